@@ -1,4 +1,4 @@
-"""How an attempt ends: by its deadlines or by itself, whether that counts, and the pause then."""
+"""Decides how an attempt ended: by a deadline or by itself, whether it counts, when to retry."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ from dataclasses import replace
 
 from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import FailureStatus
-from rl_operator.attempts import failure_policy, sizing
-from rl_operator.attempts.failure_policy import Action
-from rl_operator.attempts.trainer_end import container_of, describe_end, signal_of
+from rl_operator.attempts import sizing
+from rl_operator.attempts.trainer_end import (
+    Action,
+    container_of,
+    describe_end,
+    policy_action,
+    signal_of,
+)
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import format_time, parse_time
 from rl_operator.state.attempt_records import REFUSED_EXIT_CODE, current, replicas
@@ -18,16 +23,16 @@ from rl_operator.state.pod import Pod
 from rl_operator.state.trainer_job import TrainerJob
 
 SETTLED_SECONDS = 600.0
-"""After an attempt of so long the pauses of ignored failures begin anew."""
+"""After an attempt of at least this length the backoff of ignored failures starts over."""
 REFUSED_RETRY_SECONDS = 30.0
 SIDECAR_SECONDS = 60.0
-"""Other containers of a pod may go on for so long once the trainer's process has ended."""
-NEVER_CREATED = "The pod was never created: see whether training-operator is at work."
-NEVER_STARTED = "The pod was created, and never started."
+"""How long other containers of a pod may run on once the trainer's process has ended."""
+NEVER_CREATED = "The pod was never created: check that training-operator is running."
+NEVER_STARTED = "The pod was created and never started."
 
 
 def seconds_left(context: AttemptContext) -> float:
-    """Until the clock alone would decide otherwise about a trainer that runs; inf: never."""
+    """Seconds until a deadline ends a running trainer; inf without one."""
     pod = context.pods[-1] if context.pods else None
     left = _active_seconds_left(context)
     if pod is None or pod.started_at is None:
@@ -49,18 +54,19 @@ def _progress_at(context: AttemptContext, started_at: float) -> float:
 
 
 def overdue(context: AttemptContext) -> Ended | None:
-    """The end of a job that was active for too long."""
+    """The end of a job that was active for longer than ``activeDeadlineSeconds``, if it was."""
     if _active_seconds_left(context) >= 0:
         return None
     limit = context.lifecycle.active_deadline_seconds
-    message = f"The job was active for more than lifecycle.activeDeadlineSeconds, {limit} s."
+    message = f"The job was active for more than lifecycle.activeDeadlineSeconds = {limit} s."
     return end(context, "DeadlineExceeded", message, action="FailJob")
 
 
 def as_left(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | None) -> TrainerJob:
-    """The job object as its trainer has left it: another container may keep a pod for ever.
+    """The job object with the state that its trainer's exit code implies.
 
-    Of a run that has succeeded its silence tells.
+    Another container may keep the pod, and so the job object, active forever. A run that has
+    succeeded is left to ``lifecycle.decide``, which waits for the trainer's heartbeats to stop.
     """
     pod = context.pods[-1] if context.pods else None
     container = container_of(pod)
@@ -77,7 +83,7 @@ def as_left(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | Non
 
 
 def conclude(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | None) -> Decision:
-    """How an attempt has ended whose job object is not active any more."""
+    """How an attempt ended whose job object is no longer active."""
     pod = context.pods[-1] if context.pods else None
     container = container_of(pod)
     exit_code = container.exit_code if container else None
@@ -96,7 +102,7 @@ def conclude(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | No
         message = redacted(outcome.message)
         return _failed(context, outcome.reason, message, exit_code=exit_code, action=action)
     reason, message = describe_end(pod, container)
-    # Exit code 2 is the mark of a refusal; an end without one must not carry it.
+    # Exit code 2 marks a refusal; an end without a recorded refusal must not carry it.
     code = None if exit_code == REFUSED_EXIT_CODE else exit_code
     return _failed(context, reason, message or trainer.message, exit_code=code, action=action)
 
@@ -116,14 +122,14 @@ def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
         message = f"The trainer's pod did not run within {limit} s. {why}"
         return end(context, "PendingDeadlineExceeded", message)
     if pod.started_at is None:
-        return None  # it has ended; its job object is about to say so
+        return None  # it has ended; its job object follows
     limit = context.lifecycle.progress_deadline_seconds
     if not context.run_known or (context.run is not None and context.run.outcome is not None):
         return None
     if context.store_now - _progress_at(context, pod.started_at) <= limit:
         return None
-    doing = context.run.phase if context.run else "nothing: it has not taken the run"
-    message = f"No step, evaluation or publication for {limit} s; the trainer says: {doing}."
+    doing = context.run.phase if context.run else "none; it has not opened the run"
+    message = f"No step, evaluation or publication for {limit} s. The trainer's phase: {doing}."
     return _failed(context, "ProgressDeadlineExceeded", message)
 
 
@@ -142,9 +148,9 @@ def _smaller(context: AttemptContext, trainer: TrainerJob) -> Ended | None:
 
 
 def _refused(context: AttemptContext, pod: Pod | None, reason: str, message: str) -> Ended:
-    """The end of an attempt that found a mistake of the user's, unless a rule makes it a failure.
+    """The end of an attempt that refused its input, unless a policy rule makes it a failure.
 
-    By itself it is tried again and not counted, as after ``Ignore``.
+    Without a rule it is retried and not counted, as after ``Ignore``.
     """
     code = REFUSED_EXIT_CODE
     action = _action(context, pod, exit_code=code, otherwise="Ignore")
@@ -159,7 +165,7 @@ def _action(
     exit_code: int | None,
     otherwise: Action = "Restart",
 ) -> Action:
-    return failure_policy.action(
+    return policy_action(
         context.lifecycle.failure_policy,
         exit_code=exit_code,
         conditions=pod.conditions if pod else (),
@@ -175,7 +181,7 @@ def _failed(
     exit_code: int | None = None,
     action: Action = "Restart",
 ) -> Ended:
-    """The end of an attempt that was at work: an elastic one has some that do not count."""
+    """The end of an active attempt: the first ``elastic.maxRestarts`` of them do not count."""
     elastic = context.wishes.elastic
     left = elastic.max_restarts - context.status.elastic_restarts if elastic is not None else 0
     spared = action == "Restart" and left > 0
@@ -194,15 +200,15 @@ def end(
     action: Action = "Restart",
     refused: bool = False,
 ) -> Ended:
-    """The end of the status's attempt, as the trainer's pod shows it.
+    """The end of the current attempt, as the trainer's pod shows it.
 
     Args:
-        context: what there is.
+        context: of the attempt.
         reason: CamelCase word for conditions.
-        message: for people.
-        exit_code: of the trainer's container, where it says something.
-        action: what the failure policy wants of such an end.
-        refused: the trainer refused its input: not counted, and tried again.
+        message: cause and remedy.
+        exit_code: of the trainer's container, where it is meaningful.
+        action: of the failure policy.
+        refused: the trainer refused its input: not counted, and retried.
     """
     counts = not refused and action != "Ignore"
     failures = context.status.failures + counts
@@ -227,14 +233,14 @@ def end(
 
 
 def _pause(context: AttemptContext, failures: int, *, refused: bool, ignored: bool) -> float:
-    """Seconds before the next attempt."""
+    """Seconds until the next attempt."""
     if refused:
         return REFUSED_RETRY_SECONDS
     doublings = failures - 1
     if ignored:
         record = current(context.status)
         began = parse_time(record.start_time) if record else None
-        # One that ran for long has nothing to do with those before it.
+        # The failure of a long attempt is not related to those before it.
         lasted = began is not None and context.now - began > SETTLED_SECONDS
         doublings = 0 if lasted else context.status.ignored_failures
     base, most = (

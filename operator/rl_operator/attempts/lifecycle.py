@@ -1,8 +1,8 @@
-"""Trainer attempts: when one begins, is repeated, and when the job is over.
+"""Decides about trainer attempts: when one begins, when it is retried, when the job is over.
 
-The ordinal is in the status before its job object is created, and an attempt counts as ended once
-its record or ``lastFailure`` says so: so a crash of the operator at any point neither skips nor
-repeats one.
+The number of an attempt is written to the status before its job object is created, and an attempt
+has ended once its record or ``lastFailure`` says so. So a crash of the operator at any point
+neither skips nor repeats an attempt.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from rl_operator.state.decisions import AttemptContext, Begin, Complete, Decisio
 from rl_operator.state.pod import Pod
 
 SILENT_SECONDS = 60.0
-"""A trainer that has written success but does not end is taken for dead after so long."""
+"""A trainer that has recorded success and sends no heartbeat for this long counts as ended."""
 LINGER_SECONDS = 60.0
+"""How long past its grace period a pod is still waited for."""
 
 
 def decide(context: AttemptContext) -> Decision:
-    """What happens next to the trainer of a job that is not over."""
+    """The next step of a job that is not over."""
     outcome = context.run.outcome if context.run else None
     if outcome is not None and outcome.kind == "Succeeded" and _gone(context):
         return Complete(outcome=outcome)
@@ -46,9 +47,9 @@ def decide(context: AttemptContext) -> Decision:
 
 
 def lingers(pod: Pod, now: float) -> bool:
-    """Whether a stopped attempt's pod is worth waiting for.
+    """Whether to wait for the pod of a stopped attempt.
 
-    One that outlives its grace is on a node that does not answer. The epoch fences it out.
+    A pod that outlives its grace period is on an unreachable node; the epoch fences it out.
     """
     return pod.remains and (pod.gone_by is None or now <= pod.gone_by + LINGER_SECONDS)
 
@@ -76,7 +77,7 @@ def _gone(context: AttemptContext) -> bool:
 
 def _after_end(context: AttemptContext) -> Decision:
     retry_at = parse_time(context.status.next_retry_time)
-    # One that is further away than the longest pause was set by a clock that has been put right.
+    # A time further away than the longest backoff was set by a clock that has been corrected since.
     longest = max(context.lifecycle.restart_backoff_max_seconds, REFUSED_RETRY_SECONDS)
     if retry_at is not None and 0 < retry_at - context.now <= longest:
         return Wait(why="Backoff")

@@ -1,7 +1,7 @@
-"""How many replicas an attempt of the trainer has: ``trainer.elastic``.
+"""Sizes the attempts of an elastic trainer (``trainer.elastic``).
 
-A first attempt has ``trainer.replicas``, a later one asks for ``maxReplicas``. One that does not
-fit on the nodes whole is given up for one of as many replicas as have found a node.
+The first attempt has ``trainer.replicas``, later ones ``maxReplicas``. An attempt that does not fit
+on the nodes is replaced by one with as many replicas as found a node.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rl_operator.state.pod import Pod
 
 DOES_NOT_FIT = "TrainerDoesNotFit"
 WAIT_SHARE = 0.5
-"""Of ``lifecycle.pendingDeadlineSeconds``: an attempt may wait so long for nodes."""
+"""Share of ``lifecycle.pendingDeadlineSeconds`` that an attempt may wait for nodes."""
 
 
 def of_next(trainer: Trainer, status: RLJobStatus) -> int:
-    """Replicas of the attempt that is about to begin, ≥ 1 and within the bounds."""
+    """Replicas of the next attempt, ≥ 1 and within the bounds."""
     bounds, last = trainer.elastic, current(status)
     if bounds is None or last is None:
         return trainer.replicas
@@ -28,9 +28,9 @@ def of_next(trainer: Trainer, status: RLJobStatus) -> int:
 
 
 def fitting(trainer: Trainer, pods: Sequence[Pod], *, size: int) -> int | None:
-    """How many replicas to make do with; None while an attempt of ``size`` fits or must wait.
+    """Replicas that fit on the nodes; None while an attempt of ``size`` fits or must wait.
 
-    Only the scheduler's word counts: pods that nobody has made are no reason to make fewer.
+    Only pods that the scheduler rejected count; pods that were never created do not.
     """
     bounds = trainer.elastic
     if bounds is None or size <= bounds.min_replicas or not any(pod.unscheduled for pod in pods):

@@ -1,4 +1,4 @@
-"""Trainer and samplers start together: no trainer before the minimum of samplers has registered."""
+"""Delays the trainer's start until the minimum of samplers has registered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rl_operator.state.snapshot import JobSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerShortfall:
-    """A group of samplers that has too few of them."""
+    """A group with fewer registered samplers than a start needs."""
 
     group: str
     registered: int
     minimum: int
     suspended: bool = False
-    """Somebody has suspended its pool."""
+    """``spec.suspend`` of its pool is true."""
 
     def __str__(self) -> str:
         why = " (its SamplerPool has spec.suspend)" if self.suspended else ""
@@ -37,17 +37,18 @@ def applies(status: RLJobStatus) -> bool:
 def find_shortfalls(
     snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading
 ) -> tuple[SamplerShortfall, ...]:
-    """Groups with fewer samplers than a start asks for.
+    """Groups with fewer registered samplers than a start needs.
 
-    That is ``autoscaling.minReplicas`` of each group, or what ``/scale`` says where that is less;
-    before the first attempt one sampler at least, for it alone tells which scorers there are.
+    A start needs ``autoscaling.minReplicas`` of each group, or ``spec.replicas`` of its pool where
+    that is less. Before the first attempt it needs at least one sampler, because only a sampler
+    reports which scorers exist.
     """
     if not spec.samplers or snapshot.job.suspended:
         return ()
     alive = {sampler.pod for sampler in reading.samplers}
     declared = {pool.meta.name: _wanted(pool.spec) for pool in snapshot.pools if pool.spec}
-    suspended = [one.meta.name for one in snapshot.pools if one.spec and one.spec.suspend]
-    found = []
+    suspended = [pool.meta.name for pool in snapshot.pools if pool.spec and pool.spec.suspend]
+    counts = []
     for group in spec.samplers:
         pool, least = names.pool_of(snapshot.key.name, group), group.template.autoscaling
         registered = sum(
@@ -56,8 +57,8 @@ def find_shortfalls(
         )
         minimum = min(least.min_replicas, declared.get(pool, least.min_replicas))
         if group.pool_ref is not None and pool not in declared:
-            registered = 0  # the pool is not the run's, or not any more
-        found.append(
+            registered = 0  # the pool does not serve this run
+        counts.append(
             SamplerShortfall(
                 group=group.name,
                 registered=registered,
@@ -65,26 +66,26 @@ def find_shortfalls(
                 suspended=pool in suspended,
             )
         )
-    shortfalls = tuple(one for one in found if one.registered < one.minimum)
-    nobody = not any(one.registered for one in found)
+    shortfalls = tuple(count for count in counts if count.registered < count.minimum)
+    nobody = not any(count.registered for count in counts)
     if not shortfalls and nobody and snapshot.job.status.attempt == 0:
-        return (SamplerShortfall(group=found[0].group, registered=0, minimum=1),)
+        return (SamplerShortfall(group=counts[0].group, registered=0, minimum=1),)
     return shortfalls
 
 
 def _wanted(pool: SamplerPoolSpec) -> int:
-    """Pods of a pool once its job is at work; before that its queue has told it of none."""
+    """Pods that a pool gets; before its queue has admitted any, those that it declares."""
     return min(pool.replicas, pool.admitted or pool.replicas)
 
 
 def waits_since(snapshot: JobSnapshot) -> float | None:
-    """When the wait for samplers began, seconds since 1970; None before it has."""
-    told = (pool.given(snapshot.job) for pool in snapshot.pools)
-    given = [one for one in told if one is not None]
+    """When the wait for samplers began, seconds since 1970; None before it began."""
+    assignments = (pool.given(snapshot.job) for pool in snapshot.pools)
+    given = [assignment for assignment in assignments if assignment is not None]
     if snapshot.names_pool and not given:
         return None  # the wait for the shared pool comes first
     began = _began(snapshot)
-    times = [began, *(parse_time(one.since) for one in given)]
+    times = [began, *(parse_time(assignment.since) for assignment in given)]
     return max((time_ for time_ in times if time_ is not None), default=None)
 
 
@@ -103,5 +104,5 @@ def _began(snapshot: JobSnapshot) -> float | None:
 
 
 def describe(shortfalls: tuple[SamplerShortfall, ...]) -> str:
-    """What is missing, e.g. ``main has 1 of 2, other has 0 of 1``."""
+    """The shortfalls in one line, e.g. ``main has 1 of 2, other has 0 of 1``."""
     return ", ".join(map(str, shortfalls))

@@ -1,4 +1,4 @@
-"""What a decision changes of a job's status: its attempts and their records, failures and times."""
+"""Applies a decision to a job's status: attempts and their records, failures, times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may come of a request to the API server, by what is to be done about it."""
+"""Errors of requests to the API server, by how the caller can handle them."""
 
 from __future__ import annotations
 
@@ -12,49 +12,51 @@ from rl_operator.kube.redact import redacted
 
 REFUSED_STATUSES = {400, 403, 405, 415, 422}
 HOOK_WORDS = "failed calling webhook"
-"""The API server's, in a 500, for a webhook of failurePolicy Fail that does not answer."""
+"""Text of a 500 of the API server when a webhook of failurePolicy Fail does not answer."""
 READ_CHARACTERS, MESSAGE_CHARACTERS = 4096, 900
-"""Of an error's words at most, and what is shown of them: a secret that was cut looks like none."""
+"""How much of an error is read, and shown: a secret is removed before the text is cut."""
 
 
 class ClusterError(RLError):
-    """The API server did not do what was asked.
+    """A request to the API server failed.
 
-    What webhooks, quotas and proxies say comes through it, and goes on to statuses, events and
-    logs: neither the message nor a cause has a secret.
+    The texts of webhooks, quotas and proxies pass through to statuses, events and logs: secrets are
+    removed from the message and the causes.
     """
 
     def __init__(
         self, *, doing: str, status: int, message: str, causes: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Say what was done, and what came of it.
+        """Describe a failed request.
 
         Args:
             doing: method and path.
-            status: of the answer; 0 without one.
-            message: the API server's words, or the connection's.
-            causes: path and complaint of each field that is named.
+            status: HTTP status; 0 without an answer.
+            message: of the API server, or of the connection.
+            causes: path and complaint of each field that the API server names.
         """
         message = redacted(message[:READ_CHARACTERS])[:MESSAGE_CHARACTERS]
         super().__init__(f"{doing}: {message} ({status})" if status else f"{doing}: {message}")
         self.doing, self.status, self.message = doing, status, message
-        self.causes = tuple((path, redacted(said[:READ_CHARACTERS])) for path, said in causes)
+        self.causes = tuple(
+            (path, redacted(complaint[:READ_CHARACTERS])) for path, complaint in causes
+        )
 
 
 class ApiUnavailableError(ClusterError):
-    """No answer, or one that asks to try again."""
+    """No answer, or one that asks to retry."""
 
 
 class ApiHookError(ApiUnavailableError):
-    """An admission webhook did not answer: the API server is well, and cannot say yes."""
+    """An admission webhook did not answer, so the API server cannot admit the object."""
 
 
 class ApiConflictError(ClusterError):
-    """The object has changed since it was read, or is there already."""
+    """The object has changed since it was read, or exists already."""
 
     @classmethod
     def of_missing(cls, gone: ApiMissingError) -> ApiConflictError:
-        """Of an object that was there when it was read, where the API server answers by 404."""
+        """The conflict of an object that was deleted since it was read (404)."""
         return cls(doing=gone.doing, status=gone.status, message=gone.message)
 
 
@@ -63,18 +65,18 @@ class ApiRefusedError(ClusterError):
 
 
 class ApiMissingError(ClusterError):
-    """The object, or its whole kind, is not there."""
+    """The object, or its kind, does not exist."""
 
 
 def translated(answer: urllib3.BaseHTTPResponse, doing: str) -> ClusterError:
-    """An answer that is no success, to ``doing``."""
+    """The error for an unsuccessful answer to ``doing``."""
     status = answer.status
     causes: list[tuple[str, str]] = []
     try:
-        said = json.loads(answer.data)
-        message = str(said["message"])
-        named = (said.get("details") or {}).get("causes") or []
-        causes = [(str(one.get("field", "")), str(one.get("message", ""))) for one in named]
+        body = json.loads(answer.data)
+        message = str(body["message"])
+        named = (body.get("details") or {}).get("causes") or []
+        causes = [(str(cause.get("field", "")), str(cause.get("message", ""))) for cause in named]
     except (ValueError, KeyError, TypeError, AttributeError):
         message = str(answer.reason)
     kind: type[ClusterError] = ApiUnavailableError

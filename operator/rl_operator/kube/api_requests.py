@@ -1,4 +1,4 @@
-"""One request to the API server: fenced by the Lease, counted, asked again where that is safe."""
+"""Sends requests to the API server: fenced by the Lease, counted, retried where that is safe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READING = {"get", "list", "try"}
 TOO_MANY = 429
 TRIES = 5
 WAIT_SECONDS, MAX_WAIT_SECONDS = 0.2, 2.0
-"""Between two tries: up to the first one, doubled each time."""
+"""Wait before a retry: random, up to the first value, doubled each time up to the second."""
 
 
 class Requests:
@@ -40,15 +40,15 @@ class Requests:
 
         Args:
             api: an authenticated client.
-            may_write: called before every try of a write; raises where writing is not allowed any
-                more.
-            asked: called after every try with verb, kind and HTTP status, 0 without an answer.
+            may_write: called before every attempt of a write; raises when this process may no
+                longer write.
+            asked: called after every attempt with verb, kind and HTTP status, 0 without an answer.
             dated: called with every answer's ``Date``.
             sleep: waits so many seconds.
         """
         self._transport = Transport(api)
         self._may_write, self._asked, self._dated = may_write, asked, dated
-        self._tries = {one: _tries(reading=one, sleep=sleep) for one in (True, False)}
+        self._tries = {reading: _tries(reading=reading, sleep=sleep) for reading in (True, False)}
 
     def send(
         self,
@@ -61,22 +61,22 @@ class Requests:
         content: str = "application/json",
         named: str = "",
     ) -> Manifest:
-        """The answer; asked again where that changes nothing.
+        """Send a request and return the parsed answer; retried where that is safe.
 
-        One look makes many requests. On an API server that turns half of them away hardly any look
-        would come through if each had but one try.
+        One reconcile makes many requests. On an API server that throttles half of them hardly any
+        reconcile would finish without retries.
 
         Args:
             method: of HTTP.
             path: of the URL.
             query: of the URL.
-            asking: verb, as it is counted, and kind.
+            asking: verb for the metrics, and kind.
             body: of the request.
             content: its type.
-            named: what errors tell of, where the path, as that of a creation, names no object.
+            named: path for errors, where ``path`` names no object (a creation).
 
         Raises:
-            ClusterError: what came of it.
+            ClusterError: the request failed.
         """
         reading, doing = asking[0] in READING, f"{method} {named or path}"
 
@@ -112,12 +112,12 @@ class Requests:
             self._asked(asking[0], asking[1].name, status)
         if not 200 <= status < 300:
             raise translated(answer, doing)
-        found: Manifest = parsed(answer.data)
-        return found
+        manifest: Manifest = parsed(answer.data)
+        return manifest
 
 
 def _tries(*, reading: bool, sleep: Callable[[float], None]) -> Retrying:
-    """Tries of requests that read, or of others; for any number of threads."""
+    """The retry policy of reads, or of writes. For any number of threads."""
     return Retrying(
         retry=retry_if_exception(lambda error: _may_go_again(error, reading=reading)),
         stop=stop_after_attempt(TRIES),
@@ -128,10 +128,10 @@ def _tries(*, reading: bool, sleep: Callable[[float], None]) -> Retrying:
 
 
 def _may_go_again(error: BaseException, *, reading: bool) -> bool:
-    """What was turned away has not been begun; a write that failed otherwise may be done.
+    """Whether a request may be sent again.
 
-    A connection that breaks may have been one of a server that has just stopped; an answer that
-    does not come is not waited for again.
+    A throttled request was not executed; a write that failed otherwise may have been. A broken
+    connection may be that of a server that has just stopped. A timeout is not retried.
     """
     if not isinstance(error, ApiUnavailableError):
         return False

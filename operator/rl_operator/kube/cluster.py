@@ -1,4 +1,4 @@
-"""The API server: reads and writes of single objects. Every write is fenced by the Lease."""
+"""Reads and writes objects at the API server. Every write is fenced by the Lease."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ PAGE = 500
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 UNWARNED = {"fieldValidation": "Ignore"}
-"""Of every write: else the API server reads it a second time, an apply as YAML, for the sake of
-warnings about unknown fields, which nobody sees. Users' wishes for pods are tried strictly before.
+"""Query of every write. Otherwise the API server parses the body twice, to warn about unknown
+fields. A dry run validates users' pod templates strictly before.
 """
 CONDITIONS = frozenset({"resourceVersion", "uid"})
-"""Metadata by which a write is one to an object as it was seen."""
+"""Metadata that make a write conditional on the object as it was observed."""
 
 
 class Written(Protocol):
-    """Is told of the operator's own writes, before anybody else is."""
+    """Receives the operator's own writes before the watches report them."""
 
     def stored(self, kind: Kind, raw: Json, *, subresource: str) -> None:
-        """An object is now as the API server has answered."""
+        """The API server has stored an object."""
 
     def ended(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
-        """There is no such object any more."""
+        """An object no longer exists."""
 
 
 class Cluster:
@@ -49,7 +49,7 @@ class Cluster:
 
         Args:
             api: an authenticated client.
-            may_write: called before every write; raises where writing is not allowed any more.
+            may_write: called before every write; raises when this process may no longer write.
             count: called after every write with its verb and kind.
             asked: called after every request with verb, kind and HTTP status, 0 without an answer.
             dated: called with every answer's ``Date``.
@@ -60,7 +60,7 @@ class Cluster:
         self._count = count
 
     def tells(self, written: Written) -> None:
-        """Tell somebody of every write from now on."""
+        """Report every write to a listener from now on."""
         self._written = written
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
@@ -76,7 +76,7 @@ class Cluster:
         Raises:
             ApiMissingError: when the API server does not know the kind.
         """
-        # Items of a list name neither; those of a single read do.
+        # Items of a list have neither apiVersion nor kind; single objects have both.
         stamp = {"apiVersion": kind.api_version, "kind": kind.name}
         pages = self._pages(kind, kind.path(namespace), {"labelSelector": labels})
         return [stamp | item for page in pages for item in page["items"]]
@@ -129,7 +129,7 @@ class Cluster:
         return self._write("create", kind, manifest, query=query)
 
     def try_out(self, kind: Kind, manifest: Manifest) -> None:
-        """Have an object checked as if it were created; nothing is stored.
+        """Validate an object as if it were created (dry run); nothing is stored.
 
         Raises:
             ApiRefusedError: it would be refused, or has fields that the API server does not know.
@@ -143,13 +143,13 @@ class Cluster:
         return self._write("replace", kind, manifest)
 
     def merge(self, kind: Kind, manifest: Manifest, *, subresource: str = "") -> Manifest:
-        """Change the fields of the manifest and no others."""
+        """Change exactly the fields of the manifest (JSON merge patch)."""
         return self._write("merge", kind, manifest, subresource=subresource)
 
     def annotate(
         self, kind: Kind, namespace: str, name: str, annotations: Mapping[str, str | None]
     ) -> None:
-        """Set annotations, or with None take them away; does nothing when the object is gone."""
+        """Set annotations, or remove them with None; does nothing when the object is gone."""
         manifest = {
             "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations)}
         }
@@ -159,7 +159,7 @@ class Cluster:
             return
 
     def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
-        """Delete one object and, behind it, what it owns; does nothing when that one is gone."""
+        """Delete an object and, in the background, its children; does nothing when it is gone."""
         body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         try:
             left = self._requests.send(
@@ -169,7 +169,7 @@ class Cluster:
             self._tell_end(kind, namespace, name, uid)
             return
         self._count("delete", kind.name)
-        if left.get("kind") == kind.name:  # it has a grace, or a finalizer
+        if left.get("kind") == kind.name:  # it has a grace period, or a finalizer
             self._tell_stored(kind, left)
         else:
             self._tell_end(kind, namespace, name, uid)
@@ -191,11 +191,11 @@ class Cluster:
         query: Json | None = None,
         subresource: str = "",
     ) -> Manifest:
-        """Write, and tell of it.
+        """Write an object, and report the write.
 
         Raises:
-            ApiConflictError: the name is taken, or the version or uid that the manifest names is
-                not there any more, nor perhaps is the object.
+            ApiConflictError: the name is taken, or the object no longer has the version or uid that
+                the manifest names.
         """
         metadata = manifest["metadata"]
         named = kind.path(metadata["namespace"], metadata["name"], subresource)
@@ -219,7 +219,7 @@ class Cluster:
         except ApiMissingError as gone:
             if CONDITIONS.isdisjoint(metadata):
                 raise
-            # Some writes to what has gone are told as a conflict, others as what is not there.
+            # The API server answers some writes to deleted objects by 409, others by 404.
             raise ApiConflictError.of_missing(gone) from gone
         self._count(verb, kind.name)
         self._tell_stored(kind, stored, subresource=subresource)
@@ -234,7 +234,7 @@ def connect(
     dated: Callable[[str], None],
     connections: int,
 ) -> Cluster:
-    """Connect as the pod's service account, outside of a cluster as the kubeconfig says."""
+    """Connect as the pod's service account, or outside of a cluster by the kubeconfig."""
     return Cluster(
         authenticated(connections),
         may_write=may_write,

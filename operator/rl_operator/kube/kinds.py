@@ -1,7 +1,7 @@
 """The kinds of objects that the operator reads or writes, and their places in the API.
 
-Kinds and keys are tuples: they are looked up hundreds of times for each job, and what is a
-dataclass is hashed and compared in Python.
+Kinds and keys are tuples: they are looked up hundreds of times for each job, and dataclasses are
+hashed and compared in Python, which is slower.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rl_contracts.spec.resources import API_VERSION
 from rl_operator.kube.api_errors import ApiMissingError
 
 NAME = re.compile(r"(?!\.{1,2}\Z)[\w.:-]+", re.ASCII)
-"""What any object's name is made of."""
+"""Names that objects can have."""
 
 
 class Kind(NamedTuple):
@@ -38,13 +38,12 @@ class Kind(NamedTuple):
         """URL path of one object, of its subresource, or of a namespace's collection.
 
         Raises:
-            ApiMissingError: nothing can be called so. Manifests name Secrets, pools and classes,
-                and ``../../other/secrets/stores`` would be another namespace's on its way through
-                a proxy.
+            ApiMissingError: no object can have this name. Manifests name Secrets, pools and
+                classes: ``../../other/secrets/stores`` would reach another namespace.
         """
         if name and not NAME.fullmatch(name):
-            doing, said = f"{self.plural} of {namespace}", f"none can be called {name[:253]!r}"
-            raise ApiMissingError(doing=doing, status=404, message=said)
+            doing, message = f"{self.plural} of {namespace}", f"{name[:253]!r} is not a valid name"
+            raise ApiMissingError(doing=doing, status=404, message=message)
         root = "/apis" if self.group else "/api"
         place = ["namespaces", namespace] if self.namespaced else []
         parts = [root, self.api_version, *place, self.plural, name, subresource]
@@ -87,7 +86,7 @@ WRITTEN = (
 
 
 class Key(NamedTuple):
-    """What a work item is about: an object of ours by name."""
+    """One of our objects by kind and name: the key of work items and caches."""
 
     kind: str
     namespace: str

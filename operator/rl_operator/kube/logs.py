@@ -12,30 +12,30 @@ from datetime import UTC, datetime
 PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-Words = dict[str, object]
-_SUBJECT: ContextVar[Words | None] = ContextVar("subject", default=None)
-"""What the current thread works on."""
+Fields = dict[str, object]
+_CONTEXT: ContextVar[Fields | None] = ContextVar("context", default=None)
+"""Fields that the current thread adds to its log lines."""
 
 
 @contextlib.contextmanager
-def about(words: Words) -> Iterator[None]:
-    """Add these words to all lines that this thread logs within; ``note`` may add to them."""
-    token = _SUBJECT.set(words)
+def about(fields: Fields) -> Iterator[None]:
+    """Add fields to all lines that this thread logs within; ``note`` may add more."""
+    token = _CONTEXT.set(fields)
     try:
         yield
     finally:
-        _SUBJECT.reset(token)
+        _CONTEXT.reset(token)
 
 
-def note(**words: object) -> None:
-    """Add words to those of the enclosing ``about``; without one there is nothing to add to."""
-    subject = _SUBJECT.get()
-    if subject is not None:
-        subject.update(words)
+def note(**fields: object) -> None:
+    """Add fields to those of the enclosing ``about``; without one nothing happens."""
+    context = _CONTEXT.get()
+    if context is not None:
+        context.update(fields)
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as JSON, with whatever was passed as ``extra``."""
+    """Formats a record as JSON, with the context and what was passed as ``extra``."""
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -46,7 +46,7 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= _SUBJECT.get() or {}
+        line |= _CONTEXT.get() or {}
         line |= {key: str(value) for key, value in vars(record).items() if key not in PLAIN}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
@@ -54,7 +54,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Log to standard error; other people's libraries only warn."""
+    """Log to standard error; libraries log warnings only."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

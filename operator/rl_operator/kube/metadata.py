@@ -1,4 +1,4 @@
-"""What every object of Kubernetes says of itself, parsed once."""
+"""The metadata of Kubernetes objects, parsed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Raw = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meta:
-    """The metadata that matter."""
+    """The metadata that the operator uses."""
 
     namespace: str
     name: str
@@ -24,25 +24,25 @@ class Meta:
     resource_version: str
     created_at: float
     deleted_at: float | None
-    """When deletion was asked for; of a pod, when its grace period is over."""
+    """Time of the deletion request, seconds since 1970; of a pod, the end of its grace period."""
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
     owner_uid: str
     """Of the controlling owner; empty without one."""
     adopted_run: str = ""
-    """Of a job whose ``spec.runId`` names a run; empty: its run is its own."""
+    """``spec.runId`` of a job that continues another job's run; else empty."""
 
     @property
     def run(self) -> str:
-        """Of a job: the run that it works on."""
+        """ID of the run that a job trains."""
         return self.adopted_run or self.uid
 
     @property
     def attempt(self) -> int:
-        """The trainer's attempt that it is of; 0: of none, whatever others have written there."""
-        told = self.labels.get(ATTEMPT_LABEL, "")
-        return int(told) if told.isdecimal() else 0
+        """Number of the trainer's attempt that it belongs to; 0 without a valid label."""
+        label = self.labels.get(ATTEMPT_LABEL, "")
+        return int(label) if label.isdecimal() else 0
 
     @classmethod
     def parse(cls, raw: Raw) -> Meta:
@@ -71,13 +71,13 @@ class Meta:
 
     @property
     def applied(self) -> str:
-        """Digest of the manifest that the operator applied last; empty when it never did."""
+        """Digest of the manifest that the operator applied last; empty if it never did."""
         return self.annotations.get(APPLIED_ANNOTATION, "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """An object that we own, or that has a name we want."""
+    """An object that we own, or that has a name that we need."""
 
     kind: str
     meta: Meta
@@ -85,7 +85,7 @@ class Child:
 
     @property
     def declared(self) -> tuple[object, ...]:
-        """Changes whenever anything that one may declare of it does; a status does not count."""
+        """Changes whenever metadata or spec change; not with the status."""
         meta = self.meta
         marks = (*sorted(meta.labels.items()), *sorted(meta.annotations.items()))
         return (

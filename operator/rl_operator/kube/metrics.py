@@ -21,7 +21,7 @@ RECONCILE_SECONDS = Histogram(
 )
 WRITES = Counter(
     "rl_operator_api_writes",
-    "Writes to the API server by verb and kind; in a quiet hour only Leases are written.",
+    "Writes to the API server by verb and kind; at rest only Leases are written.",
     ["verb", "kind"],
     registry=REGISTRY,
 )
@@ -33,7 +33,7 @@ REQUESTS = Counter(
 )
 RETRIES = Counter(
     "rl_operator_retries",
-    "Objects that were put back after a conflict or an error.",
+    "Objects requeued after a conflict or an error.",
     ["kind"],
     registry=REGISTRY,
 )
@@ -45,7 +45,7 @@ QUEUE_SECONDS = Histogram(
 )
 WATCH_SILENCE = Gauge(
     "rl_operator_watch_silence_seconds",
-    "Time since a watch was heard of; a bookmark comes about once a minute.",
+    "Time since the last event of a watch; a bookmark arrives about once a minute.",
     ["path"],
     registry=REGISTRY,
 )
@@ -54,5 +54,5 @@ EVENTS_DROPPED = Counter(
     "Events that were not posted: refused, too many, or no time left when the process stopped.",
     registry=REGISTRY,
 )
-QUEUED = Gauge("rl_operator_queue_length", "Objects that wait for a worker.", registry=REGISTRY)
+QUEUED = Gauge("rl_operator_queue_length", "Objects waiting for a worker.", registry=REGISTRY)
 LEADER = Gauge("rl_operator_leader", "1 while this operator holds the Lease.", registry=REGISTRY)

@@ -14,8 +14,8 @@ JOB_LABEL = f"{GROUP}/job"
 RUN_LABEL = f"{GROUP}/run"
 POOL_LABEL = f"{GROUP}/pool"
 BESIDE_PREFIX = f"runs.{GROUP}/"
-"""Of labels on pods of a shared pool that serves several runs: each run's but the first, with its
-job as the value; the first has the labels that any pod has."""
+"""Prefix of labels on pods of a shared pool that serves several runs: one for each run
+but the first, with its job as value. The first run has the labels of any pod."""
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 COMPONENT_LABEL = f"{GROUP}/component"
 PART_OF = {
@@ -52,7 +52,7 @@ OPERATORS_OWN: dict[str, bool | set[str]] = {
     "weight_sync": {"on_timeout"},
     "scheduling": True,
 }
-"""Of an RLJob: what no sampler pod reads."""
+"""Fields of an RLJob that no sampler pod reads."""
 
 
 def digest(value: Any, *, length: int = 10) -> str:
@@ -72,9 +72,9 @@ def pool_of(job: str, group: SamplerGroup) -> str:
 
 
 def group(job: str, spec: RLJobSpec, pool: str) -> str:
-    """Name of the sampler group that a pool stands for in a job; the inverse of ``pool_of``."""
-    found = (sampler.name for sampler in spec.samplers if pool_of(job, sampler) == pool)
-    return next(found, pool.removeprefix(f"{job}-"))
+    """Name of the sampler group that a pool serves in a job; the inverse of ``pool_of``."""
+    groups = (sampler.name for sampler in spec.samplers if pool_of(job, sampler) == pool)
+    return next(groups, pool.removeprefix(f"{job}-"))
 
 
 def beside(run: str) -> str:
@@ -100,14 +100,14 @@ def trainer(job: str, attempt: int) -> str:
 def spec_config(job: str, spec: RLJobSpec) -> str:
     """Name of the ConfigMap that holds a spec.
 
-    It changes with what sampler pods read, so that an edit gives new pods and never changes a file
-    under running ones.
+    It changes with the fields that sampler pods read: an edit creates new pods and never changes a
+    file under running ones.
     """
     return f"{job}-spec-{_digest_of(spec)}"
 
 
 def _digest(spec: RLJobSpec) -> str:
-    """Of what sampler pods read of it."""
+    """Digest of the fields that sampler pods read."""
     read = spec.model_dump(mode="json", by_alias=True, exclude={**OPERATORS_OWN, "samplers": True})
     read["samplers"] = [
         [group.name, group.template.max_concurrent_groups, group.template.engine.startup_seconds]

@@ -1,7 +1,7 @@
-"""Takes secrets out of words that others wrote: logs of pods, errors of clients.
+"""Removes secrets from texts of others: logs of pods, errors of clients.
 
-Whoever writes them must not be able to keep the operator busy: no pattern begins in the middle of
-what an earlier place of it has run through, so that the time grows with the text's length alone.
+Such a text must not keep the operator busy: no pattern can match from the middle of what it has
+already scanned, so that the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 HIDDEN = "[hidden]"
 _COUNT = r"s(?:per\w{1,20})?[\"']?\s{0,3}[=:]\s{0,3}[\"']?\d{1,9}\b"
-"""What follows "token" where it counts them."""
+"""Follows "token" where tokens are counted."""
 _NAMES = (
     r"(?<![\w.-])(?=[\w.-]*(?:passw(?:or)?d|passwd|pwd|secret(?!name)|"
     rf"token(?!izer|{_COUNT})|api[_-]?key|access[_-]?key|"
@@ -30,7 +30,7 @@ PATTERNS = (
     ),
     # X-Amz-Signature and the like in signed addresses
     (re.compile(r"([?&](?:X-Amz-[\w-]+|sig|signature)=)[^\s&]+", re.IGNORECASE), rf"\1{HIDDEN}"),
-    # Tokens that are known by their form: AWS, Hugging Face, GitHub, OpenAI, JSON web tokens.
+    # Tokens of a known form: AWS, Hugging Face, GitHub, OpenAI, JSON web tokens.
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), HIDDEN),
     (re.compile(r"\b(?:hf_|gh[pousr]_|github_pat_|sk-|xox[abp]-)[A-Za-z0-9_-]{16,}"), HIDDEN),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"), HIDDEN),
@@ -44,9 +44,9 @@ PATTERNS = (
 
 
 def redacted(text: str) -> str:
-    """The text with what looks like a secret taken out; the same again when scrubbed twice."""
+    """The text without anything that looks like a secret. Idempotent."""
     if not text:
-        return text  # most pods say nothing
+        return text  # most pods have no message
     for pattern, instead in PATTERNS:
         text = pattern.sub(instead, text)
     return text

@@ -1,7 +1,7 @@
-"""The API server's clock, as its answers tell it.
+"""The API server's clock, from the ``Date`` of its answers.
 
-Objects bear its times: when a pod was made, until when it may end, and the times in the statuses
-that are compared with them. A jump of this machine's clock must neither end a job nor start one.
+Timestamps in objects come from it: creation and deletion of pods, and the times in statuses that
+are compared with them. A jump of this machine's clock must neither end a job nor start one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 KEPT_SECONDS = 60.0
-"""A correction of the server's own clock is followed after so long."""
+"""A correction of the server's clock takes effect after this time."""
 
 
 class ServerTime:
-    """Seconds since 1970 as the API server counts them; as this machine does before any answer."""
+    """Seconds since 1970 by the API server's clock; by this machine's before the first answer."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class ServerTime:
         clock: Callable[[], float] = time.monotonic,
         own: Callable[[], float] = time.time,
     ) -> None:
-        """Prepare.
+        """Start without an answer.
 
         Args:
             clock: monotonic seconds.
@@ -33,15 +33,15 @@ class ServerTime:
         """
         self._clock, self._own = clock, own
         self._told: deque[tuple[float, float]] = deque()
-        """When an answer came, and how far the server's clock was ahead of the monotonic one.
+        """Arrival of an answer, and how far the server's clock was ahead of the monotonic one.
 
-        Of the last minute; what a later answer was further ahead than is left out.
+        Of the last minute; entries that a later one exceeds are dropped.
         """
         self._last = ("", 0.0)
         self._lock = threading.Lock()
 
     def told(self, date: str) -> None:
-        """Take note of an answer's ``Date``; one that is none is passed over."""
+        """Note the ``Date`` of an answer; a malformed one is ignored."""
         at = self._clock()
         with self._lock:
             if date != self._last[0]:
@@ -54,10 +54,10 @@ class ServerTime:
             self._told.append((at, ahead))
 
     def now(self) -> float:
-        """The present.
+        """The present time.
 
-        An answer tells the past: whole seconds, cut, and of when it left. So of the last minute's
-        the one that is furthest ahead is nearest to the truth.
+        A ``Date`` is always behind: it is cut to whole seconds and as old as the answer's way. So
+        of the last minute's answers the one that is furthest ahead is the most exact.
         """
         at = self._clock()
         with self._lock:

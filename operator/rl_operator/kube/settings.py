@@ -1,4 +1,4 @@
-"""What the operator is told at its start, on the command line."""
+"""The operator's settings: its command line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
-    """Images of pods whose manifest names none."""
+    """Default images of pods."""
 
     trainer: str
     sampler: str
     engine: str
     pull_policy: str
     pull_secrets: tuple[str, ...] = ()
-    """Secrets of the jobs' namespaces by which their pods pull images."""
+    """Names of image pull Secrets in the jobs' namespaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,22 +24,22 @@ class Settings:
     """The operator's settings."""
 
     namespace: str
-    """Where the operator itself runs: its Lease is there."""
+    """Namespace of the operator and its Lease."""
     identity: str
-    """Who holds the Lease: unique among the operator's pods."""
+    """Holder of the Lease: unique among the operator's pods."""
     watch_namespaces: tuple[str, ...]
     """Empty: the whole cluster."""
     images: Images
     progress_seconds: float
-    """A running job's counters are read and written this often, at most."""
+    """Shortest interval between two reads, and two writes, of a running job's counters."""
     workers: int
-    """Objects that are reconciled side by side."""
+    """Number of objects that are reconciled at the same time."""
     kueue: bool
-    """Whether jobs may ask Kueue's queues: the chart gives the rights for it."""
+    """Whether jobs may use Kueue: the chart grants the permissions."""
     watch_silence_seconds: float
-    """A watch that is not heard of for so long ends the process."""
+    """The process ends when a watch has been silent this long."""
     listen_port: int
-    """Of /healthz, /readyz and /metrics."""
+    """Port of /healthz, /readyz and /metrics."""
     log_level: str
 
 
@@ -58,11 +58,14 @@ def parse(arguments: Sequence[str]) -> Settings:
         "--image-pull-policy", default="IfNotPresent", choices=["Always", "IfNotPresent", "Never"]
     )
     parser.add_argument(
-        "--image-pull-secret", action="append", default=[], help="of the jobs' pods; repeatable"
+        "--image-pull-secret",
+        action="append",
+        default=[],
+        help="image pull Secret of the jobs' pods; repeatable",
     )
     parser.add_argument("--progress-seconds", type=_seconds, default=5.0)
     parser.add_argument("--workers", type=_positive, default=8)
-    parser.add_argument("--kueue", action="store_true", help="jobs may ask Kueue's queues")
+    parser.add_argument("--kueue", action="store_true", help="allow jobs to use Kueue")
     parser.add_argument("--watch-silence-seconds", type=_positive, default=180)
     parser.add_argument("--listen-port", type=_positive, default=8080)
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING"])

@@ -1,4 +1,4 @@
-"""Whether an observed object already is what was declared."""
+"""Compares an observed object with a manifest that declares a part of it."""
 
 from __future__ import annotations
 
@@ -29,25 +29,30 @@ FACTORS = {
     "Ei": 2.0**60,
 }
 MOST = 2.0**63
+"""The API server caps quantities here."""
 
 
 def parse_quantity(value: float | str) -> float:
-    """A resource quantity as a number; ValueError when it is none.
+    """A resource quantity as a number, capped at ``MOST``.
 
-    What is more than ``MOST`` is that much, as the API server has it.
+    ``kubernetes.utils.quantity`` is not used: it accepts values that the API server refuses, such
+    as signs, spaces, ``nan`` and ``1_0``.
+
+    Raises:
+        ValueError: the text is not a quantity.
     """
-    found = QUANTITY.match(str(value))
-    if found is None:
+    match = QUANTITY.match(str(value))
+    if match is None:
         raise ValueError(f"{value!r} is not a quantity such as 2, 500m or 4Gi")
-    number, suffix = float(found[1]), found[2] or ""
+    number, suffix = float(match[1]), match[2] or ""
     if len(suffix) > 1 and suffix[0] in "eE" and suffix != "Ei":
-        # Parsed as one, for the power alone may be more than any number.
-        return min(float(f"{found[1]}e{suffix[1:]}"), MOST)
+        # Parsed as a whole: the power alone may exceed any float.
+        return min(float(f"{match[1]}e{suffix[1:]}"), MOST)
     return min(number * FACTORS[suffix], MOST)
 
 
 def amount(value: Any) -> float:
-    """A resource quantity as a number; 0 where it is none, which is refused elsewhere."""
+    """A resource quantity as a number; 0 for anything else, which is refused elsewhere."""
     try:
         return parse_quantity(value)
     except ValueError:
@@ -55,26 +60,26 @@ def amount(value: Any) -> float:
 
 
 def holds(observed: Any, declared: Any) -> bool:
-    """Whether everything declared is there; what is there beyond it belongs to others.
+    """Whether the observed object holds everything that is declared; other fields are ignored.
 
-    Lists of named things are compared by name, since others may have added some. An empty value
-    is the same as none: the API server leaves many of them out.
+    Lists of named items are compared by name, because others may have added items. An empty value
+    equals a missing one: the API server leaves many of them out.
     """
-    if observed == declared:  # first: so much of most objects is never walked through
+    if observed == declared:  # most parts of most objects are equal
         return True
     if isinstance(declared, Mapping):
-        there = observed if isinstance(observed, Mapping) else {}
-        return all(holds(there.get(key), value) for key, value in declared.items())
+        values = observed if isinstance(observed, Mapping) else {}
+        return all(holds(values.get(key), value) for key, value in declared.items())
     if isinstance(declared, list):
         return _list_holds(observed or [], declared)
     if not declared and not observed:
         return declared is not False or observed in (None, False)
-    # The API server writes quantities in a form of its own, in limits and elsewhere.
+    # The API server rewrites quantities, in limits and elsewhere.
     return _same_quantity(observed, declared)
 
 
 def _same_quantity(observed: Any, declared: Any) -> bool:
-    if not all(isinstance(one, str | int | float) for one in (observed, declared)):
+    if not all(isinstance(value, str | int | float) for value in (observed, declared)):
         return False
     try:
         return parse_quantity(observed) == parse_quantity(declared)
@@ -83,9 +88,9 @@ def _same_quantity(observed: Any, declared: Any) -> bool:
 
 
 def _list_holds(observed: list[Any], declared: list[Any]) -> bool:
-    if declared and all(isinstance(one, Mapping) and "name" in one for one in declared):
-        by_name = {one.get("name"): one for one in observed}
-        return all(holds(by_name.get(one["name"]), one) for one in declared)
+    if declared and all(isinstance(item, Mapping) and "name" in item for item in declared):
+        by_name = {item.get("name"): item for item in observed}
+        return all(holds(by_name.get(item["name"]), item) for item in declared)
     return len(observed) == len(declared) and all(
-        holds(there, wanted) for there, wanted in zip(observed, declared, strict=True)
+        holds(seen, wanted) for seen, wanted in zip(observed, declared, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Times as the API server writes them."""
+"""Timestamps of the API server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 
 def parse_time(text: str | None) -> float | None:
-    """Seconds since 1970 of an API server's timestamp."""
+    """Seconds since 1970 of an API timestamp; None for None."""
     return datetime.fromisoformat(text).timestamp() if text else None
 
 
@@ -19,5 +19,5 @@ def format_time(seconds: float) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _formatted(seconds: int) -> str:
-    """Each look asks many times for the same few."""
+    """Cached: one reconcile formats the same few times over and over."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

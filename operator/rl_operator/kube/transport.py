@@ -1,7 +1,7 @@
-"""Requests to the API server and their answers: connections, credentials, JSON.
+"""Connections to the API server: credentials, HTTP, JSON.
 
-The Kubernetes client's connections and credentials are used, and neither its models, which cost
-more than the request itself, nor the way from a URL to its pool of connections.
+Uses the Kubernetes client's connections and credentials, but not its models, which cost more than
+the request itself.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ CONNECT_SECONDS = 5.0
 READ_SECONDS = 15.0
 TIMEOUT = urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS)
 READS = urllib3.Retry(3, connect=1, read=False, respect_retry_after_header=False)
-"""An answer is waited for once: to a server that hangs four would hold a worker for a minute. And
-nobody sleeps here for as long as an answer asks for; redirects count."""
+"""Timeouts are not retried: four of them at a server that hangs would hold a worker for a minute.
+Retry-After is not obeyed here either; redirects count as retries."""
 Client: TypeAlias = client.ApiClient
 
 
 class Transport:
-    """The connections to one API server. For any thread."""
+    """Sends HTTP requests to one API server. For any thread."""
 
     def __init__(self, api: Client) -> None:
         """Use an authenticated client's."""
         manager, url = api.rest_client.pool_manager, api.configuration.host
         self._api, self._manager, self._url = api, manager, url
-        # Through a proxy, and for what is not encrypted, the manager knows more than the pool.
+        # A proxy, and plain HTTP, need the manager.
         direct = manager.proxy is None and url.startswith("https://")
         self._pool = manager.connection_from_url(url) if direct else None
         self._prefix = urllib3.util.parse_url(url).path or ""
@@ -51,14 +51,14 @@ class Transport:
         """The answer, whatever its status.
 
         Raises:
-            urllib3.exceptions.HTTPError: there was none.
-            OSError: likewise.
+            urllib3.exceptions.HTTPError: no answer.
+            OSError: no answer.
         """
         path = f"{path}?{urlencode(query)}" if query else path
         text = text_of(body) if body is not None else None
         headers = self._headers(content)
         options: dict[str, Any] = {"body": text, "headers": headers, "timeout": TIMEOUT}
-        # The client would send a write again after 15 s: the Lease may be another's by then.
+        # A write must not be sent again after 15 s: another process may hold the Lease by then.
         options["retries"] = READS if method == "GET" else False
         answer: urllib3.BaseHTTPResponse
         if self._pool is None:
@@ -75,10 +75,10 @@ class Transport:
 
 
 def authenticated(connections: int) -> Client:
-    """The pod's service account, outside of a cluster what the kubeconfig says.
+    """A client with the pod's service account, or outside of a cluster with the kubeconfig.
 
     Args:
-        connections: kept for the next requests.
+        connections: size of the connection pool.
     """
     configuration = client.Configuration()
     try:

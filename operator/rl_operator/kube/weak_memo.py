@@ -1,7 +1,7 @@
-"""What is made of a value that nobody changes, made once for as long as somebody holds the value.
+"""Memoizes a function of immutable objects by identity, for as long as the object is alive.
 
-Specs are parsed once for many looks, each of which would derive the same of them again. They are
-told apart by identity: they cannot be hashed, and to compare two takes as long as to begin anew.
+A spec is parsed once for many reconciles, each of which derives the same values from it. Specs are
+told apart by identity: they cannot be hashed, and comparing two costs as much as deriving again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ T = TypeVar("T")
 
 
 class WeakMemo(Generic[V, T]):
-    """A pure function of values that do not change. For any thread: one may make it in vain."""
+    """A memoized pure function. For any thread; two threads may compute the same value."""
 
     def __init__(self, make: Callable[[V], T]) -> None:
         self._make = make
         self._made: dict[int, tuple[weakref.ref[V], T]] = {}
-        """By the identity of the value, which another one may have after its end."""
+        """By identity, which another object may get after the end of this one."""
 
     def __call__(self, value: V) -> T:
-        """What is made of it."""
+        """The function's result."""
         known = self._made.get(id(value))
         if known is not None and known[0]() is value:
             return known[1]

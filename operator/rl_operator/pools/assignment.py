@@ -1,12 +1,12 @@
-"""Who has a shared pool: runs one by one, in the order in which jobs asked for it, or several.
+"""Allocates a shared pool: to one run at a time in the order of requests, or to several.
 
-Pure. The pool's own status says who has it, under an epoch that grows with every change; it is
-written at the version that was looked at, so that of two operators one decides. The pool's one
-Deployment carries the epoch that it was written for and is changed at the version that was looked
-at, too, never by who knows an older epoch. A pool that nobody has is given away only while the
-Deployment is at 0 and no pod is left. While somebody has it others may join as ``engine_sharing``
-says, and pods of the old and of the new set are there together until the old ones have been
-replaced: so pods of runs that do not go together never are.
+Pure. The pool's status names the jobs that have it, under an epoch that grows with every change. It
+is written at the version that was observed, so that one of two operators decides. The pool's
+Deployment carries the epoch that it was written for; it is also changed only at the version that
+was observed, and never by an operator that knows an older epoch. A free pool is assigned only while
+its Deployment is at 0 and no pod is left. Further runs may join as ``engine_sharing`` allows; then
+pods of the old and of the new set exist together until the old ones are replaced. So pods of runs
+that cannot share an engine never run together.
 """
 
 from __future__ import annotations
@@ -26,70 +26,72 @@ from rl_operator.state.pod import Pod
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
 
 ASSIGNED = "PoolAssigned"
-"""Condition of a job that names a shared pool; absent while it asks for none."""
+"""Condition of a job that names a shared pool; absent while it asks for no pool."""
 WAITING = "WaitingForPool"
-"""Its reason while the job asks."""
+"""Its reason while the job asks for the pool."""
 KEPT_WAITING = 32
+"""Entries of the queue that the status shows."""
 STALLED_SECONDS = 60.0
-"""A job that cannot start keeps a pool that others wait for no longer than this."""
+"""A job that cannot start keeps a pool for at most this long while others wait for it."""
 
 Step = Literal["Create", "Empty", "Serve", "Rest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """Who has the pool now, and who waits."""
+    """Which jobs have the pool now, and which wait."""
 
     epoch: int
     began: int = 0
-    """The epoch with which those who have it got it of nobody."""
+    """The epoch at which the present holders got the pool while it was free."""
     holders: tuple[AssignmentStatus, ...] = ()
-    """In the order in which they got it."""
+    """Jobs that have the pool, in the order in which they got it."""
     queue: tuple[Job, ...] = ()
-    """In the order in which they will have it; no holder is among them."""
+    """Jobs that wait, in the order in which they get it; no holder is among them."""
     left: tuple[Pod, ...] = ()
-    """Pods of the last run that have to go before anybody has it."""
+    """Pods of the last run that must terminate before the pool is assigned again."""
     why: str = ""
-    """Why the first of the queue does not join; empty where the pool serves one run at a time."""
+    """Why the first job of the queue cannot join; empty where the pool serves one run at a time."""
 
     @property
     def holder(self) -> AssignmentStatus | None:
-        """Who has had it longest."""
+        """The job that has had it longest."""
         return self.holders[0] if self.holders else None
 
     def waiting(self) -> list[WaitingStatus]:
-        """The first of the queue as the status has them."""
-        found = [
-            WaitingStatus(job=one.meta.name, since=asked.last_transition_time)
-            for one in self.queue[:KEPT_WAITING]
-            if (asked := asks(one)) is not None
+        """The first entries of the queue, as the status shows them."""
+        entries = [
+            WaitingStatus(job=job.meta.name, since=condition.last_transition_time)
+            for job in self.queue[:KEPT_WAITING]
+            if (condition := asks(job)) is not None
         ]
-        return [one.model_copy(update={"why": self.why}) for one in found[:1]] + found[1:]
+        first = [entry.model_copy(update={"why": self.why}) for entry in entries[:1]]
+        return first + entries[1:]
 
 
 def asks(job: Job) -> Condition | None:
     """The condition by which a job asks for its pool, if it does."""
-    found = find(job.status.conditions, ASSIGNED)
-    asking = found is not None and (found.status, found.reason) == ("False", WAITING)
-    return found if asking and _may_have(job) else None
+    condition = find(job.status.conditions, ASSIGNED)
+    asking = condition is not None and (condition.status, condition.reason) == ("False", WAITING)
+    return condition if asking and _may_have(job) else None
 
 
 def decide(snapshot: PoolSnapshot, *, now: float) -> Allocation:
-    """Who has the pool after this look.
+    """The allocation after this reconcile.
 
     Args:
-        snapshot: what there is; a change of the epoch asks for a live one.
+        snapshot: of the pool; a change of the epoch needs one that was read live.
         now: seconds since 1970.
     """
     pool, deployment = snapshot.pool, snapshot.deployment
     status = pool.status
     left = tuple(pod for pod in snapshot.pods if lingers(pod, now))
-    queue = tuple(one for one in _queue(snapshot.jobs, pool) if not pool.serves(one))
+    queue = tuple(job for job in _queue(snapshot.jobs, pool) if not pool.serves(job))
     epoch, began = status.assignment_epoch, status.assignment_began
     if deployment.epoch > epoch:  # the status was lost, e.g. with a backup
         return Allocation(epoch=deployment.epoch + 1, queue=queue, left=left)
-    there, kept = pool.holders, _kept(snapshot, others_wait=bool(queue), now=now)
-    if kept != there:
+    holders, kept = pool.holders, _kept(snapshot, others_wait=bool(queue), now=now)
+    if kept != holders:
         gone = () if kept else left
         return Allocation(epoch=epoch + 1, began=began, holders=kept, queue=queue, left=gone)
     new = _next(snapshot, queue, now=now)
@@ -100,17 +102,17 @@ def decide(snapshot: PoolSnapshot, *, now: float) -> Allocation:
     return Allocation(
         epoch=epoch + 1,
         began=began if kept else epoch + 1,
-        holders=(*kept, *(_assigned(one, now=now) for one in new)),
+        holders=(*kept, *(_assigned(job, now=now) for job in new)),
         queue=queue[len(new) :],
     )
 
 
 def _kept(snapshot: PoolSnapshot, *, others_wait: bool, now: float) -> tuple[AssignmentStatus, ...]:
-    """Those who have the pool and go on having it.
+    """Holders that keep the pool.
 
-    One that does not go with those before it any more, for it was edited, asks anew.
+    A job that was edited and can no longer share with those before it must ask again.
     """
-    pool, jobs = snapshot.pool, {one.meta.uid: one for one in snapshot.served}
+    pool, jobs = snapshot.pool, {job.meta.uid: job for job in snapshot.served}
     kept: list[AssignmentStatus] = []
     for holder in pool.holders:
         job, before = jobs.get(holder.uid), [jobs[each.uid] for each in kept]
@@ -122,7 +124,7 @@ def _kept(snapshot: PoolSnapshot, *, others_wait: bool, now: float) -> tuple[Ass
 
 
 def _next(snapshot: PoolSnapshot, queue: Sequence[Job], *, now: float) -> tuple[Job, ...]:
-    """Those who get the pool now, beside those who have it or of nobody."""
+    """Jobs that get the pool now, beside its holders or because it is free."""
     pool, served = snapshot.pool, snapshot.served
     if pool.spec is None or pool.meta.deleted_at is not None:
         return ()
@@ -132,7 +134,7 @@ def _next(snapshot: PoolSnapshot, queue: Sequence[Job], *, now: float) -> tuple[
 
 
 def _obstacle(snapshot: PoolSnapshot, queue: Sequence[Job]) -> str:
-    """Why the first of the queue does not get the pool beside those that have it."""
+    """Why the first job of the queue does not get the pool beside its holders."""
     spec = snapshot.pool.spec
     if spec is None or spec.max_runs == 1 or not queue:
         return ""
@@ -146,9 +148,9 @@ def _assigned(job: Job, *, now: float) -> AssignmentStatus:
 
 
 def empty(snapshot: PoolSnapshot, *, now: float) -> bool:
-    """Whether no pod of the pool is left and none can come.
+    """Whether no pod of the pool is left and none can appear.
 
-    A pod that is a minute over its grace is on a node that does not answer: nobody waits for it.
+    A pod that is a minute over its grace period is on an unreachable node and is not waited for.
     """
     deployment = snapshot.deployment
     at_zero = deployment.observed and deployment.declared == deployment.replicas == 0
@@ -157,17 +159,17 @@ def empty(snapshot: PoolSnapshot, *, now: float) -> bool:
 
 
 def step(snapshot: PoolSnapshot, *, now: float) -> Step:
-    """What is to be done with the pool's Deployment, as its status says now.
+    """The next step with the pool's Deployment, by the pool's status.
 
-    ``Create`` makes it without pods, ``Empty`` takes it to 0, ``Serve`` makes it the holders'.
+    ``Create`` creates it empty, ``Empty`` scales it to 0, ``Serve`` writes the holders' pods.
     """
     status, deployment = snapshot.pool.status, snapshot.deployment
     behind = deployment.epoch < status.assignment_epoch
-    # Of those who had it before nobody is left, so that their pods have to go first.
+    # None of the earlier holders is left: their pods have to terminate first.
     began = status.assignment_began
     handed_on = behind and (not began or deployment.epoch < began)
     if deployment.epoch > status.assignment_epoch:
-        return "Rest"  # somebody who knows more has written it
+        return "Rest"  # an operator with newer knowledge has written it
     if status.assignment is None:
         return "Empty" if deployment.exists and (deployment.declared or behind) else "Rest"
     if not deployment.exists:
@@ -178,22 +180,22 @@ def step(snapshot: PoolSnapshot, *, now: float) -> Step:
 
 
 def in_use(snapshot: PoolSnapshot, allocation: Allocation) -> bool:
-    """Whether the pool must not go: a run has it, or is about to."""
+    """Whether the pool must not be deleted: a run has it, or is about to get it."""
     coming = bool(allocation.queue) and snapshot.pool.meta.deleted_at is None
     return allocation.holder is not None or snapshot.deployment.declared > 0 or coming
 
 
 def _queue(jobs: Sequence[Job], pool: Pool) -> list[Job]:
-    """Jobs that ask for the pool, who asked first first."""
+    """Jobs that ask for the pool, the earliest request first."""
 
     def place(job: Job) -> tuple[float, float, str]:
-        asked = asks(job)
-        since = parse_time(asked.last_transition_time) if asked is not None else None
+        condition = asks(job)
+        since = parse_time(condition.last_transition_time) if condition is not None else None
         return since or 0.0, job.meta.created_at, job.meta.uid
 
     name = pool.meta.name
-    there = [one for one in jobs if pool_ref.of(one.spec) == name and asks(one) is not None]
-    return sorted(there, key=place)
+    asking = [job for job in jobs if pool_ref.of(job.spec) == name and asks(job) is not None]
+    return sorted(asking, key=place)
 
 
 def _may_have(job: Job) -> bool:
@@ -202,7 +204,7 @@ def _may_have(job: Job) -> bool:
 
 
 def _keeps(job: Job, pool: Pool, *, others_wait: bool, now: float) -> bool:
-    """Whether the holder keeps the pool."""
+    """Whether a holder keeps the pool."""
     if not _may_have(job):
         return False
     if job.spec is not None and pool_ref.of(job.spec) != pool.meta.name:

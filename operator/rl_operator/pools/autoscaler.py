@@ -78,7 +78,8 @@ class Evidence:
     first_step: int
     steps: tuple[tuple[int, float, float], ...] = ()
     """Step, seconds waited, seconds trained; the last ones."""
-    looks: int = 0
+    samples: int = 0
+    """Number of observations."""
     busy: float = 0.0
     """Mean share of the slots that were in use."""
     tokens_per_second: float = 0.0
@@ -110,7 +111,7 @@ def observe(evidence: Evidence | None, seen: Observation) -> Evidence | None:
     if evidence is None or evidence.replicas != seen.replicas:
         # The step under way was partly made by another number of samplers.
         return Evidence(replicas=seen.replicas, since=seen.now, first_step=seen.step + 1)
-    looks = evidence.looks + 1
+    samples = evidence.samples + 1
     busy = seen.running_groups / seen.slots if seen.slots else 0.0
     steps = evidence.steps
     if seen.step > max(evidence.first_step, steps[-1][0] if steps else 0):
@@ -118,10 +119,10 @@ def observe(evidence: Evidence | None, seen: Observation) -> Evidence | None:
     return replace(
         evidence,
         steps=steps,
-        looks=looks,
-        busy=evidence.busy + (busy - evidence.busy) / min(looks, 50),
+        samples=samples,
+        busy=evidence.busy + (busy - evidence.busy) / min(samples, 50),
         tokens_per_second=evidence.tokens_per_second
-        + (seen.tokens_per_second - evidence.tokens_per_second) / min(looks, 50),
+        + (seen.tokens_per_second - evidence.tokens_per_second) / min(samples, 50),
     )
 
 

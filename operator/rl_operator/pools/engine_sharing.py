@@ -48,9 +48,9 @@ def joining(queue: Sequence[Job], served: Sequence[Job], pool: SamplerPoolSpec) 
 
     Nobody overtakes: behind one that has to wait all wait, or it would wait for ever.
     """
-    found: list[Job] = []
+    joined: list[Job] = []
     for job in queue:
-        if obstacle(job, [*served, *found], pool):
+        if obstacle(job, [*served, *joined], pool):
             break
-        found.append(job)
-    return tuple(found)
+        joined.append(job)
+    return tuple(joined)

@@ -1,4 +1,4 @@
-"""Takes single pods from a pool: those that a shrink is to take, and those of no use any more."""
+"""Removes single pods of a pool: marks victims of a shrink, deletes stale and silent pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_operator.state.snapshot import PoolSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRemoval:
-    """Marks the ones, and deletes the others."""
+    """Marks and deletes pods."""
 
     cluster: Cluster
     events: EventRecorder
@@ -29,14 +29,14 @@ class PodRemoval:
     clock: Callable[[], float]
     """Monotonic seconds."""
     faulty_since: dict[Key, dict[str, float]]
-    """By pool and pod's uid: when its fault was seen first."""
+    """By pool and pod's uid: when the fault was first seen, monotonic seconds."""
 
     def choose_victims(
         self, snapshot: PoolSnapshot, samplers: Sequence[Sampler], replicas: int
     ) -> bool:
-        """Mark the pods that a shrink is to take; whether nothing more is to be marked.
+        """Mark the pods that a shrink takes; whether all marks were already written.
 
-        The Deployment shrinks one look later: its controller must have seen the marks by then.
+        The Deployment shrinks one reconcile later, so that its controller has seen the marks.
         """
         surplus = snapshot.deployment.declared - replicas if replicas else 0
         chosen = removal_plan.victims(snapshot.pods, samplers, count=surplus)
@@ -57,28 +57,30 @@ class PodRemoval:
         served: Sequence[Served],
         replicas: int,
     ) -> Lost:
-        """Delete pods that stay stale or silent, as many as may be away at a time."""
+        """Delete pods that stay stale or silent, as many as may be unavailable at a time."""
         key = snapshot.key
-        found = runs.faults(snapshot.pods, served, now=self.now())
-        if found is None:
-            self.faulty_since.pop(key, None)  # while nothing is known, nobody is to blame
+        faults = runs.faults(snapshot.pods, served, now=self.now())
+        if faults is None:
+            self.faulty_since.pop(key, None)  # without a reading no fault is known
             return NOTHING_LOST
-        since, over = removal_plan.lasting(self.faulty_since.get(key, {}), found, now=self.clock())
+        since, over = removal_plan.lasting(self.faulty_since.get(key, {}), faults, now=self.clock())
         self.faulty_since[key] = since
         chosen = removal_plan.replaceable(
             snapshot.pods,
-            [one for one in over if not one.ends_run],
+            [fault for fault in over if not fault.ends_run],
             replicas=replicas,
             max_unavailable=spec.template.rollout.max_unavailable,
         )
-        for one in chosen:
-            self._delete(snapshot, one)
-        late = next((f"Pod {one.pod.name}: {one.message}" for one in over if one.ends_run), "")
+        for fault in chosen:
+            self._delete(snapshot, fault)
+        late = next(
+            (f"Pod {fault.pod.name}: {fault.message}" for fault in over if fault.ends_run), ""
+        )
         return Lost(replaced=len(chosen), late=late)
 
     def _delete(self, snapshot: PoolSnapshot, faulty: Fault) -> None:
         pod = faulty.pod
         self.cluster.delete(kinds.POD, snapshot.key.namespace, pod.name, uid=pod.uid)
-        told = f"Pod {pod.name} is replaced: {faulty.message}"
-        note = EventNote(f"Sampler{faulty.reason}", told, "Warning")
+        message = f"Replacing pod {pod.name}: {faulty.message}"
+        note = EventNote(f"Sampler{faulty.reason}", message, "Warning")
         self.events.record(snapshot.pool.meta, kinds.SAMPLER_POOL, [note])

@@ -1,6 +1,6 @@
-"""Which pods of a pool go: victims of a shrink, and those that are of no use any more.
+"""Chooses the pods that a pool removes: victims of a shrink, and pods that are stale or silent.
 
-Pure: what was seen since when comes in and goes out as a value.
+Pure: the times since when faults last are passed in and returned.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rl_operator.state.pod import Pod
 
 VICTIM_COST = -1000
 SILENT_SECONDS = 120.0
-"""A pod that runs and has not been heard of for so long is cut off from the stores."""
+"""A running pod without a registration for this long is cut off from the stores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A pod's deletion cost is to be changed."""
+    """A change of a pod's deletion cost."""
 
     pod: str
     cost: int
@@ -27,25 +27,25 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A pod that is of no use."""
+    """A pod that does not do its work."""
 
     pod: Pod
     reason: str
     """``Stale`` or ``Silent``."""
     message: str
     patience_seconds: float
-    """How long it may last before the pod is replaced."""
+    """How long the fault may last before the pod is replaced."""
     ends_run: bool = False
-    """Then the run fails in its place."""
+    """The run fails; the pod is not replaced."""
 
 
 def victims(pods: Iterable[Pod], samplers: Iterable[Sampler], *, count: int) -> list[Pod]:
-    """The pods that a pool can spare best.
+    """The pods that a shrink takes.
 
-    Those first that are marked already, that are not ready, that serve the oldest policy, that have
-    the fewest groups under way, that are the newest.
+    In this order: pods that are already marked, pods that are not ready, pods that serve the oldest
+    policy, pods with the fewest running groups, the newest pods.
     """
-    by_pod = {one.pod: one for one in samplers}
+    by_pod = {sampler.pod: sampler for sampler in samplers}
 
     def worth(pod: Pod) -> tuple[bool, bool, int, int, float, str]:
         sampler = by_pod.get(pod.name)
@@ -58,21 +58,21 @@ def victims(pods: Iterable[Pod], samplers: Iterable[Sampler], *, count: int) -> 
             pod.name,
         )
 
-    there = [one for one in pods if one.live and not one.deleting]
-    return sorted(there, key=worth)[: max(0, count)]
+    candidates = [pod for pod in pods if pod.live and not pod.deleting]
+    return sorted(candidates, key=worth)[: max(0, count)]
 
 
 def marks(pods: Iterable[Pod], chosen: Iterable[Pod]) -> list[Mark]:
-    """Deletion costs to be written so that exactly the chosen pods go first."""
-    names = {one.name for one in chosen}
-    found = []
-    for pod in sorted(pods, key=lambda one: one.name):
+    """Changes of deletion costs so that exactly the chosen pods are removed first."""
+    names = {pod.name for pod in chosen}
+    changes = []
+    for pod in sorted(pods, key=lambda pod: pod.name):
         if pod.deleting or not pod.live:
             continue
         cost = VICTIM_COST if pod.name in names else 0
         if cost != pod.deletion_cost and (cost or pod.deletion_cost == VICTIM_COST):
-            found.append(Mark(pod.name, cost))
-    return found
+            changes.append(Mark(pod.name, cost))
+    return changes
 
 
 def faults(
@@ -84,18 +84,18 @@ def faults(
     update_seconds: float,
     now: float,
 ) -> list[Fault]:
-    """Pods that do not do what they are there for.
+    """Pods that serve an old policy, or whose agent has not registered.
 
     Args:
         pods: of the pool.
-        samplers: that were heard of lately, of the run.
+        samplers: of the run, alive.
         step: training steps that the published policy contains.
-        bound: steps that a served policy may be behind it.
-        update_seconds: longest time that a pod may take to load one version.
+        bound: training steps that a served policy may be behind it.
+        update_seconds: longest time that loading one version may take.
         now: seconds since 1970.
     """
-    by_pod = {one.pod: one for one in samplers}
-    found = []
+    by_pod = {sampler.pod: sampler for sampler in samplers}
+    faulty = []
     for pod in pods:
         sampler = by_pod.get(pod.name)
         at_work = pod.live and not pod.deleting and pod.started_at is not None
@@ -103,41 +103,41 @@ def faults(
             continue
         if sampler is None:
             if now - pod.started_at > SILENT_SECONDS:
-                message = "its agent runs and is not heard of through the store"
-                found.append(Fault(pod, "Silent", message, SILENT_SECONDS))
+                message = "its agent is running and does not report through the state store"
+                faulty.append(Fault(pod, "Silent", message, SILENT_SECONDS))
         elif sampler.state == SamplerState.READY and step - sampler.step > bound:
             message = (
-                f"it serves version {sampler.version} of step {sampler.step}, "
-                f"the published one is of step {step}. {sampler.last_error}"
+                f"it serves version {sampler.version} of step {sampler.step}; "
+                f"the published policy is of step {step}. {sampler.last_error}"
             ).strip()
-            found.append(Fault(pod, "Stale", message, 2 * update_seconds))
-    return found
+            faulty.append(Fault(pod, "Stale", message, 2 * update_seconds))
+    return faulty
 
 
 def lasting(
-    since: Mapping[str, float], found: Sequence[Fault], *, now: float
+    since: Mapping[str, float], faulty: Sequence[Fault], *, now: float
 ) -> tuple[dict[str, float], list[Fault]]:
-    """Which faults have lasted too long.
+    """The faults that have lasted too long.
 
     Args:
-        since: when the fault of each pod was seen first, by uid.
-        found: faults that are there now.
+        since: when the fault of each pod was first seen, by uid.
+        faulty: faults that exist now.
         now: monotonic seconds.
 
     Returns:
-        ``since`` for the next time, and the faults whose patience is over.
+        ``since`` for the next call, and the faults that have outlasted their ``patience_seconds``.
     """
-    seen = {one.pod.uid: since.get(one.pod.uid, now) for one in found}
-    return seen, [one for one in found if now - seen[one.pod.uid] > one.patience_seconds]
+    seen = {fault.pod.uid: since.get(fault.pod.uid, now) for fault in faulty}
+    return seen, [fault for fault in faulty if now - seen[fault.pod.uid] > fault.patience_seconds]
 
 
 def replaceable(
     pods: Iterable[Pod], candidates: Sequence[Fault], *, replicas: int, max_unavailable: int | str
 ) -> list[Fault]:
-    """As many of the faulty pods as may be away at a time, the oldest faults first."""
+    """As many of the faulty pods as may be unavailable at a time, in the order given."""
     bad = {candidate.pod.uid for candidate in candidates}
-    there = sum(pod.ready and not pod.deleting and pod.uid not in bad for pod in pods)
-    away = max(0, replicas - there - len(candidates))
+    serving = sum(pod.ready and not pod.deleting and pod.uid not in bad for pod in pods)
+    away = max(0, replicas - serving - len(candidates))
     return list(candidates[: max(0, resolved(max_unavailable, replicas) - away)])
 
 

@@ -1,4 +1,4 @@
-"""A pool's pods as the runs that sample in them see them. Pure."""
+"""The pods of a pool by the readings of all runs that it serves. Pure."""
 
 from __future__ import annotations
 
@@ -15,47 +15,50 @@ from rl_operator.state.snapshot import Job
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A job whose run a pool serves, and what the stores say of that."""
+    """A job whose run a pool serves, with the reading of that run."""
 
     job: Job
     reading: Reading
 
 
 def by_pod(readings: Sequence[Reading]) -> list[Sampler]:
-    """One registration for each pod: that of its first run, with the groups of all of them."""
+    """One registration per pod: that of its first run, with the running groups of all runs."""
     groups: dict[str, int] = {}
-    found: dict[str, Sampler] = {}
+    registrations: dict[str, Sampler] = {}
     for reading in readings:
-        for one in reading.samplers:
-            groups[one.pod] = groups.get(one.pod, 0) + one.groups_running
-            found.setdefault(one.pod, one)
-    return [one.model_copy(update={"groups_running": groups[name]}) for name, one in found.items()]
+        for sampler in reading.samplers:
+            groups[sampler.pod] = groups.get(sampler.pod, 0) + sampler.groups_running
+            registrations.setdefault(sampler.pod, sampler)
+    return [
+        sampler.model_copy(update={"groups_running": groups[name]})
+        for name, sampler in registrations.items()
+    ]
 
 
 def faults(pods: Iterable[Pod], served: Sequence[Served], *, now: float) -> list[Fault] | None:
-    """Pods that are of no use to any of their runs; None where that is not known.
+    """Pods that are faulty for every run that they serve; None where that is not known.
 
-    One that is of use to a run stays, whatever is the matter with another one's agent in it: what
-    that needs is said by its own job.
+    A pod that works for one run stays, even if the agent of another run in it is faulty: that is
+    reported by the other run's job.
 
     Args:
         pods: of the pool.
         served: its runs.
         now: seconds since 1970.
     """
-    of_runs = [found for one in served if (found := _of_run(pods, one, now=now)) is not None]
+    of_runs = [faulty for run in served if (faulty := _of_run(pods, run, now=now)) is not None]
     if not of_runs or len(of_runs) < len(served):
         return None
     first, *others = of_runs
-    bad = [{one.pod.uid for one in other} for other in others]
-    return [one for one in first if all(one.pod.uid in uids for uids in bad)]
+    bad = [{fault.pod.uid for fault in other} for other in others]
+    return [fault for fault in first if all(fault.pod.uid in uids for uids in bad)]
 
 
 def _of_run(pods: Iterable[Pod], served: Served, *, now: float) -> list[Fault] | None:
     spec, reading, run = served.job.spec, served.reading, served.reading.run
     if spec is None or not reading.known or run is None or run.policy is None:
         return None
-    found = removal_plan.faults(
+    faulty = removal_plan.faults(
         pods,
         reading.samplers,
         step=run.policy.step,
@@ -65,8 +68,8 @@ def _of_run(pods: Iterable[Pod], served: Served, *, now: float) -> list[Fault] |
     )
     match spec.weight_sync.on_timeout:
         case "Recreate":
-            return found
+            return faulty
         case "Exclude":  # it claims nothing while its policy is too old
-            return [one for one in found if one.reason != "Stale"]
+            return [fault for fault in faulty if fault.reason != "Stale"]
         case "Fail":
-            return [replace(one, ends_run=one.reason == "Stale") for one in found]
+            return [replace(fault, ends_run=fault.reason == "Stale") for fault in faulty]

@@ -1,4 +1,4 @@
-"""Carries the autoscaler's advice out: what it sees, what it remembers, one write to the pool."""
+"""Applies the autoscaler's advice: its observations, its evidence, one write to the pool."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from rl_operator.state.snapshot import PoolSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolScaler:
-    """Scales pools of mode ``Builtin``; a new process gathers its evidence anew."""
+    """Scales pools of mode ``Builtin``; a new process gathers new evidence."""
 
     cluster: Cluster
     now: Callable[[], float]
     """Seconds since 1970."""
     evidence: dict[Key, tuple[str, Evidence | None]] = field(default_factory=dict)
-    """Of each pool, with its uid and, where jobs share it, that of the one that has it."""
+    """By pool: uid of the pool and of the job that has it, and the evidence for these."""
 
     def forget(self, key: Key) -> None:
-        """The pool is gone."""
+        """Drop the evidence of a pool."""
         self.evidence.pop(key, None)
 
     def scale(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: RLJobSpec, reading: Reading
     ) -> Scaled:
-        """Look at a pool, and change its size where that is due."""
+        """Observe a pool, and change its size where that is due."""
         wanted, served = spec.template.autoscaling, _served(snapshot)
         unchanged = Scaled(replicas=spec.replicas)
         away = any(sampler.unavailable for sampler in reading.samplers)
         if wanted.mode != "Builtin" or not reading.known or away:
-            # What is not known for a while, or waits for a judge, is no evidence.
+            # An outage of the store or of a scorer must not count as evidence.
             self.forget(snapshot.key)
             return unchanged
         seen = observation(snapshot, spec, job, reading, now=self.now())
@@ -63,7 +63,7 @@ class PoolScaler:
         evidence: Evidence | None,
     ) -> Scaled:
         meta = snapshot.pool.meta
-        # At the version that was looked at: a person's `kubectl scale` in between is seen first.
+        # At the observed version: a `kubectl scale` in between is a conflict and is seen first.
         metadata = {
             "name": meta.name,
             "namespace": meta.namespace,
@@ -88,10 +88,10 @@ class PoolScaler:
 
 
 def history(snapshot: PoolSnapshot) -> list[ScaleStatus]:
-    """Changes of a pool's size for the run that it serves: what another one needed says nothing."""
+    """Changes of a pool's size since it serves its present run."""
     given = snapshot.pool.status.assignment
     since = given.since if given is not None else ""
-    return [one for one in snapshot.pool.status.last_scale if one.time >= since]
+    return [record for record in snapshot.pool.status.last_scale if record.time >= since]
 
 
 def _served(snapshot: PoolSnapshot) -> str:
@@ -102,23 +102,23 @@ def _served(snapshot: PoolSnapshot) -> str:
 def observation(
     snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: RLJobSpec, reading: Reading, *, now: float
 ) -> Observation:
-    """What is seen of a pool and its run."""
+    """What the autoscaler is told of a pool and its run."""
     serving: list[Sampler] = serving_of(snapshot, reading)
     run: Run | None = reading.run
     latest = run.latest if run else None
     alive = max(run.heartbeat_at, run.progress_at) if run else reading.now
-    # A trainer that is about to start waits for the samplers, however long ago the run's last one
-    # was heard of: before a suspension, or when another job had the run.
+    # A trainer that is about to start waits for the samplers, however old the last heartbeat of the
+    # run's trainer is: from before a suspension, or of another job that had the run.
     starts = snapshot.job is not None and start_gate.applies(snapshot.job.status)
     slack = job.algorithm.off_policy.max_staleness - (latest.staleness_max if latest else 0)
     return Observation(
         now=now,
         replicas=spec.replicas,
         serving=len(serving),
-        running_groups=sum(one.groups_running for one in serving),
+        running_groups=sum(sampler.groups_running for sampler in serving),
         slots=len(serving) * spec.template.max_concurrent_groups,
         backlog=reading.backlog,
-        tokens_per_second=sum(one.tokens_per_second for one in serving),
+        tokens_per_second=sum(sampler.tokens_per_second for sampler in serving),
         step=latest.step if latest else 0,
         wait_seconds=latest.wait_seconds if latest else 0.0,
         train_seconds=latest.train_seconds if latest else 0.0,

@@ -1,4 +1,4 @@
-"""Writes of a shared pool that no other pool has: its finalizer, and its Deployment's turns."""
+"""Writes that only shared pools need: labels, the finalizer, an empty Deployment."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rl_operator.state.snapshot import Job, PoolSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPools:
-    """Carries an assignment out."""
+    """Applies an allocation."""
 
     cluster: Cluster
 
     def join(self, job: Job, spec: RLJobSpec) -> bool:
-        """Label a job as one that names a pool, by which the pool finds it; whether it was not."""
+        """Label a job with the pool that it names; whether the label had to be written."""
         pool = pool_ref.of(spec)
         if not pool or job.meta.labels.get(names.POOL_LABEL) == pool:
             return False
@@ -30,7 +30,7 @@ class SharedPools:
         return True
 
     def guard(self, pool: Meta, *, in_use: bool) -> bool:
-        """Let the pool go only when it serves nobody; whether anything was to be written."""
+        """Hold a pool in use by a finalizer; whether the finalizer had to be written."""
         if (names.IN_USE_FINALIZER in pool.finalizers) == in_use:
             return False
         finalizers = [names.IN_USE_FINALIZER] if in_use else []
@@ -38,18 +38,18 @@ class SharedPools:
         return True
 
     def empty(self, snapshot: PoolSnapshot, *, allocation: Allocation) -> None:
-        """Take the Deployment to 0 pods, whatever its template says.
+        """Scale the Deployment to 0 pods.
 
-        Without a holder it learns the epoch, so that nobody who takes the last one for the holder
-        still may bring it up again.
+        Without a holder the new epoch is written, too: an operator that still takes the last job
+        for the holder must not scale it up again.
         """
-        there = snapshot.children[(kinds.DEPLOYMENT.name, snapshot.key.name)].meta
+        deployment_meta = snapshot.children[(kinds.DEPLOYMENT.name, snapshot.key.name)].meta
         epoch = (
             {names.ASSIGNMENT_ANNOTATION: str(allocation.epoch)}
             if allocation.holder is None
             else {}
         )
-        self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(there, epoch))
+        self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(deployment_meta, epoch))
 
     def create(self, manifest: Manifest) -> None:
         """Create the Deployment without pods: a late write of a paused operator starts none."""
@@ -57,7 +57,7 @@ class SharedPools:
         self.cluster.apply(kinds.DEPLOYMENT, empty, manager=names.SPEC_MANAGER)
 
     def _apply(self, kind: kinds.Kind, to: Meta, metadata: Manifest) -> None:
-        """Own these metadata of an object of which others write the rest."""
+        """Apply some metadata of an object whose other fields belong to others."""
         identity = {"name": to.name, "namespace": to.namespace, "uid": to.uid}
         manifest = {
             "apiVersion": kind.api_version,

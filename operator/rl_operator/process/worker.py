@@ -25,7 +25,7 @@ PERIODIC_SECONDS = 2.0
 def work(queue: WorkQueue[Key], reconcilers: Mapping[str, Reconcile]) -> None:
     """Reconcile keys until the queue is closed. Each worker thread runs this."""
     while (key := queue.get()) is not None:
-        fields: logs.Words = {"object": str(key)}
+        fields: logs.Fields = {"object": str(key)}
         try:
             with metrics.RECONCILE_SECONDS.labels(key.kind).time(), logs.about(fields):
                 requeue_seconds = reconcilers[key.kind](key)
@@ -40,7 +40,7 @@ def work(queue: WorkQueue[Key], reconcilers: Mapping[str, Reconcile]) -> None:
         queue.done(key)
 
 
-def _failed(queue: WorkQueue[Key], key: Key, error: Exception, fields: logs.Words) -> None:
+def _failed(queue: WorkQueue[Key], key: Key, error: Exception, fields: logs.Fields) -> None:
     delay = queue.add_rate_limited(key)
     metrics.RETRIES.labels(key.kind).inc()
     extra = {**fields, "retry_in": f"{delay:.1f} s"}

@@ -1,4 +1,4 @@
-"""What a pool's pod has of one run: its agent, and what stages the weights before that starts."""
+"""The part of a sampler pod that belongs to one run: its agent and the init container stage."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PORT = 8080
 RELAY_PORT = 8082
 """The job's NetworkPolicy lets only its own pods reach it."""
 CHAT_PORT = 8083
-"""The agent's, on loopback: for ``kubectl port-forward``."""
+"""Port of the agent's chat on loopback, for ``kubectl port-forward``."""
 REQUESTS = {"cpu": "50m", "memory": "256Mi"}
 
 
 def part(
     pool: Meta, spec: SamplerPoolSpec, job: Meta, job_spec: RLJobSpec, *, seat: Seat, images: Images
 ) -> Part:
-    """What the pod has of one run."""
+    """The containers and volumes of one run."""
     agent = _agent(pool, spec, job, job_spec, seat=seat, images=images)
     stage = hub_access.reached_by(_stage(agent), job_spec)
     if job_spec.weight_sync.transport.relay:
@@ -61,7 +61,7 @@ def _agent(
     pool: Meta, spec: SamplerPoolSpec, job: Meta, job_spec: RLJobSpec, *, seat: Seat, images: Images
 ) -> Manifest:
     port = seat.port(PORT)
-    told = {
+    variables = {
         env.NAMESPACE: pool.namespace,
         env.JOB: job.name,
         env.RUN: job.run,
@@ -72,7 +72,7 @@ def _agent(
         env.ENGINE_URL: f"http://127.0.0.1:{engine.PORT}",
         env.LISTEN_PORT: str(port),
         env.CHAT_PORT: str(seat.port(CHAT_PORT)),
-        **seat.told(),
+        **seat.variables(),
         env.DRAIN_SECONDS: str(spec.template.drain.seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
         env.ENDPOINT_SECRETS_FOLDER: tool_secrets.ENDPOINTS_FOLDER,
@@ -84,7 +84,7 @@ def _agent(
         "imagePullPolicy": images.pull_policy,
         "command": ["python", "-m", "rl_sampler", "serve"],
         "env": [
-            *pods.environment(told, spec.template.env),
+            *pods.environment(variables, spec.template.env),
             _from_pod(env.POD_NAME, "metadata.name"),
             _from_pod(env.POD_UID, "metadata.uid"),
         ],
@@ -103,7 +103,7 @@ def _agent(
 
 
 def _stage(agent: Manifest) -> Manifest:
-    """The init container that brings the weights which the engine begins with."""
+    """The init container that downloads the weights with which the engine starts."""
     kept = {
         key: agent[key] for key in agent if key not in ("livenessProbe", "readinessProbe", "ports")
     }
@@ -111,7 +111,7 @@ def _stage(agent: Manifest) -> Manifest:
 
 
 def _relay(agent: Manifest, stage: Manifest, seat: Seat) -> None:
-    """Tell agent and init container of the relay, and open its port."""
+    """Configure the relay of agent and init container, and open its port."""
     port = seat.port(RELAY_PORT)
     agent["ports"] = [
         *agent["ports"],

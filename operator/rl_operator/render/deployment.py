@@ -1,4 +1,4 @@
-"""A pool's pods: stage the weights, run the engine, run the agent of each run beside it."""
+"""Renders a pool's Deployment: pods with one engine and the agent of each run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rl_operator.render.shared_engine import Seat
 Manifest = dict[str, Any]
 
 END_SECONDS = 5
-"""For the agent to hand back what did not finish while it drained."""
+"""Time for the agent to return unfinished tasks after the drain."""
 ROLLOUT_GRACE_SECONDS = 600
-"""For scheduling and image pulls, on top of the engine's own start."""
+"""Time for scheduling and image pulls, in addition to the engine's start."""
 
 
 def render(
@@ -35,16 +35,16 @@ def render(
     epoch: int = 0,
     beside: Sequence[tuple[Meta, RLJobSpec]] = (),
 ) -> Manifest:
-    """The Deployment of a pool that serves a job's run, and those of others beside it.
+    """The Deployment of a pool that serves a job's run, and those of the jobs in ``beside``.
 
-    A shared pool's stays when the run changes, so its pods are selected by the pool alone; the
-    epoch says for which assignment this is.
+    The Deployment of a shared pool stays when the run changes, so its selector names the pool only;
+    the epoch identifies the assignment for which it is rendered.
     """
     runs = [(job, job_spec), *beside]
     pod = _pod(pool, spec, runs, images=images)
     identity = sandbox.kept_from(pod) if spec.template.service_account_name else {}
     mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
-    mine |= {names.beside(one.run): one.name for one, _ in beside}
+    mine |= {names.beside(other.run): other.name for other, _ in beside}
     chosen = selector(pool.name, "" if spec.shared else job.run)
     assigned = {names.ASSIGNMENT_ANNOTATION: str(epoch)} if spec.shared else {}
     return stamped(
@@ -78,7 +78,7 @@ def render(
 
 
 def _rollout(spec: SamplerPoolSpec) -> Manifest:
-    """How the Deployment replaces its pods, and when it says that it does not get on."""
+    """How the Deployment replaces its pods, and when it reports that it makes no progress."""
     return {
         "progressDeadlineSeconds": spec.template.engine.startup_seconds + ROLLOUT_GRACE_SECONDS,
         "revisionHistoryLimit": 1,
@@ -93,7 +93,7 @@ def _rollout(spec: SamplerPoolSpec) -> Manifest:
 
 
 def pod_template(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
-    """What a pod of a sampler group will be, before its pool is there."""
+    """The pod template of a sampler group, before its pool exists."""
     manifest = render(
         replace(job, name=names.pool_of(job.name, group)),
         SamplerPoolSpec(job=job.name, template=group.template),
@@ -106,13 +106,13 @@ def pod_template(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Ima
     return template
 
 
-def emptied(there: Meta, annotations: Mapping[str, str] | None = None) -> Manifest:
-    """The change of a Deployment, as it was seen, to 0 pods; its template may say what it likes."""
+def emptied(meta: Meta, annotations: Mapping[str, str] | None = None) -> Manifest:
+    """The patch of a Deployment at the observed version to 0 pods."""
     metadata: Manifest = {
-        "name": there.name,
-        "namespace": there.namespace,
-        "uid": there.uid,
-        "resourceVersion": there.resource_version,
+        "name": meta.name,
+        "namespace": meta.namespace,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
     }
     if annotations:
         metadata["annotations"] = dict(annotations)
@@ -120,7 +120,7 @@ def emptied(there: Meta, annotations: Mapping[str, str] | None = None) -> Manife
 
 
 def selector(pool: str, run: str) -> dict[str, str]:
-    """Labels that select a pool's pods of one run, or where that is empty all of them."""
+    """Labels that select a pool's pods of one run, or all of them if ``run`` is empty."""
     return {names.POOL_LABEL: pool, **({names.RUN_LABEL: run} if run else {})}
 
 
@@ -136,7 +136,7 @@ def _pod(
     ]
     served = shared_engine.engine(
         engine.container(
-            spec, [one.training for _, one in runs], images=images, agent_port=agents.PORT
+            spec, [run_spec.training for _, run_spec in runs], images=images, agent_port=agents.PORT
         ),
         seats,
         weights=engine.WEIGHTS_FOLDER,
@@ -148,7 +148,7 @@ def _pod(
         **pods.pull_secrets(images),
         "securityContext": pods.pod_security(),
         "terminationGracePeriodSeconds": spec.template.drain.seconds + END_SECONDS,
-        # The engine is a native sidecar: it outlives the agents, which hand back what they hold.
+        # The engine is a native sidecar: it outlives the agents, which return their tasks.
         "initContainers": [
             *(part.stage for part in parts),
             served,

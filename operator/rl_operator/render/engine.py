@@ -23,20 +23,20 @@ ARGUMENTS = (
     "--dtype",
     "--sleep-on-idle",
 )
-"""What the operator itself tells the engine."""
+"""Arguments that only the operator sets."""
 
 
 def container(
     spec: SamplerPoolSpec, runs: Sequence[Training], *, images: Images, agent_port: int
 ) -> Manifest:
-    """The engine of some runs, all of which want the weights in the type of the first one.
+    """The engine of runs that all use the precision of the first one.
 
-    ``engine_sharing`` refuses others.
+    ``engine_sharing`` refuses runs of another precision.
     """
     engine = spec.template.engine
     sections = [run.lora for run in runs if run.lora is not None]
     low_rank = lora.engine_arguments(sections, engine.args) if sections else []
-    sources = {"envFrom": [dict(one) for one in engine.env_from]} if engine.env_from else {}
+    sources = {"envFrom": [dict(source) for source in engine.env_from]} if engine.env_from else {}
     return {
         "name": "engine",
         "image": engine.image or images.engine,
@@ -63,7 +63,7 @@ def container(
         "resources": spec.template.resources.to_kubernetes(),
         "securityContext": pods.container_security(),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        # The agent answers for the engine: it knows how long a start may take.
+        # The agent answers for the engine, because it knows how long a start may take.
         "livenessProbe": pods.probe("/engine-live", agent_port, delay=30, period=5, failures=12),
         "volumeMounts": [
             {"name": "weights", "mountPath": WEIGHTS_FOLDER},

@@ -1,4 +1,4 @@
-"""What a container needs that asks the hub: the image's client is offline otherwise."""
+"""Access of containers to the Hugging Face hub; the client in the images is offline by default."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ Manifest = dict[str, Any]
 FOLDER = "/etc/rl/hub"
 VOLUME = "hub"
 ONLINE = "HF_HUB_OFFLINE"
-"""The images set it: only a job that names the hub asks it for anything."""
+"""The images set it to 1; only jobs that use the hub set it to 0."""
 
 
 def of_trainer(spec: RLJobSpec) -> bool:
-    """Whether the trainer asks the hub."""
+    """Whether the trainer uses the hub."""
     pushes = spec.training.checkpoint.hub_repo is not None
     return pushes or uses_hub(spec.data) or model_of_hub(spec.model)
 
 
 def token_of_trainer(spec: RLJobSpec) -> HubTokenReference | None:
-    """By what token the trainer asks it, if it asks and there is one."""
+    """The token with which the trainer uses the hub; None without one."""
     return spec.data.hub.token_secret_ref if of_trainer(spec) else None
 
 
-def told(spec: RLJobSpec) -> dict[str, str]:
-    """Variables of a container that asks it."""
+def variables(spec: RLJobSpec) -> dict[str, str]:
+    """Environment variables of a container that uses the hub."""
     token = spec.data.hub.token_secret_ref
     return {ONLINE: "0", **({env.HUB_TOKEN_FILE: f"{FOLDER}/token"} if token else {})}
 
 
 def mount() -> Manifest:
-    """Where that container finds the token."""
+    """Mount of the token."""
     return {"name": VOLUME, "mountPath": FOLDER, "readOnly": True}
 
 
 def volume(token: HubTokenReference) -> Manifest:
-    """The token alone, whatever else is in its Secret."""
+    """Volume with the token's key of its Secret, and no other key."""
     secret = {
         "secretName": token.name,
         "items": [{"key": token.key, "path": "token"}],
@@ -50,11 +50,11 @@ def volume(token: HubTokenReference) -> Manifest:
 
 
 def reached_by(stage: Manifest, spec: RLJobSpec) -> Manifest:
-    """A sampler's init container that brings an hf:// model; the same where there is none."""
+    """The init container with access to the hub; unchanged without an hf:// model."""
     if not model_of_hub(spec.model):
         return stage
-    wanted = told(spec)
-    kept = [one for one in stage["env"] if one["name"] not in wanted]
+    wanted = variables(spec)
+    kept = [variable for variable in stage["env"] if variable["name"] not in wanted]
     mounts = [mount()] if spec.data.hub.token_secret_ref else []
     return stage | {
         "env": [*kept, *({"name": name, "value": value} for name, value in wanted.items())],
@@ -63,6 +63,6 @@ def reached_by(stage: Manifest, spec: RLJobSpec) -> Manifest:
 
 
 def volumes(spec: RLJobSpec) -> list[Manifest]:
-    """What a sampler's pod has for it."""
+    """Volumes of a sampler pod for the hub."""
     token = spec.data.hub.token_secret_ref
     return [volume(token)] if token is not None and model_of_hub(spec.model) else []

@@ -1,4 +1,4 @@
-"""All objects that an RLJob ought to have, and those that it ought not to have any more."""
+"""Lists the objects that an RLJob should have, and those to delete."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def wanted(
     images: Images,
     admitted: Mapping[str, int] | None = None,
 ) -> list[Wanted]:
-    """Objects of a job that is not over, in the order in which they are made.
+    """Objects of a job that is not over, in the order of creation.
 
     Args:
-        snapshot: what is there.
+        snapshot: of the job.
         spec: of the job.
         checked: inputs are in order, so that samplers may be started.
-        run_trainer: the status's attempt is under way.
-        images: for pods that name none.
-        admitted: sampler pods that the job's queue lets each group have; None: there is no queue.
+        run_trainer: the status's attempt is active.
+        images: default images.
+        admitted: sampler pods that the job's queue admits, by group; None without a queue.
     """
     meta, status = snapshot.job.meta, snapshot.job.status
-    found = [Wanted(manifest=objects.spec_config(meta, spec), immutable=True)]
+    result = [Wanted(manifest=objects.spec_config(meta, spec), immutable=True)]
     if checked or status.attempt or snapshot.pools:
         if spec.network_policy != "None":
-            found.append(Wanted(manifest=objects.network_policy(meta)))
-        found += [
+            result.append(Wanted(manifest=objects.network_policy(meta)))
+        result += [
             Wanted(
                 manifest=pool.render(
                     meta, sampler, admitted=None if admitted is None else admitted[sampler.name]
@@ -54,34 +54,38 @@ def wanted(
             for sampler in spec.samplers
             if sampler.pool_ref is None and _may_have_pool(snapshot, sampler.name, admitted)
         ]
-    if run_trainer and snapshot.current_trainer() is None:  # once it is there it stays as it is
+    if run_trainer and snapshot.current_trainer() is None:  # it is never changed
         size = attempt_records.replicas(spec.trainer, status)
         manifest = trainer.render(meta, spec, attempt=status.attempt, images=images, size=size)
-        found.append(Wanted(manifest=manifest, immutable=True))
-    return found
+        result.append(Wanted(manifest=manifest, immutable=True))
+    return result
 
 
 def _may_have_pool(snapshot: JobSnapshot, group: str, admitted: Mapping[str, int] | None) -> bool:
-    """Whether a pool is there already, or may be made."""
+    """Whether a pool exists, or may be created."""
     name = names.pool(snapshot.job.meta.name, group)
-    there = (kinds.SAMPLER_POOL.name, name) in snapshot.children
-    return there or admitted is None or admitted[group] > 0
+    exists = (kinds.SAMPLER_POOL.name, name) in snapshot.children
+    return exists or admitted is None or admitted[group] > 0
 
 
 def runs_trainer(snapshot: JobSnapshot, decision: Decision) -> bool:
-    """Whether the status's attempt is under way and goes on."""
+    """Whether the status's attempt is active and stays so."""
     status = snapshot.job.status
     under_way = status.attempt > 0 and not attempt_records.ended(status)
     return under_way and not snapshot.job.suspended and not isinstance(decision, Ended | Complete)
 
 
 def stopped_trainers(snapshot: JobSnapshot) -> list[Child]:
-    """Trainers that must not run any more, whatever the spec says."""
-    return [_child(snapshot, one) for one in snapshot.trainers if _must_stop(snapshot, one)]
+    """Trainers that must not run, whatever the spec declares."""
+    return [
+        _child(snapshot, trainer_job)
+        for trainer_job in snapshot.trainers
+        if _must_stop(snapshot, trainer_job)
+    ]
 
 
 def unwanted(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
-    """Pools without a group, trainers that have ended or were given up, all but the last ones."""
+    """Pools without a group, and trainers that must stop or exceed the history limit."""
     lifecycle = spec.lifecycle if spec is not None else Lifecycle()
     return _unwanted_pools(snapshot, spec) + _old_trainers(snapshot, lifecycle)
 
@@ -90,7 +94,7 @@ def _unwanted_pools(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child
     job = snapshot.job
     over = job.finished and not job.keeps_samplers
     own = spec.samplers if spec is not None and not over else []
-    groups = [one.name for one in own if one.pool_ref is None]
+    groups = [sampler.name for sampler in own if sampler.pool_ref is None]
     wanted = {names.pool(job.meta.name, group) for group in groups}
     return [
         child
@@ -103,11 +107,11 @@ def _old_trainers(snapshot: JobSnapshot, lifecycle: Lifecycle) -> list[Child]:
     job, attempt = snapshot.job, snapshot.job.status.attempt
     all_go = job.finished and lifecycle.cleanup_policy == "All"
     return [
-        _child(snapshot, one)
-        for one in snapshot.trainers
+        _child(snapshot, trainer_job)
+        for trainer_job in snapshot.trainers
         if all_go
-        or one.attempt < attempt - lifecycle.attempt_history_limit
-        or _must_stop(snapshot, one)
+        or trainer_job.attempt < attempt - lifecycle.attempt_history_limit
+        or _must_stop(snapshot, trainer_job)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Metadata that all our children share."""
+"""Metadata of all children: labels, owner references, the digest of the manifest."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Manifest = dict[str, Any]
 def labels(
     *, job: str, run: str, component: str = "", pool: str = "", attempt: int = 0
 ) -> dict[str, str]:
-    """Labels of a child; those that do not apply are left out."""
-    found = {
+    """Labels of a child; empty ones are left out."""
+    values = {
         **names.PART_OF,
         names.JOB_LABEL: job,
         names.RUN_LABEL: run,
@@ -23,16 +23,16 @@ def labels(
         names.POOL_LABEL: pool,
         names.ATTEMPT_LABEL: str(attempt) if attempt else "",
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in values.items() if value}
 
 
 def owned_by(owner: Meta, kind: Kind, *, goes_first: bool = True) -> list[Manifest]:
-    """The owner references of a child: it goes when its owner goes.
+    """The owner references of a child, which is deleted with its owner.
 
     Args:
-        owner: whose child it is.
+        owner: metadata of the owner.
         kind: of the owner.
-        goes_first: a foreground deletion of the owner takes it before the owner.
+        goes_first: a foreground deletion of the owner waits for the child.
     """
     assert kind in (RLJOB, SAMPLER_POOL)
     return [
@@ -48,7 +48,7 @@ def owned_by(owner: Meta, kind: Kind, *, goes_first: bool = True) -> list[Manife
 
 
 def stamped(manifest: Manifest) -> Manifest:
-    """The manifest with its own digest among its annotations, by which a change is seen."""
+    """The manifest with its own digest as annotation, by which changes are detected."""
     metadata = manifest["metadata"]
     annotations = {
         **metadata.get("annotations", {}),

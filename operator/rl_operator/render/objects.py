@@ -1,4 +1,4 @@
-"""The small children: the mounted spec, the network policy, the disruption budget."""
+"""Renders the small children: spec ConfigMap, NetworkPolicy, PodDisruptionBudget."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
 
 
 def network_policy(job: Meta) -> Manifest:
-    """Lets a job's pods be reached by each other, and by anyone only for their metrics."""
+    """Allows traffic between this run's pods, plus metrics scraping."""
     own = {"podSelector": {"matchLabels": {names.RUN_LABEL: job.run}}}
     return stamped(
         {
@@ -65,10 +65,10 @@ def network_policy(job: Meta) -> Manifest:
 
 
 def pool_policy(pool: Meta, *, ports: Sequence[int]) -> Manifest:
-    """Lets a shared pool's pods be reached by each other, and by anyone only for their metrics.
+    """Allows traffic between a shared pool's pods, plus metrics scraping.
 
-    That of a job covers pods that have its run's label; of several runs a pod has that of one, and
-    the policy goes with its job.
+    A job's policy does not suffice: it covers pods with its run's label, which a pod of several
+    runs has for one of them only, and it is deleted with its job.
     """
     own = {"podSelector": {"matchLabels": {names.POOL_LABEL: pool.name}}}
     return stamped(
@@ -94,27 +94,27 @@ def pool_policy(pool: Meta, *, ports: Sequence[int]) -> Manifest:
 
 
 def of_job_not_wanted(job: Meta, spec: RLJobSpec) -> list[tuple[kinds.Kind, str]]:
-    """What a job may have had before its user chose to have it no more."""
+    """Kind and name of children that the spec no longer wants."""
     return [(kinds.NETWORK_POLICY, job.name)] if spec.network_policy == "None" else []
 
 
 def of_pool_not_wanted(pool: Meta, spec: SamplerPoolSpec) -> list[tuple[kinds.Kind, str]]:
-    """What a pool may have had before its user chose to have it no more."""
-    found = []
+    """Kind and name of children that the pool's spec no longer wants."""
+    dropped = []
     if not spec.template.disruption.pdb:
-        found.append((kinds.DISRUPTION_BUDGET, pool.name))
+        dropped.append((kinds.DISRUPTION_BUDGET, pool.name))
     if spec.max_runs > 1 and spec.network_policy == "None":
-        found.append((kinds.NETWORK_POLICY, names.shared_policy(pool.name)))
-    return found
+        dropped.append((kinds.NETWORK_POLICY, names.shared_policy(pool.name)))
+    return dropped
 
 
 def disruption_budget(
     pool: Meta, *, job: str, run: str, max_unavailable: int = 1, shared: bool = False
 ) -> Manifest:
-    """Lets node drains take a few samplers of a pool at a time.
+    """Limits how many samplers of a pool a node drain evicts at a time.
 
-    Those that are not ready may always go: they serve nobody, what they still do is handed back,
-    and pods that never get ready must not hold a drain up for ever.
+    Pods that are not ready may always be evicted: they serve nothing, their tasks are returned, and
+    a pod that never gets ready must not block a drain forever.
     """
     selected = {names.POOL_LABEL: pool.name} | ({} if shared else {names.RUN_LABEL: run})
     return stamped(

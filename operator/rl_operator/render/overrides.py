@@ -1,4 +1,4 @@
-"""A partial pod template of the user, laid over a rendered one by name; some keys stay ours."""
+"""Merges a user's partial pod template over a rendered one; some keys are reserved."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ OWN_CONTAINER_KEYS = (
     "terminationMessagePolicy",
 )
 SET_BY_SPEC = ("pytorch", "engine")
-"""Containers whose resources are a field of the spec, but for claims of devices, which are none."""
+"""Containers whose resources are a field of the spec, except claims of devices."""
 OWN_VARIABLES = ("RL_",)
 TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
-"""Set by the operator, by training-operator and by the launcher; a user's value would be lost."""
+"""Set by the operator, training-operator and the launcher; a user's value would be lost."""
 TRAINER_FOLDERS = ("/etc/rl",)
 OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox")
-"""Where our containers find what we mount."""
+"""Mount points of our own volumes."""
 OWN_VOLUMES = ("spec", "stores", "hub", "sandbox")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
 CONTAINER_LISTS = ("containers", "initContainers")
@@ -46,13 +46,13 @@ SHAPES: dict[str, dict[str, type]] = {
     "metadata": {"labels": dict, "annotations": dict},
     "spec": {"containers": list, "initContainers": list, "volumes": list},
 }
-"""Of what is merged, or looked into for keys of ours."""
+"""Expected types of the parts that are merged or searched for reserved keys."""
 
 
 def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifest:
     """A rendered pod template with a user's partial one merged over it.
 
-    Maps are merged key by key, lists of mounts by their path, of other named things by name, and
+    Maps are merged key by key, lists of mounts by their path, of other named items by name, and
     other lists are joined. A volume replaces the rendered one of its name, since it can have one
     source only.
     """
@@ -62,8 +62,8 @@ def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifes
     volumes = (template.get("spec") or {}).get("volumes")
     if volumes:
         wanted = {volume["name"]: volume for volume in volumes}
-        there = rendered["spec"].get("volumes", [])
-        kept = [wanted.pop(one["name"], one) for one in there]
+        rendered_volumes = rendered["spec"].get("volumes", [])
+        kept = [wanted.pop(volume["name"], volume) for volume in rendered_volumes]
         merged["spec"]["volumes"] = [*kept, *wanted.values()]
     return merged
 
@@ -76,27 +76,27 @@ def _merged(base: Any, over: Any) -> Any:
         key = _key([*base, *over])
         if not key:
             return [*base, *over]
-        wanted = {one[key]: one for one in over}
-        there = [_merged(one, wanted.pop(one[key])) if one[key] in wanted else one for one in base]
-        return [*there, *wanted.values()]
+        wanted = {item[key]: item for item in over}
+        kept = [
+            _merged(item, wanted.pop(item[key])) if item[key] in wanted else item for item in base
+        ]
+        return [*kept, *wanted.values()]
     return over
 
 
-def _key(things: list[Any]) -> str:
-    """What tells the things of a list apart, as core/v1 merges it; empty if nothing does."""
-    if not all(_named(thing) for thing in things):
+def _key(items: list[Any]) -> str:
+    """The key by which core/v1 merges a list of items; empty if there is none."""
+    if not all(_named(item) for item in items):
         return ""
-    return (
-        "mountPath" if all(isinstance(thing.get("mountPath"), str) for thing in things) else "name"
-    )
+    return "mountPath" if all(isinstance(item.get("mountPath"), str) for item in items) else "name"
 
 
-def _named(one: Any) -> bool:
-    return isinstance(one, Mapping) and isinstance(one.get("name"), str)
+def _named(item: Any) -> bool:
+    return isinstance(item, Mapping) and isinstance(item.get("name"), str)
 
 
 def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
-    """What a partial template may not set.
+    """Parts that a partial template may not set.
 
     Args:
         at: path of the field, e.g. ``spec.trainer.podTemplate``.
@@ -108,8 +108,8 @@ def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
             field=f"{at}.{path}",
             value="",
             reason="TemplateMalformed",
-            message=f"This is no {wanted}.",
-            remedy="Write it as core/v1 says.",
+            message=f"This must be a {wanted}.",
+            remedy="Write it as in a core/v1 PodTemplateSpec.",
         )
     if malformed:
         return
@@ -118,13 +118,13 @@ def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
             field=f"{at}.{path}",
             value="",
             reason="OverrideReserved",
-            message="The operator sets this key itself, or a field of the spec does.",
+            message="The operator, or another field of the spec, sets this key.",
             remedy="Remove it.",
         )
 
 
 def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Paths whose value has not the shape that merging by name needs, and that shape."""
+    """Paths whose value has not the type that merging by name needs, and that type."""
     for part, fields in SHAPES.items():
         section = template.get(part)
         if section is None:
@@ -140,18 +140,18 @@ def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield from _unnamed(f"{part}.{key}", value)
 
 
-def _unnamed(at: str, things: list[Any]) -> Iterator[tuple[str, str]]:
-    for index, one in enumerate(things):
-        if not _named(one):
+def _unnamed(at: str, items: list[Any]) -> Iterator[tuple[str, str]]:
+    for index, item in enumerate(items):
+        if not _named(item):
             yield f"{at}[{index}]", "map with a name"
             continue
-        variables = one.get("env")
+        variables = item.get("env")
         if variables is None:
             continue
         if not isinstance(variables, list):
             yield f"{at}[{index}].env", "list"
             continue
-        bad = (place for place, each in enumerate(variables) if not _named(each))
+        bad = (place for place, variable in enumerate(variables) if not _named(variable))
         yield from ((f"{at}[{index}].env[{place}]", "map with a name") for place in bad)
 
 
@@ -167,11 +167,11 @@ def _reserved(template: Mapping[str, Any]) -> Iterator[str]:
         )
     yield from (f"spec.{key}" for key in OWN_POD_KEYS if key in pod)
     for key in ("volumes", *CONTAINER_LISTS):
-        for index, one in enumerate(pod.get(key) or []):
-            if key == "volumes" and one["name"] in OWN_VOLUMES:
+        for index, item in enumerate(pod.get(key) or []):
+            if key == "volumes" and item["name"] in OWN_VOLUMES:
                 yield f"spec.volumes[{index}].name"
-            elif key != "volumes" and one["name"] in OWN_CONTAINERS:
-                yield from (f"spec.{key}[{index}].{part}" for part in _reserved_parts(one))
+            elif key != "volumes" and item["name"] in OWN_CONTAINERS:
+                yield from (f"spec.{key}[{index}].{part}" for part in _reserved_parts(item))
 
 
 def _reserved_parts(container: Mapping[str, Any]) -> Iterator[str]:
@@ -181,16 +181,16 @@ def _reserved_parts(container: Mapping[str, Any]) -> Iterator[str]:
         resources = container["resources"]
         if not isinstance(resources, Mapping) or set(resources) != {"claims"}:
             yield "resources"
-    for index, one in enumerate(container.get("env") or []):
-        if reserved_variable(one["name"], trainer=trainer):
+    for index, variable in enumerate(container.get("env") or []):
+        if reserved_variable(variable["name"], trainer=trainer):
             yield f"env[{index}].name"
-    own = tuple(f"{one}/" for one in (TRAINER_FOLDERS if trainer else OWN_FOLDERS))
-    for index, one in enumerate(container.get("volumeMounts") or []):
-        path = one.get("mountPath") if isinstance(one, Mapping) else None
+    own = tuple(f"{folder}/" for folder in (TRAINER_FOLDERS if trainer else OWN_FOLDERS))
+    for index, mount in enumerate(container.get("volumeMounts") or []):
+        path = mount.get("mountPath") if isinstance(mount, Mapping) else None
         if isinstance(path, str) and f"{normpath('/' + path.lstrip('/'))}/".startswith(own):
             yield f"volumeMounts[{index}].mountPath"
 
 
 def reserved_variable(name: str, *, trainer: bool) -> bool:
-    """Whether an environment variable of one of our containers is not the user's to set."""
+    """Whether the user may not set an environment variable of one of our containers."""
     return name == "HOME" or name.startswith(TRAINER_VARIABLES if trainer else OWN_VARIABLES)

@@ -1,4 +1,4 @@
-"""Parts that trainer and sampler pods share: security, the mounted spec and stores."""
+"""Parts common to trainer and sampler pods: security, environment, spec and store volumes."""
 
 from __future__ import annotations
 
@@ -45,21 +45,20 @@ def container_security() -> Manifest:
 def environment(
     fixed: Mapping[str, str], extra: list[EnvironmentVariable] | None = None
 ) -> list[Manifest]:
-    """Environment variables; the fixed ones come last and win."""
-    chosen = [one.to_kubernetes() for one in extra or [] if one.name not in fixed]
+    """Environment variables; ``fixed`` come last and win over ``extra``."""
+    chosen = [variable.to_kubernetes() for variable in extra or [] if variable.name not in fixed]
     return chosen + [{"name": name, "value": value} for name, value in fixed.items()]
 
 
 def reading(container: Manifest, sources: Sequence[Mapping[str, Any]]) -> Manifest:
-    """One of our containers that also gets all keys of some Secrets and ConfigMaps.
+    """The container with all keys of some Secrets and ConfigMaps as environment (``envFrom``).
 
-    None of them is read in place of a variable that our programs may be without: these are there,
-    and empty.
+    Optional variables of our own programs are set to empty, so that no such key can set them.
     """
     if not sources:
         return container
-    there = {one["name"] for one in container["env"]}
-    empty = [{"name": name} for name in env.OPTIONAL if name not in there]
+    present = {variable["name"] for variable in container["env"]}
+    empty = [{"name": name} for name in env.OPTIONAL if name not in present]
     return container | {
         "env": [*container["env"], *empty],
         "envFrom": [dict(source) for source in sources],
@@ -67,7 +66,7 @@ def reading(container: Manifest, sources: Sequence[Mapping[str, Any]]) -> Manife
 
 
 def pull_secrets(images: Images) -> Manifest:
-    """What a pod spec says of the Secrets that its images are pulled by; nothing without any."""
+    """The ``imagePullSecrets`` of a pod spec; empty without any."""
     if not images.pull_secrets:
         return {}
     return {"imagePullSecrets": [{"name": name} for name in images.pull_secrets]}
@@ -82,7 +81,7 @@ def spec_volumes(*, config: str, secret: str) -> list[Manifest]:
 
 
 def spec_mounts() -> list[Manifest]:
-    """Where those volumes appear."""
+    """Mounts of these volumes."""
     return [
         {"name": SPEC_VOLUME, "mountPath": SPEC_FOLDER, "readOnly": True},
         {"name": "stores", "mountPath": STORES_FOLDER, "readOnly": True},
@@ -90,18 +89,20 @@ def spec_mounts() -> list[Manifest]:
 
 
 def placed(pod: Manifest, placement: Placement, *, like: Mapping[str, str]) -> Manifest:
-    """A pod spec with its user's wishes about nodes; unset ones are left out.
+    """A pod spec with the user's placement; unset fields are left out.
 
     Args:
-        pod: the spec without them.
-        placement: the wishes.
-        like: labels of the pods that spread constraints without a selector count.
+        pod: the spec without placement.
+        placement: of the user.
+        like: selector of spread constraints that have none.
     """
     selector = {"labelSelector": {"matchLabels": dict(like)}}
     wishes = {
         "nodeSelector": dict(placement.node_selector),
         "tolerations": [dict(toleration) for toleration in placement.tolerations],
-        "topologySpreadConstraints": [{**selector, **one} for one in placement.topology_spread],
+        "topologySpreadConstraints": [
+            {**selector, **constraint} for constraint in placement.topology_spread
+        ],
         "priorityClassName": placement.priority_class_name,
         "serviceAccountName": placement.service_account_name,
     }
@@ -109,7 +110,7 @@ def placed(pod: Manifest, placement: Placement, *, like: Mapping[str, str]) -> M
 
 
 def probe(path: str, port: int, *, delay: int, period: int, failures: int) -> Manifest:
-    """A probe by HTTP; ``delay`` and ``period`` in seconds."""
+    """An HTTP probe; ``delay`` and ``period`` in seconds."""
     return {
         "httpGet": {"path": path, "port": port},
         "initialDelaySeconds": delay,

@@ -1,4 +1,4 @@
-"""A job's sampler pools."""
+"""Renders a job's SamplerPools."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from rl_operator.render.metadata import labels, owned_by, stamped
 
 Manifest = dict[str, Any]
 OPAQUE = ("podTemplate",)
-"""What is in there is its user's, empty or not."""
+"""Fields whose content is kept as the user wrote it, including empty values."""
 
 
 def render(job: Meta, group: SamplerGroup, *, admitted: int | None = None) -> Manifest:
-    """The SamplerPool of a group, without ``replicas``: only ``/scale`` writers change that.
+    """The SamplerPool of a group, without ``replicas``, which belongs to its autoscaler.
 
-    ``admitted`` is the most pods that the job's queue lets it have; None: it has no queue.
+    ``admitted`` is the number of pods that the job's queue admits; None without a queue.
     """
     template = _without_empty(group.template.model_dump(mode="json", by_alias=True))
     limit = {} if admitted is None else {"admitted": admitted}
     return stamped(_pool(job, group, {"job": job.name, **limit, "template": template}))
 
 
-def held_back(job: Meta, there: Child) -> Manifest:
-    """A pool as it is there, of which the job's queue admits no pod."""
-    kept = {key: one for key, one in there.raw["spec"].items() if key == "template"}
-    return stamped(_named(job, there.meta.name, {"job": job.name, "admitted": 0, **kept}))
+def held_back(job: Meta, pool: Child) -> Manifest:
+    """An existing pool with ``admitted: 0``: its job's queue admits no pod."""
+    kept = {key: value for key, value in pool.raw["spec"].items() if key == "template"}
+    return stamped(_named(job, pool.meta.name, {"job": job.name, "admitted": 0, **kept}))
 
 
 def _without_empty(value: Manifest) -> Manifest:
-    # An empty map that is applied over one with keys is stored as null, which is then refused.
+    # An empty map applied over one with keys is stored as null, which is then refused.
     pruned = {
-        key: _without_empty(one) if isinstance(one, dict) and key not in OPAQUE else one
-        for key, one in value.items()
+        key: _without_empty(item) if isinstance(item, dict) and key not in OPAQUE else item
+        for key, item in value.items()
     }
-    return {key: one for key, one in pruned.items() if one not in (None, {}, [])}
+    return {key: item for key, item in pruned.items() if item not in (None, {}, [])}
 
 
 def _pool(job: Meta, group: SamplerGroup, spec: Manifest) -> Manifest:

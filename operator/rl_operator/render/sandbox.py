@@ -1,7 +1,7 @@
-"""The container that runs programs which the policy wrote, beside the agent.
+"""The sidecar that runs programs written by the policy.
 
-It has nothing of the run: another user, no Secret, no spec, no token, no environment. The folder
-of one socket is all that it shares, with the agent alone.
+It is isolated from the run: another user, no Secret, no spec, no token, no environment. It shares
+one folder with a socket, with the agent only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rl_operator.render import pods
 Manifest = dict[str, Any]
 
 USER = 65533
-"""Not the other containers': pods.USER."""
+"""Differs from ``pods.USER`` of the other containers."""
 FOLDER = "/run/rl-sandbox"
 SOCKET = f"{FOLDER}/programs"
 SERVER_MEGABYTES = 256
@@ -23,16 +23,16 @@ NO_IDENTITY = {
     "eks.amazonaws.com/skip-containers": ",",
     "azure.workload.identity/skip-containers": ";",
 }
-"""Annotations that list containers, and what stands between their names."""
+"""Annotations with a list of container names, and the separator of each."""
 REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 
 
 def container(agent: Manifest, spec: RLJobSpec) -> Manifest:
-    """The native sidecar: it outlives the agent, which finishes what runs.
+    """The native sidecar: it outlives the agent, which finishes running episodes.
 
     Args:
-        agent: the agent's container, whose image has the programs' packages.
-        spec: says what programs may use.
+        agent: the agent's container, whose image holds the programs' packages.
+        spec: with the limits of programs.
     """
     limits = spec.program_limits
     memory = f"{SERVER_MEGABYTES + limits.slots * limits.megabytes}Mi"
@@ -51,7 +51,7 @@ def container(agent: Manifest, spec: RLJobSpec) -> Manifest:
 
 
 def kept_from(pod: Manifest) -> dict[str, str]:
-    """Annotations by which a cloud's webhooks give the programs no token of the pod's identity."""
+    """Annotations that keep cloud webhooks from mounting the pod's identity into the sandbox."""
     mine = [
         init_container["name"]
         for init_container in pod["initContainers"]
@@ -61,12 +61,12 @@ def kept_from(pod: Manifest) -> dict[str, str]:
 
 
 def volume() -> Manifest:
-    """Holds the socket and nothing else; programs cannot write there."""
+    """Volume of the socket; programs cannot write to it."""
     return {"name": "sandbox", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
 
 
 def reached_by(agent: Manifest) -> Manifest:
-    """The agent's container, told where programs are run."""
+    """The agent's container with access to the socket."""
     return agent | {
         "env": [*agent["env"], {"name": env.SANDBOX_SOCKET, "value": SOCKET}],
         "volumeMounts": [*agent["volumeMounts"], {"name": "sandbox", "mountPath": FOLDER}],

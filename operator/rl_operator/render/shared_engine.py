@@ -1,8 +1,7 @@
-"""A pod in which several runs sample with one engine: an agent for each of them beside it.
+"""Renders a pod in which several runs share one engine, with an agent for each run.
 
-Each run has what it has in a pod of its own: its containers, Secrets, folders and ports, under
-names of its own. The model alone is there once. What the runs say to the engine is theirs by name;
-the engine's own options are wide enough for all of them.
+Each run has its own containers, Secrets, folders and ports, under its own names. Only the model
+exists once. Requests to the engine carry the run's name; the engine's options suffice for all runs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ Manifest = dict[str, Any]
 MODEL_FOLDER = "/model"
 BASE_FOLDER = f"{MODEL_FOLDER}/base"
 PORT_STEP = 10
-"""Between the ports of one run's agent and the next one's."""
+"""Distance between the ports of two runs' agents."""
 PROBE_SECONDS = 10
 ENGINE_PROBE = """\
 import socket, sys
@@ -32,38 +31,38 @@ def vouches(port):
         return False
 sys.exit(not any(vouches(int(port)) for port in sys.argv[1:]))
 """
-"""Whether any agent finds that the engine need not be restarted: one that has ended itself must not
-take the engine from the others, and the kubelet cannot ask several."""
+"""Succeeds if any agent vouches for the engine: an agent that has ended must not cause a restart
+for the others, and the kubelet cannot probe several ports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """A run's place at an engine."""
+    """The place of one run at an engine."""
 
     job: str
     number: int = 0
     runs: int = 1
-    """That sit there."""
+    """Number of runs that share the engine."""
 
     @property
     def alone(self) -> bool:
-        """Whether the engine is this run's alone."""
+        """Whether no other run shares the engine."""
         return self.runs == 1
 
     def port(self, first: int) -> int:
-        """The port of this run's agent that is ``first`` where it is alone."""
+        """A port of this run's agent; ``first`` is that of the first run."""
         return first + PORT_STEP * self.number
 
     def named(self, port: str) -> str:
-        """Its name, which one container of a pod may use."""
+        """Name of a port, unique within the pod."""
         return port if self.alone else f"{port}-{self.number}"
 
     def folder(self, weights: str) -> str:
-        """Where this run's policies lie; the engine finds them at the same place."""
+        """Folder of this run's policies, in the agent and in the engine."""
         return weights if self.alone else f"{weights}/{self.number}"
 
-    def told(self) -> dict[str, str]:
-        """What the agent is told of the others."""
+    def variables(self) -> dict[str, str]:
+        """Environment variables of an agent that shares its engine; none if it does not."""
         if self.alone:
             return {}
         return {env.BASE_FOLDER: BASE_FOLDER, env.ENGINE_RUNS: str(self.runs)}
@@ -71,7 +70,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What a pod has of one run."""
+    """The containers and volumes of one run in a pod."""
 
     stage: Manifest
     agent: Manifest
@@ -80,12 +79,12 @@ class Part:
 
 
 def seated(part: Part, seat: Seat) -> Part:
-    """A run's part under names that no other run's has; the same where it is alone."""
+    """A run's part with names that are unique within the pod; unchanged for a single run."""
     if seat.alone:
         return part
     model = {"name": "model", "mountPath": MODEL_FOLDER}
     stage, agent, *sidecars = (
-        _renamed(one, seat) for one in (part.stage, part.agent, *part.sidecars)
+        _renamed(container, seat) for container in (part.stage, part.agent, *part.sidecars)
     )
     stage["volumeMounts"] = [*stage["volumeMounts"], model]
     agent["volumeMounts"] = [*agent["volumeMounts"], {**model, "readOnly": True}]
@@ -98,10 +97,10 @@ def seated(part: Part, seat: Seat) -> Part:
 
 
 def engine(alone: Manifest, seats: Sequence[Seat], *, weights: str, first_port: int) -> Manifest:
-    """The engine's container for several runs, made from that for one.
+    """The engine's container for several runs, derived from that for one.
 
     Args:
-        alone: the container, whose first argument but one is the model's folder.
+        alone: the container for one run; its second argument is the model's folder.
         seats: of the runs.
         weights: folder of all runs' policies.
         first_port: of the first run's agent.
@@ -116,7 +115,7 @@ def engine(alone: Manifest, seats: Sequence[Seat], *, weights: str, first_port: 
         for seat in seats
     ]
     ports = [str(seat.port(first_port)) for seat in seats]
-    probe = {key: one for key, one in alone["livenessProbe"].items() if key != "httpGet"}
+    probe = {key: value for key, value in alone["livenessProbe"].items() if key != "httpGet"}
     asked = {"exec": {"command": ["python", "-S", "-c", ENGINE_PROBE, *ports]}}
     return alone | {
         "args": ["--model-path", BASE_FOLDER, *alone["args"][2:]],
@@ -130,7 +129,7 @@ def engine(alone: Manifest, seats: Sequence[Seat], *, weights: str, first_port: 
 
 
 def volumes(seats: Sequence[Seat]) -> list[Manifest]:
-    """What the pod's runs share."""
+    """Volumes that the runs share."""
     return [] if len(seats) == 1 else [{"name": "model", "emptyDir": {}}]
 
 

@@ -1,4 +1,4 @@
-"""Tokens of MCP servers and of language models: mounted for the agent alone, one folder each."""
+"""Tokens of MCP servers and language models, mounted into the agent only, one folder each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def volumes(spec: RLJobSpec) -> list[Manifest]:
 
 
 def mounts(spec: RLJobSpec) -> list[Manifest]:
-    """Where the agent looks for them."""
+    """Mounts of the tokens in the agent."""
     return [
         {"name": token.volume, "mountPath": token.folder, "readOnly": True}
         for token in _tokens(spec)

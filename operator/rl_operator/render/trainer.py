@@ -1,4 +1,4 @@
-"""The trainer of one attempt as a PyTorchJob: the only module that knows this kind."""
+"""Renders the trainer of one attempt as a PyTorchJob."""
 
 from __future__ import annotations
 
@@ -28,25 +28,23 @@ from rl_operator.render.overrides import laid_over
 Manifest = dict[str, Any]
 
 CONTAINER = "pytorch"
-"""training-operator looks for a container of this name."""
+"""training-operator requires a container of this name."""
 RENDEZVOUS_BACKEND = "c10d"
 REPLICA_LABEL = "training.kubeflow.org/replica-index"
-"""training-operator's, on each pod."""
+"""Set by training-operator on each pod."""
 TRACKING_FOLDER = "/etc/rl/tracking"
 ONCE: dict[str, Any] = {"local_vars_configuration": Configuration()}
-"""Else each model makes one, which sets levels of loggers and so empties their caches."""
+"""Otherwise each model creates a Configuration, which sets logger levels and so clears caches."""
 
 
 def render(
     job: Meta, spec: RLJobSpec, *, attempt: int, images: Images, size: int | None = None
 ) -> Manifest:
-    """The PyTorchJob of one attempt, ≥ 1: ``size`` like pods, the first of which leads.
+    """The PyTorchJob of one attempt, ≥ 1, with ``size`` equal pods (default: ``trainer.replicas``).
 
-    Without a size it is ``trainer.replicas``.
-
-    Worker-only: a Master would bring an init container that restricted namespaces refuse. The
-    elastic policy is there for rendezvous alone. Restarts, deadlines and limits are ours, hence
-    ``Never`` and none of training-operator's own.
+    It has workers only: a Master would add an init container that restricted namespaces refuse.
+    The elastic policy serves rendezvous only. Restarts, deadlines and limits are the operator's:
+    hence ``Never`` and none of training-operator's own.
     """
     size = size or spec.trainer.replicas
     spec = spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"replicas": size})})
@@ -104,13 +102,13 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
 
 
 def _container(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
-    told = _told(job, spec, attempt=attempt)
+    variables = _variables(job, spec, attempt=attempt)
     container = {
         "name": CONTAINER,
         "image": spec.trainer.image or images.trainer,
         "imagePullPolicy": images.pull_policy,
         "command": ["python", "-m", "rl_trainer"],
-        "env": pods.environment(told, spec.trainer.env) + _place(spec.trainer),
+        "env": pods.environment(variables, spec.trainer.env) + _place(spec.trainer),
         "ports": [{"name": "http", "containerPort": METRICS_PORT, "protocol": "TCP"}],
         "resources": spec.trainer.resources.to_kubernetes(),
         "securityContext": pods.container_security(),
@@ -125,9 +123,9 @@ def _container(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> M
     return pods.reading(container, spec.trainer.env_from)
 
 
-def _told(job: Meta, spec: RLJobSpec, *, attempt: int) -> dict[str, str]:
-    """What the operator itself says to the container, by environment variable."""
-    told = {
+def _variables(job: Meta, spec: RLJobSpec, *, attempt: int) -> dict[str, str]:
+    """Environment variables that the operator sets."""
+    variables = {
         env.NAMESPACE: job.namespace,
         env.JOB: job.name,
         env.RUN: job.run,
@@ -141,16 +139,16 @@ def _told(job: Meta, spec: RLJobSpec, *, attempt: int) -> dict[str, str]:
         env.REPLICAS: spec.trainer.replicas,
         env.PROCESSES: spec.trainer.processes_per_replica,
     }
-    told |= {name: str(size) for name, size in sizes.items() if size > 1}
+    variables |= {name: str(size) for name, size in sizes.items() if size > 1}
     if hub_access.of_trainer(spec):
-        told |= hub_access.told(spec)
+        variables |= hub_access.variables(spec)
     if spec.training.tracking.secret_name:
-        told[env.TRACKING_FOLDER] = TRACKING_FOLDER
-    return told
+        variables[env.TRACKING_FOLDER] = TRACKING_FOLDER
+    return variables
 
 
 def _rendezvous(trainer: Trainer, size: int) -> KubeflowOrgV1ElasticPolicy:
-    """Where pods meet: without an elastic policy training-operator would want a Master."""
+    """Rendezvous settings: without an elastic policy training-operator requires a Master."""
     wanted = trainer.elastic
     chosen = {
         "rdzv_backend": RENDEZVOUS_BACKEND if wanted is None else wanted.rdzv_backend,
@@ -160,7 +158,7 @@ def _rendezvous(trainer: Trainer, size: int) -> KubeflowOrgV1ElasticPolicy:
 
 
 def _place(trainer: Trainer) -> list[Manifest]:
-    """Which of several replicas a pod is; training-operator says where the first one listens."""
+    """The variable with a pod's replica number; training-operator sets the first one's address."""
     if trainer.replicas == 1:
         return []
     path = f"metadata.labels['{REPLICA_LABEL}']"
@@ -181,7 +179,7 @@ def _plain(value: Any) -> Any:
     names_of = getattr(value, "attribute_map", None)
     if names_of is None:
         if isinstance(value, dict):
-            return {key: _plain(one) for key, one in value.items()}
+            return {key: _plain(item) for key, item in value.items()}
         return value
     fields = {alias: getattr(value, name) for name, alias in names_of.items()}
-    return {alias: _plain(one) for alias, one in fields.items() if one is not None}
+    return {alias: _plain(item) for alias, item in fields.items() if item is not None}

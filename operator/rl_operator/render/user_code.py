@@ -13,12 +13,12 @@ FOLDER = "/opt/code"
 
 
 def volume(reference: ConfigMapReference) -> Manifest:
-    """Without the ConfigMap the pod waits for it, and its event says so."""
+    """Volume of the ConfigMap; the pod waits, with an event, while it does not exist."""
     return {"name": "code", "configMap": {"name": reference.name}}
 
 
 def read_by(agent: Manifest) -> Manifest:
-    """The agent's container, told where the modules are."""
+    """The agent's container with the modules mounted."""
     return agent | {
         "env": [*agent["env"], {"name": env.CODE_FOLDER, "value": FOLDER}],
         "volumeMounts": [

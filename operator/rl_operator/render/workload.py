@@ -1,4 +1,4 @@
-"""A job's Workload: what its pods ask a queue for (Kueue, kueue.x-k8s.io/v1beta2).
+"""Renders a job's Workload, the request to its queue (Kueue, kueue.x-k8s.io/v1beta2).
 
 One pod set for the trainer and one for each group of samplers: admitted together or not at all.
 """
@@ -24,7 +24,7 @@ Manifest = dict[str, Any]
 
 TRAINER_SET = "trainer"
 MOST_SETS = 8
-"""Of a Workload."""
+"""Most pod sets of a Workload."""
 CONTAINER_KEYS = ("name", "image", "resources", "restartPolicy")
 POD_KEYS = (
     "nodeSelector",
@@ -37,21 +37,21 @@ POD_KEYS = (
     "resourceClaims",
     "schedulerName",
 )
-"""What decides how much a pod takes and where it may run: nothing else is the queue's business."""
+"""Fields that decide what a pod takes and where it may run; others do not concern the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """A class that a Workload's place in the queue comes from."""
+    """A priority class, which orders Workloads in the queue."""
 
     kind: Kind
     name: str
     value: int | None = None
-    """As the class says; None while it was not read."""
+    """Of the class; None before it was read."""
 
 
 def priority_class(spec: RLJobSpec) -> Priority | None:
-    """The class of a job: that of the queue, else that of the trainer's pods."""
+    """The priority class of a job: Kueue's own, else that of the trainer's pods."""
     wanted = spec.scheduling.workload_priority_class_name
     if wanted:
         return Priority(kinds.WORKLOAD_PRIORITY_CLASS, wanted)
@@ -66,9 +66,9 @@ def group_set(group: str) -> str:
 
 
 def pods_asked(group: SamplerGroup, quota: SamplerQuota) -> int:
-    """How many sampler pods a queue is asked for, as ``scheduling.samplerQuota`` says.
+    """Sampler pods to reserve in the queue, by ``scheduling.samplerQuota``.
 
-    With ``MaxReplicas`` it is as many as the group may ever have by itself.
+    With ``MaxReplicas`` the most that the group's autoscaling may create.
     """
     scaling = group.template.autoscaling
     most = scaling.max_replicas if quota == "MaxReplicas" else None
@@ -105,7 +105,7 @@ def render(
                 "name": names.workload(job.name),
                 "namespace": job.namespace,
                 "labels": labels(job=job.name, run=job.run),
-                # Its quota must not go to others while pods of the job still end.
+                # Its quota must not be released while pods of the job still terminate.
                 "ownerReferences": owned_by(job, kinds.RLJOB, goes_first=False),
             },
             "spec": body,
@@ -119,57 +119,58 @@ def _pod_set(name: str, count: int, template: Manifest) -> Manifest:
     for key in ("initContainers", "containers"):
         if key in pod:
             spec[key] = [
-                {part: one[part] for part in CONTAINER_KEYS if one.get(part)} for one in pod[key]
+                {part: container[part] for part in CONTAINER_KEYS if container.get(part)}
+                for container in pod[key]
             ]
     return {"name": name, "count": count, "template": {"spec": spec}}
 
 
 def missing_demand(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """What a stored Workload does not cover of the wanted one; empty: it covers all of it.
+    """The part of the wanted Workload that the stored one does not cover; empty if none.
 
-    One that asks for more than is wanted will do: less of what was admitted is used then.
+    A stored Workload that reserves more than is wanted suffices.
     """
-    there, asked = stored["spec"], wanted["spec"]
+    present, asked = stored["spec"], wanted["spec"]
     for key in ("queueName", "priorityClassRef"):
-        if there.get(key) != asked.get(key):
-            return f"{key} of the Workload is not what the job says any more."
-    sets = {pod_set["name"]: pod_set for pod_set in there["podSets"]}
+        if present.get(key) != asked.get(key):
+            return f"{key} of the Workload no longer matches the job."
+    sets = {pod_set["name"]: pod_set for pod_set in present["podSets"]}
     for pod_set in asked["podSets"]:
-        found = sets.get(pod_set["name"])
-        if found is None or found["count"] < pod_set["count"]:
-            has = found["count"] if found is not None else 0
+        admitted = sets.get(pod_set["name"])
+        if admitted is None or admitted["count"] < pod_set["count"]:
+            has = admitted["count"] if admitted is not None else 0
             name, count = pod_set["name"], pod_set["count"]
-            return f"Pod set {name} has {has} of the {count} pods that the job asks for."
-        if not _covers(found["template"]["spec"], pod_set["template"]["spec"]):
-            return f"Pods of set {pod_set['name']} do not fit the Workload's resources or nodes."
+            return f"Pod set {name} reserves {has} of the {count} pods that the job needs."
+        if not _covers(admitted["template"]["spec"], pod_set["template"]["spec"]):
+            return f"Pods of set {pod_set['name']} need other resources or nodes than it reserves."
     return ""
 
 
-def _covers(there: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    if there.get("nodeSelector", {}) != asked.get("nodeSelector", {}):
+def _covers(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    if stored.get("nodeSelector", {}) != asked.get("nodeSelector", {}):
         return False
     for key in ("initContainers", "containers"):
-        known = {one["name"]: one for one in there.get(key, [])}
-        for one in asked.get(key, []):
-            if one["name"] not in known or not _suffices(known[one["name"]], one):
+        known = {container["name"]: container for container in stored.get(key, [])}
+        for container in asked.get(key, []):
+            if container["name"] not in known or not _suffices(known[container["name"]], container):
                 return False
     return True
 
 
-def _suffices(there: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    has, needs = _requests(there), _requests(asked)
+def _suffices(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    has, needs = _requests(stored), _requests(asked)
     return all(has.get(name, 0.0) >= value for name, value in needs.items())
 
 
 def _requests(container: Mapping[str, Any]) -> dict[str, float]:
-    """What a container takes: its limits where it requests nothing.
+    """The requests of a container; its limits where it requests nothing.
 
-    Those of a podTemplate may be anything, until the API server has refused such pods.
+    Values from a podTemplate may be malformed until the dry run has refused them.
     """
     resources = container.get("resources")
-    found: dict[str, float] = {}
+    requests: dict[str, float] = {}
     for group in ("limits", "requests"):
-        there = resources.get(group) if isinstance(resources, Mapping) else None
-        if isinstance(there, Mapping):
-            found |= {name: amount(value) for name, value in there.items()}
-    return found
+        section = resources.get(group) if isinstance(resources, Mapping) else None
+        if isinstance(section, Mapping):
+            requests |= {name: amount(value) for name, value in section.items()}
+    return requests

@@ -8,7 +8,7 @@ from rl_operator.kube.conditions import find
 from rl_operator.state.snapshot import JobSnapshot, Pool
 
 REFUSED_EXIT_CODE = 2
-"""Of a trainer that found a mistake that only the user can mend."""
+"""Of a trainer that refused its input: only the user can fix it."""
 
 
 def ended(status: RLJobStatus) -> bool:
@@ -21,8 +21,8 @@ def ended(status: RLJobStatus) -> bool:
 
 def current(status: RLJobStatus) -> AttemptStatus | None:
     """The record of the status's attempt."""
-    found = status.attempts[-1] if status.attempts else None
-    return found if found is not None and found.attempt == status.attempt else None
+    record = status.attempts[-1] if status.attempts else None
+    return record if record is not None and record.attempt == status.attempt else None
 
 
 def halted(status: RLJobStatus) -> bool:
@@ -62,6 +62,6 @@ def _scaled_down(pool: Pool) -> bool:
     ready = find(pool.status.conditions, "Ready")
     if ready is None or ready.reason != "Suspended":
         return False
-    # What a queue admits is in the pool's spec: it must have been seen there.
+    # The queue's limit is in the pool's spec: the pool must have observed it.
     queued = pool.spec is not None and pool.spec.admitted is not None
     return not queued or pool.status.observed_generation >= pool.meta.generation

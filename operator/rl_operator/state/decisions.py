@@ -1,4 +1,4 @@
-"""What decides about a trainer's attempts, and what can be decided."""
+"""The input of decisions about trainer attempts, and the decisions."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from rl_operator.state.trainer_job import TrainerJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptContext:
-    """What decides about attempts."""
+    """The input of ``lifecycle.decide``."""
 
     status: RLJobStatus
     lifecycle: Lifecycle
     trainer: TrainerJob | None
     """Job object of the status's attempt."""
     others_active: bool
-    """An earlier attempt still has a pod, or will have one again."""
+    """An earlier attempt still has a pod, or may get one again."""
     pods: tuple[Pod, ...]
-    """Of the status's attempt, the one that tells most last."""
+    """Of the status's attempt, sorted by ``failure_rank``: the last one decides."""
     run: Run | None
     run_known: bool
     """Whether the store answered; otherwise ``run`` says nothing."""
     may_begin: bool
-    """Inputs are checked and samplers are there."""
+    """Inputs are checked and enough samplers have registered."""
     wishes: Trainer = field(default_factory=Trainer)
     """``spec.trainer``."""
     renderable: bool = True
-    """Whether a trainer could be made of the spec, as it is now."""
+    """Whether a trainer can be rendered from the spec."""
     samplers_ready: bool = True
-    """As many as a start after a suspension asks for."""
+    """Whether enough samplers have registered for a start after a suspension."""
     suspend: bool = False
-    """The job ought to have no pods."""
+    """The job must have no pods."""
     late: str = ""
-    """What is the matter with a sampler that lags for so long that the run is to fail."""
+    """Why a sampler that lags makes the run fail; empty when none does."""
     now: float
     store_now: float
-    """The document store's clock: what the run says of times is compared with this one alone."""
+    """The document store's clock, seconds since 1970: the times of a run are compared with this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """Write the next ordinal to the status; its job object follows."""
+    """Write the next attempt's number to the status; its job object follows."""
 
     attempt: int
     replicas: int = 1
@@ -68,18 +68,18 @@ class Ended:
     counts: bool
     retry_at: float
     final: bool
-    """It was the last one."""
+    """The job has failed: no further attempt is allowed."""
     ignored: bool = False
     """A failure that the failure policy does not count."""
     fitted: int | None = None
-    """Replicas of the next attempt, where this one did not fit on the nodes."""
+    """Replicas of the next attempt when this one did not fit on the nodes."""
     spared: bool = False
-    """It is one of ``trainer.elastic.maxRestarts``."""
+    """It counts towards ``trainer.elastic.maxRestarts`` instead of ``backoffLimit``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halted:
-    """The attempt was stopped for a suspension and has left nothing behind: no failure."""
+    """The attempt was stopped for a suspension and has no pods left; not a failure."""
 
     attempt: int
 

@@ -1,7 +1,7 @@
-"""Reads what concerns one object: live, by name and by label.
+"""Reads all objects that concern one RLJob or SamplerPool, by name and by label.
 
 ConfigMaps, NetworkPolicies and PodDisruptionBudgets are left to the applier, which reads them by
-name when they are to be made: the operator lists none.
+name before it writes them.
 """
 
 from __future__ import annotations
@@ -29,69 +29,70 @@ from rl_operator.state.snapshot import Basics, Job, JobSnapshot, Pool, PoolSnaps
 from rl_operator.state.trainer_job import TrainerJob
 
 S = TypeVar("S", bound=BaseModel)
+SHOWN_PROBLEMS = 3
+PROBLEM_CHARACTERS = 800
 KEPT_SPECS = KEPT_STATUSES = 500
-"""Parsed ones that are used again: those of the objects that are under way. A spec of a job takes
-35 KB, and those that rest are not read."""
+"""Parsed specs and statuses that are kept for reuse. The spec of a job takes 35 KB."""
 
 
 def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapshot | None:
-    """Everything that concerns an RLJob; None when it is gone.
+    """Everything that concerns an RLJob; None when it does not exist.
 
     ``queues`` says whether the operator may read a queue's objects.
     """
     raw = cluster.get(kinds.RLJOB, key.namespace, key.name)
     if raw is None:
         return None
-    found, shared = _with_pool(cluster, _job(raw))
+    job, shared = _with_pool(cluster, _job(raw))
     labels = f"{names.JOB_LABEL}={key.name}"
     groups = _children(cluster, key, kinds.SAMPLER_POOL, labels=labels)
     attempts = _if_served(cluster, key, kinds.PYTORCH_JOB, labels=labels)
-    asks = queues and _may_be_queued(found)
+    asks = queues and _may_be_queued(job)
     queued = _if_served(cluster, key, kinds.WORKLOAD, labels=labels) if asks else []
     children = [*groups, *(attempts or []), *(queued or [])]
-    # Not those of an earlier job of this name, nor what somebody has labelled like them.
-    pools = [_pool(group.raw) for group in groups if group.meta.owner_uid == found.meta.uid]
-    if shared is not None and shared.serves(found):
+    # Objects of an earlier job of this name, or that somebody labelled alike, are left out.
+    pools = [_pool(group.raw) for group in groups if group.meta.owner_uid == job.meta.uid]
+    if shared is not None and shared.serves(job):
         pools.append(shared)
-    own = [attempt for attempt in attempts or [] if attempt.meta.owner_uid == found.meta.uid]
-    trainers = [TrainerJob.parse(one) for one in own]
+    own = [attempt for attempt in attempts or [] if attempt.meta.owner_uid == job.meta.uid]
+    trainers = [TrainerJob.parse(child) for child in own]
     return JobSnapshot(
         key=key,
-        job=found,
+        job=job,
         children={(child.kind, child.meta.name): child for child in children},
         pools=tuple(pools),
         shared=shared,
         trainers=tuple(sorted(trainers, key=lambda trainer: trainer.attempt)),
-        pods=_pods(cluster, found),
+        pods=_pods(cluster, job),
         has_trainer_kind=attempts is not None,
         has_queue_kind=queued is not None,
     )
 
 
 def _pods(cluster: Reads, job: Job) -> tuple[Pod, ...]:
-    """Pods of a job's run: its own, and those of a shared pool in which it stands beside others."""
+    """Pods of a job's run: its own, and those of a shared pool that serves several runs."""
     meta = job.meta
     wanted = [f"{names.RUN_LABEL}={meta.run},{names.JOB_LABEL}={meta.name}"]
-    # The label is that of the pool which the job has named last, the spec may name another now.
+    # The job's label names the pool that it used last; its spec may name another one now.
     shared = {pool_ref.of(job.spec), meta.labels.get(names.POOL_LABEL, "")} - {""}
     wanted += [
-        f"{names.POOL_LABEL}={one},{names.beside(meta.run)}={meta.name}" for one in sorted(shared)
+        f"{names.POOL_LABEL}={pool},{names.beside(meta.run)}={meta.name}" for pool in sorted(shared)
     ]
-    found = (cluster.select(kinds.POD, meta.namespace, labels=one) for one in wanted)
-    return tuple(parsed_pod(raw) for some in found for raw in some)
+    selected = (cluster.select(kinds.POD, meta.namespace, labels=labels) for labels in wanted)
+    return tuple(parsed_pod(raw) for raws in selected for raw in raws)
 
 
 def _may_be_queued(job: Job) -> bool:
-    """Whether a job asks a queue, or has asked one before its spec was changed.
+    """Whether a job uses a queue, or may have used one before its spec was changed.
 
-    Where no status tells of the spec as it is, one that nobody could tell of may have been asked.
+    While the status is behind the spec, it cannot rule that out.
     """
-    told = find(job.status.conditions, "Admitted") is not None
-    return told or job.basics.queued or job.status.observed_generation < job.meta.generation
+    reported = find(job.status.conditions, "Admitted") is not None
+    return reported or job.basics.queued or job.status.observed_generation < job.meta.generation
 
 
 def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
-    """Everything that concerns a SamplerPool; None when it is gone."""
+    """Everything that concerns a SamplerPool; None when it does not exist."""
     raw = cluster.get(kinds.SAMPLER_POOL, key.namespace, key.name)
     if raw is None:
         return None
@@ -117,26 +118,28 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
 
 
 def _with_pool(cluster: Reads, job: Job) -> tuple[Job, Pool | None]:
-    """A job as the shared pool that it names completes it, and that pool if it is there."""
+    """A job completed by the shared pool that it names, and that pool if it exists."""
     name = pool_ref.of(job.spec)
     raw = cluster.get(kinds.SAMPLER_POOL, job.meta.namespace, name) if name else None
-    found = _pool(raw) if raw else None
-    return pool_ref.resolved(job, found), found
+    pool = _pool(raw) if raw else None
+    return pool_ref.resolved(job, pool), pool
 
 
 def _served(cluster: Reads, pool: Pool) -> tuple[Job | None, tuple[Job, ...]]:
-    """The job whose run a pool serves, and others that have it beside that one."""
+    """The first job that a pool serves, and the others."""
     if pool.spec is None:
         return None, ()
     if pool.spec.job is not None:
         own = cluster.get(kinds.RLJOB, pool.meta.namespace, pool.spec.job)
         return (_job(own) if own is not None else None), ()
-    found = [_holder(cluster, pool, holder.job) for holder in pool.holders]
-    return (found[0] if found else None), tuple(one for one in found[1:] if one is not None)
+    holders = [_holder(cluster, pool, holder.job) for holder in pool.holders]
+    return (holders[0] if holders else None), tuple(
+        other for other in holders[1:] if other is not None
+    )
 
 
 def _holder(cluster: Reads, pool: Pool, name: str) -> Job | None:
-    """A job that has a shared pool, if it is there and not another one of its name."""
+    """A job that has a shared pool; None if it is gone, even if another took its name."""
     raw = cluster.get(kinds.RLJOB, pool.meta.namespace, name)
     job = _job(raw) if raw is not None else None
     if job is None or not pool.serves(job):
@@ -145,18 +148,18 @@ def _holder(cluster: Reads, pool: Pool, name: str) -> Job | None:
 
 
 def named(cluster: Reads, key: Key, wanted: Iterable[tuple[Kind, str]]) -> list[Child]:
-    """Objects of these names, whoever has them."""
-    found = [(kind, cluster.get(kind, key.namespace, name)) for kind, name in wanted]
-    return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for kind, raw in found if raw]
+    """Objects of these names that exist, whoever owns them."""
+    objects = [(kind, cluster.get(kind, key.namespace, name)) for kind, name in wanted]
+    return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for kind, raw in objects if raw]
 
 
 def _children(cluster: Reads, key: Key, kind: Kind, *, labels: str) -> list[Child]:
-    found = cluster.select(kind, key.namespace, labels=labels)
-    return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for raw in found]
+    raws = cluster.select(kind, key.namespace, labels=labels)
+    return [Child(kind=kind.name, meta=Meta.parse(raw), raw=raw) for raw in raws]
 
 
 def _if_served(cluster: Reads, key: Key, kind: Kind, *, labels: str) -> list[Child] | None:
-    """Children of a kind of others; None where the API server does not know it."""
+    """Children of another project's kind; None where the API server does not know it."""
     try:
         return _children(cluster, key, kind, labels=labels)
     except ApiMissingError:
@@ -183,15 +186,26 @@ def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
     try:
         return _spec(model, packed), ""
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False)
-        lines = [
-            f"spec.{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems
-        ]
-        return None, "; ".join(lines)[:900]
+        return None, _describe(error)
+
+
+def _describe(error: ValidationError) -> str:
+    """The first problems of a spec, each with its field, and the remedy."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"{_field(problem['loc'])}: {problem['msg']}." for problem in problems]
+    more = f" {len(lines) - SHOWN_PROBLEMS} more." if len(lines) > SHOWN_PROBLEMS else ""
+    shown = " ".join(lines[:SHOWN_PROBLEMS])[:PROBLEM_CHARACTERS]
+    return f"{shown}{more} Correct the field and apply the manifest again."
+
+
+def _field(location: Iterable[int | str]) -> str:
+    """Path of a field, e.g. ``spec.trainer.env[0].value``."""
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+    return f"spec{''.join(steps)}"
 
 
 def _packed(raw: Any) -> bytes:
-    """The same bytes for the same data in the same order."""
+    """Bytes that are equal for equal data in the same order; they key the caches."""
     return marshal.dumps(raw, 2)
 
 
@@ -208,14 +222,14 @@ def _parsed_status(model: type[BaseModel], packed: bytes) -> BaseModel:
 
 
 def _spec(model: type[S], packed: bytes) -> S:
-    """Many looks see the same, and nobody changes what is frozen."""
-    found = _parsed_spec(model, packed)
-    assert isinstance(found, model)
-    return found
+    """Parsed once for equal specs: the models are frozen."""
+    spec = _parsed_spec(model, packed)
+    assert isinstance(spec, model)
+    return spec
 
 
 def _status(model: type[S], packed: bytes) -> S:
-    """Kept beside the specs: it changes so often that it would drive them out."""
-    found = _parsed_status(model, packed)
-    assert isinstance(found, model)
-    return found
+    """Cached apart from the specs: statuses change so often that they would evict them."""
+    status = _parsed_status(model, packed)
+    assert isinstance(status, model)
+    return status

@@ -1,4 +1,4 @@
-"""Pods parsed once for each of their states, whoever reads them."""
+"""A cache of parsed pods."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ KEPT_PODS = 4000
 
 
 class _Pods:
-    """Parsed pods by uid and version, which tell any two states of objects apart."""
+    """Parsed pods by uid and resourceVersion, which identify a state of an object."""
 
     def __init__(self, kept: int) -> None:
         self._kept, self._found = kept, dict[tuple[str, str], Pod]()
         self._lock = threading.Lock()
 
     def parse(self, raw: Raw) -> Pod:
-        """Parse a pod, or use what was made of this very state; the oldest are forgotten."""
+        """Parse a pod, or return the cached one of this state; the oldest are evicted."""
         known = (raw["metadata"]["uid"], raw["metadata"]["resourceVersion"])
-        found = self._found.get(known)
-        if found is None:
-            found = Pod.parse(raw)
+        pod = self._found.get(known)
+        if pod is None:
+            pod = Pod.parse(raw)
             with self._lock:
-                self._found[known] = found
+                self._found[known] = pod
                 while len(self._found) > self._kept:
                     del self._found[next(iter(self._found))]
-        return found
+        return pod
 
 
 parsed_pod = _Pods(KEPT_PODS).parse

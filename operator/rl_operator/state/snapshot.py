@@ -1,4 +1,4 @@
-"""Everything in Kubernetes that concerns one job or one pool, as one value."""
+"""Immutable snapshots of everything in Kubernetes that concerns one job or one pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rl_operator.state.trainer_job import TrainerJob
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """A sampler pool, or why its spec cannot be read."""
+    """A SamplerPool, or why its spec cannot be parsed."""
 
     meta: Meta
     spec: SamplerPoolSpec | None
@@ -27,7 +27,7 @@ class Pool:
 
     @property
     def holders(self) -> tuple[AssignmentStatus, ...]:
-        """Of a shared pool: whom it serves, in the order in which they got it."""
+        """Of a shared pool: the jobs that it serves, in the order in which they got it."""
         first = self.status.assignment
         return (first, *self.status.beside) if first is not None else ()
 
@@ -36,28 +36,28 @@ class Pool:
         return self.given(job) is not None
 
     def given(self, job: Job) -> AssignmentStatus | None:
-        """What the status says of this very job's run; None where the pool does not serve it."""
+        """The status entry of this very job; None when the pool does not serve it."""
         mine = (job.meta.name, job.meta.uid)
         return next((holder for holder in self.holders if (holder.job, holder.uid) == mine), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basics:
-    """What a spec asks for, whether or not the rest of it can be read."""
+    """Fields of a spec that are known even when the rest of it cannot be parsed."""
 
     suspend: bool = False
     queued: bool = False
-    """Pods wait for a queue's admission."""
+    """Pods need a queue's admission."""
     queue_name: str = ""
     deletes_data: bool = False
     """Deleting the job deletes its documents and objects."""
     suspend_grace_seconds: int = Lifecycle().suspend_grace_seconds
     elsewhere: bool = False
-    """Another controller has the job."""
+    """Another controller manages the job."""
 
     @classmethod
     def of(cls, spec: RLJobSpec) -> Basics:
-        """Those of a spec that can be read."""
+        """The fields of a spec that was parsed."""
         return cls(
             suspend=spec.suspend,
             queued=spec.scheduling.queued,
@@ -69,7 +69,7 @@ class Basics:
 
     @classmethod
     def parse(cls, raw: Raw) -> Basics:
-        """Those of any other one."""
+        """The fields of a spec that could not be parsed."""
         scheduling, lifecycle = raw.get("scheduling") or {}, raw.get("lifecycle") or {}
         return cls(
             suspend=raw.get("suspend") is True,
@@ -85,30 +85,30 @@ _basics: WeakMemo[RLJobSpec, Basics] = WeakMemo(Basics.of)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """An RLJob, or why its spec cannot be read."""
+    """An RLJob, or why its spec cannot be parsed."""
 
     meta: Meta
     spec: RLJobSpec | None
     spec_error: str
     status: RLJobStatus
     unread: Basics = Basics()
-    """Of a spec that cannot be read."""
+    """Fields of a spec that could not be parsed."""
     held: bool = False
-    """Its queue has not admitted it, or not any more."""
+    """Its queue does not admit it."""
 
     @property
     def basics(self) -> Basics:
-        """What its spec asks for, readable or not."""
+        """Fields that are known whether or not the spec could be parsed."""
         return self.unread if self.spec is None else _basics(self.spec)
 
     @property
     def suspended(self) -> bool:
-        """Whether it ought to have no pods."""
+        """Whether it must have no pods."""
         return self.held or self.basics.suspend
 
     @property
     def keeps_samplers(self) -> bool:
-        """Whether its samplers stay when it has finished."""
+        """Whether its samplers stay after its end."""
         return self.spec is not None and self.spec.lifecycle.cleanup_policy == "None"
 
     @property
@@ -128,18 +128,18 @@ class JobSnapshot:
     key: Key
     job: Job
     children: Mapping[tuple[str, str], Child]
-    """By kind and name; pools and trainers among them."""
+    """By kind and name, including pools and trainers."""
     pools: tuple[Pool, ...] = ()
     trainers: tuple[TrainerJob, ...] = ()
     """By attempt."""
     pods: tuple[Pod, ...] = ()
-    """Of this very run."""
+    """Of the job's run."""
     has_trainer_kind: bool = True
     """Whether the API server knows the trainer's kind of object."""
     has_queue_kind: bool = True
-    """Whether it knows a queue's, for a job that asks one."""
+    """Whether it knows the kind Workload, for a job that uses a queue."""
     shared: Pool | None = None
-    """The shared pool that the spec names, if it is there; one of ``pools`` while it is ours."""
+    """The shared pool that the spec names, if it exists; also in ``pools`` while it serves us."""
 
     @property
     def names_pool(self) -> bool:
@@ -153,9 +153,9 @@ class JobSnapshot:
         return next((trainer for trainer in self.trainers if trainer.attempt == wanted), None)
 
     def trainer_pods(self, attempt: int) -> tuple[Pod, ...]:
-        """Pods of one attempt, the one that tells most last: it decides for all of them."""
-        found = (pod for pod in self.pods if pod.component == "trainer" and pod.attempt == attempt)
-        return tuple(sorted(found, key=lambda one: (one.failure_rank, one.created_at)))
+        """Pods of one attempt by ``failure_rank``: the last one explains the attempt's end."""
+        pods = (pod for pod in self.pods if pod.component == "trainer" and pod.attempt == attempt)
+        return tuple(sorted(pods, key=lambda pod: (pod.failure_rank, pod.created_at)))
 
     def sampler_pods(self) -> tuple[Pod, ...]:
         """Pods of all pools."""
@@ -169,30 +169,30 @@ class PoolSnapshot:
     key: Key
     pool: Pool
     job: Job | None
-    """Whose run it serves; where jobs share it, the first of those that have it."""
+    """The job that it serves; of a shared pool the first holder."""
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     deployment: DeploymentState = field(default_factory=DeploymentState)
     pods: tuple[Pod, ...] = ()
     jobs: tuple[Job, ...] = ()
-    """Of a shared pool: all that name it."""
+    """Of a shared pool: all jobs that name it."""
     beside: tuple[Job, ...] = ()
-    """Of a shared pool: the others that have it now."""
+    """Of a shared pool: the other holders."""
 
     @property
     def served(self) -> tuple[Job, ...]:
-        """Jobs whose runs the pool serves, as far as they are there."""
+        """Jobs that the pool serves and that exist."""
         return (*([self.job] if self.job is not None else []), *self.beside)
 
     @property
     def held(self) -> bool:
-        """Whether its job's queue admits none of its pods, or its job has not said so yet."""
+        """Whether its job's queue admits none of its pods, or its job has not recorded any yet."""
         job, spec = self.job, self.pool.spec
         queued = job is not None and job.basics.queued
         return queued and spec is not None and not spec.admitted
 
     @property
     def size(self) -> int:
-        """Pods that there ought to be while the job is at work."""
+        """Pods that it should have while the job is active."""
         spec = self.pool.spec
         assert spec is not None
         queued = self.job is not None and self.job.basics.queued

@@ -1,7 +1,7 @@
 """Reads a status that another version of the operator has written.
 
-It is ours alone to write, and the next write puts it right: what this version does not know must
-keep no job from being looked at, as after an operator was taken back to an older version.
+Only the operator writes statuses, and its next write corrects them: an unknown value must not keep
+a job from being reconciled, e.g. after the operator was rolled back to an older version.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ S = TypeVar("S", bound=BaseModel)
 def read(model: type[S], raw: Any) -> S:
     """The status, without fields, values and entries that the model does not know.
 
-    ``raw`` is the caller's own, and is changed.
+    ``raw`` is changed in place.
     """
     while True:
         try:
             return model.model_validate(raw)
         except ValidationError as error:
-            # One by one: what is taken out of a list moves those behind it.
+            # One by one: removing an item of a list moves those behind it.
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         if not _leave_out(raw, first["loc"]):
             return model()
 
 
 def _leave_out(raw: Any, path: Sequence[int | str]) -> bool:
-    """Take away what stands at a path, or where nothing does what ought to have it."""
+    """Remove the value at a path, or the deepest existing part of the path."""
     way: list[tuple[Any, int | str]] = []
     place = raw
     for step in path:

@@ -1,4 +1,4 @@
-"""The status of an RLJob: a pure function of what is observed and decided."""
+"""Computes the fields of an RLJob's status. Pure."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def _resources(status_input: StatusInput, *, trainers: int, samplers: int) -> Re
 
 
 def _queued(snapshot: JobSnapshot) -> dict[str, object]:
-    """The job's place in its queue, and how often that was taken from it while it was not over."""
+    """The job's Workload, and how often it was evicted before its end."""
     workload, job = admission.of(snapshot), snapshot.job
     if workload is None:
         return {"workload_ref": None}
-    status, told = job.status, is_true(job.status.conditions, "Evicted")
-    evicted = workload.evicted and not (told or job.finished)
+    status, was_evicted = job.status, is_true(job.status.conditions, "Evicted")
+    evicted = workload.evicted and not (was_evicted or job.finished)
     return {
         "workload_ref": WorkloadRef(name=workload.meta.name, uid=workload.meta.uid),
         "preemptions": status.preemptions + evicted,
@@ -115,19 +115,19 @@ def _samplers(status_input: StatusInput, after: RLJobStatus) -> SamplersStatus:
 
 
 def _declared(snapshot: JobSnapshot) -> int:
-    """Sampler pods that there ought to be; a pool that is yet to be made begins at its minimum."""
+    """Sampler pods that should exist; a pool that does not exist yet starts at its minimum."""
     spec = snapshot.job.spec
     declared = {
-        names.pool(snapshot.key.name, one.name): one.template.autoscaling.min_replicas
-        for one in (spec.samplers if spec is not None else ())
-        if one.pool_ref is None
+        names.pool(snapshot.key.name, group.name): group.template.autoscaling.min_replicas
+        for group in (spec.samplers if spec is not None else ())
+        if group.pool_ref is None
     }
     declared |= {pool.meta.name: pool.spec.size for pool in snapshot.pools if pool.spec is not None}
     return sum(declared.values())
 
 
 def _suspensions(status: RLJobStatus) -> list[float]:
-    """A time within each suspension; one between two attempts left no record but its condition."""
+    """A time within each suspension; one between two attempts left only its condition."""
     times = [attempt.end_time for attempt in status.attempts if attempt.result == "Suspended"]
     condition = find(status.conditions, "Suspended")
     if condition is not None:

@@ -1,4 +1,4 @@
-"""How many sampler pods a run has lost, by their registrations."""
+"""Counts the sampler pods that a run has lost, by their registrations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rl_contracts.documents.sampler import Sampler, SamplerState
 
 NONE_FORGOTTEN = EndedSamplers()
 REPLACED_SECONDS = 120.0
-"""A pod of the same template that registers within this time has replaced one that ended."""
+"""A pod of the same template that registers within this time replaces one that ended."""
 
 
 def count_lost(
@@ -18,26 +18,27 @@ def count_lost(
     suspended: Sequence[float] = (),
     forgotten: EndedSamplers = NONE_FORGOTTEN,
 ) -> int:
-    """Sampler pods that died, or ended in good order and were replaced by the same kind of pod.
+    """Sampler pods that died, or drained and were replaced by a pod of the same template.
 
-    A pool that shrinks or rolls ends pods in good order, too: those have no successor with the
-    same template, whose name up to the last dash is that of their ReplicaSet.
+    Pods of a pool that shrinks or rolls drain, too, but have no successor of the same template. The
+    template is the pod's name up to the last dash: its ReplicaSet.
 
     Args:
         samplers: the registrations of a run.
-        suspended: times within suspensions, each of which ended all pods that were there. Their
-            successors register as soon as the run goes on, which may be before its next attempt
-            begins, and before all of them have.
-        forgotten: those that have no registration any more; they count here when they died.
+        suspended: a time within each suspension, which ended all pods. Their successors register
+            once the run resumes, possibly before its next attempt begins.
+        forgotten: samplers whose registrations were deleted; they count when they died.
     """
     gone = [
         sampler
         for sampler in samplers
         if sampler.state == SamplerState.GONE and sampler.heartbeat_at >= forgotten.before
     ]
-    lost = forgotten.died + sum(not one.drained for one in gone)
+    lost = forgotten.died + sum(not sampler.drained for sampler in gone)
     successors = sorted(samplers, key=lambda sampler: sampler.registered_at)
-    for ended in sorted((one for one in gone if one.drained), key=lambda one: one.heartbeat_at):
+    for ended in sorted(
+        (sampler for sampler in gone if sampler.drained), key=lambda sampler: sampler.heartbeat_at
+    ):
         for later in successors:
             wait = later.registered_at - ended.heartbeat_at
             stopped = any(ended.registered_at <= at <= later.registered_at for at in suspended)

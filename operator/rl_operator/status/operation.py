@@ -1,4 +1,4 @@
-"""What the operator is in the middle of: a start, a suspension, a restart, a deletion."""
+"""The operation in progress: a start, a suspension, a restart or a deletion."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rl_operator.status import pool_wait
 from rl_operator.status.status_input import StatusInput
 
 STOP_SECONDS = 300.0
-"""Longest time that pods may take to go, beyond their grace, before it counts as a fault."""
+"""How long pods may take to terminate beyond their grace period before it is reported."""
 OperationKind = Literal["Start", "Suspend", "Restart", "Delete"]
 
 
 def operation(status_input: StatusInput, after: RLJobStatus) -> OperationStatus | None:
-    """What is under way: a deletion, a start, a suspension, the pause before another attempt."""
+    """The operation in progress; None when there is none."""
     job, snapshot = status_input.snapshot.job, status_input.snapshot
     if job.meta.deleted_at is not None:
         step = "StoppingPods" if snapshot.pods else "DeletingData"
@@ -35,9 +35,9 @@ def operation(status_input: StatusInput, after: RLJobStatus) -> OperationStatus 
         return _start(status_input)
     if not attempt_records.ended(after):
         return None
-    stopping = any(one.state == "Active" for one in snapshot.trainers)
-    found = _operation(status_input, "Restart", "StoppingTrainer" if stopping else "Backoff")
-    return found.model_copy(update={"deadline": after.next_retry_time})
+    stopping = any(trainer.state == "Active" for trainer in snapshot.trainers)
+    restart = _operation(status_input, "Restart", "StoppingTrainer" if stopping else "Backoff")
+    return restart.model_copy(update={"deadline": after.next_retry_time})
 
 
 def _start(status_input: StatusInput) -> OperationStatus:
@@ -47,11 +47,11 @@ def _start(status_input: StatusInput) -> OperationStatus:
     step = "WaitingForSamplers" if waiting else "CheckingInputs"
     if not status_input.checking and pool_wait.lacks_pool(snapshot):
         step, waiting = "WaitingForPool", False
-    found = _operation(status_input, "Start", step)
-    since = start_gate.waits_since(snapshot) or parse_time(found.started_time) or 0.0
+    start = _operation(status_input, "Start", step)
+    since = start_gate.waits_since(snapshot) or parse_time(start.started_time) or 0.0
     limit = job.spec.lifecycle.pending_deadline_seconds
     due = format_time(since + limit) if waiting else None
-    return found.model_copy(update={"deadline": due})
+    return start.model_copy(update={"deadline": due})
 
 
 def _operation(

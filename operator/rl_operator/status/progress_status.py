@@ -1,4 +1,4 @@
-"""How far a run has come, as its documents tell: progress, weights, and what it was measured on."""
+"""Progress, weights and datasets of a run, from its documents."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SERVED = ("min_serving_version", "lag")
 
 
 def of_run(status_input: StatusInput, spec: RLJobSpec | None) -> dict[str, object]:
-    """Fields of the status that tell of the run; ``spec`` is None where it cannot be read."""
+    """Fields of the status about the run; ``spec`` is None where it cannot be parsed."""
     reading = status_input.reading
     run = reading.run
     if spec is None or not reading.known:
-        return _untold(status_input, spec)
+        return _while_unknown(status_input, spec)
     if run is None:
         return {
             "progress": ProgressStatus(
@@ -37,11 +37,11 @@ def of_run(status_input: StatusInput, spec: RLJobSpec | None) -> dict[str, objec
     }
 
 
-def _untold(status_input: StatusInput, spec: RLJobSpec | None) -> dict[str, object]:
-    """While the store does not tell.
+def _while_unknown(status_input: StatusInput, spec: RLJobSpec | None) -> dict[str, object]:
+    """The fields while the state store does not answer.
 
-    What the run has reached stands; what it does now, how fast and for how long still, and what is
-    served, is not known.
+    Results that the run has reached stay; its phase, speed and remaining time, and what is served,
+    are unknown.
     """
     before = status_input.snapshot.job.status
     progress, weights = before.progress, before.weights
@@ -84,7 +84,7 @@ def _weights(status_input: StatusInput, run: Run) -> WeightsStatus:
     serving = serving_samplers(status_input)
     return WeightsStatus(
         version=run.policy.version if run.policy else 0,
-        min_serving_version=min((one.version for one in serving), default=0),
+        min_serving_version=min((sampler.version for sampler in serving), default=0),
         lag=lag(run, serving),
         uri=f"s3://{status_input.bucket}/{run.policy.prefix}" if run.policy else "",
         digest=run.policy.manifest_sha256 if run.policy else "",
@@ -130,13 +130,13 @@ def _measured(result: EvaluationResult | None) -> dict[str, float | None]:
 
 
 def _last_evaluation(run: Run, spec: RLJobSpec) -> list[EvaluationResult]:
-    """Of the validation data, at the first temperature."""
+    """The last evaluation of the validation data, at the first temperature."""
     validation = [evaluation for evaluation in run.evaluations if evaluation.split == "validation"]
     first = spec.training.evaluation.temperatures[0]
     return [
-        one
-        for one in validation
-        if (one.version, one.temperature) == (validation[-1].version, first)
+        evaluation
+        for evaluation in validation
+        if (evaluation.version, evaluation.temperature) == (validation[-1].version, first)
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a job's pods ask for together, as trainer and templates declare it."""
+"""Sums the resources that a job's pods request."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rl_operator.kube.subset_diff import FACTORS, amount
 from rl_operator.state.snapshot import JobSnapshot
 
 GPU = "/gpu"
-"""End of the names that vendors give their devices."""
+"""Suffix of the resource names of GPUs."""
 MOST_GPUS = 2**31 - 1
-"""As many as the status has room for."""
+"""Largest value of the status field."""
 BINARY = ("Ti", "Gi", "Mi", "Ki")
 
 
 def resources(snapshot: JobSnapshot, spec: RLJobSpec, *, trainers: int) -> ResourcesStatus:
-    """The sum of requests, or where there is none limits, of all pods that ought to be there.
+    """The sum of requests (limits where there is no request) of all pods that should exist.
 
-    Pods of a shared pool are not counted: they are not the job's. Nor are sidecars.
+    Pods of a shared pool and sidecars are not counted.
 
     Args:
-        snapshot: what there is.
+        snapshot: of the job.
         spec: of the job.
-        trainers: the trainer's pods that ought to be there.
+        trainers: pods that the trainer should have.
     """
     total = {"gpus": 0.0, "cpu": 0.0, "memory": 0.0}
     for count, wanted in ((trainers, spec.trainer.resources), *_samplers(snapshot, spec)):
@@ -42,7 +42,7 @@ def resources(snapshot: JobSnapshot, spec: RLJobSpec, *, trainers: int) -> Resou
 
 
 def _samplers(snapshot: JobSnapshot, spec: RLJobSpec) -> Iterator[tuple[int, Resources]]:
-    """Pods of each group and what one asks for; a pool that is to be made begins at its minimum."""
+    """Pods of each group, and the resources of each; a new pool starts at its minimum."""
     if snapshot.job.suspended:
         return
     sizes = {pool.meta.name: pool.spec.size for pool in snapshot.pools if pool.spec is not None}
@@ -54,7 +54,7 @@ def _samplers(snapshot: JobSnapshot, spec: RLJobSpec) -> Iterator[tuple[int, Res
 
 
 def _bytes(count: int) -> str:
-    """In the largest unit of which it is a whole number."""
+    """A number of bytes in the largest binary unit that gives a whole number."""
     for unit in BINARY:
         if count and count % FACTORS[unit] == 0:
             return f"{count / FACTORS[unit]:.0f}{unit}"

@@ -1,8 +1,8 @@
-"""Has the API server look at pods before anything is made: what it would refuse is told at once.
+"""Validates pod templates by a dry run at the API server before anything is created.
 
-A PyTorchJob with a bad pod template is stored, and its pods never come; a Deployment with a field
-that does not exist loses that field. So the templates are tried without being stored, as
-Deployments, which the operator may create anyway, and strictly.
+A PyTorchJob with a bad pod template is stored and its pods never appear; a Deployment with an
+unknown field loses that field. So the templates are sent as Deployments, which the operator may
+create anyway, with ``dryRun=All`` and strict field validation.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Manifest = dict[str, Any]
 Known = tuple[str, int, str]
 """A job's uid and generation, and the digest of the shared pool's template."""
 
-NOT_AS_IT_IS = (400, 422)
-"""Malformed and invalid; other refusals are of quotas and policies, and may not last."""
+INVALID = (400, 422)
+"""Statuses of malformed and invalid objects; others come from quotas and policies and may pass."""
 REFUSED_SECONDS = 60.0
-"""Webhooks answer so, too, and what they refuse now they may allow later: it is tried again."""
+"""A refusal is tried again after this time: webhooks answer alike, and may change their mind."""
 KEPT_RESULTS = 20_000
 TEMPLATE = "spec.template."
 GO_FIELD = re.compile(r"Go struct field \w+\.([\w.]+)")
@@ -69,38 +69,38 @@ CONTAINER_FIELDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """Tries the pods of jobs; equal ones that pass are tried once."""
+    """Validates the pods of jobs; equal templates that passed are sent once."""
 
     cluster: Cluster
     images: Images
     clock: Callable[[], float]
     """Monotonic seconds."""
     passed: set[tuple[str, str]] = field(default_factory=set)
-    """By the path of what is wished, and its digest."""
+    """Path and digest of the sections whose pods passed."""
     by_spec: dict[Known, tuple[Refusal | None, float]] = field(default_factory=dict)
-    """And until when that holds."""
+    """The result of each spec, and until when it holds, monotonic seconds."""
 
     def refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
-        """What the API server refuses of a job's pods, by the field that it comes from."""
+        """Why the API server refuses a job's pods, by field; None if it does not."""
         known = (job.uid, job.generation, _shared(spec))
-        found, until = self.by_spec.get(known, (None, 0.0))
+        result, until = self.by_spec.get(known, (None, 0.0))
         if known in self.by_spec and self.clock() < until:
-            return found
+            return result
         if len(self.by_spec) >= KEPT_RESULTS:
             self.by_spec.clear()
-        found = self._refusal(job, spec)
-        until = math.inf if found is None else self.clock() + REFUSED_SECONDS
-        self.by_spec[known] = (found, until)
-        return found
+        result = self._refusal(job, spec)
+        until = math.inf if result is None else self.clock() + REFUSED_SECONDS
+        self.by_spec[known] = (result, until)
+        return result
 
     def _refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
-        for at, wished, render in _templates(job, spec, self.images):
-            known = (at, names.digest(wished.model_dump(mode="json"), length=32))
+        for at, section, render in _templates(job, spec, self.images):
+            known = (at, names.digest(section.model_dump(mode="json"), length=32))
             if known in self.passed:
                 continue
-            found = self._tried(job, at, render())
-            if found is not None:
-                return found
+            refused = self._tried(job, at, render())
+            if refused is not None:
+                return refused
             if len(self.passed) >= KEPT_RESULTS:
                 self.passed.clear()
             self.passed.add(known)
@@ -116,29 +116,29 @@ class DryRun:
         try:
             self.cluster.try_out(kinds.DEPLOYMENT, manifest)
         except ApiRefusedError as error:
-            if error.status not in NOT_AS_IT_IS:
+            if error.status not in INVALID:
                 return None
-            path, said = _first_cause(error)
+            path, complaint = _first_cause(error)
             return Refusal(
                 field=field_of(at, path, template),
                 value=str(_value(template, path))[:200],
                 reason="PodRefused",
-                message=f"The API server refuses such pods: {said[:600].rstrip('.')}.",
-                remedy="Mend it as core/v1 says.",
+                message=f"The API server refuses such pods: {complaint[:600].rstrip('.')}.",
+                remedy="Fix the field: it must be valid in a core/v1 PodTemplateSpec.",
             )
         return None
 
 
 def _shared(spec: RLJobSpec) -> str:
-    """Changes with the template of a shared pool, which is none of the job's generation."""
+    """Digest of a shared pool's template, which is not part of the job's generation."""
     shared = [sampler.template for sampler in spec.samplers if sampler.pool_ref is not None]
-    return names.digest([one.model_dump(mode="json") for one in shared]) if shared else ""
+    return names.digest([template.model_dump(mode="json") for template in shared]) if shared else ""
 
 
 def _templates(
     job: Meta, spec: RLJobSpec, images: Images
 ) -> Iterator[tuple[str, Placement, Callable[[], Manifest]]]:
-    """Path, wishes and what renders the pod template, of the trainer and each group of samplers."""
+    """Path, section and renderer of the pod template, of the trainer and each sampler group."""
     of_trainer = functools.partial(trainer.pod_template, job, spec, attempt=1, images=images)
     yield "spec.trainer", spec.trainer, of_trainer
     for index, group in enumerate(spec.samplers):
@@ -147,10 +147,10 @@ def _templates(
 
 
 def _first_cause(error: ApiRefusedError) -> tuple[str, str]:
-    """Path below the pod template, empty if the API server names none, and what it says."""
-    for path, said in error.causes:
+    """Path below the pod template, empty if the API server names none, and its message."""
+    for path, complaint in error.causes:
         if path.startswith(TEMPLATE):
-            return path.removeprefix(TEMPLATE), said
+            return path.removeprefix(TEMPLATE), complaint
     for pattern in (UNKNOWN_FIELD, GO_FIELD):
         named = pattern.search(error.message)
         if named is not None:
@@ -162,14 +162,14 @@ def field_of(at: str, path: str, template: Manifest) -> str:
     """The field of the job's spec that a place in a pod template comes from.
 
     Args:
-        at: path of the trainer or the group's template, e.g. ``spec.trainer``.
+        at: path of the trainer or of the group's template, e.g. ``spec.trainer``.
         path: in the pod template, e.g. ``spec.tolerations[0].operator``.
         template: the pod template.
     """
     for start, ours in PLACES.items():
         if path.startswith(start):
             return f"{at}.{ours}{path.removeprefix(start)}"
-    if path.startswith(OF_METADATA):  # the API server's own short cut
+    if path.startswith(OF_METADATA):  # the API server leaves "metadata" out
         path = f"metadata.{path}"
     inside = IN_CONTAINER.fullmatch(path)
     if inside is not None:
@@ -181,14 +181,14 @@ def field_of(at: str, path: str, template: Manifest) -> str:
 
 
 def _added(container: Manifest, place: str) -> bool:
-    """Whether a variable is ours or of podTemplate: those that ``env`` names stand before ours."""
+    """Whether a variable comes from us or from podTemplate: those of ``env`` precede ours."""
     index = re.match(r"\[(\d+)\]", place)
     before = container["env"][: int(index[1])] if index is not None else []
-    return any(reserved_variable(one["name"], trainer=True) for one in before)
+    return any(reserved_variable(variable["name"], trainer=True) for variable in before)
 
 
 def _value(template: Manifest, path: str) -> Any:
-    """What stands at a path, empty where it cannot be followed."""
+    """The value at a path; empty where the path cannot be followed."""
     place: Any = template
     for step in re.findall(r"\[([^\]]+)\]|([^.\[\]]+)", path):
         key = step[0] or step[1]

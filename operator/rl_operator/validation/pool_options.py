@@ -1,4 +1,4 @@
-"""Options of a pool that serves several runs at once which it could not honour: refused by name."""
+"""Options that a shared pool, or a job that names one, cannot honour."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import Pool
 
 CONTAINERS = re.compile(r"(agent|stage|sandbox)(-.*)?")
-"""Those that there are for each run, under names of their own with its job's behind."""
+"""Containers that exist for each run, with the job's name as suffix."""
 VOLUMES = re.compile(
     r"weights|tmp|code|model|"
     r"(weights|tmp|code|spec|stores|hub|sandbox|tool-.+|endpoint-.+)-[0-9]"
 )
-"""Likewise, with the run's place at the engine behind; and the one that they share."""
+"""Volumes that exist for each run, with the run's number as suffix, and the one that is shared."""
 
 
 def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:
-    """What does not go with ``spec.maxRuns`` above 1.
+    """Options that do not work with ``spec.maxRuns`` above 1.
 
     Args:
-        at: where the pool's spec was written, e.g. ``spec``.
+        at: path of the pool's spec, e.g. ``spec``.
         spec: of the pool.
     """
     if spec.max_runs == 1:
@@ -40,12 +40,12 @@ def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:
         )
     pod = (spec.template.pod_template or {}).get("spec") or {}
     for key in ("containers", "initContainers"):
-        for index, one in enumerate(pod.get(key) or []):
-            if CONTAINERS.fullmatch(one.get("name", "")):
-                yield _own(f"{at}.template.podTemplate.spec.{key}[{index}].name", one["name"])
-    for index, one in enumerate(pod.get("volumes") or []):
-        if VOLUMES.fullmatch(one.get("name", "")):
-            yield _own(f"{at}.template.podTemplate.spec.volumes[{index}].name", one["name"])
+        for index, container in enumerate(pod.get(key) or []):
+            if CONTAINERS.fullmatch(container.get("name", "")):
+                yield _own(f"{at}.template.podTemplate.spec.{key}[{index}].name", container["name"])
+    for index, volume in enumerate(pod.get("volumes") or []):
+        if VOLUMES.fullmatch(volume.get("name", "")):
+            yield _own(f"{at}.template.podTemplate.spec.volumes[{index}].name", volume["name"])
 
 
 def _own(field: str, name: str) -> Refusal:
@@ -53,29 +53,29 @@ def _own(field: str, name: str) -> Refusal:
         field=field,
         value=name,
         reason="PoolRefused",
-        message="With spec.maxRuns above 1 each run has one of its own, under a name like this.",
-        remedy="Remove it, name it otherwise, or set maxRuns to 1.",
+        message="With spec.maxRuns above 1 the operator uses names like this for each run.",
+        remedy="Use another name, or set maxRuns to 1.",
     )
 
 
 def of_reference(spec: RLJobSpec, pool: Pool | None) -> Iterator[Refusal]:
-    """What of a job does not go with the shared pool that it names.
+    """Options of a job that do not work with the shared pool that it names.
 
     Args:
         spec: of the job.
-        pool: that it names; None while there is none, which is waited for.
+        pool: that it names; None while it does not exist.
     """
-    named = [index for index, one in enumerate(spec.samplers) if one.pool_ref is not None]
+    named = [index for index, group in enumerate(spec.samplers) if group.pool_ref is not None]
     if not named:
         return
     at, name = f"spec.samplers[{named[-1]}].poolRef.name", pool_ref.of(spec)
     if len(named) > 1:
-        # Two jobs that each have one of the pools that the other waits for would wait for ever.
+        # Two jobs that each hold a pool for which the other waits would wait forever.
         yield Refusal(
             field=at,
             value=spec.samplers[named[-1]].name,
             reason="PoolRefused",
-            message="A job shares one pool at most.",
+            message="A job may name at most one shared pool.",
             remedy="Give the other groups a template of their own.",
         )
     if spec.lifecycle.cleanup_policy == "None":
@@ -83,7 +83,7 @@ def of_reference(spec: RLJobSpec, pool: Pool | None) -> Iterator[Refusal]:
             field="spec.lifecycle.cleanupPolicy",
             value="None",
             reason="PoolRefused",
-            message="A shared pool is handed on when the run ends, so no sampler can stay.",
+            message="A shared pool is released when the run ends, so no sampler can stay.",
             remedy="Use Workers or All.",
         )
     if spec.weight_sync.on_timeout == "Fail":
@@ -91,7 +91,7 @@ def of_reference(spec: RLJobSpec, pool: Pool | None) -> Iterator[Refusal]:
             field="spec.weightSync.onTimeout",
             value="Fail",
             reason="PoolRefused",
-            message="Pods of a shared pool are not this run's alone.",
+            message="A shared pool's pods also serve other runs.",
             remedy="Use Recreate or Exclude, or give the group a template.",
         )
     if pool is not None and pool.spec is not None:
@@ -105,8 +105,8 @@ def _of_pool(at: str, spec: RLJobSpec, pool: Pool, name: str) -> Iterator[Refusa
             field=at,
             value=name,
             reason="PoolRefused",
-            message=f"This SamplerPool is RLJob {owner}'s own.",
-            remedy="Name one that has spec.model in place of spec.job.",
+            message=f"This SamplerPool belongs to RLJob {owner} alone.",
+            remedy="Name a pool that has spec.model instead of spec.job.",
         )
     elif pool.spec.managed_by != OURS:
         yield Refusal(
@@ -114,14 +114,14 @@ def _of_pool(at: str, spec: RLJobSpec, pool: Pool, name: str) -> Iterator[Refusa
             value=name,
             reason="PoolRefused",
             message=f"This SamplerPool is managed by {pool.spec.managed_by}.",
-            remedy="Name another one, or give the group a template.",
+            remedy="Name another pool, or give the group a template.",
         )
     elif pool.spec.model.uri != spec.model.uri:
         yield Refusal(
             field="spec.model.uri",
             value=spec.model.uri[:200],
             reason="PoolRefused",
-            message=f"SamplerPool {name} is for {pool.spec.model.uri}.",
+            message=f"SamplerPool {name} serves {pool.spec.model.uri}.",
             remedy="Name a pool of this model, or give the group a template.",
         )
     elif pool.spec.model.revision != spec.model.revision:
@@ -131,7 +131,7 @@ def _of_pool(at: str, spec: RLJobSpec, pool: Pool, name: str) -> Iterator[Refusa
             value=str(spec.model.revision)[:200],
             reason="PoolRefused",
             message=f"The revision of SamplerPool {name} is {theirs}.",
-            remedy="Write the same one, or give the group a template.",
+            remedy="Use the same revision, or give the group a template.",
         )
     elif pool.spec.model.tokenizer_uri != spec.model.tokenizer_uri:
         theirs = pool.spec.model.tokenizer_uri or "the model's own"

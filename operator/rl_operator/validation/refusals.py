@@ -121,11 +121,11 @@ def _of_resources(at: str, resources: Resources) -> Iterator[Refusal]:
 def _of_environment(
     at: str, variables: list[EnvironmentVariable], *, trainer: bool
 ) -> Iterator[Refusal]:
-    for index, one in enumerate(variables):
-        if overrides.reserved_variable(one.name, trainer=trainer):
+    for index, variable in enumerate(variables):
+        if overrides.reserved_variable(variable.name, trainer=trainer):
             yield Refusal(
                 field=f"{at}[{index}].name",
-                value=one.name,
+                value=variable.name,
                 reason="VariableReserved",
                 message="The operator sets this variable itself.",
                 remedy="Remove it.",
@@ -156,12 +156,14 @@ def _of_deployment(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
 
 
 def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:
-    for index, one in enumerate(arguments):
-        name = one.split("=")[0]
-        if name.startswith(ABBREVIATED) and any(each.startswith(name) for each in QUANTIZING):
+    for index, argument in enumerate(arguments):
+        name = argument.split("=")[0]
+        if name.startswith(ABBREVIATED) and any(
+            reserved.startswith(name) for reserved in QUANTIZING
+        ):
             yield Refusal(
                 field=f"{at}[{index}]",
-                value=one[:200],
+                value=argument[:200],
                 reason="EngineQuantized",
                 message="Published weights have the type of spec.training.precision; that an "
                 "engine that quantizes them, as to fp8, takes them up rightly is not proven.",
@@ -170,7 +172,7 @@ def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:
         elif name in (*engine.ARGUMENTS, *lora.ARGUMENTS):
             yield Refusal(
                 field=f"{at}[{index}]",
-                value=one[:200],
+                value=argument[:200],
                 reason="ArgumentReserved",
                 message="The operator sets this argument of the engine itself.",
                 remedy="Remove it; --dtype and LoRA follow spec.training.",

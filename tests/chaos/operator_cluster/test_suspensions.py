@@ -163,7 +163,7 @@ def trouble(lab: Lab, job: str) -> str:
 
 def test_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
     message = said(begun.crashed, "Ready").message
-    assert message.startswith("Attempt 1 ended: Exit code 1. Last words: ")
+    assert message.startswith("Attempt 1 ended: Exit code 1. End of its log: ")
     assert message.endswith(f"Attempt 2 starts at {begun.crashed.next_retry_time}.")
     status = suspend(lab, "recovering")
     assert (attempts(status), status.failures) == ([CRASHED], 1)

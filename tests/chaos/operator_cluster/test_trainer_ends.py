@@ -157,14 +157,14 @@ ROWS = [
         [("Failed", "DeadlineExceeded")],
         "*=hang",
         {"lifecycle__activeDeadlineSeconds": SECONDS, "lifecycle__suspendGraceSeconds": 2},
-        (f"lifecycle.activeDeadlineSeconds, {SECONDS} s",),
+        (f"lifecycle.activeDeadlineSeconds = {SECONDS} s",),
     ),
     Row(
         "raised",
         [("Failed", "DeadlineExceeded")],
         "*=hang",
         {"lifecycle__activeDeadlineSeconds": SECONDS, "lifecycle__suspendGraceSeconds": 2},
-        (f"lifecycle.activeDeadlineSeconds, {RAISED_SECONDS} s",),
+        (f"lifecycle.activeDeadlineSeconds = {RAISED_SECONDS} s",),
     ),
     Row(
         "no-image",

@@ -97,7 +97,9 @@ def test_a_failed_attempt_is_repeated_and_the_last_one_is_final(world: World, jo
     world.end_trainer("job-1", "Failed", exit_code=137)
     status = world.settle(job)
     assert (status["failures"], status["phase"]) == (1, "Recovering")
-    assert status["lastFailure"]["message"] == "Exit code 137 by SIGKILL. Last words: last words"
+    assert (
+        status["lastFailure"]["message"] == "Exit code 137 by SIGKILL. End of its log: last words"
+    )
     assert status["lastFailure"]["pod"] == "job-1-worker-0"
 
     assert world.operator is not None

@@ -217,7 +217,7 @@ def test_a_job_waits_for_a_pool_that_is_not_there(world: World) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, {"model": {"uri": "s3://other/model"}}, "SamplerPool shared is for s3://other/model"),
+    ({}, {"model": {"uri": "s3://other/model"}}, "SamplerPool shared serves s3://other/model"),
     ({"lifecycle": {"cleanupPolicy": "None"}}, {}, "spec.lifecycle.cleanupPolicy = 'None'"),
     ({"samplers": [*GROUPS, {"name": "more", "poolRef": {"name": "x"}}]}, {}, "one pool at most"),
     (

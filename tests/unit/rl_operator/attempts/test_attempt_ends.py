@@ -43,7 +43,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         {"trainer": a_trainer(state="Failed"), "pods": (an_ended_pod(1, message="boom"),)},
         "TrainerFailed",
         True,
-        "Exit code 1. Last words: boom",
+        "Exit code 1. End of its log: boom",
     ),
     "drained, its process has not ended": (
         {
@@ -73,7 +73,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         },
         "Evicted",
         True,
-        "Its disk is over the limit. Exit code 137 by SIGKILL. Last words: step 3",
+        "Its disk is over the limit. Exit code 137 by SIGKILL. End of its log: step 3",
     ),
     "a sidecar keeps its pod": (
         {"pods": (beside_a_sidecar(42, NOW - 61),)},
@@ -106,7 +106,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         {"trainer": a_trainer(state="Failed"), "pods": ()},
         "PodMissing",
         True,
-        "left no exit code: it was deleted, or its node was.",
+        "left no exit code: it, or its node, was deleted.",
     ),
     "its own words": (
         {
@@ -163,13 +163,13 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         {"pods": (), "trainer": a_trainer(created_at=NOW - 1801)},
         "PendingDeadlineExceeded",
         True,
-        "never created: see whether training-operator is at work",
+        "never created: check that training-operator is running",
     ),
     "pod never started": (
         {"pods": (a_pod(phase="Pending", ready=False, created_at=NOW - 1801),)},
         "PendingDeadlineExceeded",
         True,
-        "was created, and never started",
+        "was created and never started",
     ),
     "no step": (
         {
@@ -178,7 +178,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         },
         "ProgressDeadlineExceeded",
         True,
-        "the trainer says: waiting for rollouts",
+        "The trainer's phase: waiting for rollouts",
     ),
 }
 

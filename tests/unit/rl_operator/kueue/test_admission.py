@@ -153,16 +153,16 @@ CHANGES: dict[str, tuple[Raw, Raw, str]] = {
         {"trainer": LARGER},
         "",
     ),
-    "more is wanted": ({}, {"trainer": LARGER}, "Pods of set trainer do not fit"),
+    "more is wanted": ({}, {"trainer": LARGER}, "Pods of set trainer need other resources"),
     "more by its limits": (
         {},
         {"trainer": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
-        "Pods of set trainer do not fit",
+        "Pods of set trainer need other resources",
     ),
     "more of a sidecar in small units": (
         {"trainer": beside(requests={"cpu": "5e-1"})},
         {"trainer": beside(requests={"cpu": "500001u"})},
-        "Pods of set trainer do not fit",
+        "Pods of set trainer need other resources",
     ),
     "a sidecar that the API server will refuse": (
         {"trainer": beside()},
@@ -171,16 +171,16 @@ CHANGES: dict[str, tuple[Raw, Raw, str]] = {
     ),
     "resources in a word": ({"trainer": beside()}, {"trainer": beside("much")}, ""),
     "limits in a word": ({"trainer": beside()}, {"trainer": beside(limits="much")}, ""),
-    "more pods": ({}, {"trainer": {"replicas": 2}}, "Pod set trainer has 1 of the 2 pods"),
+    "more pods": ({}, {"trainer": {"replicas": 2}}, "Pod set trainer reserves 1 of the 2 pods"),
     "another group": (
         {},
         {"samplers": [{"name": "main"}, {"name": "new"}]},
-        "Pod set sampler-new has 0 of",
+        "Pod set sampler-new reserves 0 of",
     ),
     "other nodes": (
         {},
         {"trainer": {"nodeSelector": {"a": "b"}}},
-        "Pods of set trainer do not fit",
+        "Pods of set trainer need other resources",
     ),
     "another queue": (
         {},

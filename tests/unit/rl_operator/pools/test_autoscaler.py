@@ -37,7 +37,7 @@ def evidence(wait: float, busy: float, *, age: float = 1000.0, steps: int = 5) -
         since=NOW - age,
         first_step=4,
         steps=told,
-        looks=20,
+        samples=20,
         busy=busy,
         tokens_per_second=400.0,
     )

@@ -251,7 +251,7 @@ def test_a_run_that_is_alone_has_what_it_always_had() -> None:
     part = shared_engine.Part(stage={"name": "stage"}, agent={}, sidecars=(), volumes=())
     seat = shared_engine.Seat(job="job")
     assert shared_engine.seated(part, seat) is part
-    assert (seat.port(8080), seat.folder("/weights"), seat.told()) == (8080, "/weights", {})
+    assert (seat.port(8080), seat.folder("/weights"), seat.variables()) == (8080, "/weights", {})
     job, spec = FIRST
     alone = deployment.render(POOL, SPEC, job=job, job_spec=spec, replicas=1, images=IMAGES)
     assert [each["name"] for each in pod_of(alone)["containers"]] == ["agent"]
