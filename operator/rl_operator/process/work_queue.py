@@ -75,7 +75,7 @@ class WorkQueue(Generic[K]):
         with self._condition:
             now = self._clock()
             requests = self._requests.items()
-            return sum(key not in self._working and one.due <= now for key, one in requests)
+            return sum(key not in self._working and each.due <= now for key, each in requests)
 
     def add(self, key: K, *, periodic: bool = False) -> None:
         """Add a key that is due now, or once its minimal interval has passed.

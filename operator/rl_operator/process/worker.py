@@ -14,8 +14,7 @@ from rl_operator.process.work_queue import WorkQueue
 log = logging.getLogger(__name__)
 
 Reconcile = Callable[[Key], float | None]
-"""Reconciles an object; returns the seconds until its next reconcile, None if only a change asks
-for one."""
+"""Reconciles an object; returns the seconds until its next reconcile, None: after a change only."""
 EXPECTED = (ApiUnavailableError, ApiMissingError, NotLeaderError)
 """Not our defects: no answer, a kind or a namespace that has just gone, another leader."""
 PERIODIC_SECONDS = 2.0

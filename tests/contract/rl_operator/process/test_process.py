@@ -105,7 +105,7 @@ def test_a_killed_leader_is_followed_once_it_can_no_longer_write(
     assert second.complaints() == []
 
 
-def test_a_process_tells_of_its_work(world: World, start: Starter) -> None:
+def test_a_process_serves_its_metrics(world: World, start: Starter) -> None:
     operator = start("measured")
     job = world.make_job()
     until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
@@ -161,7 +161,7 @@ def confined(world: World, tmp_path: Path) -> Iterator[Process]:
     starter.stop()
 
 
-def test_a_running_job_at_rest_is_looked_at_without_reads(world: World, confined: Process) -> None:
+def test_a_running_job_at_rest_is_reconciled_without_reads(world: World, confined: Process) -> None:
     operator = confined
     _, run = bring_up(world)
     found: list[tuple[float, float]] = []

@@ -69,7 +69,7 @@ def operator(world: World, front: ApiFront, rights: Path, tmp_path: Path) -> Ite
         starter.stop()
 
 
-def test_a_watch_that_is_too_old_leads_to_the_same_rest(
+def test_a_job_reaches_the_same_state_after_its_watch_has_expired(
     world: World, front: ApiFront, operator: Process
 ) -> None:
     spared = world.make_job("spared")  # stalls: there is no Secret
@@ -82,7 +82,7 @@ def test_a_watch_that_is_too_old_leads_to_the_same_rest(
     assert said(world, unseen) == said(world, spared)
 
 
-def test_a_job_that_is_nested_too_deeply_is_refused_and_keeps_nobody_from_being_seen(
+def test_a_job_that_is_nested_too_deeply_is_refused_and_hides_no_other(
     world: World, start: Starter
 ) -> None:
     deep: dict[str, Any] = {}
@@ -199,7 +199,7 @@ MISSED = {
 
 
 @pytest.mark.parametrize("missed", MISSED.values(), ids=MISSED.keys())
-def test_what_a_watch_that_is_too_old_did_not_tell_is_seen_in_the_next_list(
+def test_a_change_that_an_expired_watch_has_missed_is_seen_in_the_next_list(
     world: World, front: ApiFront, operator: Process, missed: Missed
 ) -> None:
     job, _ = bring_up(world)
@@ -233,7 +233,7 @@ def stall(world: World, job: Key) -> dict[str, Any]:
     return next((one for one in found if one["type"] == "Stalled"), {})
 
 
-def test_a_trainer_s_kind_may_come_later(
+def test_the_trainer_s_kind_may_be_installed_later(
     world: World, without_trainer_kind: ApiServer, start: Starter
 ) -> None:
     world.make_secret()

@@ -61,7 +61,7 @@ JOBS = st.builds(a_job_in, st.sampled_from(GROUPS), st.integers(0, 4), ended=st.
 
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.tuples(JOBS, st.integers(0, 9), st.booleans()), min_size=1, max_size=6))
-def test_whatever_happens_it_converges_and_then_writes_nothing(
+def test_plans_converge_after_any_crash_and_then_hold_no_action(
     history: list[tuple[Job, int, bool]],
 ) -> None:
     cluster = ModelCluster()
@@ -163,7 +163,7 @@ ATTEMPTS = {
 @pytest.mark.parametrize(
     ("trainers", "attempt", "ended", "gone"), ATTEMPTS.values(), ids=ATTEMPTS.keys()
 )
-def test_old_trainers_go(
+def test_old_trainers_are_deleted(
     trainers: list[tuple[int, str | None]], attempt: int, ended: bool, gone: list[str]
 ) -> None:
     cluster = ModelCluster()
@@ -252,7 +252,7 @@ def test_a_taken_name_is_never_written(changes: dict[str, Any], going: bool) -> 
     assert made.conflicts == (Conflict(kind="SamplerPool", name="job-main", deleting=going),)
 
 
-def test_a_name_that_two_jobs_make_stays_with_the_first() -> None:
+def test_a_pool_name_that_two_jobs_derive_stays_with_the_first() -> None:
     two = [("a-b", "c"), ("a", "b-c")]
     first, second = (
         pool.render(a_meta(job, uid=job), a_spec(samplers=[{"name": group}]).samplers[0])
@@ -268,7 +268,7 @@ def test_a_name_that_two_jobs_make_stays_with_the_first() -> None:
     assert made == Plan(conflicts=(Conflict(kind="SamplerPool", name="a-b-c", deleting=False),))
 
 
-def test_a_change_is_applied_to_nothing_but_what_was_seen() -> None:
+def test_an_apply_is_conditional_on_the_version_that_was_seen() -> None:
     cluster = ModelCluster()
     settle(cluster, JOB, run_trainer=False)
     edited = a_job_object(samplers=[{"name": "main", "template": {"maxConcurrentGroups": 2}}])

@@ -1,4 +1,4 @@
-"""Which of our objects an observed object concerns, and how the operator is told its settings."""
+"""Which jobs and pools a watched object concerns, and the operator's settings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,9 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize(("body", "keys"), KEYS.values(), ids=KEYS.keys())
-def test_keys(body: dict[str, Any], keys: list[str]) -> None:
+def test_a_watched_object_concerns_these_jobs_and_pools(
+    body: dict[str, Any], keys: list[str]
+) -> None:
     assert [str(one) for one in keys_of(body)] == keys
 
 
@@ -80,6 +82,6 @@ def test_settings_have_defaults() -> None:
 @pytest.mark.parametrize(
     "extra", [["--progress-seconds", "0"], ["--workers", "0"], ["--image-pull-policy", "Maybe"]]
 )
-def test_bad_settings_are_refused(extra: list[str]) -> None:
+def test_settings_outside_their_range_are_refused(extra: list[str]) -> None:
     with pytest.raises(SystemExit):
         settings.parse([*ARGUMENTS, *extra])

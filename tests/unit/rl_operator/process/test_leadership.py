@@ -1,4 +1,4 @@
-"""When a Lease may be taken."""
+"""When a Lease may be taken, how it is released, and what a restored backup leads to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ CASES = {
 
 
 @pytest.mark.parametrize(("holder", "unchanged", "free"), CASES.values(), ids=CASES.keys())
-def test_may_take(holder: str, unchanged: float, free: bool) -> None:
+def test_a_lease_may_be_taken_if_it_is_ours_free_or_unchanged_for_its_duration(
+    holder: str, unchanged: float, free: bool
+) -> None:
     state = LeaseState(holder=holder, version="1", seen_at=100.0)
     assert may_take(state, identity="me", now=100.0 + unchanged) is free
 
@@ -72,7 +74,7 @@ class Slow(Cluster):
         self.lease["metadata"]["resourceVersion"] += "1"
 
 
-async def test_what_is_under_way_leaves_no_lease_held() -> None:
+async def test_release_waits_for_a_renewal_that_is_under_way() -> None:
     cluster = Slow()
     leadership = Leadership(cluster, namespace="n", identity="me", clock=time.monotonic)
     renewing = asyncio.create_task(leadership.run())
@@ -104,7 +106,7 @@ class Restored(Slow):
 
 
 @pytest.mark.parametrize("forgets", [False, True], ids=["an older Lease", "no Lease"])
-async def test_who_sees_older_data_writes_nothing_more_and_ends(
+async def test_a_process_that_reads_an_older_lease_stops_writing_and_ends(
     forgets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""Whatever fails is told by its name, also when it does so while the process ends already."""
+"""Tasks that fail are logged by name, also while the process is ending."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TASKS: dict[str, tuple[dict[str, Coroutine[Any, Any, None]], list[str]]] = {
 }
 
 
-async def test_of_an_executor_that_hangs_what_has_not_begun_never_does() -> None:
+async def test_tasks_of_a_hanging_executor_that_have_not_begun_are_cancelled() -> None:
     executor, hangs = ThreadPoolExecutor(1), threading.Event()
     first, second = executor.submit(hangs.wait), executor.submit(hangs.wait)
     before = asyncio.all_tasks()
@@ -57,7 +57,7 @@ async def test_of_an_executor_that_hangs_what_has_not_begun_never_does() -> None
     first.result()
 
 
-async def test_a_watch_that_is_lost_is_told_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_lost_watch_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def guard() -> None:
         raise KindGoneError(["/api/v1/pods"])
 
@@ -71,7 +71,7 @@ async def test_a_watch_that_is_lost_is_told_in_a_line(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize(("tasks", "told"), TASKS.values(), ids=TASKS.keys())
-async def test_what_fails_is_told(
+async def test_tasks_that_fail_are_logged_by_name(
     tasks: dict[str, Coroutine[Any, Any, None]], told: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
@@ -83,7 +83,9 @@ async def test_what_fails_is_told(
     assert [record.getMessage() for record in caplog.records] == told
 
 
-async def test_what_kopf_has_cancelled_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_task_that_kopf_has_cancelled_counts_as_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def cancelled() -> None:
         raise asyncio.CancelledError
 
@@ -95,7 +97,7 @@ async def test_what_kopf_has_cancelled_has_failed(caplog: pytest.LogCaptureFixtu
     ]
 
 
-async def test_what_does_not_end_is_named(
+async def test_a_task_that_does_not_end_in_time_is_logged_by_name(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutdown, "STOP_SECONDS", 0.05)
@@ -117,7 +119,7 @@ asyncio.run(run())
 """
 
 
-def test_a_process_ends_whose_api_server_does_not_answer() -> None:
+def test_a_process_ends_although_the_api_server_does_not_answer() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", A_PROCESS], capture_output=True, text=True, timeout=HUNG_SECONDS
     )

@@ -1,4 +1,4 @@
-"""Kopf, told to stop because a kind is gone, ends at once and without a word of its own."""
+"""Kopf ends at once and without log lines of its own when a watched kind is gone."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Lost(Watchdog):
         return lost
 
 
-async def test_a_kind_that_goes_makes_it_end_without_a_complaint(
+async def test_kopf_ends_without_warnings_when_a_watched_kind_is_gone(
     server: KopfServer, parsed: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     watchdog = Lost(parsed)

@@ -1,4 +1,4 @@
-"""What a watch tells reaches the informer, and kopf the bookmarks with which it goes on."""
+"""The informer receives the objects, and kopf the bookmarks from which it continues."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read(
     cuts=st.lists(st.integers(0, 3000), max_size=12),
     filling=st.text(max_size=20),
 )
-def test_each_object_is_told_once_and_in_order(
+def test_each_object_is_handed_on_once_and_in_order(
     kinds: list[str], cuts: list[int], filling: str
 ) -> None:
     events = [an_event(kind, number + 1, filling) for number, kind in enumerate(kinds)]
@@ -93,7 +93,7 @@ def test_each_object_is_told_once_and_in_order(
     assert {one["type"] for one in seen} <= {"BOOKMARK", "ERROR"}
 
 
-def test_what_follows_is_waited_for_unless_much_has_come() -> None:
+def test_the_reader_sleeps_after_each_piece_that_is_not_large() -> None:
     line = json.dumps(an_event("ADDED", 7)).encode() + b"\n"
     much = line.replace(b"{", b"{" + b" " * MUCH_BYTES, 1)
     pauses: list[float] = []
@@ -102,7 +102,7 @@ def test_what_follows_is_waited_for_unless_much_has_come() -> None:
     assert pauses == [GATHER_SECONDS] * 3
 
 
-def test_an_answer_that_breaks_off_is_kopf_s_to_judge() -> None:
+def test_a_truncated_line_is_left_to_kopf() -> None:
     told, left, _ = read([json.dumps(an_event("ADDED", 7)).encode()[:-5]])
     assert told == []
     assert left.startswith(b'{"type": "ADDED"')
@@ -133,7 +133,7 @@ class Listing:
         )
 
 
-def test_a_list_tells_of_its_objects_and_is_empty_for_kopf() -> None:
+def test_the_objects_of_a_list_are_handed_on_and_kopf_reads_an_empty_list() -> None:
     listing, body = Listing(), a_page("a", "b")
     left = listing.lists.without_items(EVERYWHERE, body, first=True)
     assert left == body | {"items": []}
@@ -141,7 +141,7 @@ def test_a_list_tells_of_its_objects_and_is_empty_for_kopf() -> None:
     assert listing.told == [(None, stamp | item) for item in body["items"]]
 
 
-def test_the_last_page_of_a_list_says_all_that_there_is() -> None:
+def test_the_end_of_a_list_names_the_objects_of_all_its_pages() -> None:
     listing = Listing()
     read = listing.lists.without_items
     read(OF_ONE, a_page("lost", more="x"), first=True)  # the list begins anew
@@ -153,7 +153,7 @@ def test_the_last_page_of_a_list_says_all_that_there_is() -> None:
     assert listing.wholes[1:] == [("Deployment", "n", {"ua", "uc", "ud"}, 7)]
 
 
-def test_what_is_no_list_is_kopf_s() -> None:
+def test_an_answer_that_is_not_a_list_is_unchanged() -> None:
     read = Listing().lists.without_items
     body = {"kind": "APIResourceList", "resources": [{"name": "pods"}]}
     assert read("/api/v1", body, first=True) is body

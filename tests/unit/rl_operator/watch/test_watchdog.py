@@ -1,4 +1,4 @@
-"""Watches are heard of by each piece of their answers; one that falls silent is named."""
+"""Each piece of a watch's answer is a sign of life; a silent watch is named."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_silent_watch_is_named_and_a_heard_one_is_not() -> None:
     assert watchdog.silences() == {PODS: 81, JOBS: 181}
 
 
-def test_a_kind_that_need_not_be_there_counts_once_it_was_heard_of() -> None:
+def test_an_optional_watch_counts_from_its_first_sign_of_life() -> None:
     clock = Clock()
     watchdog = Watchdog([], clock=clock, seconds=180)
     clock.now = 1000
@@ -110,18 +110,18 @@ async def _read(
     return read, watchdog
 
 
-def test_each_piece_of_a_watch_is_heard_and_passed_on() -> None:
+def test_each_piece_of_a_watch_is_a_sign_of_life_and_is_passed_on() -> None:
     read, watchdog = asyncio.run(_read("?watch=true"))
     assert read == b'{"type":"BOOKMARK"}\n' * 2
     assert watchdog.times >= 2  # the answer's begin, and its pieces as they came
 
 
-def test_a_list_is_no_watch() -> None:
+def test_a_list_is_no_sign_of_life_of_a_watch() -> None:
     assert asyncio.run(_read(""))[1].times == 0
 
 
 @pytest.mark.parametrize("query", ["", "?watch=true"])
-async def test_a_kind_that_nobody_knows_is_no_watch_any_more(query: str) -> None:
+async def test_a_request_for_a_watched_kind_that_is_gone_gets_no_answer(query: str) -> None:
     watchdog = Counted()
     asking = asyncio.create_task(_read(query, of=JOBS, watchdog=watchdog))
     await watchdog.lost.wait()
@@ -135,5 +135,5 @@ async def test_a_kind_that_nobody_knows_is_no_watch_any_more(query: str) -> None
         await asking
 
 
-async def test_another_kind_that_nobody_knows_is_told() -> None:
+async def test_a_request_for_an_unwatched_kind_that_is_gone_gets_its_404() -> None:
     assert await _read("", of="/apis/elsewhere") == (b"404: Not Found", ANY)
