@@ -16,15 +16,17 @@ help: ## Show the targets
 venv: ## Make the Python environment, outside the checkout
 	@python3 -m rl_local.venv
 
+GENERATED := crds charts/rl-operator/charts/crds/templates --reference docs/reference/fields.md
+
 generate: venv ## Write the files that are generated from the models
-	@$(VENV)/python -m rl_contracts.spec.schema.crd crds charts/rl-operator/charts/crds/templates
+	@$(VENV)/python -m rl_contracts.spec.schema.crd $(GENERATED)
 
 check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/ruff format --check .
 	$(VENV)/ruff check .
 	$(VENV)/mypy
 	$(VENV)/lint-imports
-	$(VENV)/python -m rl_contracts.spec.schema.crd --check crds charts/rl-operator/charts/crds/templates
+	$(VENV)/python -m rl_contracts.spec.schema.crd --check $(GENERATED)
 	$$(python3 -m rl_local bin helm) lint --strict charts/rl-operator
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet
 

@@ -5,68 +5,97 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
-from rl_contracts.spec.base import FOLDER, TEXT, Model, Name, S3Uri, rule, rules
+from rl_contracts.spec.base import (
+    FOLDER,
+    Model,
+    Name,
+    ObjectName,
+    S3Uri,
+    SecretKey,
+    rule,
+    rules,
+)
 
 
 class ModelFolder(Model):
     """A model in a bucket."""
 
     uri: S3Uri
-    """Folder ``s3://…`` in Hugging Face layout."""
+    """Folder `s3://<bucket>/<path>` with a model in Hugging Face layout: config.json, weights as
+    safetensors, tokenizer."""
 
 
 HUB_SCHEME = "hf://"
-FILE_SCHEME = "file://"
 REPOSITORY = r"hf://\w[\w.-]*/[\w.-]+(@[\w./-]+)?"
-ModelUri = Annotated[
-    str,
-    Field(pattern=rf"^({FOLDER}|{REPOSITORY}|file:///.+)$", max_length=1024),
-    WithJsonSchema({"type": "string", "pattern": "^(s3|hf|file)://."}),
-]
-"""The operator checks the rest: a CRD has room for 60 KB."""
+COMMIT = "[0-9a-f]{40}"
+ModelUri = Annotated[str, Field(pattern=rf"^({FOLDER}|{REPOSITORY})$", max_length=1024)]
 
 
 class ModelSource(Model):
-    """The model that training starts from."""
+    """The model that training starts from, and its tokenizer."""
 
+    model_config = rules(
+        rule(
+            "!has(self.revision) || self.uri.startsWith('hf://')",
+            "model.revision is {self.revision}, and model.uri is a folder of a bucket, which has "
+            "no revisions: upload that revision to a folder of its own, or remove revision",
+            field="revision",
+        ),
+        rule(
+            "!has(self.revision) || !self.uri.contains('@')",
+            "model.revision is {self.revision}, and model.uri names a revision too: remove one of "
+            "them",
+            field="revision",
+        ),
+    )
     uri: ModelUri
-    """Folder ``s3://…`` or ``hf://org/name`` in Hugging Face layout."""
-    revision: Annotated[str, Field(min_length=1, max_length=256), TEXT] | None = None
-    """Of ``hf://``: branch, tag or commit; unset: main."""
+    """Folder `s3://<bucket>/<path>` or hub repository `hf://<org>/<name>[@<revision>]`, in Hugging
+    Face layout. A `file://` path is refused: trainer and samplers must read the same model."""
+    revision: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+    """Branch, tag or commit of an `hf://` model, in place of `@<revision>` in uri. The run records
+    the commit that it stood for. Unset: main."""
     tokenizer_uri: ModelUri | None = None
-    """Of a tokenizer in place of the model's own."""
+    """Where to take the tokenizer from, written as uri is. It must have the model's own tokens.
+    Unset: the model's own tokenizer."""
 
 
 Split = Literal["train", "validation", "test"]
-Column = Annotated[str, Field(min_length=1, max_length=64), TEXT]
-"""A field's name; its bounds are checked by the operator alone: they stand in 21 places."""
+Column = Annotated[str, Field(min_length=1, max_length=64)]
+"""A field's name."""
 
 
 class Columns(Model):
-    """Which fields of a record hold what."""
+    """Which fields of a record hold its id, question and answer."""
 
     model_config = rules(
         rule(
             "!has(self.query) || !has(self.messages)",
-            "columns.query and messages exclude each other",
+            "columns.query and messages exclude each other: a record has one question or one "
+            "conversation; remove one of them",
         )
     )
     id: Column | None = None
-    """Unset: ``id`` where a record has it, else its place in the file."""
+    """Field with the record's id, unique within its source. Unset: `id` where a record has it, else
+    the record's place in the file."""
     query: Column | None = None
-    """The user's only turn. Unset: ``query``."""
+    """Field with the question, shown to the policy as the user's only turn. Unset: `query`."""
     messages: Column | None = None
-    """A list of chat messages, asked up to the last user's turn."""
+    """Field with a list of chat messages; the policy answers after the last user turn. Unset: query
+    is read instead."""
     answer: Column | None = None
-    """Unset: ``answer``; with messages the assistant's last turn after the last user's."""
+    """Field with the reference answer that scorers compare with. Unset: `answer`; with messages the
+    assistant's turn after the last user turn."""
     scorer: Column | None = None
-    """Names the scorer that judges the record, in place of all of ``reward.scorers``."""
+    """Field that names the one scorer that judges the record, in place of all of reward.scorers.
+    Unset: all scorers judge."""
     answer_schema: Column | None = None
-    """Names the record's answer schema, in place of ``reward.answerSchema``."""
+    """Field that names the record's answer schema, in place of reward.answerSchema. Unset:
+    reward.answerSchema."""
     scenario: Column | None = None
-    """Kind Conversation: the user's further turns, or what it wants."""
+    """Field with the user's further turns (a list or a text), or with agent.user set what the user
+    wants. Only with agent.kind Conversation."""
 
 
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
@@ -75,72 +104,83 @@ HUB = r"hf://(datasets/)?\w[\w.-]*/[\w.-]+(@[\w.-]+)?(/[^?#@]+)?"
 
 
 class DatasetSource(Model):
-    """Records in one file, or in the files of one split on the hub."""
+    """Records in one file, or in the files of one split of a hub dataset."""
 
     model_config = rules(
         rule(
             "!has(self.split) || self.uri.startsWith('hf://')",
-            "split is for hf:// sources: other URIs name one file",
+            "split is for hf:// sources, and uri is {self.uri}: other URIs name one file; "
+            "remove split",
+            field="split",
         )
     )
     name: Name
+    """Name of the source, unique in its list; metrics and status use it."""
     uri: Annotated[str, Field(pattern=rf"^(({BUCKET}|file://)/{FILE}|{HUB})$", max_length=1024)]
-    """A ``.jsonl``, ``.json`` or ``.parquet`` under ``s3://`` or, in the trainer's pod, ``file://``;
-    or ``hf://org/name[@revision][/path]``."""
+    """File of type `.jsonl`, `.json` or `.parquet` under `s3://`, or under `file://` in the
+    trainer's pod; or `hf://<org>/<name>[@<revision>][/<path>]` of the hub."""
     split: Annotated[str, Field(pattern=r"^\w+$", max_length=64)] | None = None
-    """Of an hf:// source; unset: named as the list that it is in."""
+    """Split of an `hf://` dataset. Unset: the split named as the list that the source is in: train,
+    validation or test."""
     columns: Columns = Field(default_factory=Columns)
 
 
 class TrainSource(DatasetSource):
-    """A file of records and its share of the prompts."""
+    """Training records and their share of the prompts."""
 
     weight: Annotated[float, Field(gt=0, le=1e6)] = 1.0
-    """Share of the prompts, relative to other sources'."""
+    """Share of the prompts that come from this source, relative to the weights of the others."""
 
 
 BY_NAME = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
 class HubTokenReference(Model):
-    """A key of a Secret of the namespace."""
+    """A key of a Secret in the job's namespace that holds an access token."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253), TEXT]
-    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=253), TEXT] = "token"
+    name: ObjectName
+    """Name of the Secret, in the job's namespace."""
+    key: SecretKey = "token"
+    """Key of the Secret whose value is the token."""
 
 
 class Hub(Model):
-    """Where hf:// sources come from."""
+    """The Hugging Face hub or a mirror of it, for `hf://` models and datasets."""
 
     endpoint: Annotated[str, Field(pattern=r"^https?://[^/?#]+(/[^?#]*)?$", max_length=256)] = (
         "https://huggingface.co"
     )
-    """The Hugging Face hub or a mirror of it."""
+    """URL of the hub or of a mirror with the same API."""
     token_secret_ref: HubTokenReference | None = None
-    """Unset: no token is sent."""
+    """Secret with the token sent to the hub; needed for private or gated repositories and for
+    training.checkpoint.hubRepo. Unset: no token is sent."""
 
 
 class Data(Model):
-    """Training and validation data."""
+    """Training, validation and test data, and how they are read."""
 
     train: (
         Annotated[list[TrainSource], Field(min_length=1, max_length=16, json_schema_extra=BY_NAME)]
         | None
     ) = None
+    """Sources of training records, mixed by their weights. Required unless algorithm.objective is
+    Evaluation."""
     validation: Annotated[list[DatasetSource], Field(max_length=8, json_schema_extra=BY_NAME)] = (
         Field(default_factory=list)
     )
-    """Sampled by ``training.evaluation``, a result for each source."""
+    """Sources sampled by training.evaluation before, during and after training; each gets a result
+    of its own."""
     test: Annotated[list[DatasetSource], Field(max_length=8, json_schema_extra=BY_NAME)] = Field(
         default_factory=list
     )
-    """Sampled once, by the last policy."""
+    """Sources sampled once, by the last policy."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Of the order of records. Unset: ``training.seed``."""
+    """Seed of the order of records. Unset: training.seed."""
     shuffle: bool = True
-    """A new order for each pass; false: the file's own."""
+    """Whether each pass over the data has a new random order. false: the order of the files."""
     on_bad_record: Literal["Fail", "Skip"] = "Fail"
-    """``Skip`` counts bad records in ``status.datasets``."""
+    """What happens to a record that cannot be read. `Fail`: the attempt fails and names it. `Skip`:
+    it is left out and counted in status.datasets."""
     hub: Hub = Field(default_factory=Hub)
 
     @property
@@ -151,7 +191,11 @@ class Data(Model):
 
 def uses_hub(data: Data) -> bool:
     """Whether any source comes from the hub."""
-    return any(one.uri.startswith(HUB_SCHEME) for found in data.by_split.values() for one in found)
+    return any(
+        source.uri.startswith(HUB_SCHEME)
+        for sources in data.by_split.values()
+        for source in sources
+    )
 
 
 def model_of_hub(model: ModelSource) -> bool:

@@ -10,11 +10,14 @@ from rl_contracts.spec.base import Model
 
 
 class Bound(Model):
-    """What is kept of one kind; the oldest goes first. Unset: no bound."""
+    """What is kept of one kind of document; the oldest goes first. Unset: no bound."""
 
     max_age_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Documents older than this many seconds are deleted. Unset: age is no reason to delete."""
     max_count: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Number of documents to keep. Unset: any number."""
     max_bytes: Annotated[int, Field(ge=1, le=2**53 - 1)] | None = None
+    """Total size in bytes of the documents to keep. Unset: any size."""
 
     @property
     def unset(self) -> bool:
@@ -23,30 +26,35 @@ class Bound(Model):
 
 
 class ObjectBound(Model):
-    """What is kept in the bucket, of what ``keepLast`` keeps. Unset: no bound."""
+    """What is kept in the bucket, of what keepLast keeps; the oldest goes first."""
 
-    max_age_seconds: Annotated[int, Field(ge=1)] | None = None
-    max_bytes: Annotated[int, Field(ge=1)] | None = None
+    max_age_seconds: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Objects older than this many seconds are deleted. Unset: age is no reason to delete."""
+    max_bytes: Annotated[int, Field(ge=1, le=2**53 - 1)] | None = None
+    """Total size in bytes of the objects to keep. Unset: any size."""
 
 
 class Retention(Model):
-    """What of a run is deleted. Never what a restart, a sampler or a kept batch needs.
+    """What of a run is deleted while it runs.
 
-    Applied after each checkpoint; read as a trainer starts.
+    Applied after each checkpoint and read when a trainer starts. Never deletes what a restart, a
+    sampler or a kept batch needs.
     """
 
     batches: Bound = Field(default_factory=Bound)
-    """A batch takes its rollouts and tasks along: it cannot be audited any more."""
+    """Trained batches to keep. A deleted batch takes its rollouts and tasks along and can no longer
+    be audited."""
     tasks: Bound = Field(default_factory=Bound)
-    """Ended tasks outside of kept batches; each takes its rollouts along."""
+    """Finished tasks to keep outside of kept batches. A deleted task takes its rollouts along."""
     rollouts: Bound = Field(default_factory=Bound)
-    """Rollouts outside of kept batches."""
+    """Rollouts to keep outside of kept batches."""
     policies: ObjectBound = Field(default_factory=ObjectBound)
-    """The published one stays, and what samplers hold."""
+    """Published policy versions to keep in the bucket. The current version and those that samplers
+    hold always stay."""
     checkpoints: ObjectBound = Field(default_factory=ObjectBound)
-    """The last one stays."""
+    """Checkpoints to keep in the bucket. The last one always stays."""
 
     @property
     def keeps_documents(self) -> bool:
         """Whether no batch, task or rollout is ever deleted."""
-        return all(one.unset for one in (self.batches, self.tasks, self.rollouts))
+        return all(bound.unset for bound in (self.batches, self.tasks, self.rollouts))

@@ -14,33 +14,47 @@ AnswerSchema = Literal["Answer", "Boxed", "FinalAnswer", "Raw"]
 
 
 class Judge(Completions):
-    """A language model that judges."""
+    """A language model that judges responses."""
 
     prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
-    """Of docs/contributing/sampler.md; unset: the samplers' own."""
+    """Instructions of the judge, with the question, the response and the reference filled in.
+    Unset: the prompt in docs/contributing/sampler.md."""
 
 
 class Scorer(Model):
-    """One part of the reward."""
+    """One part of the reward: a built-in scorer, your own code, or a language model that judges."""
 
     model_config = rules(
         rule(
-            "(has(self.entryPoint) || !has(self.options)) && "
-            "(has(self.entryPoint) != has(self.judge) || "
-            "(!has(self.judge) && !has(self.timeoutSeconds)))",
-            "options go with entryPoint, timeoutSeconds goes with entryPoint or judge, not both",
+            "has(self.entryPoint) || !has(self.options)",
+            "scorer {self.kind}: options go with entryPoint; remove options or set entryPoint",
+            field="options",
+        ),
+        rule(
+            "!has(self.entryPoint) || !has(self.judge)",
+            "scorer {self.kind}: set entryPoint or judge, not both",
+        ),
+        rule(
+            "has(self.entryPoint) || has(self.judge) || !has(self.timeoutSeconds)",
+            "scorer {self.kind}: timeoutSeconds goes with entryPoint or judge; remove it",
+            field="timeoutSeconds",
         ),
     )
     kind: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9]*$", max_length=64)]
-    """Known to the samplers, e.g. ``ExactMatch``; with entryPoint or judge yours."""
+    """Name of a scorer that the samplers know, e.g. `ExactMatch`, `Math`, `Format`, `Code`; with
+    entryPoint or judge a name of your choice."""
     weight: Annotated[float, Field(ge=-100, le=100)] = 1.0
+    """Factor on the scorer's value, which is in [0, 1], in the sum that is the reward. Negative: a
+    penalty."""
     entry_point: EntryPoint | None = None
-    """``module:attribute`` in the agent's image."""
+    """Your scorer as `module:attribute`, in the agent's image or in code.configMapRef. Unset: a
+    built-in scorer, or judge."""
     options: Opaque | None = None
-    """Keyword arguments of what is there."""
+    """Keyword arguments of entryPoint. Only with entryPoint."""
     judge: Judge | None = None
+    """Language model that judges responses. Unset: a built-in scorer, or entryPoint."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] | None = None
-    """Unset: 60."""
+    """Longest time in seconds for one judgement. Only with entryPoint or judge. Unset: 60."""
 
     @property
     def is_own(self) -> bool:
@@ -54,12 +68,14 @@ class Scorer(Model):
 
 
 class Reward(Model):
-    """The reward is the weighted sum of the scorers' values in [0, 1]."""
+    """How an episode is rewarded: the weighted sum of the scorers' values, each in [0, 1]."""
 
     scorers: Annotated[list[Scorer], Field(max_length=16)] = Field(default_factory=list)
+    """Parts of the reward, at least one. Empty only under algorithm.objective SFT."""
     answer_schema: AnswerSchema = "Answer"
-    """``Answer``: the last ``<answer>…</answer>``; ``Boxed``: the last ``\\boxed{…}`` or
-    ``\\fbox{…}``; ``FinalAnswer``: what follows these words; ``Raw``: all."""
+    """Which part of a response is compared with the reference. `Answer`: the last
+    `<answer>…</answer>`. `Boxed`: the last `\\boxed{…}` or `\\fbox{…}`. `FinalAnswer`: what follows
+    "Final Answer:". `Raw`: all of it."""
 
     def of_record(self, *, scorer: str, answer_schema: str) -> Reward:
         """The reward of a record that names a scorer or an answer schema of its own.
@@ -71,7 +87,8 @@ class Reward(Model):
         """
         chosen = self.scorers
         if scorer:
-            chosen = [one for one in chosen if one.kind == scorer] or [Scorer(kind=scorer)]
+            named = [candidate for candidate in chosen if candidate.kind == scorer]
+            chosen = named or [Scorer(kind=scorer)]
         return self.model_copy(
             update={"scorers": chosen, "answer_schema": answer_schema or self.answer_schema}
         )

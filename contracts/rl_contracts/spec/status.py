@@ -1,4 +1,4 @@
-"""What the operator says of an object. Computed from observation alone, never read back."""
+"""What the operator reports of an object. Computed from observation alone, never read back."""
 
 from __future__ import annotations
 
@@ -23,17 +23,25 @@ Phase = Literal[
 ]
 Text = Annotated[str, Field(max_length=1024)]
 ShortText = Annotated[str, Field(max_length=256)]
+Time = Annotated[str, Field(max_length=256, json_schema_extra={"format": "date-time"})]
+"""RFC 3339, e.g. ``2026-11-24T09:30:00Z``."""
 
 
 class Condition(Model):
     """A condition as in meta/v1."""
 
     type: ShortText
+    """Name of the condition, e.g. `Ready`. All of them: docs/reference/conditions.md."""
     status: Literal["True", "False", "Unknown"]
+    """Whether the condition holds; `Unknown` while it cannot be observed."""
     reason: ShortText
+    """Why the condition has its status, in one CamelCase word for programs."""
     message: Text = ""
-    last_transition_time: ShortText
+    """What happened, where, and what to do about it, for people."""
+    last_transition_time: Time
+    """When status changed last."""
     observed_generation: int
+    """metadata.generation of the object that the condition was computed from."""
 
 
 Conditions = Annotated[
@@ -46,251 +54,333 @@ Conditions = Annotated[
 
 
 class TrainerStatus(Model):
-    """The trainer of the current attempt."""
+    """The trainer's pods of the current attempt."""
 
     job: ShortText = ""
+    """Name of the attempt's PyTorchJob. Empty: there is none."""
     ready: int = 0
+    """Number of trainer pods that are ready."""
     desired: int = 0
+    """Number of trainer pods of the attempt."""
     summary: ShortText = ""
+    """Ready and wanted pods for `kubectl get`, e.g. `1/2`."""
     restarts: int = 0
-    """Trainer starts after the first."""
+    """Number of trainer starts after the first."""
 
 
 class SamplersStatus(Model):
-    """All pools of the job together."""
+    """The sampler pods of all pools of the job together."""
 
     desired: int = 0
+    """Number of sampler pods that should exist."""
     ready: int = 0
+    """Number of sampler pods that are ready."""
     serving: int | None = None
-    """Ready and at an allowed policy version; absent: unknown."""
+    """Number of pods that are ready and have a policy new enough to train with. Absent: unknown,
+    while the state store cannot be read."""
     summary: ShortText = ""
+    """Ready and wanted pods for `kubectl get`, e.g. `3/4`."""
     restarts: int = 0
-    """Pods that died or had to be replaced."""
+    """Number of sampler pods that ended unexpectedly or were replaced."""
 
 
 class ProgressStatus(Model):
-    """How far it is; ten seconds old at most, more beside 500 other runs."""
+    """How far the run is. At most about ten seconds old; older beside hundreds of other runs."""
 
     step: int = 0
+    """Number of finished training steps."""
     steps: int = 0
-    """0 until epochs have become steps."""
+    """Number of training steps in total. 0: not known yet, until epochs have become steps."""
     reward: float | None = None
-    """Mean reward of the last step's rollouts."""
+    """Mean reward of the rollouts of the last step."""
     accuracy: float | None = None
-    """Mean reward of the last evaluation over all validation data."""
+    """Mean reward of the last evaluation over all validation data, at the first temperature
+    (avg@k)."""
     pass_at_k: float | None = None
-    """Prompts that some sample answered, of all."""
+    """Share of validation prompts that at least one sample of the last evaluation answered
+    correctly, from 0 to 1."""
     phase: ShortText = ""
-    """The trainer's own words for what it does or waits for."""
+    """What the trainer is doing or waiting for, as it reports it."""
     backlog: int | None = None
-    """Tasks that wait or are sampled; absent: unknown."""
+    """Number of tasks that wait for a sampler or are being sampled. Absent: unknown."""
     tokens_per_second: float | None = None
-    """Generated, over all samplers."""
+    """Generated tokens per second over all samplers. Absent: unknown."""
     trainer_wait_share: float = 0.0
-    """Share of the trainer's time spent waiting for rollouts, in [0, 1]."""
+    """Share of the trainer's time that it waited for rollouts, from 0 to 1. High: more samplers
+    would help."""
     staleness: int | None = None
-    """Age in steps of the last update's oldest token; at most maxStaleness."""
+    """Age in training steps of the oldest token of the last update; at most
+    algorithm.offPolicy.maxStaleness."""
     seconds_left: int | None = None
-    last_progress_time: ShortText | None = None
+    """Estimated seconds until the last step. Absent: unknown."""
+    last_progress_time: Time | None = None
+    """When the last training step or evaluation ended."""
 
 
 class DatasetStatus(Model):
-    """A source of data as the trainer read it."""
+    """A source of data as the trainer read it, with its last results."""
 
     name: ShortText
+    """Name of the source in spec.data."""
     split: Literal["train", "validation", "test"]
+    """List of spec.data that the source is in."""
     records: int
+    """Number of records that the source has."""
     skipped: int = 0
-    """Bad records left out."""
+    """Number of bad records that were left out."""
     accuracy: float | None = None
-    """Of its last evaluation, first temperature: avg@k."""
+    """Mean reward of the source's last evaluation at the first temperature (avg@k)."""
     pass_at_k: float | None = None
-    """As in progress."""
+    """Share of the source's prompts that at least one sample answered correctly, from 0 to 1."""
     loss: float | None = None
-    """In their place, SFT: mean -log π of a token."""
+    """Mean -log π of a token in the last evaluation under objective SFT, in place of accuracy."""
     first_skipped: Annotated[list[Text], Field(max_length=3)] = Field(default_factory=list)
-    """File, place and field of the first."""
+    """File, place and field of the first bad records."""
 
 
 class WeightsStatus(Model):
-    """Which policy is published and which ones are served."""
+    """Which policy version is published, and which ones the samplers serve."""
 
     version: int = 0
+    """Newest published policy version; 0: the model that training starts from."""
     min_serving_version: int | None = None
+    """Oldest policy version that a ready sampler serves. Absent: unknown."""
     lag: int | None = None
-    """Steps between the published policy and the oldest one served."""
+    """Training steps between the published version and the oldest one served. Absent: unknown."""
     uri: Text = ""
+    """Folder of the published version in the bucket."""
     digest: ShortText = ""
+    """Digest of the published version's weights, which samplers verify."""
 
 
 class FailureStatus(Model):
-    """The last failed attempt in the pod's own words."""
+    """The last failed attempt, in the words of its pod."""
 
     attempt: int
+    """Number of the attempt that failed."""
     reason: ShortText
+    """Why the attempt failed, in one word, e.g. `OOMKilled` or `NotFinite`."""
     message: Text
+    """What happened, as the trainer or Kubernetes reports it, often the end of the log."""
     pod: ShortText = ""
+    """Name of the pod that failed. Empty: no pod did."""
     container: ShortText = ""
+    """Container of the pod that failed. Empty: none did."""
     exit_code: int | None = None
+    """Exit code of the container. Absent: it has none."""
     signal: int | None = None
-    time: ShortText
+    """Number of the signal that ended the container. Absent: none did."""
+    time: Time
+    """When the attempt failed."""
 
 
 class AttemptStatus(Model):
-    """One trainer attempt."""
+    """One trainer attempt and how it ended."""
 
     attempt: int
+    """Number of the attempt, from 1."""
     result: Literal["Active", "Succeeded", "Failed", "Ignored", "Refused", "Suspended"] = "Active"
+    """How it ended. `Active`: not yet. `Ignored`: failed without counting against backoffLimit.
+    `Refused`: the trainer refused an option. `Suspended`: stopped on request."""
     reason: ShortText = ""
+    """Why the attempt ended, in one word. Empty: it has not ended."""
     replicas: int = 0
-    """Of one that did not fit: what may."""
-    start_time: ShortText
-    end_time: ShortText | None = None
+    """Number of trainer pods; of an elastic attempt that did not fit, the number that may."""
+    start_time: Time
+    """When the attempt started."""
+    end_time: Time | None = None
+    """When the attempt ended. Absent: it is active."""
 
 
 class OperationStatus(Model):
     """What the operator is in the middle of."""
 
     kind: Literal["Start", "Suspend", "Restart", "Delete"]
+    """What is being done to the job."""
     step: ShortText
-    started_time: ShortText
-    deadline: ShortText | None = None
-    """When its waiting counts as a fault, or ends."""
+    """What the operation is waiting for at present."""
+    started_time: Time
+    """When the operation began."""
+    deadline: Time | None = None
+    """When waiting ends or counts as a fault. Absent: there is no deadline."""
 
 
 class ResourcesStatus(Model):
-    """What all pods that ought to be there ask for."""
+    """What all pods that should exist request together."""
 
     gpus: int = 0
+    """Number of GPUs that all pods request."""
     cpu: ShortText = "0"
+    """CPU, as a Kubernetes quantity, e.g. `12500m`."""
     memory: ShortText = "0"
+    """Memory, as a Kubernetes quantity, e.g. `96Gi`."""
 
 
 class WorkloadRef(Model):
-    """The job's place in its queue."""
+    """The Kueue Workload that reserves the job's place in its queue."""
 
     name: ShortText
+    """Name of the Workload, in the job's namespace."""
     uid: ShortText
+    """UID of the Kueue Workload."""
 
 
 class RLJobStatus(Model):
-    """Status of an RLJob."""
+    """What the operator last observed of the job."""
 
     observed_generation: int = -1
-    """-1 until the operator has seen it, else GitOps tools take it for finished."""
+    """metadata.generation that the status was computed from; -1 until the operator has seen the
+    job, so that GitOps tools do not take it for finished."""
     phase: Phase = "Pending"
+    """State of the job in one word, for people. Programs read conditions."""
     attempt: int = 0
-    """Ordinal of the trainer attempt; 0 before the first."""
+    """Number of the current trainer attempt, from 1; 0 before the first."""
     failures: int = 0
-    """Failed attempts that count against lifecycle.backoffLimit."""
+    """Number of failed attempts that count against lifecycle.backoffLimit."""
     ignored_failures: int = 0
-    """Failed attempts that do not."""
+    """Number of failed attempts that do not count against lifecycle.backoffLimit."""
     elastic_restarts: int = 0
-    """Of trainer.elastic.maxRestarts, since one that counts."""
+    """Number of failures forgiven by trainer.elastic.maxRestarts since the last one that
+    counted."""
     preemptions: int = 0
-    """Evictions by its queue."""
+    """Number of times that the queue evicted the job."""
     run_id: ShortText = ""
+    """ID of the run, under which its documents and objects are stored."""
     workload_ref: WorkloadRef | None = None
     resources: ResourcesStatus = Field(default_factory=ResourcesStatus)
     conditions: Conditions = Field(default_factory=list)
+    """State of the job for programs; see docs/reference/conditions.md."""
     trainer: TrainerStatus = Field(default_factory=TrainerStatus)
     samplers: SamplersStatus = Field(default_factory=SamplersStatus)
     progress: ProgressStatus = Field(default_factory=ProgressStatus)
     weights: WeightsStatus = Field(default_factory=WeightsStatus)
     attempts: Annotated[list[AttemptStatus], Field(max_length=10)] = Field(default_factory=list)
-    """The last ten, the newest last."""
+    """The last ten trainer attempts, the newest last."""
     model_commit: ShortText | None = None
-    """Of an hf:// model."""
+    """Commit of an `hf://` model that the run uses. Absent: the model is in a bucket, or not
+    resolved yet."""
     operation: OperationStatus | None = None
     datasets: Annotated[list[DatasetStatus], Field(max_length=32)] = Field(default_factory=list)
+    """Sources of data as the trainer read them."""
     last_failure: FailureStatus | None = None
-    next_retry_time: ShortText | None = None
-    start_time: ShortText | None = None
-    active_since: ShortText | None = None
-    """Begin of lifecycle.activeDeadlineSeconds."""
-    completion_time: ShortText | None = None
+    next_retry_time: Time | None = None
+    """When the next attempt starts after a failure. Absent: none is waiting."""
+    start_time: Time | None = None
+    """When the first attempt started."""
+    active_since: Time | None = None
+    """Moment from which lifecycle.activeDeadlineSeconds counts."""
+    completion_time: Time | None = None
+    """When the job finished. Absent: it has not."""
     final_model: Text = ""
+    """Folder of the final model in the bucket, in Hugging Face layout. Empty: there is none yet."""
 
 
 class ScaleStatus(Model):
     """One change of a pool's size by the operator."""
 
-    time: ShortText
+    time: Time
+    """When the size changed."""
     before: int
+    """Number of pods before the change."""
     after: int
+    """Number of pods after the change."""
     reason: ShortText
+    """Why the size changed, in one word."""
     message: Text = ""
+    """What was observed that led to the change."""
     tokens_per_second: float = 0.0
-    """Of all pods just before."""
+    """Generated tokens per second of all pods just before."""
 
 
 class AssignmentStatus(Model):
-    """Whom a shared pool serves."""
+    """A run that a shared pool serves."""
 
     job: ShortText
+    """Name of the RLJob, in the pool's namespace."""
     uid: ShortText
-    """Of the job."""
+    """UID of the RLJob that is served."""
     run: ShortText
-    since: ShortText
+    """ID of the RLJob's run."""
+    since: Time
+    """When the pool was given to the run."""
 
 
 class ServedStatus(Model):
-    """One of several runs that a shared pool serves."""
+    """Counters of one of several runs that a shared pool serves at the same time."""
 
     job: ShortText
+    """Name of the RLJob, in the pool's namespace."""
     serving: int | None = None
+    """Number of pods that serve this run with a policy new enough. Absent: unknown."""
     lagging: int | None = None
+    """Number of pods whose policy of this run is too old to train with. Absent: unknown."""
     version: int | None = None
+    """Oldest policy version of this run that a ready pod serves. Absent: unknown."""
     target_version: int = 0
+    """Newest published policy version of this run."""
     lag: int | None = None
+    """Training steps between targetVersion and version. Absent: unknown."""
 
 
 class WaitingStatus(Model):
     """A job that waits for a shared pool."""
 
     job: ShortText
-    since: ShortText
+    """Name of the RLJob, in the pool's namespace."""
+    since: Time
+    """When the job began to wait."""
     why: Text = ""
-    """Of the first one: why it cannot have the pool beside those that have it."""
+    """Why the first waiting job cannot have the pool beside the jobs that have it. Empty for the
+    others."""
 
 
 class SamplerPoolStatus(Model):
-    """Status of a SamplerPool."""
+    """What the operator last observed of the pool."""
 
     observed_generation: int = -1
+    """metadata.generation that the status was computed from; -1 until the operator has seen the
+    pool."""
     replicas: int = 0
+    """Number of pods of the pool, also for `/scale`."""
     selector: Text = ""
+    """Label selector of the pool's pods, for `/scale` and an HPA."""
     ready: int = 0
+    """Number of pods that are ready."""
     serving: int | None = None
-    """Absent, as version and lag: unknown, while the state store is away."""
+    """Number of pods that are ready and have a policy new enough to train with. Absent: unknown,
+    while the state store cannot be read."""
     updated: int = 0
+    """Number of pods of the present template."""
     unavailable: int = 0
+    """Number of wanted pods that are not ready."""
     draining: int = 0
-    """Pods that finish what they have and end."""
+    """Number of pods that finish their work and then end."""
     replaced: int = 0
-    """Pods that were deleted because they stayed stale or silent."""
+    """Number of pods deleted so far because they stayed stale or silent."""
     target_version: int = 0
-    """The published policy version."""
+    """Newest published policy version of the run that is served."""
     lagging: int | None = None
-    """Pods that serve a policy too old to train with."""
+    """Number of pods whose policy is too old to train with. Absent: unknown."""
     version: int | None = None
-    """Oldest policy version that a ready pod serves; 0 when none does."""
+    """Oldest policy version that a ready pod serves; 0 when none does. Absent: unknown."""
     lag: int | None = None
-    """Training steps between the published policy and that one."""
+    """Training steps between targetVersion and version. Absent: unknown."""
     last_scale: Annotated[list[ScaleStatus], Field(max_length=5)] = Field(default_factory=list)
-    """The newest last."""
+    """The last five changes of size by the operator, the newest last."""
     assignment: AssignmentStatus | None = None
-    """Of a shared pool: the run that has it, the first of those that have it at once."""
+    """The run that a shared pool serves, the first of those that it serves at the same time.
+    Absent: none."""
     beside: Annotated[list[AssignmentStatus], Field(max_length=7)] = Field(default_factory=list)
-    """The others, in the order in which they joined."""
+    """The other runs that a shared pool serves, in the order in which they joined."""
     assignment_epoch: int = 0
-    """Grows whenever the pool is given to a run or taken from it."""
+    """Counter that grows whenever the pool is given to a run or taken from it."""
     assignment_began: int = 0
-    """What it was when the pool was given away last while nobody had it."""
+    """Value of assignmentEpoch when the pool was last given away while no run had it."""
     runs: Annotated[list[ServedStatus], Field(max_length=8)] = Field(default_factory=list)
-    """Where several runs have the pool: each one's counters, those above being of the first."""
+    """Counters of each run where a shared pool serves several; those above are of the first."""
     waiting: Annotated[list[WaitingStatus], Field(max_length=32)] = Field(default_factory=list)
-    """The first of those that wait, in their order."""
+    """The first jobs that wait for a shared pool, in their order."""
     waiting_jobs: int = 0
-    """All that wait."""
+    """Number of all jobs that wait for a shared pool."""
     conditions: Conditions = Field(default_factory=list)
+    """State of the pool for programs; see docs/reference/conditions.md."""

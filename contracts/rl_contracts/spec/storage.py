@@ -6,51 +6,57 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import NUMBER, Model, Quantity
+from rl_contracts.spec.base import Model, ObjectName
 
 
 class Storage(Model):
-    """Where shared state and weights live."""
+    """Where the run's documents (MongoDB) and its weights and datasets (S3) are stored."""
 
-    secret_name: Annotated[str, Field(min_length=1, max_length=253)] = "rl-operator-stores"
-    """Secret of the namespace with the MongoDB URI and the S3 endpoint, bucket and keys."""
+    secret_name: Annotated[ObjectName, Field(min_length=1)] = "rl-operator-stores"
+    """Secret in the job's namespace that holds the MongoDB URI and database, and the S3 endpoint,
+    bucket and keys."""
 
 
 class Delta(Model):
-    """What changed since the version before, instead of all weights."""
+    """Publishing only the weights that changed since the version before, instead of all of them."""
 
     anchor_every: Annotated[int, Field(ge=1, le=1000)] = 10
-    """Every so many versions all weights are published, too. 1: nothing else."""
-    max_fraction: Annotated[float, Field(gt=0, le=1), NUMBER] = 0.3
-    """Share of all weights; no larger delta is published."""
+    """Number of versions from one full publication to the next; those between are deltas. 1: every
+    version is published in full."""
+    max_fraction: Annotated[float, Field(gt=0, le=1)] = 0.3
+    """Largest size of a delta, as a share of the full weights. A version whose delta would be
+    larger is published in full."""
 
 
 class Transport(Model):
-    """The way from trainer to samplers."""
+    """How weights travel from trainer through the bucket to samplers, whole or as deltas."""
 
-    kind: Literal["S3", "NCCL"] = "S3"
-    """Through the bucket; NCCL is refused for now."""
     delta: Delta = Field(default_factory=Delta)
     relay: bool = False
-    """Samplers also take versions from pods of their pool."""
+    """Whether samplers also download versions from other pods of their pool, which takes load off
+    the bucket. Needs networkPolicy RunOnly."""
 
 
 Pause = Literal["Retract", "InPlace", "Abort"]
 
 
 class WeightSync(Model):
-    """How policies reach the samplers."""
+    """How often policies are published, and how samplers take them up."""
 
-    max_unavailable: Quantity | None = None
-    """Refused for now."""
     every_steps: Annotated[int, Field(ge=1, le=1000)] = 1
-    """A version is published after every so many training steps, and after the last."""
+    """Training steps from one published policy version to the next; the last step is always
+    published. At most algorithm.offPolicy.maxStaleness + 1."""
     pause: Pause = "Retract"
-    """Running requests: recomputed under new weights; kept as they are; dropped, asked again."""
+    """What happens to running requests while new weights are loaded. `Retract`: their cache is
+    dropped and computed again under the new weights. `InPlace`: they keep their cache. `Abort`:
+    they are cancelled and sent again. With training.lora only Retract is allowed."""
     timeout_seconds: Annotated[int, Field(ge=5, le=86400)] = 600
-    """Longest time a sampler may take to stage and load one version."""
+    """Longest time in seconds that a sampler may take to download and load one version. After
+    that onTimeout applies."""
     on_timeout: Literal["Recreate", "Exclude", "Fail"] = "Recreate"
-    """Of one that stays behind: a new pod, none, or the job fails."""
+    """What happens to a sampler that exceeds timeoutSeconds. `Recreate`: its pod is replaced.
+    `Exclude`: it stays without work until it has caught up. `Fail`: the job fails."""
     keep_last: Annotated[int, Field(ge=2, le=10000)] = 8
-    """Published versions kept in the bucket, with those that their deltas start from."""
+    """Number of published versions kept in the bucket. Full versions that kept deltas start from
+    are kept too."""
     transport: Transport = Field(default_factory=Transport)

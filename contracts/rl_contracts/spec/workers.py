@@ -7,132 +7,165 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_contracts.spec.base import (
-    OPAQUE,
-    TEXT,
     EnvironmentVariable,
     IntOrPercent,
     Model,
     Name,
+    ObjectName,
     Opaque,
-    Quantity,
     Resources,
     rule,
     rules,
 )
 
-Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512), TEXT]
-Environment = Annotated[list[Annotated[EnvironmentVariable, OPAQUE]], Field(max_length=32)]
-"""As in core/v1; the operator alone looks into them, for a CRD has room for 60 KB."""
+Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512)]
+Environment = Annotated[list[EnvironmentVariable], Field(max_length=32)]
+"""As in core/v1."""
 EnvironmentSources = Annotated[list[Opaque], Field(max_length=16)]
 MOST_SAMPLERS = 2000
 """Of a pool."""
-NodeSelector = Annotated[dict[str, str], Field(max_length=16)]
+NodeSelector = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)]
+METRICS_PORT = 8080
+"""Where the pods serve their metrics."""
 
 
 class Placement(Model):
-    """Where pods run, and what is laid over those that the operator makes."""
+    """Where pods run, and what is changed in those that the operator makes."""
 
     node_selector: NodeSelector = Field(default_factory=dict)
+    """Labels that a node must have for the pods to run there. Empty: any node."""
     tolerations: Annotated[list[Opaque], Field(max_length=16)] = Field(default_factory=list)
+    """Taints of nodes that the pods tolerate, as in core/v1."""
     topology_spread: Annotated[list[Opaque], Field(max_length=8)] = Field(default_factory=list)
-    """Constraints; without a labelSelector they count the pool's or job's pods."""
-    priority_class_name: Annotated[str, Field(max_length=253), TEXT] | None = None
-    service_account_name: str | None = None
-    """Its token is not mounted."""
+    """Topology spread constraints as in core/v1. Without a labelSelector they count the pods of the
+    same pool or trainer."""
+    priority_class_name: ObjectName | None = None
+    """PriorityClass of the pods. Unset: the cluster's default."""
+    service_account_name: ObjectName | None = None
+    """ServiceAccount of the pods; its token is not mounted. Unset: `default`."""
     pod_template: Opaque | None = None
-    """Partial, merged by name over ours; what the operator needs is refused."""
+    """Partial pod template (metadata and spec) merged over the operator's own; lists such as
+    containers are merged by name. Fields that the operator needs are refused."""
 
 
 class Elastic(Model):
-    """Bounds of later attempts' replicas: the most that fit."""
+    """Bounds of the replicas of later attempts, which have as many as fit the cluster."""
 
-    min_replicas: Annotated[int, Field(ge=1)]
+    min_replicas: Annotated[int, Field(ge=1, le=512)]
+    """Fewest replicas of an attempt; with fewer it does not start. At most trainer.replicas."""
     max_replicas: Annotated[int, Field(ge=1, le=512)]
-    rdzv_backend: Literal["c10d"] = "c10d"
+    """Most replicas of an attempt. At least trainer.replicas."""
     rdzv_port: Annotated[int, Field(ge=1024, le=65535)] | None = None
-    """Where the first replica waits for the others; unset: 29400."""
-    rdzv_conf: Opaque | None = None
-    """Refused."""
+    """TCP port at which the first replica waits for the others; not 8080, where metrics are
+    served. Unset: 29400."""
     max_restarts: Annotated[int, Field(ge=0, le=1000)] = 0
-    """So many failures in a row do not count against lifecycle.backoffLimit; the next one does."""
+    """Number of failures in a row that do not count against lifecycle.backoffLimit; the next one
+    does."""
 
 
 class Trainer(Placement):
-    """The trainer's pods."""
+    """The trainer's pods: how many, with which resources, and where."""
 
     model_config = rules(
         rule(
             "!has(self.elastic) || self.elastic.minReplicas <= self.replicas && "
             "self.replicas <= self.elastic.maxReplicas",
-            "trainer.replicas must be within trainer.elastic",
+            "trainer.replicas must be within trainer.elastic: {self.replicas} is not from "
+            "{self.elastic.minReplicas} to {self.elastic.maxReplicas}",
+            field="replicas",
+        ),
+        rule(
+            f"!has(self.elastic) || self.elastic.?rdzvPort.orValue(0) != {METRICS_PORT}",
+            f"trainer.elastic.rdzvPort is {METRICS_PORT}, where metrics are served: use another "
+            "port",
+            field="elastic.rdzvPort",
         ),
     )
     replicas: Annotated[int, Field(ge=1, le=512)] = 1
-    """Each holds a part of the model and of each batch."""
+    """Number of trainer pods. Each holds a part of the model and of each batch."""
     elastic: Elastic | None = None
-    """Later attempts have the most that fit."""
+    """Lets later attempts have more or fewer replicas, as many as fit. Unset: always replicas."""
     processes_per_replica: Annotated[int, Field(ge=1, le=16)] = 1
-    """One for each of its GPUs."""
+    """Number of training processes in each pod, one for each of its GPUs."""
     image: Image | None = None
-    """Unset: the one of the installation."""
+    """Image of the trainer container. Unset: the installation's trainer image."""
     resources: Resources = Field(default_factory=Resources)
+    """CPU, memory and GPUs of each trainer pod."""
     env: Environment = Field(default_factory=list)
+    """Environment variables of the trainer container, as in core/v1."""
     env_from: EnvironmentSources = Field(default_factory=list)
-    """All keys of a Secret (``secretRef``) or ConfigMap; env and ours win."""
+    """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
+    variables. env and the operator's own variables win."""
 
 
 class Engine(Model):
     """The inference engine of a sampler pod."""
 
     kind: Literal["SGLang"] = "SGLang"
+    """Inference engine. There is one: SGLang."""
     image: Image | None = None
-    """Unset: the one of the installation."""
+    """Image of the engine container. Unset: the installation's engine image."""
     args: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=64)] = Field(
         default_factory=list
     )
-    """For its server, after those that the operator sets."""
+    """Arguments for SGLang's server, after those that the operator sets, e.g.
+    `--tensor-parallel-size`, `2`. Arguments that the operator sets are refused."""
     env: Environment = Field(default_factory=list)
+    """Environment variables of the engine container, as in core/v1."""
     env_from: EnvironmentSources = Field(default_factory=list)
-    nodes_per_replica: Annotated[int, Field(ge=1)] = 1
-    """More are refused for now."""
+    """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
+    variables of the engine container."""
     startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
+    """Longest time in seconds that the engine may take to start and load its model; then its
+    container is restarted."""
 
 
 class Autoscaling(Model):
-    """How many sampler pods there are."""
+    """How many sampler pods a pool has, and what changes the number."""
 
     model_config = rules(
         rule(
-            "self.mode == 'None' || has(self.maxReplicas)",
-            "autoscaling.mode Builtin needs autoscaling.maxReplicas",
+            "self.?mode.orValue('None') == 'None' || has(self.maxReplicas)",
+            "autoscaling.mode Builtin needs autoscaling.maxReplicas: set it",
+            field="maxReplicas",
         ),
         rule(
-            "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-            "autoscaling.minReplicas must not exceed autoscaling.maxReplicas",
+            "!has(self.maxReplicas) || self.?minReplicas.orValue(1) <= self.maxReplicas",
+            "autoscaling.minReplicas must not exceed autoscaling.maxReplicas: "
+            "{self.?minReplicas.orValue(1)} is more than {self.maxReplicas}",
+            field="minReplicas",
         ),
         rule(
-            "self.mode == 'Builtin' || (!has(self.maxReplicas) && !has(self.idleSecondsToZero))",
-            "autoscaling.maxReplicas and idleSecondsToZero are of mode Builtin alone",
+            "self.?mode.orValue('None') == 'Builtin' || "
+            "(!has(self.maxReplicas) && !has(self.idleSecondsToZero))",
+            "autoscaling.maxReplicas and idleSecondsToZero are of mode Builtin alone: set mode to "
+            "Builtin or remove them",
         ),
     )
     mode: Literal["None", "Builtin"] = "None"
-    """``None``: writers of ``/scale`` change the number: people, an HPA, KEDA."""
+    """`None`: the number of pods changes only through `/scale`, by people, an HPA or KEDA.
+    `Builtin`: the operator scales between minReplicas and maxReplicas by the work that waits."""
     min_replicas: Annotated[int, Field(ge=1, le=MOST_SAMPLERS)] = 1
-    """A new pool starts with these."""
+    """Number of pods that a new pool starts with, and the fewest that mode Builtin keeps."""
     max_replicas: Annotated[int, Field(ge=1, le=MOST_SAMPLERS)] | None = None
+    """Most pods. Required with mode Builtin, refused without it."""
     idle_seconds_to_zero: Annotated[int, Field(ge=60, le=604800)] | None = None
-    """No pods when the trainer was silent for so long and nothing waits; unset: never."""
+    """Seconds without work and without a sign of the trainer after which the pool has no pods. Only
+    with mode Builtin. Unset: never."""
     scale_up_cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = 30
+    """Fewest seconds from one change of size to the next that adds pods, in mode Builtin."""
     scale_down_cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = 300
+    """Fewest seconds from one change of size to the next that removes pods, in mode Builtin."""
 
 
 class Drain(Model):
-    """How a sampler pod ends."""
+    """What a sampler pod that is stopped does with the groups it works on."""
 
-    mode: Literal["Finish", "Abort", "Pause"] = "Finish"
-    """Abort hands everything back at once; Pause is refused."""
+    mode: Literal["Finish", "Abort"] = "Finish"
+    """`Finish`: running groups may finish for timeoutSeconds; then they go back to the queue.
+    `Abort`: they go back to the queue at once."""
     timeout_seconds: Annotated[int, Field(ge=0, le=3600)] = 25
-    """Running groups may finish for so long; then they are handed back."""
+    """Seconds that running groups may take to finish under mode Finish."""
 
     @property
     def seconds(self) -> int:
@@ -141,45 +174,48 @@ class Drain(Model):
 
 
 class Rollout(Model):
-    """How pods of a changed template take the old ones' places."""
+    """How pods of a changed template replace the old ones."""
 
     model_config = rules(
         rule(
-            "!(string(self.maxUnavailable) in ['0', '0%']) || "
-            "!(string(self.maxSurge) in ['0', '0%'])",
-            "rollout.maxUnavailable and rollout.maxSurge must not both be 0",
+            "!has(self.maxUnavailable) || !(string(self.maxUnavailable) in ['0', '0%']) || "
+            "(has(self.maxSurge) && !(string(self.maxSurge) in ['0', '0%']))",
+            "rollout.maxUnavailable and rollout.maxSurge must not both be 0: no pod could be "
+            "replaced; raise one of them",
         )
     )
     max_unavailable: IntOrPercent = "25%"
-    """Also of pods that are replaced because they stay stale or silent."""
+    """Number or share of pods that may be missing while pods are replaced, also pods that are
+    replaced because they are stale or silent."""
     max_surge: IntOrPercent = 0
-    """Accelerators are scarce: a new pod waits for an old one's place."""
-    partition: Quantity | None = None
-    """Refused for now."""
+    """Number or share of pods that may exist beyond the wanted number while pods are replaced. 0: a
+    new pod waits for the place of an old one."""
 
 
 class Disruption(Model):
-    """What node drains may take."""
+    """How many of a pool's pods node drains may take at a time."""
 
     pdb: bool = True
-    """False: no PodDisruptionBudget is made."""
+    """Whether the pool has a PodDisruptionBudget."""
     max_unavailable: Annotated[int, Field(ge=1, le=MOST_SAMPLERS)] = 1
-    """Pods of the pool at a time."""
+    """Number of pods that voluntary disruptions may take at a time."""
 
 
 class SamplerTemplate(Placement):
-    """What a pool's pods look like."""
+    """Pods of a pool: images, engine, resources, scaling and replacement."""
 
     image: Image | None = None
-    """The agent's; unset: the one of the installation."""
+    """Image of the agent container. Unset: the installation's sampler image."""
     env: Environment = Field(default_factory=list)
-    """The agent's: of tools and scorers."""
+    """Environment variables of the agent container, which runs tools and scorers, as in core/v1."""
     env_from: EnvironmentSources = Field(default_factory=list)
+    """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
+    variables of the agent container."""
     engine: Engine = Field(default_factory=Engine)
     resources: Resources = Field(default_factory=Resources)
-    """Of the engine container."""
+    """CPU, memory and GPUs of the engine container of each pod."""
     max_concurrent_groups: Annotated[int, Field(ge=1, le=4096)] = 16
-    """Tasks that one pod works on at a time."""
+    """Number of groups of rollouts that one pod works on at a time."""
     autoscaling: Autoscaling = Field(default_factory=Autoscaling)
     drain: Drain = Field(default_factory=Drain)
     rollout: Rollout = Field(default_factory=Rollout)
@@ -187,24 +223,29 @@ class SamplerTemplate(Placement):
 
 
 class PoolRef(Model):
-    """A SamplerPool without a job of its own."""
+    """A SamplerPool that several jobs share, with a model of its own."""
 
-    name: Annotated[Name, TEXT]
+    name: Name
+    """Name of the SamplerPool, in the job's namespace."""
 
 
 class SamplerGroup(Model):
-    """A pool that belongs to the job, or one that it shares."""
+    """A group of sampler pods: a pool that belongs to the job, or a shared one."""
 
     model_config = rules(
         rule(
             "!has(self.poolRef) || !has(self.template)",
-            "poolRef excludes template",
+            "samplers[].poolRef excludes template in group {self.name}: a shared pool has its own "
+            "template; remove one of them",
+            field="poolRef",
         )
     )
     name: Name
+    """Name of the group, unique in the job; its pool is called `<job>-<name>`."""
     pool_ref: PoolRef | None = None
-    """Shares that SamplerPool."""
+    """SamplerPool to share instead of a pool of the job's own. Unset: the job gets its own."""
     declared: SamplerTemplate | None = Field(default=None, alias="template")
+    """Pods of the job's own pool. Not with poolRef. Unset: the defaults of each field."""
 
     @property
     def template(self) -> SamplerTemplate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain
 
 from rl_contracts.errors import Refusal
@@ -9,7 +10,6 @@ from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.kube.conditions import Stall
 from rl_operator.state.snapshot import Job, PoolSnapshot
-from rl_operator.validation import unsupported
 from rl_operator.validation.pool_options import of_several
 from rl_operator.validation.refusals import of_spec, of_template
 
@@ -21,7 +21,6 @@ def of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | None:
         return Stall.of(_invalid(job, "status.assignment.job"))
     # One by one: a later check relies on what an earlier one would refuse.
     refusals = chain(
-        unsupported.of_pool(spec),
         of_template("spec.template", spec.template),
         of_several("spec", spec),
     )
@@ -57,10 +56,10 @@ def of_own(snapshot: PoolSnapshot) -> Stall | None:
                 remedy="Add the group to spec.samplers of the RLJob, or delete this pool.",
             )
         )
-    return _first(chain(unsupported.of_pool(pool.spec), of_spec(job.spec)))
+    return _first(of_spec(job.spec))
 
 
-def _first(refusals: chain[Refusal]) -> Stall | None:
+def _first(refusals: Iterator[Refusal]) -> Stall | None:
     refusal = next(refusals, None)
     return Stall.of(refusal) if refusal is not None else None
 

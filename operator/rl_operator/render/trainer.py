@@ -151,7 +151,7 @@ def _rendezvous(trainer: Trainer, size: int) -> KubeflowOrgV1ElasticPolicy:
     """Rendezvous settings: without an elastic policy training-operator requires a Master."""
     wanted = trainer.elastic
     chosen = {
-        "rdzv_backend": RENDEZVOUS_BACKEND if wanted is None else wanted.rdzv_backend,
+        "rdzv_backend": RENDEZVOUS_BACKEND,
         "rdzv_port": None if wanted is None else wanted.rdzv_port,
     }
     return KubeflowOrgV1ElasticPolicy(min_replicas=size, max_replicas=size, **chosen, **ONCE)

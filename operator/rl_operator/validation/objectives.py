@@ -46,7 +46,7 @@ COLUMNS = ("scorer", "answerSchema", "scenario")
 
 
 def unread(spec: RLJobSpec) -> Iterator[Refusal]:
-    """Options that are set and that nobody would read, and a teacher that is missing."""
+    """Options that are set and that nothing reads under the job's objective."""
     algorithm = spec.algorithm
     if algorithm.objective in UNREAD:
         yield from untrained(spec)
@@ -54,16 +54,6 @@ def unread(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from _of_supervised(spec)
     elif algorithm.distils:
         yield from _unread((("spec.algorithm", algorithm, Algorithm()),), DISTILLATION, algorithm)
-        if algorithm.teacher is None:
-            yield Refusal(
-                field="spec.algorithm.teacher",
-                value="unset",
-                reason="TeacherMissing",
-                message="Objective Distillation learns from it.",
-                remedy="Set it to the s3:// folder of a model with the policy's tokens.",
-            )
-    elif algorithm.teacher is not None:
-        yield _refused("spec.algorithm.teacher", algorithm.teacher, algorithm)
 
 
 def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:

@@ -28,16 +28,6 @@ def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:
     """
     if spec.max_runs == 1:
         return
-    scaling = spec.template.autoscaling
-    if scaling.mode == "Builtin":
-        yield Refusal(
-            field=f"{at}.template.autoscaling.mode",
-            value=scaling.mode,
-            reason="PoolRefused",
-            message="It is judged by what one run has shown; with spec.maxRuns above 1 there are "
-            "several.",
-            remedy="Use mode None, and /scale, which an HPA or KEDA may set; or maxRuns 1.",
-        )
     pod = (spec.template.pod_template or {}).get("spec") or {}
     for key in ("containers", "initContainers"):
         for index, container in enumerate(pod.get(key) or []):

@@ -7,19 +7,14 @@ from dataclasses import replace
 
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
-from rl_contracts.spec.base import EnvironmentVariable, Resources
+from rl_contracts.spec.base import EnvironmentVariable
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.kube.redact import redacted
-from rl_operator.kube.subset_diff import parse_quantity
 from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.render import engine, lora, overrides
 from rl_operator.state import pool_ref
-from rl_operator.validation import objectives, unsupported
-from rl_operator.validation.agent_options import of_agent
-from rl_operator.validation.lora_options import of_lora
-from rl_operator.validation.loss_options import of_loss
-from rl_operator.validation.scheduling_options import of_scheduling
+from rl_operator.validation import objectives
 
 QUANTIZING = (
     "--quantization",
@@ -40,13 +35,6 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
 
 def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from objectives.unread(spec)
-    yield from of_agent(spec)
-    yield from of_loss(spec.algorithm)
-    yield from of_lora(spec)
-    yield from _of_hub(spec)
-    yield from of_scheduling(spec)
-    yield from unsupported.of_job(spec)
-    yield from _of_resources("spec.trainer.resources", spec.trainer.resources)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     for index, group in enumerate(spec.samplers):
@@ -59,13 +47,10 @@ _found: WeakMemo[RLJobSpec, tuple[Refusal, ...]] = WeakMemo(lambda spec: tuple(_
 
 def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
     """What of a sampler template cannot be honoured; ``at`` says where it was written."""
-    yield from _of_resources(f"{at}.resources", template.resources)
     yield from _of_environment(f"{at}.env", template.env, trainer=False)
     yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
     yield from _of_arguments(f"{at}.engine.args", template.engine.args)
-    yield from _of_deployment(at, template)
-    yield from unsupported.of_template(at, template)
 
 
 def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
@@ -91,33 +76,6 @@ def _of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusa
                 )
 
 
-def _of_hub(spec: RLJobSpec) -> Iterator[Refusal]:
-    repository = spec.training.checkpoint.hub_repo
-    if repository is not None and spec.data.hub.token_secret_ref is None:
-        yield Refusal(
-            field="spec.training.checkpoint.hubRepo",
-            value=repository,
-            reason="HubTokenMissing",
-            message="Nobody may write to the hub without a token.",
-            remedy="Set spec.data.hub.tokenSecretRef to one that may write to it.",
-        )
-
-
-def _of_resources(at: str, resources: Resources) -> Iterator[Refusal]:
-    for group in ("limits", "requests"):
-        for name, value in getattr(resources, group).items():
-            try:
-                parse_quantity(value)
-            except ValueError as error:
-                yield Refusal(
-                    field=f"{at}.{group}.{name}",
-                    value=str(value)[:200],
-                    reason="QuantityMalformed",
-                    message=f"{error}.",
-                    remedy="Write a number with one of the suffixes m, k, M, G, Ki, Mi or Gi.",
-                )
-
-
 def _of_environment(
     at: str, variables: list[EnvironmentVariable], *, trainer: bool
 ) -> Iterator[Refusal]:
@@ -130,29 +88,6 @@ def _of_environment(
                 message="The operator sets this variable itself.",
                 remedy="Remove it.",
             )
-
-
-def _of_deployment(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
-    """What a Deployment, which a pool's pods are of, cannot do."""
-    nodes, partition = template.engine.nodes_per_replica, template.rollout.partition
-    if nodes > 1:
-        yield Refusal(
-            field=f"{at}.engine.nodesPerReplica",
-            value=str(nodes),
-            reason="SeveralNodesUnsupported",
-            message="A sampler is one pod: pods that form one engine would have to be made, "
-            "replaced and drained together, which a Deployment does not.",
-            remedy="Set it to 1, with an engine that fits on one node (more GPUs in resources and "
-            "--tensor-parallel-size in engine.args), or have more replicas.",
-        )
-    if partition not in (None, 0, "0", "0%"):
-        yield Refusal(
-            field=f"{at}.rollout.partition",
-            value=str(partition)[:200],
-            reason="PartitionUnsupported",
-            message="A Deployment replaces all pods of a changed template: it cannot keep some.",
-            remedy="Remove it. To try a template on some pods, have a second group of samplers.",
-        )
 
 
 def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:

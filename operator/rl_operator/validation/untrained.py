@@ -77,15 +77,7 @@ INSTEAD = {
 
 
 def untrained(spec: RLJobSpec) -> Iterator[Refusal]:
-    """What of a spec its objective would not read, and what it cannot do without."""
-    if spec.algorithm.objective == "Evaluation" and not (spec.data.validation or spec.data.test):
-        yield Refusal(
-            field="spec.data.validation",
-            value="unset",
-            reason="EvaluationEmpty",
-            message="There is nothing to evaluate on.",
-            remedy="Set it, or data.test.",
-        )
+    """What of a spec its objective does not read."""
     objective = spec.algorithm.objective
     given, unset = _dumped(spec), _dumped(_unset(spec))
     for path in UNREAD[objective]:

@@ -21,8 +21,6 @@ ELSEWHERE = {
     "maxConcurrentGroups",
     "disruption.pdb",  # tests of their own
     "engine.kind",  # there is one
-    "engine.nodesPerReplica",
-    "rollout.partition",  # refused
 }
 LIMITS = {"failurePolicy"}
 """What an edit of it does is shown with those of ``backoffLimit``."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from rl_contracts.spec.agent.endpoints import Completions
 from rl_contracts.spec.agent.tools import Context, McpServer, ToolCallFormat
 from rl_contracts.spec.agent.user_code import EntryPoint, PythonTool
-from rl_contracts.spec.base import Model, Opaque, rule, rules
+from rl_contracts.spec.base import Model, Opaque, only_of, rule, rules
 
 McpServers = Annotated[
     list[McpServer],
@@ -32,95 +32,150 @@ PythonTools = Annotated[
 
 
 class Sampling(Model):
-    """How the policy is sampled."""
+    """How responses are sampled from the policy."""
 
     # For a whole number the API server compares with the bound's integer part: 0 would pass.
-    model_config = rules(rule("self.temperature >= 0.01", "temperature must be at least 0.01"))
+    model_config = rules(
+        rule(
+            "self.temperature >= 0.01",
+            "agent.sampling.temperature must be at least 0.01: {self.temperature} is less; for "
+            "greedy results use an evaluation",
+            field="temperature",
+        )
+    )
     temperature: Annotated[float, Field(ge=0.01, le=2.0)] = 1.0
-    """Log-probabilities are those at this temperature."""
+    """Sampling temperature of training rollouts. Log-probabilities are those at this
+    temperature."""
     max_tokens_per_turn: Annotated[int, Field(ge=1, le=131072)] = 512
+    """Longest response in tokens; a longer one is cut. Must be smaller than maxContextTokens."""
     max_context_tokens: Annotated[int, Field(ge=2, le=262144)] = 8192
-    """Prompt and response together."""
+    """Longest sequence in tokens: prompt, tool results and all responses of an episode together."""
+
+
+Prompt = Annotated[str, Field(min_length=1, max_length=16384)]
 
 
 class SimulatedUser(Completions):
-    """A language model that plays the user."""
+    """A language model that plays the user of a conversation."""
 
-    prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
-    """Of docs/guides/agents.md; unset: the samplers' own."""
+    prompt: Prompt | None = None
+    """Instructions of the simulated user, with `${scenario}` and `${conversation}` filled in.
+    Unset: the prompt in docs/guides/agents.md."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
+    """Longest time in seconds for one answer; then the next endpoint is asked."""
 
 
 class Browse(Completions):
-    """A language model that sums up long tool results."""
+    """A language model that reads long tool results and hands the policy a summary."""
 
     over_characters: Annotated[int, Field(ge=1, le=1_000_000)] = 8000
-    """Results that are not longer are shown as they are."""
-    prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
-    """Of docs/guides/agents.md; unset: the samplers' own."""
+    """Results with more characters than this are summarized; shorter ones are shown as they are."""
+    prompt: Prompt | None = None
+    """Instructions of the reader, with `${tool}`, `${arguments}` and `${result}` filled in. Unset:
+    the prompt in docs/guides/agents.md."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
-
-
-OPAQUE = WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})
-BrowseSection = Annotated[Browse, OPAQUE]
-UserSection = Annotated[SimulatedUser, OPAQUE]
-"""As the one before checked by the operator alone: both would be the largest parts of the CRD."""
+    """Longest time in seconds for one answer; then the next endpoint is asked."""
 
 
 class Agent(Model):
-    """Who acts out an episode."""
+    """How an episode runs: the kind of agent, its tools, and how the policy is sampled."""
 
     model_config = rules(
         rule(
             "self.sampling.maxTokensPerTurn < self.sampling.maxContextTokens",
-            "maxTokensPerTurn must be smaller than maxContextTokens, which also holds the prompt",
+            "agent.sampling.maxTokensPerTurn must be smaller than maxContextTokens, which also "
+            "holds the prompt: {self.sampling.maxTokensPerTurn} is not smaller than "
+            "{self.sampling.maxContextTokens}",
+            field="sampling.maxTokensPerTurn",
         ),
         rule(
             "self.kind != 'SingleTurn' || (size(self.mcpServers) == 0 && size(self.tools) == 0 && "
             "!has(self.toolCallFormat) && !has(self.maxToolResultCharacters) && "
             "!has(self.context))",
-            "kind SingleTurn has no tools: these options are for other kinds",
+            "agent.kind SingleTurn has no tools: mcpServers, tools, toolCallFormat, "
+            "maxToolResultCharacters and context are options for other kinds; remove them or use "
+            "kind ToolLoop",
         ),
         rule(
             "self.kind in ['ToolLoop', 'ReAct', 'Code', 'Conversation'] || (!has(self.maxTurns) && "
             "!has(self.minTurns) && !has(self.repetitionLimit))",
-            "maxTurns, minTurns and repetitionLimit are for kinds of several turns",
+            "agent.maxTurns, minTurns and repetitionLimit are for kinds of several turns "
+            "(ToolLoop, ReAct, Code, Conversation), and kind is {self.kind}: remove them",
         ),
         rule(
             "!(self.kind in ['ToolLoop', 'ReAct']) || size(self.mcpServers) + size(self.tools) > 0",
-            "this kind needs at least one of mcpServers and tools",
+            "agent.kind {self.kind} needs at least one of mcpServers and tools: add a tool, or use "
+            "kind SingleTurn",
         ),
         rule(
-            "!has(self.minTurns) || self.minTurns <= (has(self.maxTurns) ? self.maxTurns : 10)",
-            "minTurns must not exceed maxTurns, which is 10 when unset",
+            "self.kind != 'Code' || size(self.mcpServers) + size(self.tools) == 0",
+            "agent.kind Code has no tool but Python: remove mcpServers and tools, or use kind "
+            "ToolLoop",
+        ),
+        rule(
+            "!has(self.minTurns) || self.minTurns <= self.?maxTurns.orValue(10)",
+            "agent.minTurns must not exceed maxTurns, which is 10 when unset: {self.minTurns} is "
+            "more",
+            field="minTurns",
+        ),
+        rule(
+            "(self.kind == 'Custom') == has(self.entryPoint)",
+            "agent.entryPoint goes with kind Custom, and kind Custom needs it; kind is "
+            "{self.kind}: set entryPoint under kind Custom, remove it under any other",
+            field="entryPoint",
+        ),
+        only_of("options", "Custom", "agent"),
+        only_of("user", "Conversation", "agent"),
+        only_of("browse", ("ToolLoop", "ReAct", "Conversation", "Custom"), "agent"),
+        only_of("minTurns", ("ToolLoop", "ReAct", "Code"), "agent"),
+        only_of("toolCallFormat", ("ToolLoop", "Conversation", "Custom"), "agent"),
+        rule(
+            "!(self.kind in ['ReAct', 'Code']) || !has(self.context) || "
+            "self.context.overflow != 'DiscardTools'",
+            "agent.kind {self.kind} has no tool messages that could be discarded: use "
+            "context.overflow DiscardAll or Stop",
+            field="context",
         ),
     )
     kind: Literal["SingleTurn", "ToolLoop", "ReAct", "Code", "Conversation", "Custom"] = (
         "SingleTurn"
     )
+    """What an episode is. `SingleTurn`: one response. `ToolLoop`: tool calls until an answer.
+    `ReAct`: the same as plain text. `Code`: programs and their output. `Conversation`: turns with a
+    user. `Custom`: your own code."""
     entry_point: EntryPoint | None = None
-    """``module:attribute`` in the agent's image."""
+    """Your agent as `module:attribute`, in the agent's image or in code.configMapRef. Required with
+    kind Custom, refused with any other."""
     options: Opaque | None = None
-    """Keyword arguments of what is there."""
+    """Keyword arguments of entryPoint. Only with kind Custom."""
     system_prompt: Annotated[str, Field(max_length=16384)] = ""
-    """Empty: no system message."""
+    """System message before each task. Empty: no system message is added."""
     max_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Unset: 10."""
+    """Most responses in one episode; then it ends without an answer. For kinds of several turns.
+    Unset: 10."""
     min_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """An earlier answer is not taken; unset: 1."""
+    """Fewest responses before an answer is accepted. For kinds ToolLoop, ReAct and Code. Unset:
+    1."""
     tool_call_format: ToolCallFormat | None = None
-    """Unset: ``Hermes``, as Qwen writes; ``Llama`` is also plain JSON."""
+    """How the policy's model family writes tool calls, e.g. `Llama`, which also reads plain JSON.
+    For kinds ToolLoop, Conversation and Custom. Unset: Hermes, as Qwen models write."""
     mcp_servers: McpServers = Field(default_factory=list)
+    """MCP servers whose tools the policy may call."""
     tools: PythonTools = Field(default_factory=list)
+    """Python functions that the policy may call."""
     max_tool_result_characters: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Unset: 20000."""
-    browse: BrowseSection | None = None
-    """Reads long results: docs/guides/agents.md."""
+    """Characters of a tool's result that the policy is shown; the rest is cut. Unset: 20000."""
+    browse: Browse | None = None
+    """Language model that summarizes long tool results. For kinds ToolLoop, ReAct, Conversation and
+    Custom. Unset: results are shown as they are."""
     repetition_limit: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Repeated responses that end the episode; unset: 3."""
+    """Number of responses that repeat an earlier one and thereby end the episode. For kinds of
+    several turns. Unset: 3."""
     context: Context | None = None
-    user: UserSection | None = None
-    """Of docs/guides/agents.md; unset: ``columns.scenario`` has its turns."""
+    """What happens when the next turn may not fit. Unset: the episode ends."""
+    user: SimulatedUser | None = None
+    """Language model that plays the user of kind Conversation. Unset: the user's turns come from
+    columns.scenario."""
     sampling: Sampling = Field(default_factory=Sampling)
 
     @property

@@ -13,11 +13,14 @@ CODE = "Code"
 
 
 class Sandbox(Model):
-    """Limits of a program that the policy wrote: docs/guides/sandbox.md."""
+    """Limits of the programs that the policy writes, for agent kind Code and scorer kind Code.
+
+    See docs/guides/sandbox.md. Unset: the default of each field.
+    """
 
     seconds: Annotated[int, Field(ge=1, le=600)] = 10
-    """Of processor time."""
+    """Processor time in seconds that one program may use."""
     megabytes: Annotated[int, Field(ge=64, le=16384)] = 512
-    """Of memory."""
+    """Memory in MB that one program may use."""
     slots: Annotated[int, Field(ge=1, le=64)] = 4
-    """Programs side by side in a sampler."""
+    """Number of programs that run at the same time in one sampler pod."""

@@ -6,63 +6,74 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import TEXT, Model, Name, rule, rules
+from rl_contracts.spec.base import Model, Name, ObjectName, SecretKey, rule, rules
 
 ToolCallFormat = Literal["Hermes", "Qwen", "QwenCoder", "Llama", "Mistral", "GLM", "Pythonic"]
 
 
 class SecretKeyReference(Model):
-    """A key of a Secret of the same namespace."""
+    """A key of a Secret in the job's namespace."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253), TEXT]
-    key: Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253), TEXT] = "token"
+    name: ObjectName
+    """Name of the Secret, in the job's namespace."""
+    key: SecretKey = "token"
+    """Key of the Secret whose value is used."""
 
 
 class McpServer(Model):
-    """An MCP server: reached by URL, or a command that the agent starts."""
+    """An MCP server whose tools the policy may call: reached by URL, or started by the agent."""
 
     model_config = rules(
         rule(
-            "has(self.url) != (size(self.command) > 0)",
-            "set either url or command",
+            "has(self.url) != (self.?command.orValue([]).size() > 0)",
+            "MCP server {self.name}: set either url or command, and not both",
         ),
         rule(
             "has(self.url) || !has(self.tokenSecretRef)",
-            "tokenSecretRef goes with url",
+            "MCP server {self.name}: tokenSecretRef goes with url; pass a secret to a command by "
+            "samplers[].template.env",
+            field="tokenSecretRef",
         ),
     )
     name: Name
+    """Name of the server, unique in the list; messages and metrics use it."""
     url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=1024)] | None = None
-    """Streamable HTTP."""
+    """URL of a server that speaks streamable HTTP. Set either this or command."""
     command: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=32)
     ] = Field(default_factory=list)
-    """In the agent's image, over stdio."""
+    """Program and arguments of a server in the agent's image that speaks over stdio. Set either
+    this or url."""
     token_secret_ref: SecretKeyReference | None = None
-    """Sent as a bearer token."""
+    """Secret with the bearer token for url. Unset: no token is sent."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
-    """Of one call, and of connecting."""
+    """Longest time in seconds that one tool call, or connecting, may take."""
 
 
 class Context(Model):
-    """What is done where the next turn may not fit."""
+    """What happens when an episode's next turn may not fit into sampling.maxContextTokens."""
 
     model_config = rules(
         rule(
             "!has(self.keepToolResults) || self.overflow == 'DiscardTools'",
-            "keepToolResults goes with overflow DiscardTools",
+            "agent.context.keepToolResults goes with overflow DiscardTools, and overflow is "
+            "{self.overflow}: remove keepToolResults",
+            field="keepToolResults",
         ),
         rule(
             "!has(self.summaryTokens) || self.overflow == 'DiscardAll'",
-            "summaryTokens goes with overflow DiscardAll",
+            "agent.context.summaryTokens goes with overflow DiscardAll, and overflow is "
+            "{self.overflow}: remove summaryTokens",
+            field="summaryTokens",
         ),
     )
     overflow: Literal["Stop", "DiscardTools", "DiscardAll"] = "Stop"
-    """``DiscardAll``: the policy sums up and begins anew."""
+    """`Stop`: the episode ends. `DiscardTools`: old tool results are removed from the context.
+    `DiscardAll`: the policy writes a summary and goes on from the task and that summary alone."""
     keep_tool_results: Annotated[int, Field(ge=0, le=1000)] | None = None
-    """The last ones stay; unset: 1."""
+    """Number of most recent tool results that stay under overflow DiscardTools. Unset: 1."""
     summary_tokens: Annotated[int, Field(ge=0, le=131072)] | None = None
-    """0: no summary; unset: 512."""
+    """Longest summary in tokens under overflow DiscardAll; 0: no summary. Unset: 512."""
 
     @property
     def kept(self) -> int:

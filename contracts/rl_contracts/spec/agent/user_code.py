@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
-from rl_contracts.spec.base import Model, Opaque
+from rl_contracts.spec.base import Model, ObjectName, Opaque
 
 EntryPoint = Annotated[
     str,
@@ -15,30 +15,27 @@ EntryPoint = Annotated[
 """``module:attribute`` in the agent's image, e.g. ``my_scorers:brevity``."""
 
 
-Subdomain = Annotated[
-    str,
-    Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253),
-    WithJsonSchema({"type": "string", "maxLength": 253}),
-]
-"""Name of a ConfigMap; its form is checked by the operator alone, its length bounds CEL's cost."""
-
-
 class ConfigMapReference(Model):
     """A ConfigMap of the job's namespace."""
 
-    name: Subdomain
+    name: ObjectName
+    """Name of the ConfigMap, in the job's namespace."""
 
 
 class Code(Model):
-    """Where entry points are looked for beside the agent's image."""
+    """Where the Python modules of entry points come from, besides the agent's image."""
 
     config_map_ref: ConfigMapReference | None = None
+    """ConfigMap whose keys are Python files, e.g. `my_scorers.py`. Unset: only the image is
+    searched."""
 
 
 class PythonTool(Model):
-    """A tool that is a Python function, called by its name there."""
+    """A Python function that the policy may call as a tool, under the function's own name."""
 
     entry_point: EntryPoint
+    """Function as `module:attribute`, in the agent's image or in code.configMapRef."""
     options: Opaque | None = None
-    """Keyword arguments of what is there."""
+    """Keyword arguments that are passed to every call. Unset: none."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
+    """Longest time in seconds that one call may take; then its result is an error."""

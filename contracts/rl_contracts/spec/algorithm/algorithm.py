@@ -4,80 +4,115 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
+from rl_contracts.spec.algorithm.correction import WEIGHING
 from rl_contracts.spec.algorithm.critic import Critic
-from rl_contracts.spec.algorithm.estimator import Estimator, Shaping
+from rl_contracts.spec.algorithm.estimator import OF_ONE, OF_WHOLE_STEP, Estimator, Shaping
 from rl_contracts.spec.algorithm.kl import KL
-from rl_contracts.spec.algorithm.loss import Loss
+from rl_contracts.spec.algorithm.loss import LOSS_KINDS, Loss
 from rl_contracts.spec.algorithm.off_policy import OffPolicy
-from rl_contracts.spec.base import Model, S3Uri, rule, rules
+from rl_contracts.spec.base import Model, S3Uri, listed, rule, rules
 
-Teacher = Annotated[S3Uri, WithJsonSchema({"type": "string"})]
-"""Its form is checked by the operator alone: two patterns of a URI are long enough."""
+
+def _without_ratio() -> str:
+    return listed([name for name, kind in LOSS_KINDS.items() if not kind.clips_ratio])
+
+
+def _weighing_losses() -> str:
+    return listed([name for name, kind in LOSS_KINDS.items() if kind.weighs])
 
 
 class Algorithm(Model):
-    """The learning algorithm."""
+    """What is learned and how: objective, advantages, loss, KL and off-policy correction."""
 
     model_config = rules(
         rule(
-            "(self.estimator.kind in ['REINFORCEPlusPlus', 'GAE', 'ReMax'] && "
+            f"(self.estimator.kind in {listed(OF_ONE)} && "
             "!self.shaping.dynamicSampling) || self.groupSize >= 2 || has(self.teacher)",
-            "estimator.kind or shaping.dynamicSampling compares members: "
+            "algorithm.estimator.kind or shaping.dynamicSampling compares members: "
             "groupSize must be at least 2",
+            field="groupSize",
         ),
         rule(
             "!has(self.estimator.k) || self.estimator.k <= self.groupSize",
-            "estimator.k must not exceed groupSize",
+            "algorithm.estimator.k must not exceed groupSize: {self.estimator.k} is more than "
+            "{self.groupSize}",
+            field="estimator.k",
         ),
         rule(
             "(self.estimator.kind == 'MaxEnt') == (self.loss.kind == 'MaxEnt')",
-            "estimator.kind MaxEnt and loss.kind MaxEnt go together",
+            "algorithm.estimator.kind MaxEnt and loss.kind MaxEnt go together: set both or "
+            "neither; they are {self.estimator.kind} and {self.loss.kind}",
         ),
         rule(
             "self.estimator.kind != 'MaxEnt' || [self.shaping].all(s, s.advScaling == 1.0 && "
             "!s.dropZeroAdvantage && !has(s.minimalAdvantage) && !s.balanceSample && "
             "!s.dropTruncated && !s.capFaultyTurns && !s.forceSign)",
-            "estimator.kind MaxEnt weighs whole groups: of shaping only overlong, "
-            "efficientRewarding and dynamicSampling go with it",
+            "algorithm.estimator.kind MaxEnt weighs whole groups: of shaping only overlong, "
+            "efficientRewarding and dynamicSampling go with it; remove the others",
+            field="shaping",
         ),
         rule(
             "self.estimator.kind != 'MaxEnt' || !has(self.kl) || self.kl.placement == 'Loss'",
-            "with estimator.kind MaxEnt kl.placement must be Loss",
+            "with algorithm.estimator.kind MaxEnt kl.placement must be Loss",
+            field="kl.placement",
         ),
         rule(
             "has(self.critic) == (self.estimator.kind == 'GAE')",
-            "estimator.kind GAE and the section critic go together",
+            "algorithm.estimator.kind GAE and the section critic go together: set both or "
+            "neither; estimator.kind is {self.estimator.kind}",
+            field="critic",
         ),
         rule(
-            "(!self.estimator.kind.matches('^(REIN|GAE)') && "
+            f"(!(self.estimator.kind in {listed(OF_WHOLE_STEP)}) && "
             "(!has(self.kl) || self.kl.placement == 'Loss')) || "
             "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
-            "shaping.dropZeroAdvantage and minimalAdvantage need an estimator of single groups, "
-            "not under kl.placement Reward: use dynamicSampling",
+            "algorithm.shaping.dropZeroAdvantage and minimalAdvantage need an estimator of single "
+            "groups, not under kl.placement Reward: use dynamicSampling",
+            field="shaping",
         ),
         rule(
-            "self.loss.kind != 'DecoupledPPO' || "
-            "!(self.offPolicy.correction.kind in ['TIS', 'IcePop', 'MIS'])",
-            "loss.kind DecoupledPPO weighs by p / μ itself: "
-            "offPolicy.correction.kind must not, as TIS, IcePop and MIS do",
+            f"!(self.loss.kind in {_weighing_losses()}) || "
+            f"!(self.offPolicy.correction.kind in {listed(WEIGHING)})",
+            "algorithm.loss.kind {self.loss.kind} weighs by p / μ itself: "
+            "offPolicy.correction.kind must not, as "
+            f"{', '.join(WEIGHING)} do",
+            field="offPolicy.correction.kind",
+        ),
+        rule(
+            f"!(self.loss.kind in {_without_ratio()}) || "
+            "self.offPolicy.correction.kind != 'ImportanceCap'",
+            "algorithm.offPolicy.correction.kind ImportanceCap widens the clip of the ratio, and "
+            "loss.kind {self.loss.kind} has none: use another correction or another loss",
+            field="offPolicy.correction.kind",
+        ),
+        rule(
+            "has(self.teacher) == (self.objective == 'Distillation')",
+            "algorithm.teacher goes with objective Distillation, which needs it; objective is "
+            "{self.objective}: set teacher to the s3:// folder of a model with the same "
+            "tokens, or remove it",
+            field="teacher",
         ),
     )
     objective: Literal["RL", "SFT", "Distillation", "Sampling", "Evaluation"] = "RL"
-    """``SFT`` trains the records' own answers; the last two train nothing."""
-    teacher: Teacher | None = None
-    """Of Distillation: an s3:// folder."""
+    """What the job does. `RL`: learn from rewards. `SFT`: learn the records' own answers.
+    `Distillation`: learn from a teacher. `Sampling`: store rollouts. `Evaluation`: evaluate. The
+    last two train nothing."""
+    teacher: S3Uri | None = None
+    """Folder `s3://<bucket>/<path>` of the teacher model; it must have the policy's tokens. Only
+    with objective Distillation."""
     group_size: Annotated[int, Field(ge=1, le=1024)] = 8
-    """Rollouts for each prompt."""
+    """Number of rollouts for each prompt. At least 2 where the estimator compares them."""
     estimator: Estimator = Field(default_factory=Estimator)
     shaping: Shaping = Field(default_factory=Shaping)
     loss: Loss = Field(default_factory=Loss)
     kl: KL | None = None
-    """Unset: there is no reference."""
+    """Penalty on the divergence from a reference model. Unset: no reference and no penalty."""
     critic: Critic | None = None
+    """Value model of estimator GAE. Required with it, refused with any other."""
     entropy_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """Weight of the bonus for entropy in the loss."""
+    """Weight of the entropy bonus in the loss: higher keeps the policy more random."""
     off_policy: OffPolicy = Field(default_factory=OffPolicy)
 
     @property

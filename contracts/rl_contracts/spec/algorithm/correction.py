@@ -2,74 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import NUMBER, Model, rule, rules
+from rl_contracts.spec.base import Model, only_of, rule, rules
 
-WEIGHING = ("TIS", "IcePop", "MIS")
-"""Kinds that weigh by p / μ: the loss's own ratio is then π / p."""
+CorrectionName = Literal["None", "TIS", "IcePop", "MIS", "OPSM", "ImportanceCap"]
+
+
+@dataclass(frozen=True, slots=True)
+class CorrectionKind:
+    """What is true of one kind of correction. Rules and defaults follow from it."""
+
+    low: float = 0.0
+    """The kind's own ``low``."""
+    cap: float | None = None
+    """The kind's own ``cap``; None where it has no such bound."""
+    reads: tuple[str, ...] = ()
+    """Options that may be set."""
+    weighs: bool = False
+    """Whether it multiplies the loss by p / μ: the loss's own ratio is then π / p."""
+
+
+CORRECTION_KINDS: Mapping[CorrectionName, CorrectionKind] = MappingProxyType(
+    {
+        "None": CorrectionKind(),
+        "TIS": CorrectionKind(0.0, 2.0, reads=("low", "cap"), weighs=True),
+        "IcePop": CorrectionKind(0.5, 5.0, reads=("low", "cap"), weighs=True),
+        "MIS": CorrectionKind(0.0, 3.0, reads=("low", "cap", "level"), weighs=True),
+        "OPSM": CorrectionKind(reads=("threshold",)),
+        "ImportanceCap": CorrectionKind(0.0, 4.0, reads=("cap", "decay", "strictInBound")),
+    }
+)
+"""Every correction by its name in the manifest."""
+WEIGHING = tuple(name for name, kind in CORRECTION_KINDS.items() if kind.weighs)
+
+
+def _read_by(option: str) -> tuple[CorrectionName, ...]:
+    """Kinds that read an option."""
+    return tuple(name for name, kind in CORRECTION_KINDS.items() if option in kind.reads)
+
+
+OPTIONS = tuple(sorted({option for kind in CORRECTION_KINDS.values() for option in kind.reads}))
 
 
 class Correction(Model):
-    """Weighs or leaves out tokens that are too far off the policy."""
+    """How tokens whose probability has changed since they were sampled are weighted or left out."""
 
     model_config = rules(
-        rule(
-            "!has(self.cap) || self.kind in ['TIS', 'IcePop', 'MIS', 'ImportanceCap']",
-            "correction.cap is not for this kind",
-        ),
-        rule(
-            "!has(self.low) || self.kind in ['TIS', 'IcePop', 'MIS']",
-            "correction.low is for kinds TIS, IcePop and MIS",
-        ),
+        *(only_of(option, _read_by(option), "correction") for option in OPTIONS),
         rule(
             "!has(self.low) || !has(self.cap) || self.low < self.cap",
-            "correction.low must be smaller than cap",
+            "correction.low must be smaller than cap: {self.low} is not smaller than {self.cap}",
+            field="low",
         ),
         rule(
-            "!has(self.level) || self.kind == 'MIS'",
-            "correction.level is for kind MIS",
-        ),
-        rule(
-            "has(self.threshold) == (self.kind == 'OPSM')",
-            "correction.threshold goes with kind OPSM alone",
-        ),
-        rule(
-            "(!has(self.decay) && !has(self.strictInBound)) || self.kind == 'ImportanceCap'",
-            "correction.decay and strictInBound are for kind ImportanceCap",
+            "self.kind != 'OPSM' || has(self.threshold)",
+            "correction.threshold goes with kind OPSM, which needs it: set threshold",
+            field="threshold",
         ),
         rule(
             "!has(self.decay) || !self.?strictInBound.orValue(false)",
-            "correction.decay changes nothing under strictInBound",
+            "correction.decay changes nothing under strictInBound: remove one of them",
+            field="decay",
         ),
     )
-    kind: Literal["None", "TIS", "IcePop", "MIS", "OPSM", "ImportanceCap"] = "None"
+    kind: CorrectionName = "None"
+    """How each token's loss is weighted by p / μ, the trainer's over the sampler's probability.
+    `TIS` clips the weight, `IcePop` and `MIS` drop what is out of range, `OPSM` drops sequences,
+    `ImportanceCap` drops tokens. `None`: no correction."""
     cap: Annotated[float, Field(ge=1, le=1000)] | None = None
-    """Largest weight; of ImportanceCap the factor on the loss's clip."""
+    """Largest weight; for ImportanceCap the factor on the loss's clip. For TIS, IcePop, MIS and
+    ImportanceCap. Unset: 2, 5, 3 and 4."""
     low: Annotated[float, Field(ge=0, le=1)] | None = None
+    """Smallest weight. For TIS, IcePop and MIS. Unset: 0, 0.5 and 0."""
     level: Literal["Sequence", "Geometric"] | None = None
-    """Of a sequence: the product of its tokens' ratios, or their geometric mean."""
-    threshold: Annotated[float, Field(gt=0, le=100), NUMBER] | None = None
-    """Mean log-ratio above which a sequence of negative advantage is left out."""
+    """Weight of a sequence: the product of its tokens' ratios (`Sequence`) or their geometric mean
+    (`Geometric`). For MIS. Unset: Sequence."""
+    threshold: Annotated[float, Field(gt=0, le=100)] | None = None
+    """Mean log-ratio of a token above which a sequence with a negative advantage is left out.
+    Required with OPSM, refused with any other kind."""
     decay: Annotated[float, Field(ge=0, le=100)] | None = None
-    """For each step of age the cap shrinks by e^-decay."""
+    """The cap shrinks by the factor e^-decay for each step of age. For ImportanceCap. Unset: 0."""
     strict_in_bound: bool | None = None
-    """The loss's own clip is the bound."""
+    """Whether the loss's own clip is the bound, instead of the clip times cap. For ImportanceCap.
+    Unset: false."""
 
     @property
     def range(self) -> tuple[float, float]:
         """Smallest and largest weight kept, the kind's own where unset."""
-        low, cap = {
-            "TIS": (0.0, 2.0),
-            "IcePop": (0.5, 5.0),
-            "MIS": (0.0, 3.0),
-            "ImportanceCap": (0.0, 4.0),
-        }[self.kind]
-        return low if self.low is None else self.low, cap if self.cap is None else self.cap
+        own = CORRECTION_KINDS[self.kind]
+        assert own.cap is not None, f"{self.kind} has no range"
+        return (
+            own.low if self.low is None else self.low,
+            own.cap if self.cap is None else self.cap,
+        )
 
     @property
     def weighs(self) -> bool:
         """Whether it multiplies the loss by p / μ."""
-        return self.kind in WEIGHING
+        return CORRECTION_KINDS[self.kind].weighs

@@ -3,105 +3,137 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
-from rl_contracts.spec.base import NUMBER, Model, rule, rules
+from rl_contracts.spec.base import Model, only_of, rule, rules
 
-Temperature = Annotated[float, Field(gt=0, le=100), NUMBER]
+Temperature = Annotated[float, Field(gt=0, le=100)]
 Aggregation = Literal["TokenMean", "SequenceMean", "SequenceSum", "ConstantLength"]
+LossName = Literal[
+    "PPOClip",
+    "DAPO",
+    "GSPO",
+    "CISPO",
+    "MiniRL",
+    "DecoupledPPO",
+    "DPPOTV",
+    "SAPO",
+    "GMPO",
+    "MaxEnt",
+]
+CLIP = ("clipLow", "clipHigh")
 
-CLIPS = {
-    "PPOClip": (0.2, 0.2),
-    "DAPO": (0.2, 0.28),
-    "GSPO": (3e-4, 4e-4),
-    "CISPO": (1.0, 4.0),
-    "MiniRL": (0.2, 0.3),
-    "DecoupledPPO": (0.2, 0.2),
-    "DPPOTV": (0.15, 0.15),
-    "GMPO": (-math.expm1(-0.4), math.expm1(0.4)),
-    "MaxEnt": (0.2, 0.2),
-}
-"""Each kind's own ``clipLow`` and ``clipHigh``; SAPO has none."""
 
-AGGREGATIONS: dict[str, Aggregation] = {
-    "PPOClip": "TokenMean",
-    "DAPO": "TokenMean",
-    "GSPO": "SequenceMean",
-    "CISPO": "TokenMean",
-    "MiniRL": "SequenceSum",
-    "DecoupledPPO": "TokenMean",
-    "DPPOTV": "TokenMean",
-    "SAPO": "SequenceMean",
-    "GMPO": "SequenceMean",
-    "MaxEnt": "SequenceMean",
-}
-"""Each kind's own ``aggregation``."""
+@dataclass(frozen=True, slots=True)
+class LossKind:
+    """What is true of one kind of loss. Rules, defaults and documentation follow from it."""
+
+    aggregation: Aggregation
+    """Used where the manifest names none."""
+    clips: tuple[float, float] | None
+    """The kind's own ``clipLow`` and ``clipHigh``; None where it has no clip."""
+    reads: tuple[str, ...] = CLIP
+    """Options that may be set, of those that not every kind reads."""
+    clips_ratio: bool = True
+    """Whether the clip bounds the ratio, so that correction ImportanceCap can widen it."""
+    weighs: bool = False
+    """Whether the loss itself weighs by p / μ, so that no correction may."""
+
+
+LOSS_KINDS: Mapping[LossName, LossKind] = MappingProxyType(
+    {
+        "PPOClip": LossKind("TokenMean", (0.2, 0.2), reads=(*CLIP, "dualClip")),
+        "DAPO": LossKind("TokenMean", (0.2, 0.28), reads=(*CLIP, "dualClip")),
+        "GSPO": LossKind("SequenceMean", (3e-4, 4e-4)),
+        "CISPO": LossKind("TokenMean", (1.0, 4.0)),
+        "MiniRL": LossKind("SequenceSum", (0.2, 0.3)),
+        "DecoupledPPO": LossKind(
+            "TokenMean", (0.2, 0.2), reads=(*CLIP, "dualClip", "importanceCap"), weighs=True
+        ),
+        "DPPOTV": LossKind("TokenMean", (0.15, 0.15), clips_ratio=False),
+        "SAPO": LossKind(
+            "SequenceMean", None, reads=("tauPositive", "tauNegative"), clips_ratio=False
+        ),
+        "GMPO": LossKind("SequenceMean", (-math.expm1(-0.4), math.expm1(0.4))),
+        "MaxEnt": LossKind("SequenceMean", (0.2, 0.2), reads=(*CLIP, "clipCoefficient")),
+    }
+)
+"""Every loss by its name in the manifest."""
+
+
+def _read_by(option: str) -> tuple[LossName, ...]:
+    """Kinds that read an option."""
+    return tuple(name for name, kind in LOSS_KINDS.items() if option in kind.reads)
+
+
+OPTIONS = tuple(sorted({option for kind in LOSS_KINDS.values() for option in kind.reads}))
 
 
 class Loss(Model):
-    """The policy loss; what is unset is the kind's own."""
+    """The policy loss and how it is averaged.
+
+    Options that are unset have the kind's own value; see docs/reference/algorithms.md.
+    """
 
     model_config = rules(
+        *(only_of(option, _read_by(option), "loss") for option in OPTIONS),
         rule(
-            "!has(self.dualClip) || self.kind in ['PPOClip', 'DAPO', 'DecoupledPPO']",
-            "loss.dualClip is for kinds PPOClip, DAPO and DecoupledPPO",
-        ),
-        rule(
-            "!has(self.importanceCap) || self.kind == 'DecoupledPPO'",
-            "loss.importanceCap is for kind DecoupledPPO: use offPolicy.correction",
-        ),
-        rule(
-            "!has(self.clipCoefficient) || self.kind == 'MaxEnt'",
-            "loss.clipCoefficient is for kind MaxEnt",
+            "self.kind != 'DPPOTV' || (self.?clipLow.orValue(0.0) < 1.0 && "
+            "self.?clipHigh.orValue(0.0) < 1.0)",
+            "loss.clipLow and clipHigh must be below 1 with kind DPPOTV: there they bound a "
+            "difference of probabilities; 0.15 is the kind's own",
         ),
         rule(
             "self.kind != 'MaxEnt' || has(self.clipCoefficient) || "
             "(!has(self.clipLow) && !has(self.clipHigh))",
-            "loss.clipLow and clipHigh mean nothing to MaxEnt without clipCoefficient",
+            "loss.clipLow and clipHigh mean nothing to MaxEnt without clipCoefficient: set "
+            "clipCoefficient or remove them",
         ),
         rule(
             "has(self.length) == (has(self.aggregation) && self.aggregation == 'ConstantLength')",
-            "loss.length goes with aggregation ConstantLength",
+            "loss.length goes with aggregation ConstantLength, which needs it: set both or neither",
+            field="length",
         ),
     )
-    kind: Literal[
-        "PPOClip",
-        "DAPO",
-        "GSPO",
-        "CISPO",
-        "MiniRL",
-        "DecoupledPPO",
-        "DPPOTV",
-        "SAPO",
-        "GMPO",
-        "MaxEnt",
-    ] = "PPOClip"
+    kind: LossName = "PPOClip"
+    """Formula of the loss. Formulas, papers and when to use which: docs/reference/algorithms.md."""
     clip_low: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Ratio ≥ 1 - clipLow; DPPOTV: π - μ ≥ -clipLow."""
-    clip_high: Annotated[float, Field(gt=0, le=100), NUMBER] | None = None
-    """Ratio ≤ 1 + clipHigh; DPPOTV: π - μ ≤ clipHigh."""
-    dual_clip: Annotated[float, Field(gt=1, le=1000), NUMBER] | None = None
-    """Largest ratio that counts where the advantage is negative."""
-    importance_cap: Annotated[float, Field(gt=1, le=1000), NUMBER] | None = None
-    """Tokens of a larger importance weight are left out."""
-    clip_coefficient: Annotated[float, Field(gt=0, le=100), NUMBER] | None = None
-    """Weight of MaxEnt's clipped term; unset: none."""
+    """Lower clip: ratios stay at or above 1 - clipLow; for DPPOTV π - μ stays at or above -clipLow.
+    Not for SAPO. Unset: the kind's own, e.g. 0.2."""
+    clip_high: Annotated[float, Field(gt=0, le=100)] | None = None
+    """Upper clip: ratios stay at or below 1 + clipHigh; for DPPOTV π - μ stays at or below
+    clipHigh. Not for SAPO. Unset: the kind's own, e.g. 0.2."""
+    dual_clip: Annotated[float, Field(gt=1, le=1000)] | None = None
+    """Largest ratio that counts where the advantage is negative. For PPOClip, DAPO and
+    DecoupledPPO. Unset: any."""
+    importance_cap: Annotated[float, Field(gt=1, le=1000)] | None = None
+    """Tokens with a larger importance weight p / μ are left out. For DecoupledPPO. Unset: none
+    are."""
+    clip_coefficient: Annotated[float, Field(gt=0, le=100)] | None = None
+    """Weight of a clipped PPO term that is added to MaxEnt's loss. For MaxEnt. Unset: no such
+    term."""
     tau_positive: Temperature | None = None
-    """SAPO's temperature where the advantage is positive."""
+    """Temperature of SAPO's gate where the advantage is positive. For SAPO. Unset: 1."""
     tau_negative: Temperature | None = None
-    """Where it is negative."""
+    """Temperature of SAPO's gate where the advantage is negative. For SAPO. Unset: 1.05."""
     aggregation: Aggregation | None = None
-    length: (
-        Annotated[int, Field(ge=1, le=1_048_576), WithJsonSchema({"type": "integer"})] | None
-    ) = None
-    """Tokens that each sequence is divided by."""
+    """How token losses are averaged: over tokens (`TokenMean`), over sequences of their means or
+    sums (`SequenceMean`, `SequenceSum`), or by `ConstantLength`. Unset: the kind's own."""
+    length: Annotated[int, Field(ge=1, le=1_048_576)] | None = None
+    """Number of tokens that each sequence's sum is divided by. Only with aggregation
+    ConstantLength."""
 
     @property
     def clips(self) -> tuple[float, float]:
-        """``clipLow`` and ``clipHigh`` in force."""
-        low, high = CLIPS[self.kind]
+        """``clipLow`` and ``clipHigh`` in force; of a kind that has a clip."""
+        own = LOSS_KINDS[self.kind].clips
+        assert own is not None, f"{self.kind} has no clip"
+        low, high = own
         return (
             low if self.clip_low is None else self.clip_low,
             high if self.clip_high is None else self.clip_high,
@@ -125,4 +157,4 @@ class Loss(Model):
     @property
     def averaged(self) -> Aggregation:
         """The aggregation in force."""
-        return self.aggregation or AGGREGATIONS[self.kind]
+        return self.aggregation or LOSS_KINDS[self.kind].aggregation

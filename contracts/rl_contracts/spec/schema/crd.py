@@ -1,66 +1,80 @@
-"""CRDs from the spec models: ``python -m rl_contracts.spec.schema.crd FOLDER`` writes them."""
+"""CRDs and the reference page of fields, from the spec models.
+
+``python -m rl_contracts.spec.schema.crd FOLDER…`` writes the CRDs into folders, and with
+``--reference FILE`` the page; with ``--check`` it compares them with what is there.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rl_contracts.spec.resources import GROUP, VERSION, RLJob, SamplerPool
-from rl_contracts.spec.schema.structural import Schema, as_written_by_us, structural
+from rl_contracts.spec.schema import reference
+from rl_contracts.spec.schema.structural import Schema, as_reported, structural
 
 # An uninstalled chart must not take every run of the cluster with it.
 KEEP = {"helm.sh/resource-policy": "keep"}
 # The operator alone writes a status, all of it at once: who owns which of its fields would cost the
 # API server a quarter of each write.
 WHOLE = {"x-kubernetes-map-type": "atomic"}
-LINE = 8000
-MARGIN = " "
-"""Of all lines but the outermost, however deep: each deeper one would cost bytes."""
+FIRST = ("description", "type")
+HEADER = "# Generated from contracts/rl_contracts/spec by `make generate`; do not edit.\n"
 
 
-def _column(name: str, kind: str, path: str, priority: int = 0) -> Schema:
-    column: Schema = {"name": name, "type": kind, "jsonPath": path}
-    return {**column, "priority": priority} if priority else column
+def _column(name: str, kind: str, path: str, text: str, *, wide: bool = False) -> Schema:
+    column: Schema = {"name": name, "type": kind, "jsonPath": path, "description": text}
+    return {**column, "priority": 1} if wide else column
 
 
+READY_REASON = ".status.conditions[?(@.type=='Ready')].reason"
 RLJOB_COLUMNS = [
-    _column("Phase", "string", ".status.phase"),
-    _column("Trainer", "string", ".status.trainer.summary"),
-    _column("Samplers", "string", ".status.samplers.summary"),
-    _column("Step", "integer", ".status.progress.step"),
-    _column("Reward", "number", ".status.progress.reward"),
-    _column("Policy", "integer", ".status.weights.version"),
-    _column("Age", "date", ".metadata.creationTimestamp"),
-    _column("Steps", "integer", ".status.progress.steps", 1),
-    _column("Lag", "integer", ".status.weights.lag", 1),
-    _column("Restarts", "integer", ".status.trainer.restarts", 1),
-    _column("Attempt", "integer", ".status.attempt", 1),
-    _column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason", 1),
-    _column("Doing", "string", ".status.progress.phase", 1),
-    _column("Queue", "string", ".spec.scheduling.queueName", 1),
-    _column("GPUs", "integer", ".status.resources.gpus", 1),
+    _column("Phase", "string", ".status.phase", "State in one word."),
+    _column("Trainer", "string", ".status.trainer.summary", "Ready and wanted trainer pods."),
+    _column("Samplers", "string", ".status.samplers.summary", "Ready and wanted sampler pods."),
+    _column("Step", "integer", ".status.progress.step", "Finished training steps."),
+    _column("Reward", "number", ".status.progress.reward", "Mean reward of the last step."),
+    _column("Policy", "integer", ".status.weights.version", "Newest published policy version."),
+    _column("Age", "date", ".metadata.creationTimestamp", "Time since the creation."),
+    _column("Steps", "integer", ".status.progress.steps", "Training steps in total.", wide=True),
+    _column(
+        "Accuracy", "number", ".status.progress.accuracy", "Of the last evaluation.", wide=True
+    ),
+    _column("Lag", "integer", ".status.weights.lag", "Steps that samplers are behind.", wide=True),
+    _column("Attempt", "integer", ".status.attempt", "Number of the trainer attempt.", wide=True),
+    _column(
+        "Restarts", "integer", ".status.trainer.restarts", "Trainer starts, less one.", wide=True
+    ),
+    _column("GPUs", "integer", ".status.resources.gpus", "GPUs of all pods.", wide=True),
+    _column("Queue", "string", ".spec.scheduling.queueName", "Kueue LocalQueue.", wide=True),
+    _column("Reason", "string", READY_REASON, "Why Ready is what it is.", wide=True),
+    # The last: a sentence.
+    _column(
+        "Activity", "string", ".status.progress.phase", "What the trainer is doing.", wide=True
+    ),
 ]
 RLJOB_SELECTABLE = (".status.phase", ".spec.scheduling.queueName")
 """For ``kubectl get --field-selector``."""
 POOL_COLUMNS = [
-    _column("Job", "string", ".spec.job"),
-    _column("Serves", "string", ".status.assignment.job"),
-    _column("Desired", "integer", ".spec.replicas"),
-    _column("Ready", "integer", ".status.ready"),
-    _column("Serving", "integer", ".status.serving"),
-    _column("Policy", "integer", ".status.version"),
-    _column("Lag", "integer", ".status.lag"),
-    _column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
-    _column("Age", "date", ".metadata.creationTimestamp"),
-    _column("Mode", "string", ".spec.template.autoscaling.mode", 1),
-    _column("Waiting", "integer", ".status.waitingJobs", 1),
+    _column("Job", "string", ".spec.job", "RLJob that owns the pool."),
+    _column("Serves", "string", ".status.assignment.job", "RLJob that a shared pool serves."),
+    _column("Desired", "integer", ".spec.replicas", "Wanted pods."),
+    _column("Ready", "integer", ".status.ready", "Ready pods."),
+    _column("Serving", "integer", ".status.serving", "Pods with a policy new enough."),
+    _column("Policy", "integer", ".status.version", "Oldest policy version served."),
+    _column("Lag", "integer", ".status.lag", "Steps that the oldest one is behind."),
+    _column("Reason", "string", READY_REASON, "Why Ready is what it is."),
+    _column("Age", "date", ".metadata.creationTimestamp", "Time since the creation."),
+    _column("Mode", "string", ".spec.template.autoscaling.mode", "Of autoscaling.", wide=True),
+    _column("Waiting", "integer", ".status.waitingJobs", "Jobs that wait for it.", wide=True),
 ]
 
 
 def _crd(*, kind: str, plural: str, short: str, schema: Schema, version: Schema) -> Schema:
-    status = as_written_by_us(schema["properties"]["status"])
+    status = as_reported(schema["properties"]["status"])
     # GitOps tools take an object without observedGeneration for finished: it starts at -1.
     schema["properties"] = {
         "metadata": {"type": "object"},
@@ -104,7 +118,7 @@ def rljob() -> Schema:
         schema=structural(RLJob),
         version={
             "subresources": {"status": {}},
-            "selectableFields": [{"jsonPath": one} for one in RLJOB_SELECTABLE],
+            "selectableFields": [{"jsonPath": path} for path in RLJOB_SELECTABLE],
             "additionalPrinterColumns": RLJOB_COLUMNS,
         },
     )
@@ -130,42 +144,49 @@ def samplerpool() -> Schema:
 
 
 def files() -> dict[str, str]:
-    """File name to text. JSON is YAML: it needs no writer of ours and keeps the order of fields."""
-    header = "# Generated from contracts/rl_contracts/spec by `make generate`; do not edit.\n"
+    """File name to text, of each CRD."""
     return {
-        f"{crd['metadata']['name']}.yaml": header + _text(crd) + "\n"
-        for crd in (rljob(), samplerpool())
+        f"{crd['metadata']['name']}.yaml": HEADER + _text(crd) for crd in (rljob(), samplerpool())
     }
 
 
-def _text(node: Any, margin: str = "") -> str:
-    """JSON with what is short on one line: half the size of an indented file."""
-    line = json.dumps(node, separators=(",", ":"), ensure_ascii=False)
-    if len(margin) + len(line) <= LINE or not isinstance(node, dict | list):
-        return line
-    if isinstance(node, dict):
-        parts = [f"{json.dumps(key)}:{_text(one, MARGIN)}" for key, one in node.items()]
-        opening, closing = "{", "}"
-    else:
-        parts = [_text(one, MARGIN) for one in node]
-        opening, closing = "[", "]"
-    inner = ",".join(f"\n{MARGIN}{part}" for part in parts)
-    return f"{opening}{inner}\n{margin}{closing}"
+class _Dumper(yaml.SafeDumper):
+    """Writes every value in full, without anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """No value refers to another."""
+        return True
+
+
+def _text(crd: Schema) -> str:
+    return yaml.dump(_ordered(crd), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=100)
+
+
+def _ordered(node: Any) -> Any:
+    """The same with what a field is and means before everything else."""
+    if isinstance(node, list):
+        return [_ordered(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    first = {key: node[key] for key in FIRST if isinstance(node.get(key), str)}
+    return {key: _ordered(value) for key, value in {**first, **node}.items()}
 
 
 def main() -> None:
-    """Write the CRDs into a folder, or with ``--check`` compare them with what is there."""
+    """Write what is generated from the models, or compare it with what is there."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("folders", type=Path, nargs="+")
-    parser.add_argument("--check", action="store_true")
+    parser.add_argument("folders", type=Path, nargs="+", help="folders of the CRDs")
+    parser.add_argument("--reference", type=Path, help="the page of all fields, Markdown")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     arguments = parser.parse_args()
-    for folder in arguments.folders:
-        for name, text in files().items():
-            path = folder / name
-            if not arguments.check:
-                path.write_text(text)
-            elif not path.exists() or path.read_text() != text:
-                raise SystemExit(f"{path} is not what the models say: run `make generate`")
+    wanted = {folder / name: text for folder in arguments.folders for name, text in files().items()}
+    if arguments.reference is not None:
+        wanted[arguments.reference] = reference.page()
+    for path, text in wanted.items():
+        if not arguments.check:
+            path.write_text(text)
+        elif not path.exists() or path.read_text() != text:
+            raise SystemExit(f"{path} differs from the models: run `make generate`")
 
 
 if __name__ == "__main__":

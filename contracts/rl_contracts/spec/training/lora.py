@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model
+from rl_contracts.spec.base import Model, rule, rules
 
 Target = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TARGETS: tuple[str, ...] = get_args(Target)
@@ -14,13 +14,33 @@ TARGETS: tuple[str, ...] = get_args(Target)
 Quantization = Literal["Int8", "NF4"]
 
 
-class LoRA(Model):
-    """LoRA; the model itself stays as it is."""
+def _stacked(layers: str, needed: str) -> dict[str, str]:
+    """SGLang runs these layers as one, and loses or refuses adapters of some of them alone."""
+    return rule(
+        f"!{layers}.exists(layer, layer in self.targets) || "
+        f"{needed}.all(layer, layer in self.targets)",
+        "training.lora.targets: the engine serves adapters of any of "
+        f"{layers.replace(chr(39), '')} only together with {needed.replace(chr(39), '')}; add what "
+        "is missing",
+        field="targets",
+    )
 
+
+class LoRA(Model):
+    """Training of low-rank adapters (LoRA); the weights of the model itself stay as they are."""
+
+    model_config = rules(
+        _stacked("['q_proj', 'k_proj', 'v_proj']", "['q_proj', 'v_proj']"),
+        _stacked("['gate_proj', 'up_proj']", "['gate_proj']"),
+    )
     rank: Annotated[int, Field(ge=1, le=512)] = 16
-    alpha: Annotated[float, Field(gt=0)] = 32.0
+    """Rank of the adapters: more can learn more, and takes more memory."""
+    alpha: Annotated[float, Field(gt=0, le=65536)] = 32.0
+    """Scale of the adapters: their output is multiplied by alpha / rank."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    targets: list[Target] = Field(default_factory=list)
-    """Empty: all."""
+    """Share of the adapters' inputs that is set to 0 during training."""
+    targets: Annotated[list[Target], Field(max_length=16)] = Field(default_factory=list)
+    """Linear layers that get adapters. Empty: all seven of each decoder layer."""
     quantization: Quantization | None = None
-    """Of the frozen weights."""
+    """Type in which the frozen weights are kept to save memory: `Int8` or `NF4` (4 bits). Unset:
+    not quantized."""

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model
+from rl_contracts.spec.base import Model, ObjectName, rule, rules
 
 WANDB_KEY = "WANDB_API_KEY"
 MLFLOW_KEYS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
@@ -14,13 +14,30 @@ MLFLOW_KEYS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRAC
 
 
 class Tracking(Model):
-    """Trackers; none can stop or slow a run."""
+    """Trackers that show the run's metrics besides its own metrics.jsonl.
 
+    None of them can stop or slow a run.
+    """
+
+    model_config = rules(
+        rule(
+            "!has(self.wandb) || self.wandb != 'Online' || has(self.secretName)",
+            "training.tracking.wandb is Online, which needs an API key: set secretName to a Secret "
+            f"with the key {WANDB_KEY}",
+            field="secretName",
+        )
+    )
     tensor_board: bool = False
+    """Whether TensorBoard event files are written to the bucket."""
     wandb: Literal["Offline", "Online"] | None = None
+    """Weights & Biases. `Offline`: files in the bucket that `wandb sync` uploads. `Online`: sent
+    at once, with the key WANDB_API_KEY of secretName. Unset: not used."""
     mlflow: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=256)] | None = None
-    project: str | None = None
-    """Unset: namespace."""
-    secret_name: str | None = None
+    """URL of an MLflow tracking server. Unset: not used."""
+    project: Annotated[str, Field(max_length=128)] | None = None
+    """Project (Weights & Biases) or experiment (MLflow) of the run. Unset: the job's namespace."""
+    secret_name: ObjectName | None = None
+    """Secret in the job's namespace with WANDB_API_KEY, or with MLFLOW_TRACKING_TOKEN or _USERNAME
+    and _PASSWORD. Unset: no credentials."""
     samples: Annotated[int, Field(ge=0, le=64)] = 0
-    """Rollouts shown of a step."""
+    """Number of rollouts of each step whose text is sent to the trackers; 0: none."""

@@ -4,138 +4,193 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
-from rl_contracts.spec.base import NUMBER, Model, S3Uri, rule, rules
+from rl_contracts.spec.base import Model, S3Uri, rule, rules
 from rl_contracts.spec.training.lora import LoRA
 from rl_contracts.spec.training.tracking import Tracking
 
-HubRepo = Annotated[
-    str,
-    Field(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$", max_length=96),
-    WithJsonSchema({"type": "string"}),
-]
-"""``org/name``; its form is checked by the operator alone."""
+HubRepo = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$", max_length=96)]
+"""``org/name``."""
 
 
 class Optimizer(Model):
-    """AdamW with a linear warm-up."""
+    """AdamW with a linear warm-up and a schedule of the learning rate."""
 
     model_config = rules(
         rule(
             "!has(self.minimumRatio) || self.schedule != 'Constant'",
-            "optimizer.minimumRatio is for schedules Linear and Cosine",
+            "optimizer.minimumRatio is for schedules Linear and Cosine, and schedule is Constant: "
+            "remove it or change schedule",
+            field="minimumRatio",
         )
     )
     kind: Literal["AdamW", "AdamW8bit"] = "AdamW"
-    """AdamW8bit: moments of 8 bits."""
+    """`AdamW`: moments in 32 bits. `AdamW8bit`: moments in 8 bits, for a trainer of one process on
+    a GPU."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-6
+    """Learning rate after the warm-up. Usual: 1e-6 for all weights, 1e-5 to 1e-4 for LoRA."""
     schedule: Literal["Constant", "Linear", "Cosine"] = "Constant"
-    """What follows the warm-up."""
+    """How the learning rate changes after the warm-up. `Linear` and `Cosine` go down to
+    minimumRatio of it at the last step."""
     warmup_steps: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Steps over which the learning rate rises linearly from 0; at most training.steps."""
     minimum_ratio: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Share of learningRate at the last step; unset: 0."""
+    """Learning rate at the last step as a share of learningRate, with schedule Linear or Cosine.
+    Unset: 0."""
     weight_decay: Annotated[float, Field(ge=0, le=1)] = 0.0
-    beta1: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1), NUMBER] = 0.999
-    epsilon: Annotated[float, Field(gt=0, le=1), NUMBER] = 1e-8
-    max_gradient_norm: Annotated[float, Field(gt=0, le=1e6), NUMBER] = 1.0
+    """Decoupled weight decay of AdamW."""
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of AdamW's moving mean of gradients."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """Decay of AdamW's moving mean of squared gradients."""
+    epsilon: Annotated[float, Field(gt=0, le=1)] = 1e-8
+    """Number added to AdamW's denominator, for numerical stability."""
+    max_gradient_norm: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Gradients of a larger global norm are scaled down to it."""
 
 
 class Resume(Model):
-    """What was trained before."""
+    """Whether training goes on from what was trained before."""
 
     model_config = rules(
         rule(
             "has(self.uri) == (self.mode == 'From')",
-            "resume.uri goes with mode From alone",
+            "checkpoint.resume.uri goes with mode From, and mode From needs it; mode is "
+            "{self.mode}: set uri under mode From, remove it under any other",
+            field="uri",
         )
     )
     mode: Literal["Auto", "Never", "From"] = "Auto"
-    """``Never`` refuses a run with steps; ``From`` begins with uri."""
+    """`Auto`: from the run's last checkpoint, or from the model. `Never`: refuse a run that already
+    has steps. `From`: begin with the checkpoint at uri."""
     uri: S3Uri | None = None
-    """A checkpoint's folder."""
+    """Folder of a checkpoint, `s3://<bucket>/<path>`. Only with mode From."""
 
 
 class Checkpoint(Model):
-    """Training state in the bucket."""
+    """When the training state and the model are saved in the bucket."""
 
     every_steps: Annotated[int, Field(ge=1, le=100_000)] = 10
-    """Bounds what is replayed."""
+    """Training steps between two checkpoints; a restart repeats at most as many."""
     keep_last: Annotated[int, Field(ge=1, le=1000)] = 2
+    """Number of checkpoints kept in the bucket; older ones are deleted."""
     export_every_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Unset: only the final model."""
+    """Training steps between two exports of the model in Hugging Face layout. Unset: only the final
+    model is exported."""
     hub_repo: HubRepo | None = None
-    """Where the final model goes on data.hub, too."""
+    """Repository `org/name` of data.hub that the final model is uploaded to as well. Needs
+    data.hub.tokenSecretRef. Unset: not uploaded."""
     resume: Resume = Field(default_factory=Resume)
 
 
 class Evaluation(Model):
-    """Sampling of the validation data by one policy version."""
+    """How the validation data are sampled with one policy version."""
 
     model_config = rules(
         rule(
-            "self.temperatures.all(one, one >= 0.01)",
-            "evaluation.temperatures must each be at least 0.01",
+            "self.temperatures.all(temperature, temperature >= 0.01)",
+            "evaluation.temperatures must each be at least 0.01: raise or remove the others",
+            field="temperatures",
         )
     )
     every_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """Unset: not during training."""
+    """Training steps between two evaluations; needs data.validation. Unset: none during
+    training."""
     before_training: bool = True
+    """Whether the model is evaluated before the first step."""
     after_training: bool = True
+    """Whether the last policy is evaluated."""
     temperatures: Annotated[
         list[Annotated[float, Field(ge=0.01, le=2.0)]], Field(min_length=1, max_length=4)
     ] = Field(default=[1.0])
-    """Every prompt is sampled at each."""
+    """Sampling temperatures; every prompt is sampled at each. Status shows the results of the
+    first."""
     samples_per_prompt: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Rollouts for each prompt and temperature; the results are avg@k and pass@k over them."""
     timeout_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
+    """Longest time in seconds that one evaluation may take; then the attempt fails."""
 
 
 class Training(Model):
-    """Length, batches and precision."""
+    """Length, batches, optimizer, precision, memory, checkpoints and evaluation of the training."""
 
     model_config = rules(
         rule(
             "!has(self.evaluation.everySteps) || !has(self.steps) || "
             "self.evaluation.everySteps <= self.steps",
-            "evaluation.everySteps must not exceed steps",
+            "training.evaluation.everySteps must not exceed steps: "
+            "{self.evaluation.everySteps} is more than {self.steps}",
+            field="evaluation.everySteps",
         ),
         rule(
             "!has(self.steps) || self.optimizer.warmupSteps <= self.steps",
-            "optimizer.warmupSteps must not exceed steps",
+            "training.optimizer.warmupSteps must not exceed steps: {self.optimizer.warmupSteps} "
+            "is more than {self.steps}",
+            field="optimizer.warmupSteps",
         ),
         rule(
             "!has(self.promptsPerUpdate) || self.promptsPerStep % self.promptsPerUpdate == 0",
-            "promptsPerUpdate must divide promptsPerStep",
+            "training.promptsPerUpdate must divide promptsPerStep: {self.promptsPerStep} is no "
+            "multiple of {self.promptsPerUpdate}",
+            field="promptsPerUpdate",
+        ),
+        rule(
+            "!self.offloadActivations || self.gradientCheckpointing",
+            "training.offloadActivations needs gradientCheckpointing: set it to true, or remove "
+            "offloadActivations",
+            field="offloadActivations",
+        ),
+        rule(
+            "!self.offloadParameters || !self.offloadOptimizer",
+            "training.offloadParameters keeps the moments in host memory too: remove "
+            "offloadOptimizer",
+            field="offloadOptimizer",
+        ),
+        rule(
+            "!self.offloadParameters || self.optimizer.kind != 'AdamW8bit'",
+            "training.optimizer.kind AdamW8bit does not go with offloadParameters: use AdamW, or "
+            "remove offloadParameters",
+            field="optimizer.kind",
         ),
     )
     steps: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
+    """Number of training steps. Set either this or epochs."""
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Passes over the training records."""
+    """Number of passes over the training records. Set either this or steps."""
     prompts_per_step: Annotated[int, Field(ge=1, le=65536)] = 64
+    """Prompts, and so groups of rollouts, trained in one step; under SFT the number of records."""
     prompts_per_update: Annotated[int, Field(ge=1, le=65536)] | None = None
-    """Unset: one update from all prompts of the step."""
+    """Prompts in one optimizer update; must divide promptsPerStep. Unset: one update from all
+    prompts of the step."""
     passes_per_step: Annotated[int, Field(ge=1, le=100)] = 1
-    """Times that a step trains its rollouts."""
+    """Number of times that a step trains its rollouts."""
     optimizer: Optimizer = Field(default_factory=Optimizer)
     precision: Literal["BF16", "FP32"] = "BF16"
-    """Masters are FP32."""
+    """Number type of the computation and of published weights. The optimizer's own copy of the
+    weights is FP32 in both cases."""
     lora: LoRA | None = None
-    """Unset: all weights."""
+    """Train low-rank adapters instead of all weights. Unset: all weights are trained."""
     gradient_checkpointing: bool = False
-    """Runs layers again to keep less."""
+    """Whether activations are computed again in the backward pass instead of kept: less memory,
+    about a third more time."""
     offload_activations: bool = False
-    """To host memory."""
+    """Whether activations wait in host memory for the backward pass. Needs a GPU and
+    gradientCheckpointing."""
     offload_optimizer: bool = False
-    """Moments lie in host memory."""
+    """Whether the optimizer's moments are kept in host memory. Needs a GPU."""
     offload_parameters: bool = False
-    """So do weights, gradients and moments."""
+    """Whether weights, gradients and moments are kept in host memory between uses. Needs a GPU."""
     max_tokens_per_microbatch: Annotated[int, Field(ge=16, le=16_777_216)] = 32768
+    """Most tokens computed at a time; lower it to save memory. It changes no result, and must hold
+    the longest sequence."""
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
+    """Most sequences computed at a time. It changes no result. Unset: any number."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     tracking: Tracking = Field(default_factory=Tracking)
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
+    """Seed of everything random in the run: order of records, sampling, updates."""
 
     @property
     def total_steps(self) -> int:

@@ -19,7 +19,7 @@ def tool_loop(*, server: Manifest | None = None, **options: Any) -> Manifest:
 REFUSED_AGENTS = {
     "tools for one turn": (
         changed("spec.agent", {"mcpServers": [{"name": "a", "url": "http://a/mcp"}]}),
-        "options are for other kinds",
+        "options for other kinds",
     ),
     "turns for one turn": (changed("spec.agent.maxTurns", 3), "are for kinds of several turns"),
     "a tool loop without tools": (

@@ -87,7 +87,7 @@ REFUSED_JOBS = {
     "length of a mean": (changed("spec.algorithm.loss.length", 512), "loss.length goes with"),
     "cap without correction": (
         changed("spec.algorithm.offPolicy.correction", {"cap": 2.0}),
-        "correction.cap is not",
+        "correction.cap is for kind",
     ),
     "lower bound of OPSM": (
         changed(
@@ -109,7 +109,7 @@ REFUSED_JOBS = {
     ),
     "decay of TIS": (
         changed("spec.algorithm.offPolicy.correction", {"kind": "TIS", "decay": 1.0}),
-        "are for kind ImportanceCap",
+        "is for kind ImportanceCap",
     ),
     "decay under strict bounds": (
         changed(
@@ -133,7 +133,7 @@ REFUSED_JOBS = {
         changed("spec.training.optimizer.minimumRatio", 0.1),
         "minimumRatio is for",
     ),
-    "k without pass@k": (changed("spec.algorithm.estimator", {"k": 2}), "estimator.k goes with"),
+    "k without pass@k": (changed("spec.algorithm.estimator", {"k": 2}), "estimator.k is for"),
     "pass@k without k": (
         changed("spec.algorithm.estimator.kind", "PassAtK"),
         "estimator.k goes with",
@@ -143,7 +143,10 @@ REFUSED_JOBS = {
         "must not exceed group",
     ),
     "discount for GRPO": (changed("spec.algorithm.estimator.gamma", 0.9), "estimator.gamma is for"),
-    "turns under GRPO": (changed("spec.algorithm.estimator.perTurn", True), "as is perTurn"),
+    "turns under GRPO": (
+        changed("spec.algorithm.estimator.perTurn", True),
+        "estimator.perTurn is for",
+    ),
     "signs of MaxEnt": (
         changed(
             "spec.algorithm",
@@ -259,7 +262,7 @@ REFUSED_JOBS = {
     "lambda for GRPO": (changed("spec.algorithm.estimator.lam", 0.9), "estimator.lam is for"),
     "a demonstration with samplers": (
         changed("spec.algorithm.objective", "SFT"),
-        "go with algorithm.objective RL alone",
+        "go with every algorithm.objective but SFT",
     ),
     "no scorer": (changed("spec.reward.scorers", []), "spec.reward.scorers"),
     "no sampler": (changed("spec.samplers", []), "spec.samplers"),
@@ -343,7 +346,7 @@ REFUSED_JOBS = {
         changed(
             "spec.trainer.elastic", {"minReplicas": 1, "maxReplicas": 1, "rdzvBackend": "etcd"}
         ),
-        'supported values: "c10d"',
+        'unknown field "spec.trainer.elastic.rdzvBackend"',
     ),
     "a policy of nobody": (changed("spec.networkPolicy", "DenyAll"), '"RunOnly", "None"'),
     "a tokenizer on a web page": (

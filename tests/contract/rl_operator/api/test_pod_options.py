@@ -85,7 +85,6 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "a source of nothing": ({"envFrom": [{"secretRef": {"name": "a"}}, {}]}, "envFrom"),
     "a field of no name": ({"envFrom": [{"secret": {"name": "a"}}]}, "envFrom[0].secret"),
-    "an account of no name": ({"serviceAccountName": "A b"}, "serviceAccountName"),
 }
 
 

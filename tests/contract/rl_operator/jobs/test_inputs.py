@@ -168,8 +168,7 @@ def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> 
 @pytest.mark.parametrize(
     ("sections", "field"),
     [
-        ({"trainer": {"resources": {"limits": {"memory": "much"}}}}, "spec.trainer.resources"),
-        ({"weightSync": {"transport": {"kind": "NCCL"}}}, "spec.weightSync.transport.kind"),
+        ({"trainer": {"env": [{"name": "RL_RUN"}]}}, "spec.trainer.env[0].name"),
         (
             {"samplers": [{"name": "main", "template": {"engine": {"args": ["--port=1"]}}}]},
             "spec.samplers[0].template.engine.args[0]",

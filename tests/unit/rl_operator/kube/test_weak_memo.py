@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_contracts.spec.base import Resources
+from rl_contracts.spec.base import EnvironmentVariable, Resources
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import names
 from rl_operator.kube.weak_memo import WeakMemo
@@ -34,9 +34,6 @@ def test_a_spec_that_was_changed_has_another_config_and_other_refusals() -> None
     assert next(of_spec(spec), None) is None
     edited = spec.model_copy(update={"run_id": "other"})
     assert names.spec_config("x", edited) != names.spec_config("x", spec)
-    bad = spec.model_copy(
-        update={
-            "trainer": spec.trainer.model_copy(update={"resources": Resources(limits={"cpu": "x"})})
-        }
-    )
-    assert next(of_spec(bad)).reason == "QuantityMalformed"
+    reserved = [EnvironmentVariable(name="RL_RUN")]
+    bad = spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"env": reserved})})
+    assert next(of_spec(bad)).reason == "VariableReserved"

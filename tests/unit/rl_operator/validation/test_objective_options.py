@@ -69,11 +69,6 @@ def test_what_an_evaluation_reads_passes() -> None:
     assert list(of_spec(read)) == []
 
 
-def test_an_evaluation_needs_something_to_evaluate_on() -> None:
-    (refusal,) = of_spec(evaluation(data={}))
-    assert refusal.field == "spec.data.validation"
-
-
 def sampling(**sections: Any) -> RLJobSpec:
     """A sampling run."""
     train = {"data__train": [SOURCE], "data__test": [], "training__epochs": 1}

@@ -12,10 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rl_contracts.spec.algorithm.algorithm import Algorithm
-from rl_contracts.spec.algorithm.correction import Correction
-from rl_contracts.spec.algorithm.loss import AGGREGATIONS, CLIPS, Loss
+from rl_contracts.spec.algorithm.correction import CORRECTION_KINDS
+from rl_contracts.spec.algorithm.estimator import ESTIMATOR_KINDS
+from rl_contracts.spec.algorithm.loss import LOSS_KINDS
 from rl_trainer.algorithm import objective
 from rl_trainer.algorithm.corrections import CORRECTIONS
+from rl_trainer.algorithm.estimators import ESTIMATORS
 from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.losses import LOSSES
 from rl_trainer.algorithm.packing import Packed
@@ -141,11 +143,9 @@ def found(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[float
 
 
 def test_every_kind_of_the_manifest_is_there() -> None:
-    kinds = Loss.model_json_schema()["properties"]["kind"]["enum"]
-    assert set(LOSSES) == set(kinds) == set(AGGREGATIONS) == set(KINDS)
-    assert set(CLIPS) == set(KINDS) - {"SAPO"}
-    corrections = Correction.model_json_schema()["properties"]["kind"]["enum"]
-    assert set(CORRECTIONS) | {"None"} == set(corrections)
+    assert set(LOSSES) == set(LOSS_KINDS) == set(KINDS)
+    assert set(CORRECTIONS) | {"None"} == set(CORRECTION_KINDS)
+    assert set(ESTIMATORS) == set(ESTIMATOR_KINDS)
 
 
 NEARLY_NOTHING = [

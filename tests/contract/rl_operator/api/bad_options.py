@@ -1,0 +1,307 @@
+"""Options that cannot be honoured: the API server refuses them, and names the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.manifests import a_job
+
+Manifest = dict[str, Any]
+
+
+def a_group(**template: Any) -> Manifest:
+    return {"samplers": [{"name": "main"}, {"name": "other", "template": template}]}
+
+
+def a_pool(**spec: Any) -> Manifest:
+    """A shared SamplerPool."""
+    shared = {"model": {"uri": "s3://abc/model"}}
+    return {**a_job("options"), "kind": "SamplerPool", "spec": shared | spec}
+
+
+_SECTIONS: dict[str, tuple[Manifest, str]] = {
+    "trainer quantity": (
+        {"trainer": {"resources": {"limits": {"memory": "much"}}}},
+        "spec.trainer.resources.limits.memory",
+    ),
+    "less than no memory": (
+        {"trainer": {"resources": {"limits": {"memory": "-1Gi"}}}},
+        "spec.trainer.resources.limits.memory",
+    ),
+    "less than no GPU": (
+        {"trainer": {"resources": {"limits": {"nvidia.com/gpu": -1}}}},
+        "spec.trainer.resources.limits.nvidia.com/gpu",
+    ),
+    "an account of no name": (
+        {"trainer": {"serviceAccountName": "A b"}},
+        "spec.trainer.serviceAccountName",
+    ),
+    "a Secret of another namespace": (
+        {"storage": {"secretName": "../../kube-system/secrets/stores"}},
+        "spec.storage.secretName",
+    ),
+    "a variable misspelt": (
+        {"trainer": {"env": [{"name": "A", "valeu": "b"}]}},
+        'unknown field "spec.trainer.env[0].valeu"',
+    ),
+    "a reader misspelt": (
+        {"agent": {"kind": "ToolLoop", "browse": {"promt": "x"}}},
+        'unknown field "spec.agent.browse.promt"',
+    ),
+    "a tracker without a key": (
+        {"training": {"steps": 1, "tracking": {"wandb": "Online"}}},
+        "spec.training.tracking.secretName",
+    ),
+    "offloaded activations without checkpointing": (
+        {"training": {"steps": 1, "offloadActivations": True}},
+        "spec.training.offloadActivations",
+    ),
+    "8-bit moments of two replicas": (
+        {
+            "trainer": {"replicas": 2},
+            "training": {"steps": 1, "optimizer": {"kind": "AdamW8bit"}},
+        },
+        "spec.training.optimizer.kind",
+    ),
+    "a critic whose warm-up never ends": (
+        {"algorithm": {"estimator": {"kind": "GAE"}, "critic": {"warmupSteps": 60}}},
+        "60 is not below 60",
+    ),
+    "a teacher of nothing": (
+        {"algorithm": {"teacher": "s3://abc/teacher"}},
+        "spec.algorithm.teacher",
+    ),
+    "distillation without a teacher": (
+        {"algorithm": {"objective": "Distillation"}},
+        "spec.algorithm.teacher",
+    ),
+    "an evaluation of nothing": (
+        {"algorithm": {"objective": "Evaluation"}, "data": {}, "training": {}},
+        "algorithm.objective Evaluation needs data",
+    ),
+    "engine quantity": (
+        a_group(resources={"requests": {"cpu": "1 core"}}),
+        "spec.samplers[1].template.resources.requests.cpu",
+    ),
+    "an engine of several pods": (
+        a_group(engine={"nodesPerReplica": 2}),
+        'unknown field "spec.samplers[1].template.engine.nodesPerReplica"',
+    ),
+    "a rollout that stops half-way": (
+        a_group(rollout={"partition": "50%"}),
+        'unknown field "spec.samplers[1].template.rollout.partition"',
+    ),
+    "a revision of a folder": (
+        {"model": {"uri": "s3://abc/model", "revision": "main"}},
+        "spec.model.revision",
+    ),
+    "two revisions": (
+        {"model": {"uri": "hf://org/name@v1", "revision": "v2"}},
+        "spec.model.revision",
+    ),
+    "a model on a volume": ({"model": {"uri": "file:///models/tiny"}}, "spec.model.uri"),
+    "a tokenizer on a volume": (
+        {"model": {"uri": "hf://org/name", "tokenizerUri": "file:///words"}},
+        "spec.model.tokenizerUri",
+    ),
+    "weights from GPU to GPU": (
+        {"weightSync": {"transport": {"kind": "NCCL"}}},
+        'unknown field "spec.weightSync.transport.kind"',
+    ),
+    "updates that nobody orders": (
+        {"weightSync": {"maxUnavailable": "25%"}},
+        'unknown field "spec.weightSync.maxUnavailable"',
+    ),
+    "a relay that anyone reaches": (
+        {"networkPolicy": "None", "weightSync": {"transport": {"relay": True}}},
+        "spec.weightSync.transport.relay",
+    ),
+    "settings of torchrun": (
+        {"trainer": {"elastic": {"minReplicas": 1, "maxReplicas": 1, "rdzvConf": {"timeout": 9}}}},
+        'unknown field "spec.trainer.elastic.rdzvConf"',
+    ),
+    "a meeting where metrics are": (
+        {"trainer": {"elastic": {"minReplicas": 1, "maxReplicas": 1, "rdzvPort": 8080}}},
+        "spec.trainer.elastic",
+    ),
+    "requests kept for nobody": (
+        a_group(drain={"mode": "Pause"}),
+        "spec.samplers[1].template.drain.mode",
+    ),
+    "a quota of no queue": (
+        {"scheduling": {"samplerQuota": "None"}},
+        "spec.scheduling.samplerQuota",
+    ),
+    "a gang": (
+        {"scheduling": {"gang": {"minAvailable": 3}}},
+        'unknown field "spec.scheduling.gang"',
+    ),
+    "a pause where nothing pauses": (
+        {"weightSync": {"pause": "Abort"}, "training": {"steps": 1, "lora": {}}},
+        "spec.weightSync.pause",
+    ),
+    "adapters of a part of what the engine stacks": (
+        {"training": {"steps": 1, "lora": {"targets": ["k_proj", "v_proj"]}}},
+        "spec.training.lora.targets",
+    ),
+    "adapters of the other half": (
+        {"training": {"steps": 1, "lora": {"targets": ["up_proj", "o_proj"]}}},
+        "spec.training.lora.targets",
+    ),
+    "a critic of weights that are quantized": (
+        {
+            "algorithm": {"estimator": {"kind": "GAE"}, "critic": {}},
+            "training": {"steps": 1, "lora": {"quantization": "NF4"}},
+        },
+        "spec.training.lora",
+    ),
+    "a reference that moves away from the model": (
+        {
+            "algorithm": {"kl": {"refreshEverySteps": 5}},
+            "training": {"steps": 1, "lora": {}},
+        },
+        "spec.algorithm.kl",
+    ),
+    "a clip of what has a gate": (
+        {"algorithm": {"loss": {"kind": "SAPO", "clipHigh": 0.3}}},
+        "spec.algorithm.loss.clipHigh",
+    ),
+    "a temperature of another loss": (
+        {"algorithm": {"loss": {"kind": "GMPO", "tauNegative": 1.1}}},
+        "spec.algorithm.loss.tauNegative",
+    ),
+    "a difference of probabilities that none can have": (
+        {"algorithm": {"loss": {"kind": "DPPOTV", "clipHigh": 1.0}}},
+        "spec.algorithm.loss",
+    ),
+    "a cap on the clip of a gate": (
+        {
+            "algorithm": {
+                "loss": {"kind": "SAPO"},
+                "offPolicy": {"correction": {"kind": "ImportanceCap"}},
+            }
+        },
+        "spec.algorithm.offPolicy.correction.kind",
+    ),
+    "a push that nobody may make": (
+        {"training": {"steps": 1, "checkpoint": {"hubRepo": "org/sums"}}},
+        "spec.training.checkpoint.hubRepo",
+    ),
+    "a scheduler that places PyTorchJobs alone": (
+        {"scheduling": {"provider": "Volcano"}},
+        "spec.scheduling.provider",
+    ),
+    "another one of that kind": (
+        {"scheduling": {"provider": "Coscheduling", "queueName": "team"}},
+        "spec.scheduling.provider",
+    ),
+    "Kueue without a queue": ({"scheduling": {"provider": "Kueue"}}, "spec.scheduling.queueName"),
+    "a queue that nobody asks": (
+        {"scheduling": {"queueName": "team"}},
+        "spec.scheduling.queueName",
+    ),
+    "a queue of a name that none can have": (
+        {"scheduling": {"provider": "Kueue", "queueName": "Team A"}},
+        "spec.scheduling.queueName",
+    ),
+    "a priority that nobody reads": (
+        {"scheduling": {"workloadPriorityClassName": "urgent"}},
+        "spec.scheduling.workloadPriorityClassName",
+    ),
+    "pods on top of those that are admitted": (
+        {
+            "scheduling": {"provider": "Kueue", "queueName": "team"},
+            **a_group(rollout={"maxSurge": "10%"}),
+        },
+        "spec.samplers",
+    ),
+    "a shared pool, which no queue admits": (
+        {
+            "scheduling": {"provider": "Kueue", "queueName": "team"},
+            "samplers": [{"name": "main", "poolRef": {"name": "shared"}}],
+        },
+        "spec.samplers",
+    ),
+    "more groups than a Workload has sets": (
+        {
+            "scheduling": {"provider": "Kueue", "queueName": "team"},
+            "samplers": [{"name": f"g{number}"} for number in range(8)],
+        },
+        "spec.samplers",
+    ),
+    "code of another kind": ({"agent": {"entryPoint": "a:b"}}, "spec.agent.entryPoint"),
+    "options of nobody": ({"agent": {"options": {"a": 1}}}, "spec.agent.options"),
+    "a reader of no results": (
+        {"agent": {"browse": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}},
+        "spec.agent.browse",
+    ),
+    "a user of another kind": (
+        {"agent": {"user": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}},
+        "spec.agent.user",
+    ),
+    "results that ReAct lacks": (
+        {"agent": {"kind": "ReAct", "context": {"overflow": "DiscardTools"}}},
+        "spec.agent",
+    ),
+    "a parser of ReAct": ({"agent": {"kind": "ReAct", "toolCallFormat": "Hermes"}}, "spec.agent"),
+    "a scenario of nobody": (
+        {
+            "data": {
+                "train": [{"name": "a", "uri": "s3://abc/a.jsonl", "columns": {"scenario": "aim"}}]
+            }
+        },
+        "spec.training.evaluation.everySteps",
+    ),
+    "a user without words": (
+        {
+            "agent": {"kind": "Conversation"},
+            "data": {"train": [{"name": "a", "uri": "s3://abc/a.jsonl"}]},
+        },
+        "spec.training.evaluation.everySteps",
+    ),
+    "a sandbox of nobody": ({"sandbox": {"seconds": 3}}, "spec.sandbox"),
+    "tools of programs": (
+        {"agent": {"kind": "Code", "mcpServers": [{"name": "a", "url": "http://a/mcp"}]}},
+        "spec.agent",
+    ),
+    "results that Code lacks": (
+        {"agent": {"kind": "Code", "context": {"overflow": "DiscardTools"}}},
+        "spec.agent.context",
+    ),
+    "no code": ({"agent": {"kind": "Custom"}}, "spec.agent.entryPoint"),
+}
+REFUSED_OPTIONS = {
+    name: (a_job(**sections), named) for name, (sections, named) in _SECTIONS.items()
+}
+
+REFUSED_POOLS: dict[str, tuple[Manifest, str]] = {
+    "weights": (a_pool(weights={"version": 7}), 'unknown field "spec.weights"'),
+    "a service": (a_pool(service={"type": "ClusterIP"}), 'unknown field "spec.service"'),
+    "a revision of a folder": (
+        a_pool(model={"uri": "s3://abc/model", "revision": "v1"}),
+        "spec.model.revision",
+    ),
+    "a model on a volume": (a_pool(model={"uri": "file:///model"}), "spec.model.uri"),
+    "a revision that moves": (
+        a_pool(model={"uri": "hf://org/name", "revision": "v1"}, maxRuns=2),
+        "write hf://org/name@<40 hexadecimal digits>",
+    ),
+    "a tokenizer that moves": (
+        a_pool(
+            model={"uri": f"hf://org/name@{'a' * 40}", "tokenizerUri": "hf://org/words"},
+            maxRuns=2,
+        ),
+        "spec.model.tokenizerUri must name a commit",
+    ),
+    "several runs that scale": (
+        a_pool(maxRuns=2, template={"autoscaling": {"mode": "Builtin", "maxReplicas": 3}}),
+        "mode Builtin judges by one run, and maxRuns is 2",
+    ),
+}
+ACCEPTED_POOLS = {
+    "a branch for one run": a_pool(model={"uri": "hf://org/name", "revision": "main"}),
+    "a commit beside the name": a_pool(
+        model={"uri": "hf://org/name", "revision": "a" * 40}, maxRuns=2
+    ),
+    "a commit in the name": a_pool(model={"uri": f"hf://org/name@{'a' * 40}"}, maxRuns=2),
+}
