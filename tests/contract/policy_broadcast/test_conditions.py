@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -34,10 +35,17 @@ LITTLE = 4096
 
 
 @pytest.fixture
-def minio_server(tmp_path: Path) -> Iterator[MinioServer]:
-    """One whose bucket may be given a quota."""
+def own_minio(tmp_path: Path) -> Iterator[MinioServer]:
+    """A server that the test may kill."""
     with running_minio(tmp_path) as started:
         yield started
+
+
+@pytest.fixture
+def limited(store_server: StoreServer, minio_server: MinioServer) -> StoreSettings:
+    """Settings with a bucket that no other test uses, so that it may get a quota."""
+    bucket = f"limited-{secrets.token_hex(4)}"
+    return settings_of(store_server, minio_server, bucket=bucket)
 
 
 def limit(server: MinioServer, settings: StoreSettings, size: int) -> None:
@@ -59,18 +67,17 @@ def connected(settings: StoreSettings, *, patience_seconds: float) -> Iterator[S
 
 
 def test_a_full_bucket_costs_versions_but_no_step(
-    minio_server: MinioServer, store_server: StoreServer, tmp_path: Path
+    minio_server: MinioServer, limited: StoreSettings, tmp_path: Path
 ) -> None:
-    settings = settings_of(store_server, minio_server)
-    with connected(settings, patience_seconds=HUNG_SECONDS) as stores:
+    with connected(limited, patience_seconds=HUNG_SECONDS) as stores:
         trainer = Trainer.start(stores, tmp_path)
         trainer.publisher.require(step=1)
-        limit(minio_server, settings, LITTLE)
+        limit(minio_server, limited, LITTLE)
         for step in (2, 3, 4):
             wanted = trainer.step()
             trainer.publisher.submit(step=step)  # returns although nothing can be written
         assert trainer.pointer.step == 1, "samplers keep what they have"
-        limit(minio_server, settings, ROOM)
+        limit(minio_server, limited, ROOM)
         pointer = trainer.publisher.require(step=4)
         trainer.publisher.close(wait=True)
         staged = trainer.subscriber(tmp_path / "weights").stage(pointer)
@@ -79,15 +86,13 @@ def test_a_full_bucket_costs_versions_but_no_step(
 
 
 def test_a_publication_that_fails_is_retried_and_no_step_waits_for_it(
-    minio_server: MinioServer, store_server: StoreServer, tmp_path: Path
+    own_minio: MinioServer, store_server: StoreServer, tmp_path: Path
 ) -> None:
     """The bucket is gone while steps are made: handing one over takes a copy and nothing else."""
-    with connected(
-        settings_of(store_server, minio_server), patience_seconds=HUNG_SECONDS
-    ) as stores:
+    with connected(settings_of(store_server, own_minio), patience_seconds=HUNG_SECONDS) as stores:
         trainer = Trainer.start(stores, tmp_path)
         trainer.publisher.require(step=1)
-        minio_server.server.kill()
+        own_minio.server.kill()
         wanted = {1: trainer.content}
         copies = []
         for step in range(2, 7):
@@ -98,7 +103,7 @@ def test_a_publication_that_fails_is_retried_and_no_step_waits_for_it(
                 until(lambda: trainer.run.last_version == 2, what="step 2 to be in work")
         assert max(copies) <= 3, "the last one published, the one in work, the one that waits"
         assert trainer.pointer.step == 1, "samplers keep what they have"
-        minio_server.server.start()
+        own_minio.server.start()
         pointer = trainer.publisher.require(step=6)
         trainer.publisher.close(wait=True)
         subscriber = trainer.subscriber(tmp_path / "weights")
@@ -119,12 +124,11 @@ def held(trainer: Trainer) -> int:
 
 @pytest.mark.parametrize("size", [1 << 16, PART_BYTES + 1])
 def test_a_bucket_that_stays_full_is_named_with_a_remedy(
-    minio_server: MinioServer, store_server: StoreServer, size: int
+    minio_server: MinioServer, limited: StoreSettings, size: int
 ) -> None:
-    """Whether the object goes in one piece or in parts."""
-    settings = settings_of(store_server, minio_server)
-    with connected(settings, patience_seconds=0.5) as stores, ThreadPoolExecutor(1) as pool:
-        limit(minio_server, settings, LITTLE)
+    """Whether the object is sent in a single request or in parts."""
+    with connected(limited, patience_seconds=0.5) as stores, ThreadPoolExecutor(1) as pool:
+        limit(minio_server, limited, LITTLE)
         data = memoryview(bytes(size))
         with pytest.raises(StoreUnavailableError, match=r"Quota.*The bucket is full") as caught:
             stores.objects.put_parts(
@@ -135,12 +139,11 @@ def test_a_bucket_that_stays_full_is_named_with_a_remedy(
 
 
 def test_a_trainer_is_told_of_a_bucket_that_stays_full(
-    minio_server: MinioServer, store_server: StoreServer, tmp_path: Path
+    minio_server: MinioServer, limited: StoreSettings, tmp_path: Path
 ) -> None:
-    settings = settings_of(store_server, minio_server)
-    with connected(settings, patience_seconds=0.5) as stores:
+    with connected(limited, patience_seconds=0.5) as stores:
         trainer = Trainer.start(stores, tmp_path)
-        limit(minio_server, settings, LITTLE)
+        limit(minio_server, limited, LITTLE)
         with pytest.raises(StoreUnavailableError, match="The bucket is full"):
             trainer.publisher.require(step=1)
         trainer.publisher.close(wait=True)
