@@ -18,6 +18,8 @@ from rl_local.system import records
 
 # The API server waits up to a minute for its watchers, and loses nothing when it is killed.
 STOP_SECONDS = 5
+PORT_SECONDS = 3.0
+"""How long to wait for a port; the kernel releases the port of an ended process a moment later."""
 RECOVER_SECONDS = 20.0
 """A running process may be unresponsive this long: it is not restarted on a busy machine."""
 
@@ -115,8 +117,7 @@ def _holds(ready: Callable[[], bool], what: str, seconds: float) -> bool:
 
 def _launch(layout: Layout, component: Component, wanted: str) -> None:
     for port in component.ports:
-        # The kernel may release the port of an ended process a moment later.
-        if not _holds(functools.partial(port_free, port), f"port {port} to be free", 3):
+        if not _holds(functools.partial(port_free, port), f"port {port} to be free", PORT_SECONDS):
             raise LocalError(
                 f"{component.name} needs TCP port {port}, which another program uses;"
                 f" see `ss -ltnp sport = :{port}`, end that program and run `up` again"

@@ -218,7 +218,7 @@ def check_safe(left: Inventory, before: Inventory) -> None:
     assert not orphaned - chosen
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(inventories(), bounds, bounds, bounds, st.integers(0, 200))
 def test_any_interrupted_retention_pass_leaves_a_resumable_run(
     inventory: Inventory, batches: Bound, tasks: Bound, rollouts: Bound, deletions: int

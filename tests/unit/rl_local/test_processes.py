@@ -80,7 +80,10 @@ def test_a_process_with_changed_arguments_is_restarted(
     assert not first.alive()
 
 
-def test_a_port_in_use_is_named(layout: Layout, web: Component, port: int) -> None:
+def test_a_port_in_use_is_named(
+    layout: Layout, web: Component, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "PORT_SECONDS", 0.2)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))

@@ -58,7 +58,7 @@ def sizes(life: Life) -> tuple[int, int]:
 @example(["settle", "suspend", "crash after three actions", "resume", "0 nodes"])
 @example(["settle", "1 nodes", "trainer crashes", "settle", "3 nodes"])
 @example(["0 nodes", "settle", "longer than it waits for nodes", "settle", "suspend"])
-@settings(deadline=None, max_examples=examples(80))
+@settings(deadline=None, max_examples=examples(40))
 @given(st.lists(st.sampled_from(sorted(ALL)), max_size=25))
 def test_it_is_as_large_as_there_are_nodes(history: list[str]) -> None:
     life = ElasticLife(backoffLimit=2, failurePolicy={"rules": RULES})
@@ -83,7 +83,7 @@ def test_it_is_as_large_as_there_are_nodes(history: list[str]) -> None:
     assert status.failures <= 3
 
 
-@settings(deadline=None, max_examples=examples(50))
+@settings(deadline=None, max_examples=examples(25))
 @given(
     st.lists(st.sampled_from(sorted(ALL)), max_size=15),
     st.lists(st.sampled_from(sorted(STEADY)), max_size=15),

@@ -124,7 +124,7 @@ def test_any_history_leads_to_rest(history: list[str]) -> None:
     assert status.failures <= 3
 
 
-@settings(deadline=None, max_examples=examples(50))
+@settings(deadline=None, max_examples=examples(30))
 @given(st.lists(st.sampled_from(["suspend", "resume", "settle", "crash after one action"])))
 def test_suspensions_are_no_failures(history: list[str]) -> None:
     life = Life(backoffLimit=0)

@@ -130,7 +130,7 @@ def let_in(life: QueuedLife) -> None:
 @example(["comes up", "the spec cannot be read", "the queue evicts", "settle"])
 @example(["comes up", "the spec cannot be read", "suspend", "settle"])
 @example(["settle", "the spec is refused", "the queue admits", "settle"])
-@settings(deadline=None, max_examples=examples(60))
+@settings(deadline=None, max_examples=examples(30))
 @given(st.lists(st.sampled_from(sorted(ALL)), max_size=30))
 def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
     life = QueuedLife(backoffLimit=2, failurePolicy={"rules": RULES})
@@ -160,7 +160,7 @@ def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
 @example(["the status is lost", "no queue", "the queue admits"])
 @example(["comes up", "suspend", "reconcile", "no queue", *["reconcile"] * 3])
 @example(["settle", "no queue", "settle", "suspend", "settle", "a queue again", "resume"])
-@settings(deadline=None, max_examples=examples(50))
+@settings(deadline=None, max_examples=examples(25))
 @given(st.lists(st.sampled_from(sorted({**ALL, **LEAVES})), max_size=25))
 def test_a_job_that_leaves_its_queue_leaves_no_quota_behind(history: list[str]) -> None:
     life = QueuedLife(backoffLimit=2)
@@ -221,7 +221,7 @@ def rest_of(life: QueuedLife) -> dict[str, object]:
     ],
     ["409, 429 or 500 after one action", "a stale look"],
 )  # its Workload, which says so, goes with the look at what cannot be read
-@settings(deadline=None, max_examples=examples(50))
+@settings(deadline=None, max_examples=examples(25))
 @given(
     st.lists(st.sampled_from(sorted(ALL)), max_size=15),
     st.lists(st.sampled_from(sorted(FAULTS)), max_size=15),

@@ -81,7 +81,7 @@ ACTED = ["the controller sees", "the controller acts"]
 @example([*TWO_HAVE_IT, "the holder ends", "look", "c comes", "c says", "look", *ACTED])
 @example([*TWO_HAVE_IT, "pause", "the last to join ends", "go on after the pool was read", *ACTED])
 @example([*TWO_HAVE_IT, "the holder is deleted", "the last to join is deleted", "look", *ACTED])
-@settings(deadline=None, max_examples=examples(150))
+@settings(deadline=None, max_examples=examples(75))
 @given(st.lists(st.sampled_from(sorted(TOGETHER)), max_size=40))
 def test_only_runs_that_go_together_meet_and_everybody_in_the_end(history: list[str]) -> None:
     turns = some()

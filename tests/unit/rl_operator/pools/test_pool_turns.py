@@ -128,7 +128,7 @@ ENDING = [*TWO_WAIT, "settle", "the holder ends", "look", "look"]
 @example([*HANDED_ON, "go on after all was read", *ACTED])
 @example([*TWO_WAIT, "settle", "the holder ends", *["settle"] * 2])
 @example([*TWO_WAIT, "settle", "the holder is suspended", "look", "one that was paused for long"])
-@settings(deadline=None, max_examples=examples(150))
+@settings(deadline=None, max_examples=examples(75))
 @given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=40))
 def test_never_two_runs_and_everybody_in_the_end(history: list[str]) -> None:
     turns = Turns()
@@ -142,7 +142,7 @@ def test_never_two_runs_and_everybody_in_the_end(history: list[str]) -> None:
     assert turns.api.writes == before, "a second look writes"
 
 
-@settings(deadline=None, max_examples=examples(100))
+@settings(deadline=None, max_examples=examples(50))
 @given(st.lists(st.sampled_from(sorted(BY_HAND)), max_size=40))
 def test_what_people_take_away_is_put_right(history: list[str]) -> None:
     turns = Turns()
