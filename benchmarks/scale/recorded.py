@@ -17,7 +17,7 @@ from rl_operator.kube.kinds import Key
 from rl_operator.state.progress import REACHED, Reach, Reading
 from rl_operator.stores.connections import StoresOf
 from rl_operator.stores.preflight import Verdict
-from rl_operator.stores.readings import INTEREST_SECONDS
+from rl_operator.stores.run_poll import RUNS_PER_SECOND, STARTING_SECONDS
 
 FOLDER = "RL_RECORDED"
 """Environment variable: where the files are."""
@@ -59,29 +59,78 @@ class PassedPreflight:
         """Nothing is held."""
 
 
-class RecordedReader:
-    """Readings of the record."""
+class RecordedRunProgress:
+    """Readings of the record, polled as the stores are."""
 
-    def __init__(self, connections: object, *, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        connections: object,
+        *,
+        wake: Callable[[Key], None],
+        clock: Callable[[], float],
+        seconds: float,
+    ) -> None:
         self._folder = os.environ[FOLDER]
-        self._clock, self._started = clock, time.time()
+        self._wake, self._clock, self._seconds = wake, clock, seconds
+        self._started = time.time()
         self._lock = threading.Lock()
-        self._read: dict[str, tuple[Reading, float]] = {}
-        """By run, of what was said last, and when it was asked for, the longest ago first: the
-        stores themselves are not asked at each look, and what nobody asks for is forgotten."""
+        self._latest: dict[str, tuple[bytes, Reading]] = {}
+        self._readers: dict[str, set[Key]] = {}
 
-    def read(self, run: str, found: StoresOf, *, anew: bool = False) -> Reading:
-        """What the pods of a run have written, which is looked up each time."""
-        text, now = self.gist(run, found), self._clock()
+    def start(self) -> None:
+        """Poll from now on."""
+        threading.Thread(target=self._poll, daemon=True).start()
+
+    def read(self, key: Key, run: str, secret: str, *, fresh: bool = False) -> Reading:
+        """What the pods of a run have written when it was read last."""
         with self._lock:
-            known, _ = self._read.pop(run, (None, now))
-        if known is None or known.gist != text:
-            known = self._parsed(run, text)
+            self._readers.setdefault(run, set()).add(key)
+            known = self._latest.get(run)
+        if known is None or fresh:
+            text = self._text(run)
+            known = (text, self._parsed(run, text))
+            with self._lock:
+                self._latest[run] = known
+        return dataclasses.replace(known[1], now=time.time())
+
+    def forget(self, key: Key) -> None:
+        """Read no more for an object."""
         with self._lock:
-            self._read[run] = (known, now)
-            while next(iter(self._read.values()))[1] < now - INTEREST_SECONDS:
-                del self._read[next(iter(self._read))]
-        return dataclasses.replace(known, now=time.time())
+            for run in [run for run, keys in self._readers.items() if key in keys]:
+                self._readers[run].discard(key)
+                if not self._readers[run]:
+                    del self._readers[run]
+                    self._latest.pop(run, None)
+
+    def _poll(self) -> None:
+        polled_at = self._clock()
+        while True:
+            time.sleep(min(STARTING_SECONDS, self._seconds))
+            with self._lock:
+                starting = {run: not known.run for run, (_, known) in self._latest.items()}
+            due = self._clock() - polled_at >= max(self._seconds, len(starting) / RUNS_PER_SECOND)
+            polled_at = self._clock() if due else polled_at
+            for run in [run for run, starts in starting.items() if starts or due]:
+                self._look(run)
+
+    def _look(self, run: str) -> None:
+        text = self._text(run)
+        with self._lock:
+            known = self._latest.get(run)
+            if known is None or known[0] == text:
+                return
+            self._latest[run] = (text, self._parsed(run, text))
+            readers = list(self._readers.get(run, ()))
+        for key in readers:
+            self._wake(key)
+
+    def _text(self, run: str) -> bytes:
+        """The record as it is; empty while nobody has written one."""
+        try:
+            with open(f"{self._folder}/{run}", "rb", buffering=0) as file:
+                return file.read()
+        except FileNotFoundError:
+            return b""
 
     def _parsed(self, run: str, text: bytes) -> Reading:
         bucket: Reach = REACHED
@@ -95,16 +144,7 @@ class RecordedReader:
             run=self._run(run, over=said["over"]) if said["trains"] else None,
             samplers=samplers,
             registrations=samplers,
-            gist=text,
         )
-
-    def gist(self, run: str, found: StoresOf) -> bytes:
-        """The record as it is; empty while nobody has written one."""
-        try:
-            with open(f"{self._folder}/{run}", "rb", buffering=0) as file:
-                return file.read()
-        except FileNotFoundError:
-            return b""
 
     def _sampler(self, run: str, pod: str, pool: str) -> Sampler:
         return Sampler(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.scale.recorded import PassedPreflight, RecordedConnections, RecordedReader
+from benchmarks.scale.recorded import PassedPreflight, RecordedConnections, RecordedRunProgress
 from rl_operator import app, wiring
 from rl_operator.kube import logs, settings
 
@@ -13,7 +13,7 @@ def main() -> int:
     """Run until told to stop."""
     replaced = {
         "Connections": RecordedConnections,
-        "ProgressReader": RecordedReader,
+        "RunProgressPoller": RecordedRunProgress,
         "Preflight": PassedPreflight,
     }
     for name, stand_in in replaced.items():

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator.apply import requeue, unchanged_check
 from rl_operator.apply.applier import Applier
-from rl_operator.apply.poll_backoff import Pace
-from rl_operator.apply.requeue import RESYNC_SECONDS, SOON_SECONDS, STALLED_SECONDS
+from rl_operator.apply.requeue import (
+    RESYNC_SECONDS,
+    SOON_SECONDS,
+    STALLED_SECONDS,
+    UNSETTLED_INTERVALS,
+)
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.apply.unchanged_check import Stillness
 from rl_operator.cache.cached_reader import Looks
-from rl_operator.jobs import deletion, unrenderable_job
+from rl_operator.jobs import deadlines, deletion, unrenderable_job
 from rl_operator.jobs.attempt_context import must_be_live, needs_no_proof
 from rl_operator.jobs.attempt_step import Turn
 from rl_operator.jobs.child_applier import JobMaker
@@ -36,8 +38,6 @@ from rl_operator.status.status_input import StatusInput
 
 STOPPING_SECONDS = 2.0
 """Between looks at a job that is being deleted."""
-HINDERED_LOOKS = 2.0
-"""Looks of a job at work that may go by before a webhook is asked again: it may be slow to fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,7 @@ class JobReconciler:
     events: EventRecorder
     images: Images
     progress_seconds: float
-    pace: Pace
     looks: Looks
-    stillness: Stillness
     wake: Callable[[Key], None]
     """Asks for another object to be reconciled."""
     seen: Callable[[Key], None]
@@ -64,10 +62,6 @@ class JobReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one job; return after how many seconds to look again, if at all."""
-        if self.stillness.holds(key):
-            self.pace.saw(key, changed=False)
-            return self.pace.wait(key)
-        self.stillness.forget(key)
         snapshot, again = self._observe(key)
         if snapshot is None or snapshot.job.basics.elsewhere:
             self._forget(key)
@@ -100,7 +94,6 @@ class JobReconciler:
 
     def _forget(self, key: Key) -> None:
         self.inputs.drop(key)
-        self.pace.forget(key)
         self.looks.forget(key)
         self.applier.forget(key)
         self.statuses.forget(key)
@@ -112,6 +105,8 @@ class JobReconciler:
         granted, status = gate.spec, snapshot.job.status
         assert granted is not None
         idle = spec.suspend and (status.attempt == 0 or attempt_records.ended(status))
+        if idle:
+            self.inputs.stop_polling(snapshot.key)
         inputs = Inputs() if idle else self.inputs.read(snapshot, spec)
         if deletion.settle_finalizer(self.cluster, snapshot, spec, checked=inputs.checked):
             return SOON_SECONDS
@@ -126,7 +121,7 @@ class JobReconciler:
 
     def _confirmed(self, snapshot: JobSnapshot, spec: RLJobSpec, granted: RLJobSpec) -> Turn:
         """An attempt's end by what the stores say since: its outcome may just have come."""
-        inputs = self.inputs.read(snapshot, spec, anew=True)
+        inputs = self.inputs.read(snapshot, spec, fresh=True)
         turn = Turn.of(snapshot, granted, inputs, self.now())
         end = turn.decision
         if isinstance(end, Ended) and not end.counts and not end.ignored:
@@ -145,15 +140,13 @@ class JobReconciler:
         self.queueing.update_workload(gate)
         status_input = turn.status_input(snapshot, gate, made, self.now())
         waited = self._teller.tell(status_input)
-        if again and not made.done:
-            self._note_stillness(status_input, turn)
         if isinstance(turn.decision, Begin):
             return self._look_again(snapshot.key)  # its ordinal is written: its trainer follows
         if gate.stall is not None:
             return min(waited, STALLED_SECONDS)
         if made.blocked_reason:
-            return HINDERED_LOOKS * self.progress_seconds
-        return min(waited, self._next(snapshot, turn))
+            return UNSETTLED_INTERVALS * self.progress_seconds
+        return min(waited, self._next(status_input, turn))
 
     def _as_made(self, snapshot: JobSnapshot) -> JobSnapshot:
         """With what was just made, so that one status tells of it, not the next one, too."""
@@ -162,22 +155,12 @@ class JobReconciler:
             return snapshot
         return replace(snapshot, children=fresh.children, pools=fresh.pools)
 
-    def _note_stillness(self, status_input: StatusInput, turn: Turn) -> None:
-        """Spare the looks by the clock that would find what this one has found."""
-        snapshot, key = status_input.snapshot, status_input.snapshot.key
-        if self.pace.is_quiet(key):
-            seconds = min(
-                self.applier.rest_seconds(key), unchanged_check.of_job(status_input, turn.context)
-            )
-            self.stillness.note(key, snapshot.job, status_input.reading, seconds=seconds)
-
-    def _next(self, snapshot: JobSnapshot, turn: Turn) -> float:
-        return requeue.of_job(
-            snapshot,
-            turn.decision,
-            again_after=turn.inputs.again_after,
-            pace=self.pace,
-            now=self.now(),
+    def _next(self, status_input: StatusInput, turn: Turn) -> float:
+        return deadlines.requeue_after(
+            status_input,
+            turn.context,
+            check_inputs_after=turn.inputs.again_after,
+            progress_seconds=self.progress_seconds,
         )
 
     def _stand(self, snapshot: JobSnapshot, gate: Gate) -> float | None:
@@ -198,6 +181,7 @@ class JobReconciler:
 
     def _finish(self, snapshot: JobSnapshot) -> float:
         """A job that is over: end what it has no use for, and delete it when its time has come."""
+        self.inputs.stop_polling(snapshot.key)
         self._maker.clear(snapshot)
         if snapshot.job.spec is not None:
             deletion.settle_finalizer(self.cluster, snapshot, snapshot.job.spec, checked=False)
@@ -238,6 +222,5 @@ class JobReconciler:
         return JobTeller(
             statuses=self.statuses,
             events=self.events,
-            pace=self.pace,
             wake=self.wake,
         )

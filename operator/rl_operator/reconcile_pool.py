@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rl_contracts.spec.resources import OURS, SamplerPoolSpec
-from rl_operator.apply import unchanged_check
 from rl_operator.apply.applier import Applier
-from rl_operator.apply.poll_backoff import Pace
-from rl_operator.apply.requeue import RESYNC_SECONDS
+from rl_operator.apply.requeue import RESYNC_SECONDS, UNSETTLED_INTERVALS
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.apply.unchanged_check import Stillness
 from rl_operator.cache.cached_reader import Looks
 from rl_operator.kube import kinds, logs, names
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.conditions import is_true
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import Images
 from rl_operator.pools import assignment, runs, stalls
@@ -31,8 +29,7 @@ from rl_operator.render import deployment
 from rl_operator.state import observe
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
-from rl_operator.stores.connections import Connections
-from rl_operator.stores.readings import ProgressReader
+from rl_operator.stores.run_poll import RunProgress
 
 SOON_SECONDS = 0.5
 WAITING_SECONDS = 5.0
@@ -46,14 +43,11 @@ class PoolReconciler:
     cluster: Cluster
     applier: Applier
     statuses: StatusWriter
-    connections: Connections
-    reader: ProgressReader
+    progress: RunProgress
     events: EventRecorder
     images: Images
     progress_seconds: float
-    pace: Pace
     looks: Looks
-    stillness: Stillness
     now: Callable[[], float]
     """Seconds since 1970."""
     clock: Callable[[], float]
@@ -64,10 +58,6 @@ class PoolReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool; return after how many seconds to look again, if at all."""
-        if self.stillness.holds(key):
-            self.pace.saw(key, changed=False)
-            return self.pace.wait(key)
-        self.stillness.forget(key)
         snapshot, again = self.looks.observe(key, lambda one: observe.pool_snapshot(one, key))
         if snapshot is None or _goes(snapshot.pool) or _is_elsewhere(snapshot.pool):
             self._forget(key)
@@ -87,7 +77,7 @@ class PoolReconciler:
         return self._advance(snapshot, snapshot.pool.spec, snapshot.job, again=again)
 
     def _forget(self, key: Key) -> None:
-        self.pace.forget(key)
+        self.progress.forget(key)
         self.looks.forget(key)
         self.applier.forget(key)
         self.statuses.forget(key)
@@ -145,9 +135,12 @@ class PoolReconciler:
         again: bool = False,
     ) -> float:
         """Make a pool that has a run as large as it is to be, and see that its pods are of use."""
-        rests = _rests(job) or snapshot.held or spec.suspend
-        reading = Reading() if rests and not snapshot.pods else self._read(job)
-        others = tuple(self._read(one) for one in snapshot.beside)
+        key, rests = snapshot.key, _rests(job) or snapshot.held or spec.suspend
+        stopped = rests and not snapshot.pods
+        if stopped:
+            self.progress.forget(key)
+        reading = Reading() if stopped else self._read(key, job)
+        others = tuple(self._read(key, one) for one in snapshot.beside)
         scaled = Scaled(replicas=0)
         if not rests and job.spec is not None:
             scaled = self.scaler.scale(snapshot, spec, job.spec, reading)
@@ -163,31 +156,24 @@ class PoolReconciler:
         )
         if not ready_to_shrink:
             return SOON_SECONDS
-        if again and stall is None:
-            self._note_stillness(snapshot, job, reading)
-        return min(waited, self._next(snapshot, spec, job))
+        return min(waited, self._next(snapshot, spec, job, reading))
 
-    def _read(self, job: Job) -> Reading:
+    def _read(self, key: Key, job: Job) -> Reading:
         assert job.spec is not None
-        found = self.connections.of(job.meta.namespace, job.spec.storage.secret_name)
-        return self.reader.read(job.meta.run, found)
+        return self.progress.read(key, job.meta.run, job.spec.storage.secret_name)
 
-    def _note_stillness(self, snapshot: PoolSnapshot, job: Job, reading: Reading) -> None:
-        """Spare the looks by the clock that would find what this one has found."""
-        key, faulty = snapshot.key, self.faulty_since.get(snapshot.key)
-        if self.pace.is_quiet(key) and not faulty:
-            seconds = min(
-                self.applier.rest_seconds(key), unchanged_check.of_pool(snapshot, reading)
-            )
-            unguarded = self._maker.unguarded_seconds(snapshot)
-            self.stillness.note(key, job, reading, seconds=min(seconds, unguarded or seconds))
-
-    def _next(self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job) -> float:
+    def _next(
+        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, reading: Reading
+    ) -> float:
+        """Seconds until a pool is reconciled again though nothing enqueues it."""
         stopped = job.suspended or snapshot.held or spec.suspend
         if job.finished or (stopped and not snapshot.pods):
             return RESYNC_SECONDS
-        scales = spec.template.autoscaling.mode == "Builtin"  # its evidence is made of looks
-        return self.progress_seconds if scales else self.pace.wait(snapshot.key)
+        if spec.template.autoscaling.mode == "Builtin":
+            return self.progress_seconds  # each reconcile is one sample of its evidence
+        if self.faulty_since.get(snapshot.key) or not is_at_rest(snapshot, reading):
+            return UNSETTLED_INTERVALS * self.progress_seconds
+        return min(RESYNC_SECONDS, self._maker.unguarded_seconds(snapshot) or RESYNC_SECONDS)
 
     @property
     def _maker(self) -> PoolMaker:
@@ -207,7 +193,7 @@ class PoolReconciler:
 
     @property
     def _teller(self) -> PoolTeller:
-        return PoolTeller(statuses=self.statuses, events=self.events, pace=self.pace, now=self.now)
+        return PoolTeller(statuses=self.statuses, events=self.events, now=self.now)
 
 
 def _goes(pool: Pool) -> bool:
@@ -235,3 +221,16 @@ def _stops(snapshot: PoolSnapshot) -> bool:
     job = snapshot.job
     mine = job is not None and job.meta.uid == snapshot.pool.meta.owner_uid
     return mine and job is not None and (job.suspended or snapshot.held)
+
+
+def is_at_rest(snapshot: PoolSnapshot, reading: Reading) -> bool:
+    """Whether nothing but an event or a change of its run changes a pool.
+
+    The clock decides about a pod from which no sampler has registered, and about who comes next in
+    a shared pool.
+    """
+    if snapshot.pool.spec is None or snapshot.pool.spec.shared:
+        return False
+    registered = {sampler.pod for sampler in reading.samplers}
+    silent = any(pod.live and pod.name not in registered for pod in snapshot.pods)
+    return not silent and is_true(snapshot.pool.status.conditions, "Ready")

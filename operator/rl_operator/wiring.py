@@ -7,9 +7,7 @@ import time
 from collections.abc import Callable
 
 from rl_operator.apply.applier import Applier
-from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.apply.unchanged_check import Stillness
 from rl_operator.cache.cached_reader import Looks
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
@@ -27,7 +25,7 @@ from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.claims import Claims
 from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight
-from rl_operator.stores.readings import ProgressReader
+from rl_operator.stores.run_poll import RunProgress, RunProgressPoller
 from rl_operator.validation.dry_run import DryRun
 
 SECRET_SECONDS = 30.0
@@ -58,29 +56,25 @@ def reconcilers(
         now: seconds since 1970, as the API server counts them.
     """
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
-    reader = ProgressReader(connections, clock=time.monotonic)
+    progress = RunProgressPoller(
+        connections, wake=enqueue, clock=time.monotonic, seconds=settings.progress_seconds
+    )
+    progress.start()
     applier = Applier(cluster, trust_seconds=TRUST_SECONDS, jitter=random.random)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
     recorder = EventRecorder(
         cluster, identity=settings.identity, now=now, submit=events.put, dropped=events.drop
     )
-    stillness = Stillness(
-        looks,
-        gist=lambda of: reader.gist(of.run, connections.of(of.namespace, of.secret)),
-        clock=time.monotonic,
-    )
     jobs = JobReconciler(
         cluster=cluster,
         applier=applier,
         statuses=statuses,
-        inputs=_inputs(cluster, settings, connections, reader, wake=enqueue, now=now),
+        inputs=_inputs(cluster, settings, connections, progress, wake=enqueue, now=now),
         queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
         events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
-        pace=Pace(settings.progress_seconds),
         looks=looks,
-        stillness=stillness,
         wake=enqueue,
         seen=seen,
         now=now,
@@ -89,14 +83,11 @@ def reconcilers(
         cluster=cluster,
         applier=applier,
         statuses=statuses,
-        connections=connections,
-        reader=reader,
+        progress=progress,
         events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
-        pace=Pace(settings.progress_seconds),
         looks=looks,
-        stillness=stillness,
         now=now,
         clock=time.monotonic,
         scaler=PoolScaler(cluster=cluster, now=now),
@@ -111,14 +102,14 @@ def _inputs(
     cluster: Cluster,
     settings: Settings,
     connections: Connections,
-    reader: ProgressReader,
+    progress: RunProgress,
     *,
     wake: Callable[[Key], None],
     now: Callable[[], float],
 ) -> InputsReader:
     return InputsReader(
         connections=connections,
-        reader=reader,
+        progress=progress,
         preflight=Preflight(clock=time.monotonic, wake=wake),
         dry_run=DryRun(cluster=cluster, images=settings.images, clock=time.monotonic),
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),

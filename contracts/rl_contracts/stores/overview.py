@@ -54,7 +54,7 @@ class Overview:
         )
         return tuple(sorted(parsed, key=lambda sampler: sampler.id))
 
-    def gist(self, now: float) -> bytes:
+    def digest(self, now: float) -> bytes:
         """Digest of the stored documents and of which samplers are alive.
 
         Heartbeats and the fields in ``BEATING`` and ``SAMPLING`` do not change it.

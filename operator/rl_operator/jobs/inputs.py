@@ -21,7 +21,7 @@ from rl_operator.status import pool_wait
 from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight, Verdict
-from rl_operator.stores.readings import ProgressReader
+from rl_operator.stores.run_poll import RunProgress
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.validation.pool_options import of_reference
 from rl_operator.validation.refusals import of_samplers, of_spec
@@ -51,7 +51,7 @@ class InputsReader:
     """Looks at them."""
 
     connections: Connections
-    reader: ProgressReader
+    progress: RunProgress
     preflight: Preflight
     dry_run: DryRun
     adoption: Adoption
@@ -71,16 +71,21 @@ class InputsReader:
         """A job is gone: hold nothing of it, and no clients that it alone has used."""
         self.preflight.forget(key)
         self.connections.release(key)
+        self.progress.forget(key)
 
-    def read(self, snapshot: JobSnapshot, spec: RLJobSpec, *, anew: bool = False) -> Inputs:
+    def stop_polling(self, key: Key) -> None:
+        """Nothing that a job's run does matters for now."""
+        self.progress.forget(key)
+
+    def read(self, snapshot: JobSnapshot, spec: RLJobSpec, *, fresh: bool = False) -> Inputs:
         """What is known now; waits for nothing longer than a few seconds.
 
-        With ``anew`` the run's documents are read after the snapshot was taken.
+        With ``fresh`` the run's documents are read after the snapshot was taken.
         """
         key, meta = snapshot.key, snapshot.job.meta
         stall = self._of_spec(snapshot, spec)
         found = self.connections.of(key.namespace, spec.storage.secret_name)
-        reading = self.reader.read(meta.run, found, anew=anew)
+        reading = self.progress.read(key, meta.run, spec.storage.secret_name, fresh=fresh)
         verdict = Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
             verdict = self.preflight.verdict(key, spec, found)

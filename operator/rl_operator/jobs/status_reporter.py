@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rl_contracts.spec.status import RLJobStatus
-from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.requeue import RESYNC_SECONDS
 from rl_operator.apply.status_writer import StatusWriter, is_urgent_for_job
 from rl_operator.kube import kinds, logs
-from rl_operator.kube.conditions import is_true
 from rl_operator.kube.kinds import Key
 from rl_operator.process.events import EventRecorder, of_change
 from rl_operator.state import pool_ref
@@ -28,7 +26,6 @@ class JobTeller:
 
     statuses: StatusWriter
     events: EventRecorder
-    pace: Pace
     wake: Callable[[Key], None]
     """Asks for another object to be reconciled."""
 
@@ -43,8 +40,6 @@ class JobTeller:
         """
         snapshot, job = status_input.snapshot, status_input.snapshot.job
         before, after = job.status, job_conditions.compute(status_input)
-        ready = is_true(after.conditions, "Ready")  # else a turn is near, and is waited for
-        self.pace.saw(snapshot.key, changed=before != after or not ready)
         urgent = is_urgent_for_job(before, after)
         wait = self.statuses.write(kinds.RLJOB, job.meta, before=before, after=after, urgent=urgent)
         if wait is not None:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus
-from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.requeue import RESYNC_SECONDS
 from rl_operator.apply.status_writer import StatusWriter, is_urgent_for_pool
 from rl_operator.kube import kinds
-from rl_operator.kube.conditions import Stall, is_true
+from rl_operator.kube.conditions import Stall
 from rl_operator.pools import shared_status, status
 from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.status import NOTHING_LOST, Lost, Scaled
@@ -25,7 +24,6 @@ class PoolTeller:
 
     statuses: StatusWriter
     events: EventRecorder
-    pace: Pace
     now: Callable[[], float]
     """Seconds since 1970."""
 
@@ -72,8 +70,6 @@ class PoolTeller:
         before, meta = snapshot.pool.status, snapshot.pool.meta
         if scaled.resource_version:
             meta = replace(meta, resource_version=scaled.resource_version)
-        ready = is_true(after.conditions, "Ready")
-        self.pace.saw(snapshot.key, changed=before != after or not ready)
         urgent = is_urgent_for_pool(before, after, has_trouble=bool(status.trouble(snapshot)))
         return self.statuses.write(
             kinds.SAMPLER_POOL, meta, before=before, after=after, urgent=urgent

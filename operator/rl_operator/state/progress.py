@@ -57,9 +57,6 @@ class Reading:
     backlog: int = 0
     now: float = 0.0
     """The store's clock."""
-    gist: bytes = b""
-    """The same as long as nothing else here has changed but heartbeats and what moves with them
-    (``Overview.gist``), the backlog and the clock; empty where that is not known."""
 
     @property
     def known(self) -> bool:

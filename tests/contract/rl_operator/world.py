@@ -20,9 +20,7 @@ from rl_contracts.documents.task import Task
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_operator.apply.applier import Applier
-from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.apply.unchanged_check import Stillness
 from rl_operator.cache.cached_reader import Looks
 from rl_operator.cache.object_cache import Store
 from rl_operator.jobs.inputs import InputsReader
@@ -36,11 +34,12 @@ from rl_operator.process.events import EventRecorder
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.state import observe
+from rl_operator.state.progress import Reading
 from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.claims import Claims
 from rl_operator.stores.connections import Connections
 from rl_operator.stores.preflight import Preflight
-from rl_operator.stores.readings import ProgressReader
+from rl_operator.stores.run_poll import RunProgressPoller
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.watch.informer import Informer
 from tests.apiserver import ApiServer
@@ -74,6 +73,13 @@ class Writes:
         self.count += 1
 
 
+class FreshRunProgress(RunProgressPoller):
+    """Reads for every reconcile, so that a test need not wait for the next poll."""
+
+    def read(self, key: Key, run: str, secret: str, *, fresh: bool = True) -> Reading:
+        return super().read(key, run, secret, fresh=True)
+
+
 class Operator:
     """One life of the operator process."""
 
@@ -84,7 +90,7 @@ class Operator:
         patience_seconds: float,
         trust_seconds: float = 0.0,
         look_seconds: float = 0.0,
-        fresh_seconds: float = 0.0,
+        fresh_readings: bool = True,
     ) -> None:
         self.skew = 0.0
         store = Store()
@@ -92,7 +98,8 @@ class Operator:
         connections = self.connections = Connections(
             cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
         )
-        self.reader = ProgressReader(connections, clock=time.monotonic, fresh_seconds=fresh_seconds)
+        poller = FreshRunProgress if fresh_readings else RunProgressPoller
+        self.progress = poller(connections, wake=lambda _: None, clock=time.monotonic, seconds=1.0)
         self.preflight = Preflight(
             clock=time.monotonic, wake=lambda _: None, retry_seconds=RETRY_SECONDS
         )
@@ -104,18 +111,12 @@ class Operator:
             "events": EventRecorder(cluster, identity="test", now=time.time),
             "images": IMAGES,
             "progress_seconds": 1.0,
-            "pace": Pace(1.0),
             "looks": looks,
-            "stillness": Stillness(
-                looks,
-                gist=lambda of: self.reader.gist(of.run, connections.of(of.namespace, of.secret)),
-                clock=self.clock,
-            ),
             "now": self.now,
         }
         inputs = InputsReader(
             connections=connections,
-            reader=self.reader,
+            progress=self.progress,
             preflight=self.preflight,
             dry_run=DryRun(cluster=cluster, images=IMAGES, clock=self.clock),
             adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
@@ -130,8 +131,7 @@ class Operator:
             **shared,
         )
         self.pools = PoolReconciler(
-            connections=connections,
-            reader=self.reader,
+            progress=self.progress,
             clock=self.clock,
             scaler=PoolScaler(cluster=cluster, now=self.now),
             **shared,
@@ -144,7 +144,7 @@ class Operator:
         return time.monotonic() + self.skew
 
     def close(self) -> None:
-        self.reader.close()
+        self.progress.close()
         self.preflight.close()
         self.connections.close()
 
@@ -170,7 +170,7 @@ class World:
         *,
         trust_seconds: float = 0.0,
         look_seconds: float = 0.0,
-        fresh_seconds: float = 0.0,
+        fresh_readings: bool = True,
     ) -> Operator:
         """A new process: nothing is remembered. It has no watches: looks are not to be trusted."""
         if self.operator is not None:
@@ -180,7 +180,7 @@ class World:
             patience_seconds=self.patience_seconds,
             trust_seconds=trust_seconds,
             look_seconds=look_seconds,
-            fresh_seconds=fresh_seconds,
+            fresh_readings=fresh_readings,
         )
         return self.operator
 

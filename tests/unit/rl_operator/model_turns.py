@@ -11,9 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from rl_operator.apply.applier import Applier
-from rl_operator.apply.poll_backoff import Pace
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.apply.unchanged_check import Stillness
 from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.conditions import ConditionUpdate, merged
@@ -157,22 +155,16 @@ class Turns:
             def forget(self, key: Key) -> None:
                 return None
 
-            def same(self, key: Key) -> bool:
-                return self.again  # late reads tell nothing new
-
         looks = cast(Any, Looks())
         return PoolReconciler(
             cluster=api,
             applier=Applier(api),
             statuses=StatusWriter(api, clock=lambda: 0.0, seconds=0.0),
-            connections=nobody,
-            reader=nobody,
+            progress=nobody,
             events=EventRecorder(cast(Any, _Silent()), identity="model", now=lambda: self.now),
             images=IMAGES,
             progress_seconds=2.0,
-            pace=Pace(2.0),
             looks=looks,
-            stillness=Stillness(looks, gist=lambda of: b"same", clock=lambda: self.now),
             now=lambda: self.now,
             clock=lambda: self.now,
             scaler=nobody,

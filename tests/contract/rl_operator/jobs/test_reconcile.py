@@ -117,7 +117,7 @@ def test_a_failed_attempt_is_repeated_and_the_last_one_is_final(world: World, jo
 def test_an_outcome_counts_though_the_stores_were_read_before_it(world: World, job: Key) -> None:
     run = start_samplers(world, job)
     start_trainer(world, job)
-    world.start_operator(fresh_seconds=3600.0)
+    world.start_operator(fresh_readings=False)
     world.write_run(run)
     world.settle(job)
     outcome = {"kind": "Succeeded", "reason": "Trained", "message": "m", "final_model": "s3://f"}
@@ -291,8 +291,8 @@ def test_a_name_of_others_is_not_taken(world: World, job: Key) -> None:
 def test_first_status_is_written_at_once(world: World, job: Key) -> None:
     operator = world.start_operator()
     operator.jobs.reconcile(job)
-    assert world.status(job)["phase"] == "Starting"
-    assert world.condition(job, "Ready")["reason"] in ("CheckingInputs", "WaitingForSamplers")
+    assert world.status(job)["phase"] == "Pending"
+    assert world.condition(job, "Ready")["reason"] == "CheckingInputs"
 
 
 def test_what_keeps_the_first_pods_from_running_is_told_at_once(world: World, job: Key) -> None:

@@ -11,7 +11,7 @@ from rl_operator import wiring
 
 STAND_INS = {
     "Connections": recorded.RecordedConnections,
-    "ProgressReader": recorded.RecordedReader,
+    "RunProgressPoller": recorded.RecordedRunProgress,
     "Preflight": recorded.PassedPreflight,
 }
 

@@ -14,10 +14,11 @@ from rl_contracts.stores import overview
 from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.overview import Overview
-from rl_operator.state.progress import REACHED, Reach
-from rl_operator.stores import readings
+from rl_operator.kube.kinds import Key
+from rl_operator.state.progress import REACHED, Reach, Reading
+from rl_operator.stores import run_poll
 from rl_operator.stores.connections import Connections, StoresOf
-from rl_operator.stores.readings import ProgressReader
+from rl_operator.stores.run_poll import RunProgressPoller
 from tests.documents import a_run, a_sampler, a_task
 from tests.waiting import HUNG_SECONDS, until
 
@@ -27,8 +28,11 @@ RUNS = [f"r{index}" for index in range(12)]
 class BucketIsThere(Connections):
     """No Secret and no bucket take part."""
 
-    def __init__(self) -> None:
-        pass
+    def __init__(self, found: StoresOf) -> None:
+        self.found = found
+
+    def of(self, namespace: str, secret: str) -> StoresOf:
+        return self.found
 
     def bucket(self, stores: Stores, *, now: float) -> Reach:
         return REACHED
@@ -46,15 +50,27 @@ def found(stores: Stores) -> StoresOf:
     return StoresOf(stores=stores, place="ns/secret@1")
 
 
+class Reader:
+    """Reads each run for a job of its own."""
+
+    def __init__(self, found: StoresOf) -> None:
+        self.poller = RunProgressPoller(
+            BucketIsThere(found), wake=lambda _: None, clock=time.monotonic, seconds=3600.0
+        )
+
+    def read(self, run: str, *, fresh: bool = False) -> Reading:
+        return self.poller.read(Key("RLJob", "ns", run), run, "secret", fresh=fresh)
+
+
 @pytest.fixture
-def reader() -> Iterator[ProgressReader]:
-    made = ProgressReader(BucketIsThere(), clock=time.monotonic, fresh_seconds=3600.0)
+def reader(found: StoresOf) -> Iterator[Reader]:
+    made = Reader(found)
     yield made
-    made.close()
+    made.poller.close()
 
 
 def test_one_read_serves_all_runs_of_a_namespace(
-    reader: ProgressReader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[tuple[str, ...]] = []
     ask = overview.read_runs
@@ -63,30 +79,31 @@ def test_one_read_serves_all_runs_of_a_namespace(
         reads.append(tuple(runs))
         if len(reads) == 2:  # under way until all have asked, however slowly threads start
             until(
-                lambda: len(reader._namespaces[found.place].asked) == len(RUNS), what="all to ask"
+                lambda: len(reader.poller._namespaces[("ns", "secret")].runs) == len(RUNS),
+                what="all to ask",
             )
         return ask(mongo, runs)
 
     monkeypatch.setattr(overview, "read_runs", counted)
-    monkeypatch.setattr(readings, "ANSWER_SECONDS", HUNG_SECONDS)
-    reader.read(RUNS[0], found)
+    monkeypatch.setattr(run_poll, "ANSWER_SECONDS", HUNG_SECONDS)
+    reader.read(RUNS[0])
     with ThreadPoolExecutor(len(RUNS)) as threads:
-        said = list(threads.map(lambda run: reader.read(run, found), RUNS))
+        said = list(threads.map(lambda run: reader.read(run), RUNS))
     for index, reading in enumerate(said):
         assert reading.known
         assert reading.run is not None
         assert reading.run.steps == index + 1
         assert reading.backlog == index
         assert [sampler.run for sampler in reading.samplers] == [RUNS[index]]
-    assert len(reads) == 3  # one alone, those who had asked when the next began, all
-    assert set(reads[2]) == set(RUNS)
+    assert len(reads) == 3  # one alone, those asked for when the next began, the others
+    assert set().union(*reads) == set(RUNS)
     for run in RUNS:
-        reader.read(run, found)
+        reader.read(run)
     assert len(reads) == 3
 
 
-def test_a_read_that_begins_anew_has_what_was_written_before_it(
-    reader: ProgressReader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
+def test_fresh_read_has_what_was_written_before_it(
+    reader: Reader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a recent one nor one that is under way, and looked before, will do."""
     stores, ask = found.stores, overview.read_runs
@@ -99,41 +116,41 @@ def test_a_read_that_begins_anew_has_what_was_written_before_it(
         assert goes_on.wait(HUNG_SECONDS)
         return seen
 
-    def steps(*, anew: bool) -> int:
-        run = reader.read(RUNS[0], found, anew=anew).run
+    def steps(*, fresh: bool) -> int:
+        run = reader.read(RUNS[0], fresh=fresh).run
         return run.steps if run is not None else 0
 
     def write(count: int) -> None:
         stores.mongo.collection("runs").update_one({"_id": RUNS[0]}, {"$set": {"steps": count}})
 
-    monkeypatch.setattr(readings, "ANSWER_SECONDS", HUNG_SECONDS)
-    assert steps(anew=False) == 1
+    monkeypatch.setattr(run_poll, "ANSWER_SECONDS", HUNG_SECONDS)
+    assert steps(fresh=False) == 1
     write(77)
-    assert [steps(anew=False), steps(anew=True)] == [1, 77]
+    assert [steps(fresh=False), steps(fresh=True)] == [1, 77]
     monkeypatch.setattr(overview, "read_runs", slow)
     with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(steps, anew=True)
+        first = threads.submit(steps, fresh=True)
         assert looked.wait(HUNG_SECONDS)
         write(88)
-        second = threads.submit(steps, anew=True)
+        second = threads.submit(steps, fresh=True)
         goes_on.set()
         assert [first.result(), second.result()] == [77, 88]
 
 
 def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
-    reader: ProgressReader, found: StoresOf
+    reader: Reader, found: StoresOf
 ) -> None:
     assert found.stores is not None
     found.stores.mongo.collection("runs").update_one(
         {"_id": RUNS[3]}, {"$set": {"schema_version": 999}}
     )
-    assert reader.read(RUNS[4], found).run is not None
+    assert reader.read(RUNS[4]).run is not None
     with pytest.raises(RLError):
-        reader.read(RUNS[3], found)
-    assert reader.read(RUNS[5], found).run is not None
+        reader.read(RUNS[3])
+    assert reader.read(RUNS[5]).run is not None
 
 
-def test_a_run_that_is_not_there_is_none(reader: ProgressReader, found: StoresOf) -> None:
-    reading = reader.read("nobody", found)
+def test_a_run_that_is_not_there_is_none(reader: Reader, found: StoresOf) -> None:
+    reading = reader.read("nobody")
     assert reading.known
     assert (reading.run, reading.samplers, reading.backlog) == (None, (), 0)

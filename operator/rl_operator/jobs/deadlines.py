@@ -1,0 +1,102 @@
+"""When a job is reconciled again though nothing enqueues it: at its deadlines, or by a resync."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from rl_operator.apply.requeue import (
+    RESYNC_SECONDS,
+    SOON_SECONDS,
+    UNSETTLED_INTERVALS,
+)
+from rl_operator.attempts import ends, sizing, start_gate
+from rl_operator.kube.conditions import is_true
+from rl_operator.kube.timestamps import parse_time
+from rl_operator.state import attempt_records
+from rl_operator.state.decisions import (
+    AttemptContext,
+    Begin,
+    Complete,
+    Decision,
+    Ended,
+    Halted,
+    Wait,
+)
+from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.status.status_input import StatusInput
+
+
+def requeue_after(
+    status_input: StatusInput,
+    context: AttemptContext,
+    *,
+    check_inputs_after: float | None,
+    progress_seconds: float,
+) -> float:
+    """Seconds until a job at work is reconciled again.
+
+    Args:
+        status_input: what its status was computed from.
+        context: what its attempt was decided by.
+        check_inputs_after: seconds until its inputs are worth another check; None: never.
+        progress_seconds: interval at which running jobs are polled.
+    """
+    snapshot = status_input.snapshot
+    match status_input.decision:
+        case Begin():
+            return 0.0  # the attempt's number is written: its trainer follows
+        case Complete() | Ended() | Halted():
+            return SOON_SECONDS
+        case Wait(why="Suspended"):
+            # Pods that end and a queue's decision are events; what is wrong with inputs is none.
+            return (check_inputs_after if snapshot.job.held else None) or RESYNC_SECONDS
+        case _:
+            pass
+    if check_inputs_after is not None:
+        return check_inputs_after
+    unsettled = UNSETTLED_INTERVALS * progress_seconds
+    longest = RESYNC_SECONDS if is_at_rest(status_input) else unsettled
+    return min(longest, seconds_to_deadline(snapshot, context) + SOON_SECONDS)
+
+
+def is_at_rest(status_input: StatusInput) -> bool:
+    """Whether nothing but an event, a change of its run or a deadline changes a job.
+
+    Its stored status says that it is Ready: a reconcile that changes the status is followed by
+    another. A job that a queue may hold back is never at rest.
+    """
+    job = status_input.snapshot.job
+    hindered = status_input.stall or status_input.blocked_reason or status_input.hold
+    if job.spec is None or job.spec.scheduling.queued or hindered:
+        return False
+    return _runs(status_input.decision) and is_true(job.status.conditions, "Ready")
+
+
+def seconds_to_deadline(snapshot: JobSnapshot, context: AttemptContext) -> float:
+    """Seconds until the next time at which the clock alone decides something; inf: never."""
+    deadlines = (*_of_start(snapshot, context), *_of_attempt(context))
+    return min((left for left in deadlines if left >= 0), default=math.inf)
+
+
+def _of_start(snapshot: JobSnapshot, context: AttemptContext) -> Iterator[float]:
+    since = start_gate.waits_since(snapshot) if start_gate.applies(context.status) else None
+    if since is not None:
+        yield since + context.lifecycle.pending_deadline_seconds - context.now
+
+
+def _of_attempt(context: AttemptContext) -> Iterator[float]:
+    if attempt_records.ended(context.status):
+        retry_at = parse_time(context.status.next_retry_time)
+        yield math.inf if retry_at is None else retry_at - context.now
+        return
+    yield ends.seconds_left(context)
+    pod, trainer = context.pods[-1] if context.pods else None, context.trainer
+    if trainer is not None and (pod is None or pod.phase == "Pending"):
+        limit = context.lifecycle.pending_deadline_seconds
+        yield (pod.created_at if pod else trainer.created_at) + limit - context.now
+        yield trainer.created_at + limit * sizing.WAIT_SHARE - context.now
+
+
+def _runs(decision: Decision | None) -> bool:
+    return isinstance(decision, Wait) and decision.why == "Running"

@@ -1,0 +1,262 @@
+"""Polls what the stores say of runs, and enqueues the objects whose run has changed.
+
+One aggregated read of a namespace's runs serves all of its jobs and pools. A reconcile takes the
+latest answer and waits only for a run's first one: a store that is slow or down holds no Kubernetes
+work up.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rl_contracts.stores import overview
+from rl_operator.kube.kinds import Key
+from rl_operator.state.progress import Reach, Reading, reach
+from rl_operator.stores import run_answers
+from rl_operator.stores.connections import Connections, StoresOf
+from rl_operator.stores.run_answers import RunAnswer
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 1.0
+"""How often the poller looks for reads that are due."""
+ANSWER_SECONDS = 8.0
+"""Longest time that a reconcile waits for an answer."""
+STARTING_SECONDS = 2.0
+"""Interval for runs that no trainer has taken yet: their jobs wait for samplers to register, and of
+100 jobs that start at once the last may be Ready 3 s later than with the bare script."""
+RUNS_PER_SECOND = 250.0
+"""Runs that are read per second at most, each for 0.1 ms of CPU: 5,000 runs every 5 s would take a
+tenth of a core at rest."""
+INTEREST_SECONDS = 1500.0
+"""A run that no reconcile has asked for in this time, longer than two resyncs, is not polled."""
+BACKLOG_SECONDS = 5.0
+"""Shortest interval between two counts of a run's open tasks, which are two more queries."""
+
+Place = tuple[str, str]
+"""Namespace and Secret of stores."""
+
+
+class RunProgress(Protocol):
+    """Readings of runs: the interface behind which the polling may leave this process."""
+
+    def read(self, key: Key, run: str, secret: str, *, fresh: bool = False) -> Reading:
+        """Return the latest reading of a run, and enqueue ``key`` when it changes from now on.
+
+        Args:
+            key: object that is reconciled.
+            run: ID of the run.
+            secret: Secret in the object's namespace that names the stores.
+            fresh: wait for a read that begins now.
+        """
+
+    def forget(self, key: Key) -> None:
+        """Enqueue an object no more; runs that no other object reads are not polled any more."""
+
+
+@dataclass(slots=True)
+class _Run:
+    readers: dict[Key, float] = field(default_factory=dict)
+    """Objects, and when each asked last in monotonic seconds."""
+    answer: RunAnswer | None = None
+    digest: tuple[object, ...] = ()
+    timed_out: bool = False
+    """A reader has gone on without an answer: the next one is news in any case."""
+    counted_at: float = -math.inf
+    backlog: int = 0
+
+
+@dataclass(slots=True)
+class _Namespace:
+    """What is kept of the stores that one Secret names."""
+
+    runs: dict[str, _Run] = field(default_factory=dict)
+    pending: Future[None] | None = None
+    """The read under way: at most one at a time."""
+
+
+class RunProgressPoller:
+    """Polls in this process. For any thread."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        wake: Callable[[Key], None],
+        clock: Callable[[], float],
+        seconds: float,
+        threads: int = 8,
+    ) -> None:
+        """Poll the stores that ``connections`` knows.
+
+        Args:
+            connections: clients of the stores.
+            wake: enqueues an object; called from other threads.
+            clock: monotonic seconds.
+            seconds: between two reads of a run.
+            threads: namespaces that are read at the same time.
+        """
+        self._connections, self._wake, self._clock = connections, wake, clock
+        self._seconds = seconds
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="run-poll")
+        self._namespaces: dict[Place, _Namespace] = {}
+        self._places: dict[Key, dict[str, Place]] = {}
+        """Where each object reads each of its runs."""
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Poll from now on, in a thread of its own."""
+        threading.Thread(target=self._poll_until_closed, name="run-poll", daemon=True).start()
+
+    def close(self) -> None:
+        """Begin no more reads."""
+        self._closed.set()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def read(self, key: Key, run: str, secret: str, *, fresh: bool = False) -> Reading:
+        """As ``RunProgress.read``, after ``ANSWER_SECONDS`` at most.
+
+        Raises what parsing the run's documents raises.
+        """
+        place = (key.namespace, secret)
+        found = self._connections.of(*place)
+        answer = self._answer(key, run, place, found.place, fresh=fresh)
+        if answer is None:
+            message = f"no answer within {ANSWER_SECONDS:.0f} s"
+            return Reading(store=Reach("False", "StateStoreUnreachable", message))
+        counts = [0]
+        counted = reach(lambda: counts.append(self._backlog(run, place, found, fresh=fresh)))
+        return answer.reading(counted=counted, backlog=counts[-1])
+
+    def forget(self, key: Key) -> None:
+        """As ``RunProgress.forget``."""
+        with self._lock:
+            for run in list(self._places.get(key, {})):
+                self._drop(key, run)
+
+    def poll(self) -> None:
+        """Begin the reads that are due."""
+        with self._lock:
+            for place, namespace in list(self._namespaces.items()):
+                self._expire(namespace)
+                if not self._is_reading(place, namespace) and (due := self._due(namespace)):
+                    self._begin(place, namespace, due)
+
+    def _poll_until_closed(self) -> None:
+        while not self._closed.wait(min(TICK_SECONDS, self._seconds / 2)):
+            self.poll()
+
+    def _answer(
+        self, key: Key, run: str, place: Place, version: str, *, fresh: bool
+    ) -> RunAnswer | None:
+        """The latest answer of the stores that ``version`` names; None if there is none in time."""
+        asked_at = self._clock()
+        while True:
+            with self._lock:
+                namespace, held = self._note_interest(key, run, place)
+                answer = held.answer
+                if answer is not None and (
+                    answer.at >= asked_at or (answer.place == version and not fresh)
+                ):
+                    return answer
+                if not self._is_reading(place, namespace):
+                    unread = [name for name, other in namespace.runs.items() if not other.answer]
+                    self._begin(place, namespace, [*unread, run])
+                pending = namespace.pending
+            assert pending is not None
+            try:
+                pending.result(max(0.0, asked_at + ANSWER_SECONDS - self._clock()))
+            except FutureTimeoutError:
+                held.timed_out = True
+                return None
+
+    def _note_interest(self, key: Key, run: str, place: Place) -> tuple[_Namespace, _Run]:
+        if self._places.get(key, {}).get(run, place) != place:  # its spec names another Secret now
+            self._drop(key, run)
+        self._places.setdefault(key, {})[run] = place
+        namespace = self._namespaces.setdefault(place, _Namespace())
+        held = namespace.runs.setdefault(run, _Run())
+        held.readers[key] = self._clock()
+        return namespace, held
+
+    def _drop(self, key: Key, run: str) -> None:
+        """Note that an object reads a run no more."""
+        place = self._places[key].pop(run)
+        if not self._places[key]:
+            del self._places[key]
+        namespace = self._namespaces[place]
+        del namespace.runs[run].readers[key]
+        if not namespace.runs[run].readers:
+            del namespace.runs[run]
+        if not namespace.runs:
+            del self._namespaces[place]
+
+    def _expire(self, namespace: _Namespace) -> None:
+        oldest = self._clock() - INTEREST_SECONDS
+        for run, held in list(namespace.runs.items()):
+            for key in [key for key, asked_at in held.readers.items() if asked_at < oldest]:
+                self._drop(key, run)
+
+    def _due(self, namespace: _Namespace) -> list[str]:
+        """Runs to read now: none unless one is due, then also those that soon are."""
+        answers = {run: held.answer for run, held in namespace.runs.items() if held.answer}
+        starting = sum(answer.is_starting for answer in answers.values())
+        slow = max(self._seconds, len(answers) / RUNS_PER_SECOND)
+        fast = max(min(STARTING_SECONDS, self._seconds), starting / RUNS_PER_SECOND)
+        now = self._clock()
+        shares = {
+            run: (now - answer.at) / (fast if answer.is_starting else slow)
+            for run, answer in answers.items()
+        }
+        if max(shares.values(), default=0.0) < 1.0:
+            return []
+        return [run for run, share in shares.items() if share >= 0.5]
+
+    def _is_reading(self, place: Place, namespace: _Namespace) -> bool:
+        """Whether a read is under way; one that has failed is logged."""
+        pending = namespace.pending
+        if pending is not None and pending.done():  # what ended well has cleared itself
+            error = pending.exception()
+            log.error("reading runs of namespace %s, Secret %s failed", *place, exc_info=error)
+            namespace.pending = None
+        return namespace.pending is not None
+
+    def _begin(self, place: Place, namespace: _Namespace, runs: Sequence[str]) -> None:
+        namespace.pending = self._executor.submit(self._read, place, tuple(dict.fromkeys(runs)))
+
+    def _read(self, place: Place, runs: Sequence[str]) -> None:
+        """Read runs, keep the answers, and enqueue the readers of those that have changed."""
+        at = self._clock()
+        answers = run_answers.ask(self._connections, self._connections.of(*place), runs, at=at)
+        digests = {run: answer.digest() for run, answer in answers.items()}
+        changed: set[Key] = set()
+        with self._lock:
+            namespace = self._namespaces.get(place, _Namespace())
+            namespace.pending = None
+            for run, answer in answers.items():
+                held = namespace.runs.get(run, _Run())
+                is_news = held.answer is not None and held.digest != digests[run]
+                changed |= held.readers.keys() if is_news or held.timed_out else set()
+                held.answer, held.digest, held.timed_out = answer, digests[run], False
+        for key in changed:
+            self._wake(key)
+
+    def _backlog(self, run: str, place: Place, found: StoresOf, *, fresh: bool) -> int:
+        """Open tasks of a run, counted again after ``BACKLOG_SECONDS`` only."""
+        with self._lock:
+            namespace = self._namespaces.get(place, _Namespace())
+            held = namespace.runs.get(run, _Run())
+        is_known = held.answer is not None and held.answer.overview is not None
+        is_old = fresh or self._clock() - held.counted_at >= min(BACKLOG_SECONDS, self._seconds)
+        if found.stores is not None and is_known and is_old:
+            held.backlog = overview.backlog(found.stores.mongo, run)
+            held.counted_at = self._clock()
+        return held.backlog

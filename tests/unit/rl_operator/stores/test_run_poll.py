@@ -1,0 +1,303 @@
+"""Runs are polled by namespace; objects are enqueued when their run changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import bson
+import pytest
+
+from rl_contracts.errors import Refusal, StoreUnavailableError
+from rl_contracts.stores import overview
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.overview import Overview
+from rl_operator.kube.kinds import Key
+from rl_operator.state.progress import REACHED, Reach
+from rl_operator.stores import run_poll
+from rl_operator.stores.connections import Connections, StoresOf
+from rl_operator.stores.run_poll import INTEREST_SECONDS, RunProgressPoller
+from tests.documents import a_run
+from tests.waiting import HUNG_SECONDS, until
+
+SECRET = "stores"
+MISSING = Refusal(field="f", value="v", reason="StoresSecretMissing", message="No.", remedy="Do.")
+
+
+def a_key(name: str, namespace: str = "ns") -> Key:
+    return Key("RLJob", namespace, name)
+
+
+class World(Connections):
+    """Stores whose documents, outages and slowness a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.runs: dict[str, dict[str, Any]] = {}
+        self.version, self.down, self.error = 1, False, ""
+        self.reads: list[set[str]] = []
+        self.answers = threading.Event()
+        self.answers.set()
+        self.woken: list[str] = []
+        self.stores = cast(Stores, self)
+        self.mongo: Any = type("Mongo", (), {"now": lambda _: self.now})()
+        monkeypatch.setattr(overview, "read_runs", self._of_runs)
+        monkeypatch.setattr(overview, "backlog", lambda _, run: 7)
+        self.poller = RunProgressPoller(
+            self, wake=lambda key: self.woken.append(key.name), clock=lambda: self.now, seconds=5.0
+        )
+
+    def of(self, namespace: str, secret: str) -> StoresOf:
+        if not self.version:
+            return StoresOf(refusal=MISSING)
+        return StoresOf(stores=self.stores, place=f"{namespace}/{secret}@{self.version}")
+
+    def bucket(self, stores: Stores, *, now: float) -> Reach:
+        return REACHED
+
+    def _of_runs(self, _: object, runs: Sequence[str]) -> dict[str, Overview]:
+        self.reads.append(set(runs))
+        assert self.answers.wait(HUNG_SECONDS)
+        if self.error:
+            raise ZeroDivisionError(self.error)
+        if self.down:
+            raise StoreUnavailableError(store="state store", doing="reading", cause="refused")
+        return {run: _overview(self.runs.get(run)) for run in runs}
+
+    def trains(self, run: str, **changes: Any) -> None:
+        self.runs[run] = a_run(id=run, heartbeat_at=self.now).to_mongo() | changes
+
+    def read(self, run: str, **options: Any) -> Any:
+        self.now += 0.001
+        return self.poller.read(a_key(f"job-{run}"), run, SECRET, **options)
+
+    def poll(self, seconds: float = 0.0) -> list[str]:
+        """Objects that are enqueued by a poll after some seconds."""
+        self.now += seconds
+        self.woken.clear()
+        self.poller.poll()
+        self.finish()
+        return sorted(self.woken)
+
+    def finish(self) -> None:
+        for namespace in list(self.poller._namespaces.values()):
+            if namespace.pending is not None:
+                namespace.pending.exception(HUNG_SECONDS)
+
+
+def _overview(run: dict[str, Any] | None) -> Overview:
+    return Overview(stored_run=bson.encode(run)) if run is not None else Overview()
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made = World(monkeypatch)
+    yield made
+    made.answers.set()
+    made.poller.close()
+
+
+def test_changed_run_enqueues_the_objects_that_read_it(world: World) -> None:
+    for run in ("a", "b"):
+        world.trains(run)
+        world.read(run)
+    world.poller.read(a_key("pool"), "a", SECRET)
+    world.trains("a", step=3)
+    assert world.poll(5) == ["job-a", "pool"]
+    assert world.read("a").run.step == 3
+    assert world.poll(5) == []
+
+
+def test_heartbeats_enqueue_nothing(world: World) -> None:
+    world.trains("a")
+    world.read("a")
+    world.trains("a", heartbeat_at=world.now + 5)
+    assert world.poll(5) == []
+
+
+def test_one_read_serves_all_runs_of_a_namespace(world: World) -> None:
+    for run in ("a", "b", "c"):
+        world.trains(run)
+        world.read(run)
+    world.reads.clear()
+    world.poll(5)
+    assert world.reads == [{"a", "b", "c"}]
+
+
+def test_outage_enqueues_every_reader_as_it_begins_and_as_it_ends(world: World) -> None:
+    for run in ("a", "b"):
+        world.trains(run)
+        world.read(run)
+    world.down = True
+    assert world.poll(5) == ["job-a", "job-b"]
+    assert world.read("a").store.reason == "StateStoreUnreachable"
+    assert world.poll(5) == []
+    world.down = False
+    assert world.poll(5) == ["job-a", "job-b"]
+    assert world.read("a").known
+
+
+def test_runs_that_no_trainer_has_taken_are_polled_more_often(world: World) -> None:
+    world.trains("a")
+    world.read("a")
+    world.read("new")
+    world.reads.clear()
+    world.poll(2)
+    assert world.reads == [{"new"}]
+    world.trains("new")
+    assert world.poll(2) == ["job-new"]  # "a", which is due soon, is read along
+    assert world.reads[1:] == [{"a", "new"}]
+    world.poll(2)
+    assert len(world.reads) == 2
+
+
+def test_many_runs_are_polled_more_rarely(world: World) -> None:
+    runs = [f"r{number}" for number in range(2500)]
+    for run in runs:
+        world.trains(run)
+    world.read(runs[0])
+    for run in runs[1:]:
+        world.poller._note_interest(a_key(f"job-{run}"), run, ("ns", SECRET))
+    world.read(runs[-1])
+    world.poll(9)
+    world.reads.clear()
+    assert not world.reads
+    world.poll(2)
+    assert len(world.reads) == 1
+
+
+def test_latest_reading_is_returned_while_a_read_hangs(world: World) -> None:
+    world.trains("a")
+    assert world.read("a").known
+    world.answers.clear()
+    world.now += 5
+    world.poller.poll()
+    until(lambda: len(world.reads) == 2, what="the read")
+    assert world.read("a").known
+
+
+def test_read_that_takes_too_long_is_an_outage_and_its_answer_is_news(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_poll, "ANSWER_SECONDS", 0.0)
+    world.trains("a")
+    world.answers.clear()
+    reading = world.read("a")
+    assert (reading.store.status, reading.store.reason) == ("False", "StateStoreUnreachable")
+    assert not world.woken
+    world.answers.set()
+    world.finish()
+    assert world.woken == ["job-a"]
+    assert world.read("a").known
+
+
+def test_fresh_read_begins_after_it_was_asked_for(world: World) -> None:
+    world.trains("a", step=1)
+    assert world.read("a").run.step == 1
+    world.trains("a", step=2)
+    assert world.read("a").run.step == 1
+    assert world.read("a", fresh=True).run.step == 2
+
+
+def test_forgotten_objects_are_enqueued_no_more(world: World) -> None:
+    for run in ("a", "b"):
+        world.trains(run)
+        world.read(run)
+    world.poller.forget(a_key("job-a"))
+    world.trains("a", step=3)
+    world.reads.clear()
+    assert world.poll(5) == []
+    assert world.reads == [{"b"}]
+    world.poller.forget(a_key("job-b"))
+    world.poller.forget(a_key("job-b"))
+    assert not world.poller._namespaces
+    assert not world.poller._places
+
+
+def test_run_that_nobody_asks_for_any_more_is_not_polled(world: World) -> None:
+    world.trains("a")
+    world.read("a")
+    world.reads.clear()
+    world.poll(INTEREST_SECONDS + 1)
+    assert world.reads == []
+    assert not world.poller._namespaces
+
+
+def test_changed_secret_is_read_with_its_new_stores(world: World) -> None:
+    world.trains("a")
+    world.read("a")
+    world.version = 2
+    assert world.poll(5) == ["job-a"]
+    world.version = 3
+    world.read("a")
+    assert len(world.reads) == 3
+
+
+def test_secret_that_goes_and_comes_back_enqueues_its_readers(world: World) -> None:
+    world.trains("a")
+    world.read("a")
+    world.version = 0
+    assert world.poll(5) == ["job-a"]
+    assert world.read("a").store.reason == "StoresSecretMissing"
+    world.version = 2
+    assert world.poll(5) == ["job-a"]
+    assert world.read("a").known
+
+
+def test_object_whose_spec_names_another_secret_leaves_the_first(world: World) -> None:
+    world.trains("a")
+    world.read("a")
+    world.poller.read(a_key("job-a"), "a", "other")
+    assert list(world.poller._namespaces) == [("ns", "other")]
+
+
+def test_unexpected_failure_is_logged_and_read_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.trains("a")
+    world.read("a")
+    world.error = "a defect"
+    world.poll(5)
+    world.error = ""
+    world.trains("a", step=9)
+    assert world.poll(1) == ["job-a"]
+    assert "reading runs of namespace ns, Secret stores failed" in caplog.text
+
+
+def test_failure_reaches_the_reconcile_that_waits_for_it(world: World) -> None:
+    world.trains("a")
+    world.error = "a defect"
+    with pytest.raises(ZeroDivisionError):
+        world.read("a")
+    world.error = ""
+    assert world.read("a").known
+
+
+def test_document_that_cannot_be_read_concerns_its_own_run(world: World) -> None:
+    world.trains("a", steps="many")
+    world.trains("b")
+    with pytest.raises(Exception, match="steps"):
+        world.read("a")
+    assert world.read("b").known
+
+
+def test_open_tasks_are_counted_again_after_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = itertools.count(1)
+    monkeypatch.setattr(overview, "backlog", lambda *_: next(counts))
+    world.trains("a")
+    assert [world.read("a").backlog, world.read("a").backlog] == [1, 1]
+    world.now += 5
+    assert world.read("a").backlog == 2
+
+
+def test_readers_in_other_namespaces_are_apart(world: World) -> None:
+    world.trains("a")
+    world.read("a")
+    world.poller.read(a_key("job", "other"), "a", SECRET)
+    assert len(world.poller._namespaces) == 2
+    assert dataclasses.asdict(world.read("a").store) == dataclasses.asdict(REACHED)
