@@ -81,6 +81,9 @@ class RecordedRunProgress:
         """Poll from now on."""
         threading.Thread(target=self._poll, daemon=True).start()
 
+    def close(self) -> None:
+        """Nothing is to be ended: the process ends."""
+
     def read(self, key: Key, run: str, secret: str, *, fresh: bool = False) -> Reading:
         """What the pods of a run have written when it was read last."""
         with self._lock:

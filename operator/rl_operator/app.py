@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
-from rl_operator.cache.cached_reader import Looks
+from rl_operator.cache.cached_reader import CachedReader
 from rl_operator.cache.object_cache import Store
 from rl_operator.kube import kinds, metrics
 from rl_operator.kube.cluster import Cluster, connect
@@ -29,8 +29,6 @@ from rl_operator.wiring import reconcilers
 
 log = logging.getLogger(__name__)
 
-LIVE_READ_SECONDS = 300.0
-"""A change that no watch has shown is seen after this long at most."""
 SYNC_SECONDS, SYNC_POLL_SECONDS = 60.0, 0.05
 """How long the first reconciles wait for the first lists at most, and how often that is checked."""
 MIN_INTERVAL_SECONDS = {kinds.RLJOB.name: 0.25, kinds.SAMPLER_POOL.name: 1.0}
@@ -134,18 +132,17 @@ class _Operator:
         for kind in others_kinds(self._settings):
             if kind not in missing:
                 feeding += paths_of(kind, self._settings)
-        self._looks = Looks(
+        self._reader = CachedReader(
             cluster,
             clock=time.monotonic,
-            seconds=LIVE_READ_SECONDS,
             store=store,
-            fed=lambda: self._watchdog.have_begun(feeding),
+            is_fed=lambda: self._watchdog.have_begun(feeding),
             jitter=random.random,
         )
         # While a kind is missing every read is live: only the API server can say that it is there.
         created = listed = lambda key: None
         if not missing:
-            created, listed = self._looks.born, self._looks.listed
+            created, listed = self._reader.created, self._reader.listed
         self._informer = Informer(store, enqueue=self._queue.add, created=created, listed=listed)
         cluster.tells(self._informer)
 
@@ -155,22 +152,25 @@ class _Operator:
         await self._synced()
         events = EventQueue(clock=time.monotonic)
         namespaces = self._settings.watch_namespaces
-        await reconcile_loop.run(
-            self._queue,
-            reconcilers(
-                cluster,
-                self._settings,
-                looks=self._looks,
-                enqueue=self._queue.add,
-                seen=self._queue.seen,
-                events=events,
-                now=self._time.now,
-            ),
-            events,
-            workers=self._settings.workers,
-            list_names=lambda kind: cluster.names(kind, namespaces),
-            resync_now=not self._watchdog.have_begun(self._feeding),
+        made = reconcilers(
+            cluster,
+            self._settings,
+            reader=self._reader,
+            enqueue=self._queue.add,
+            events=events,
+            now=self._time.now,
         )
+        try:
+            await reconcile_loop.run(
+                self._queue,
+                made.by_kind,
+                events,
+                workers=self._settings.workers,
+                list_names=lambda kind: cluster.names(kind, namespaces),
+                resync_now=not self._watchdog.have_begun(self._feeding),
+            )
+        finally:
+            made.close()
 
     async def _synced(self) -> None:
         """Wait a while for the first lists: reconciles before them read everything live."""

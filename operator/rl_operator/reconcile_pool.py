@@ -9,7 +9,7 @@ from rl_contracts.spec.resources import OURS, SamplerPoolSpec
 from rl_operator.apply.applier import Applier
 from rl_operator.apply.requeue import RESYNC_SECONDS, UNSETTLED_INTERVALS
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.cache.cached_reader import Looks
+from rl_operator.cache.cached_reader import CachedReader
 from rl_operator.kube import kinds, logs, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import is_true
@@ -17,13 +17,13 @@ from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import Images
 from rl_operator.pools import assignment, runs, stalls
 from rl_operator.pools.assignment import Allocation
-from rl_operator.pools.child_applier import PoolMaker
+from rl_operator.pools.child_applier import PoolChildApplier
 from rl_operator.pools.pod_removal import PodRemoval
 from rl_operator.pools.runs import Served
 from rl_operator.pools.scaling import PoolScaler
 from rl_operator.pools.shared_pool import SharedPools
 from rl_operator.pools.status import NOTHING_LOST, Scaled
-from rl_operator.pools.status_reporter import PoolTeller
+from rl_operator.pools.status_reporter import PoolStatusReporter
 from rl_operator.process.events import EventRecorder
 from rl_operator.render import deployment
 from rl_operator.state import observe
@@ -41,13 +41,13 @@ class PoolReconciler:
     """Brings SamplerPools to what they declare."""
 
     cluster: Cluster
+    reader: CachedReader
     applier: Applier
     statuses: StatusWriter
     progress: RunProgress
     events: EventRecorder
     images: Images
     progress_seconds: float
-    looks: Looks
     now: Callable[[], float]
     """Seconds since 1970."""
     clock: Callable[[], float]
@@ -58,13 +58,17 @@ class PoolReconciler:
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool; return after how many seconds to look again, if at all."""
-        snapshot, again = self.looks.observe(key, lambda one: observe.pool_snapshot(one, key))
+        snapshot = self.reader.observe(
+            key,
+            lambda reads: observe.pool_snapshot(reads, key),
+            must_be_live=self._changes_hands,
+        )
         if snapshot is None or _goes(snapshot.pool) or _is_elsewhere(snapshot.pool):
             self._forget(key)
             return None
         if snapshot.pool.spec is not None and snapshot.pool.spec.shared:
             _note(snapshot)
-            return self._take_turns(snapshot, snapshot.pool.spec, again=again)
+            return self._share(snapshot, snapshot.pool.spec)
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to say what its pods look like
         _note(snapshot)
@@ -73,12 +77,12 @@ class PoolReconciler:
             if _stops(snapshot):  # no template is needed to have no pods
                 self._empty(snapshot)
                 stall = None
-            return self._teller.tell(snapshot, Reading(), stall, Scaled(replicas=0))
-        return self._advance(snapshot, snapshot.pool.spec, snapshot.job, again=again)
+            return self._reporter.report(snapshot, Reading(), stall, Scaled(replicas=0))
+        return self._advance(snapshot, snapshot.pool.spec, snapshot.job)
 
     def _forget(self, key: Key) -> None:
         self.progress.forget(key)
-        self.looks.forget(key)
+        self.reader.forget(key)
         self.applier.forget(key)
         self.statuses.forget(key)
         self.scaler.forget(key)
@@ -89,18 +93,24 @@ class PoolReconciler:
         if there is not None and snapshot.deployment.declared:
             self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(there.meta))
 
-    def _take_turns(
-        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, *, again: bool
-    ) -> float | None:
-        """What a shared pool does: it is given to a run, serves it, and is taken from it."""
+    def _changes_hands(self, snapshot: PoolSnapshot | None) -> bool:
+        """Whether a shared pool gets another run, which a stale read must not decide."""
+        spec = snapshot.pool.spec if snapshot is not None else None
+        if snapshot is None or spec is None or not spec.shared:
+            return False
+        if _goes(snapshot.pool) or _is_elsewhere(snapshot.pool):
+            return False
+        epoch = snapshot.pool.status.assignment_epoch
+        if assignment.decide(snapshot, now=self.now()).epoch != epoch:
+            return True
+        serves = assignment.step(snapshot, now=self.now()) == "Serve"
+        return serves and snapshot.deployment.epoch < epoch
+
+    def _share(self, snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> float | None:
+        """Give a shared pool to a run, let it serve that run, or take it back."""
         allocation = assignment.decide(snapshot, now=self.now())
-        status = snapshot.pool.status
-        given = allocation.epoch != status.assignment_epoch
+        given = allocation.epoch != snapshot.pool.status.assignment_epoch
         step = assignment.step(snapshot, now=self.now())
-        changes = step == "Serve" and snapshot.deployment.epoch < status.assignment_epoch
-        if again and (given or changes):  # who has it is decided by what is there now
-            self.looks.changed(snapshot.key)
-            return self.reconcile(snapshot.key)
         writes = SharedPools(cluster=self.cluster)
         if step == "Empty":
             writes.empty(snapshot, allocation=allocation)
@@ -114,16 +124,14 @@ class PoolReconciler:
             and stall is None
         ):
             if step == "Create" and not snapshot.children:
-                writes.create(self._maker.rendered(snapshot, spec, snapshot.job, 0))
+                writes.create(self._children.rendered(snapshot, spec, snapshot.job, 0))
                 return SOON_SECONDS
             if step in ("Create", "Serve"):
                 return self._advance(snapshot, spec, snapshot.job, allocation=allocation)
-        waited = self._teller.tell(
+        wait = self._reporter.report(
             snapshot, Reading(), stall, Scaled(replicas=0), allocation=allocation
         )
-        return (
-            SOON_SECONDS if given else min(waited, WAITING_SECONDS if allocation.left else waited)
-        )
+        return SOON_SECONDS if given else min(wait, WAITING_SECONDS if allocation.left else wait)
 
     def _advance(
         self,
@@ -132,7 +140,6 @@ class PoolReconciler:
         job: Job,
         *,
         allocation: Allocation | None = None,
-        again: bool = False,
     ) -> float:
         """Make a pool that has a run as large as it is to be, and see that its pods are of use."""
         key, rests = snapshot.key, _rests(job) or snapshot.held or spec.suspend
@@ -148,15 +155,15 @@ class PoolReconciler:
         told, removal = (reading, *others), self._removal
         ready_to_shrink = removal.choose_victims(snapshot, runs.by_pod(told), replicas)
         size = replicas if ready_to_shrink else snapshot.deployment.declared
-        stall = self._maker.make(snapshot, spec, job, size)
+        stall = self._children.make(snapshot, spec, job, size)
         served = [Served(*one) for one in zip(snapshot.served, told, strict=False)]
         lost = removal.replace(snapshot, spec, served, replicas) if replicas else NOTHING_LOST
-        waited = self._teller.tell(
+        wait = self._reporter.report(
             snapshot, reading, stall, scaled, lost=lost, allocation=allocation, others=others
         )
         if not ready_to_shrink:
             return SOON_SECONDS
-        return min(waited, self._next(snapshot, spec, job, reading))
+        return min(wait, self._next(snapshot, spec, job, reading))
 
     def _read(self, key: Key, job: Job) -> Reading:
         assert job.spec is not None
@@ -173,11 +180,11 @@ class PoolReconciler:
             return self.progress_seconds  # each reconcile is one sample of its evidence
         if self.faulty_since.get(snapshot.key) or not is_at_rest(snapshot, reading):
             return UNSETTLED_INTERVALS * self.progress_seconds
-        return min(RESYNC_SECONDS, self._maker.unguarded_seconds(snapshot) or RESYNC_SECONDS)
+        return min(RESYNC_SECONDS, self._children.unguarded_seconds(snapshot) or RESYNC_SECONDS)
 
     @property
-    def _maker(self) -> PoolMaker:
-        return PoolMaker(
+    def _children(self) -> PoolChildApplier:
+        return PoolChildApplier(
             cluster=self.cluster, applier=self.applier, images=self.images, now=self.now
         )
 
@@ -192,8 +199,8 @@ class PoolReconciler:
         )
 
     @property
-    def _teller(self) -> PoolTeller:
-        return PoolTeller(statuses=self.statuses, events=self.events, now=self.now)
+    def _reporter(self) -> PoolStatusReporter:
+        return PoolStatusReporter(statuses=self.statuses, events=self.events, now=self.now)
 
 
 def _goes(pool: Pool) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from rl_operator.apply.applier import Applier
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.cache.cached_reader import Looks
+from rl_operator.cache.cached_reader import REPAIR_SECONDS, CachedReader
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
@@ -29,29 +30,34 @@ from rl_operator.stores.run_poll import RunProgress, RunProgressPoller
 from rl_operator.validation.dry_run import DryRun
 
 SECRET_SECONDS = 30.0
-"""A change of the stores' Secret is seen after so long at most."""
-TRUST_SECONDS = 120.0
-"""What is read by name and was changed or deleted by others is put right after so long at most."""
+"""Longest time that a change of the stores' Secret goes unnoticed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconcilers:
+    """The reconcilers by the name of their kind."""
+
+    by_kind: Mapping[str, Reconcile]
+    close: Callable[[], None]
+    """Ends what runs beside them, once none of them runs any more."""
 
 
 def reconcilers(
     cluster: Cluster,
     settings: Settings,
     *,
-    looks: Looks,
+    reader: CachedReader,
     enqueue: Callable[[Key], None],
-    seen: Callable[[Key], None],
     events: EventQueue,
     now: Callable[[], float],
-) -> dict[str, Reconcile]:
-    """What reconciles each of our kinds, by the kind's name.
+) -> Reconcilers:
+    """Build what reconciles each of our kinds.
 
     Args:
         cluster: for writes, by the leader alone.
         settings: of the process.
-        looks: what is read of the cluster.
+        reader: reads the cluster through the object cache.
         enqueue: asks for a reconcile of an object.
-        seen: called when an object that is being reconciled is about to be read again.
         events: posts the events.
         now: seconds since 1970, as the API server counts them.
     """
@@ -60,7 +66,7 @@ def reconcilers(
         connections, wake=enqueue, clock=time.monotonic, seconds=settings.progress_seconds
     )
     progress.start()
-    applier = Applier(cluster, trust_seconds=TRUST_SECONDS, jitter=random.random)
+    applier = Applier(cluster, trust_seconds=REPAIR_SECONDS, jitter=random.random)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
     recorder = EventRecorder(
         cluster, identity=settings.identity, now=now, submit=events.put, dropped=events.drop
@@ -74,9 +80,8 @@ def reconcilers(
         events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
-        looks=looks,
-        wake=enqueue,
-        seen=seen,
+        reader=reader,
+        enqueue=enqueue,
         now=now,
     )
     pools = PoolReconciler(
@@ -87,15 +92,16 @@ def reconcilers(
         events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
-        looks=looks,
+        reader=reader,
         now=now,
         clock=time.monotonic,
         scaler=PoolScaler(cluster=cluster, now=now),
     )
-    return {
-        kinds.RLJOB.name: looks.guarded(jobs.reconcile),
-        kinds.SAMPLER_POOL.name: looks.guarded(pools.reconcile),
+    by_kind = {
+        kinds.RLJOB.name: reader.guarded(jobs.reconcile),
+        kinds.SAMPLER_POOL.name: reader.guarded(pools.reconcile),
     }
+    return Reconcilers(by_kind=by_kind, close=progress.close)
 
 
 def _inputs(

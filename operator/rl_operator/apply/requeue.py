@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-RESYNC_SECONDS = 600.0
+from rl_operator.cache.cached_reader import REPAIR_SECONDS
+
+RESYNC_SECONDS = REPAIR_SECONDS
 """Of objects at rest: the safety net for changes that no watch and no poll has reported."""
 SOON_SECONDS = 0.05
 STALLED_SECONDS = 10.0

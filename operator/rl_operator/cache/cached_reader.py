@@ -1,28 +1,30 @@
-"""What is there of an object of ours: as the store has it, or as the API server says it now.
+"""Reads objects from the cache, or live where the cache is not to be trusted.
 
-Watches and our own writes keep the store up to date from an object's creation on, or from the lists
-with which a process begins, or the first live look. What no watch has told of is seen by the live
-look that follows when a while has passed; and a turn that must not be taken twice is decided by a
-live look.
+Watches and our own writes keep the cache up to date from an object's creation on, from the first
+lists, or from the first live read. What a watch has missed is repaired by the live read that comes
+after an interval. Acts that a stale cache must not cause, such as another attempt, are decided by
+live reads alone.
 """
 
 from __future__ import annotations
 
-import marshal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from rl_operator.cache.object_cache import Store, fits, parse_selector
-from rl_operator.cache.projection import BY_NAME
 from rl_operator.kube.api_errors import ApiMissingError
 from rl_operator.kube.api_requests import Manifest
 from rl_operator.kube.kinds import Key, Kind
 
 T = TypeVar("T")
+REPAIR_SECONDS = 300.0
+"""Longest time that a change which no watch has reported goes unnoticed, and that an object of an
+unwatched kind counts as unchanged. Longer in proportion above ``KEPT_IN_PACE`` objects."""
 KEPT_IN_PACE = 1500
-"""Of more objects each is looked at live more rarely, so that there are no more such looks."""
+"""Of more objects each is read live more rarely, so that repairs are five reads a second in all:
+without that, 5,000 jobs at rest cost the API server more than all that works."""
 
 
 class Reads(Protocol):
@@ -36,12 +38,13 @@ class Reads(Protocol):
 
 
 @dataclass(slots=True)
-class _Live:
-    """Reads of the API server that put the store right."""
+class _LiveReads:
+    """Reads of the API server, which also repair the cache."""
 
     cluster: Reads
     store: Store
-    whole: bool = True
+    complete: bool = True
+    """Every kind that was read exists."""
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         before = self.store.seen(kind, namespace, name)
@@ -61,182 +64,140 @@ class _Live:
         try:
             found = self.cluster.select(kind, namespace, labels=labels)
         except ApiMissingError:
-            self.whole = False
+            self.complete = False
             raise
-        for one in found:
-            self.store.put(kind, one)
-        there = {one["metadata"]["name"] for one in found}
+        for manifest in found:
+            self.store.put(kind, manifest)
+        names = {manifest["metadata"]["name"] for manifest in found}
         for name, seen in before.items():
-            # One that has the index's label, but not all of these, is there all the same.
-            raw = self.store.get(kind, namespace, name) if name not in there else None
-            if raw is not None and fits(raw, wanted):
+            # An object with the label of the index, but not with all of these, exists all the same.
+            cached = self.store.get(kind, namespace, name) if name not in names else None
+            if cached is not None and fits(cached, wanted):
                 self._end(kind, namespace, name, seen)
         return found
 
     def _end(self, kind: Kind, namespace: str, name: str, seen: tuple[str, int] | None) -> None:
-        """It was held before the read, and the read did not find it."""
+        """It was cached before the read, and the read did not find it."""
         if seen is not None and self.store.seen(kind, namespace, name) == seen:
             self.store.end(kind, namespace, name, uid=seen[0], version=seen[1])
 
 
-Question = tuple[str, str, str, bool]
-"""Kind, namespace, and a name, or with True a selector."""
-Answer = int | tuple[int, ...]
-"""Version of what was read, or of each."""
-
-
-@dataclass(slots=True)
-class _Noting:
-    """Reads of the store, and versions by which another read would be known to find the same.
-
-    A version is noted before its object is read: what changes in between is noted as it was.
-    """
-
-    store: Store
-    noted: dict[Question, Answer] = field(default_factory=dict)
-
-    def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
-        question = (kind.name, namespace, name, False)
-        self.noted.setdefault(question, _answer(self.store, question))
-        return self.store.get(kind, namespace, name)
-
-    def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
-        question = (kind.name, namespace, labels, True)
-        self.noted.setdefault(question, _answer(self.store, question))
-        return self.store.select(kind, namespace, labels=labels)
-
-    def packed(self) -> bytes:
-        """What is noted, in a third of the memory: there are thousands of looks."""
-        return marshal.dumps(list(self.noted.items()))
-
-
-def _answer(store: Store, question: Question) -> Answer:
-    kind, namespace, wanted, several = question
-    return (store.versions if several else store.version)(BY_NAME[kind], namespace, wanted)
-
-
-class Looks:
-    """Until when the last live look at each object holds, and the store."""
+class CachedReader:
+    """Decides for each object whether it is read from the cache. For any thread."""
 
     def __init__(
         self,
         cluster: Reads,
         *,
         clock: Callable[[], float],
-        seconds: float,
+        seconds: float = REPAIR_SECONDS,
         store: Store | None = None,
-        fed: Callable[[], bool] = lambda: True,
+        is_fed: Callable[[], bool] = lambda: True,
         jitter: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """Prepare.
+        """Read from ``cluster`` through ``store``.
 
         Args:
-            cluster: where.
+            cluster: the API server.
             clock: monotonic seconds.
-            seconds: between two live looks at an object at most, while there are no more than
-                ``KEPT_IN_PACE`` of them.
-            store: what is known.
-            fed: whether watches of all kinds feed the store; before, every look is live.
-            jitter: a random number in [0, 1): live looks at what was made at once are spread over
-                half of the time.
+            seconds: longest interval between two live reads of an object; 0: all reads are live.
+            store: the cache.
+            is_fed: whether watches of all kinds feed the cache; before, every read is live.
+            jitter: random number in [0, 1): spreads live reads over half of the interval.
         """
         self._cluster, self._clock, self._seconds = cluster, clock, seconds
-        self._store, self._fed = store or Store(), fed
-        self._jitter = jitter
-        self._live_until: dict[Key, float] = {}
-        self._untouched: set[Key] = set()
-        """Told of from their creation on, and not looked at yet."""
-        self._changes: dict[Key, int] = {}
-        self._noted: dict[Key, bytes] = {}
-        """Of the last look at each object that was made from the store: questions and answers."""
+        self._store, self._is_fed, self._jitter = store or Store(), is_fed, jitter
+        self._trusted_until: dict[Key, float] = {}
+        self._created: set[Key] = set()
+        """Objects that watches have shown since their creation, and that were not read yet."""
+        self._doubts: dict[Key, int] = {}
+        """How often each object's cache was distrusted."""
         self._lock = threading.Lock()
 
-    def changed(self, key: Key) -> None:
-        """Something of an object has changed that nobody tells of, or may have: look live."""
+    def distrust(self, key: Key) -> None:
+        """Read an object live the next time: the cache may be stale."""
         with self._lock:
-            self._live_until.pop(key, None)
-            self._untouched.discard(key)
-            self._noted.pop(key, None)
-            self._changes[key] = self._changes.get(key, 0) + 1
+            self._trusted_until.pop(key, None)
+            self._created.discard(key)
+            self._doubts[key] = self._doubts.get(key, 0) + 1
 
-    def born(self, key: Key) -> None:
-        """An object has just been made, and nobody has worked on it yet: what is told is all.
+    def created(self, key: Key) -> None:
+        """Trust the cache of an object that was just created: watches have shown all of it.
 
-        That holds until its first look, however long it waits for that; from then on it counts as
-        looked at live. Where it does not hold, as when another leader was quicker, what is made
-        from the store ends in a conflict, and the next look is live.
+        That holds until its first read, however late, which counts as a live one. If it does not
+        hold, because another leader was quicker, a write conflicts and the next read is live.
         """
-        if self._fed():
+        if self._is_fed():
             with self._lock:
-                self._untouched.add(key)
+                self._created.add(key)
 
     def listed(self, key: Key) -> None:
-        """An object was in a list with which a process begins.
+        """Trust the cache of an object that one of a new process's first lists has shown.
 
-        Once the watches of all kinds have begun, all that was listed is in the store, as if it had
-        just been looked at live.
+        Once the watches of all kinds have begun, the cache holds all that was listed.
         """
         until = self._until(self._clock())
-        if not self._fed():
+        if not self._is_fed():
             with self._lock:
-                self._live_until.setdefault(key, until)
+                self._trusted_until.setdefault(key, until)
 
     def forget(self, key: Key) -> None:
-        """The object is gone."""
+        """Drop what is kept of an object that was deleted."""
         with self._lock:
-            self._live_until.pop(key, None)
-            self._untouched.discard(key)
-            self._noted.pop(key, None)
-            self._changes.pop(key, None)
+            self._trusted_until.pop(key, None)
+            self._created.discard(key)
+            self._doubts.pop(key, None)
 
-    def observe(self, key: Key, look: Callable[[Reads], T]) -> tuple[T, bool]:
-        """What ``look`` makes of its reads, and whether they are the store's."""
-        began, fed = self._clock(), self._fed()
-        with self._lock:
-            if key in self._untouched:
-                self._untouched.discard(key)
-                self._live_until.setdefault(key, self._until(began))
-            until, before = self._live_until.get(key, began), self._changes.get(key, 0)
-        if fed and began < until:
-            noting = _Noting(self._store)
-            found = look(noting)
-            with self._lock:
-                if self._changes.get(key, 0) == before:
-                    self._noted[key] = noting.packed()
-            return found, True
-        live = _Live(self._cluster, self._store)
-        found = look(live)
-        with self._lock:
-            if fed and live.whole and self._changes.get(key, 0) == before:
-                self._live_until[key] = self._until(began)
-        return found, False
+    def observe(
+        self,
+        key: Key,
+        read: Callable[[Reads], T],
+        *,
+        must_be_live: Callable[[T], bool] = lambda observed: False,
+    ) -> T:
+        """Return what ``read`` makes of cached reads, or of live ones.
 
-    def same(self, key: Key) -> bool:
-        """Whether another look would be made from the store, and see what the last one saw."""
-        fed, now = self._fed(), self._clock()
+        Args:
+            key: the object that is reconciled.
+            read: reads it with everything that concerns it.
+            must_be_live: whether an act that follows from cached reads must not rest on them.
+        """
+        if self._is_trusted(key):
+            observed = read(self._store)
+            if not must_be_live(observed):
+                return observed
+            self.distrust(key)
+        began, is_fed, doubts = self._clock(), self._is_fed(), self._doubts.get(key, 0)
+        live = _LiveReads(self._cluster, self._store)
+        observed = read(live)
         with self._lock:
-            until, noted = self._live_until.get(key, now), self._noted.get(key)
-        if noted is None or not fed or now >= until:
-            return False
-        return all(
-            _answer(self._store, question) == answer for question, answer in marshal.loads(noted)
-        )
-
-    def _until(self, began: float) -> float:
-        seconds = self._seconds * max(1.0, len(self._live_until) / KEPT_IN_PACE)
-        return began + seconds * (1 - self._jitter() / 2)
+            if is_fed and live.complete and self._doubts.get(key, 0) == doubts:
+                self._trusted_until[key] = self._until(began)
+        return observed
 
     def guarded(self, reconcile: Callable[[Key], float | None]) -> Callable[[Key], float | None]:
-        """A reconcile after whose failure the next one looks live."""
+        """Wrap a reconcile so that after a failure, such as a conflict, the next one reads live."""
 
-        def one(key: Key) -> float | None:
-            ended = False
+        def reconcile_or_distrust(key: Key) -> float | None:
+            failed = True
             try:
-                again = reconcile(key)
-                ended = True
+                requeue_after = reconcile(key)
+                failed = False
             finally:
-                if not ended:
-                    self.changed(key)
-            return again
+                if failed:
+                    self.distrust(key)
+            return requeue_after
 
-        return one
+        return reconcile_or_distrust
+
+    def _is_trusted(self, key: Key) -> bool:
+        now = self._clock()
+        with self._lock:
+            if key in self._created:
+                self._created.discard(key)
+                self._trusted_until.setdefault(key, self._until(now))
+            return self._is_fed() and now < self._trusted_until.get(key, now)
+
+    def _until(self, began: float) -> float:
+        seconds = self._seconds * max(1.0, len(self._trusted_until) / KEPT_IN_PACE)
+        return began + seconds * (1 - self._jitter() / 2)

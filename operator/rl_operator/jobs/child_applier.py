@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobMaker:
+class JobChildApplier:
     """Makes jobs' objects where they are not in order, and tells of it by events."""
 
     cluster: Cluster

@@ -21,15 +21,15 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobTeller:
+class JobStatusReporter:
     """Tells it where it has changed."""
 
     statuses: StatusWriter
     events: EventRecorder
-    wake: Callable[[Key], None]
+    enqueue: Callable[[Key], None]
     """Asks for another object to be reconciled."""
 
-    def tell(self, status_input: StatusInput) -> float:
+    def report(self, status_input: StatusInput) -> float:
         """Write the status where it has changed.
 
         Returns:
@@ -53,7 +53,7 @@ class JobTeller:
     def _wake_pools(self, snapshot: JobSnapshot) -> None:
         named = pool_ref.of(snapshot.job.spec)
         for pool in {*(one.meta.name for one in snapshot.pools), *([named] if named else [])}:
-            self.wake(Key(kinds.SAMPLER_POOL.name, snapshot.key.namespace, pool))
+            self.enqueue(Key(kinds.SAMPLER_POOL.name, snapshot.key.namespace, pool))
 
 
 def _log(before: RLJobStatus, after: RLJobStatus) -> None:

@@ -23,7 +23,7 @@ that nothing of a job's start waits for it. A pool that is older has one whateve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolMaker:
+class PoolChildApplier:
     """Makes them where they are not in order."""
 
     cluster: Cluster

@@ -19,7 +19,7 @@ from rl_operator.state.snapshot import PoolSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolTeller:
+class PoolStatusReporter:
     """Tells it where it has changed."""
 
     statuses: StatusWriter
@@ -27,7 +27,7 @@ class PoolTeller:
     now: Callable[[], float]
     """Seconds since 1970."""
 
-    def tell(
+    def report(
         self,
         snapshot: PoolSnapshot,
         reading: Reading,

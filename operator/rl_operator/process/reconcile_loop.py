@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from rl_operator.cache.cached_reader import REPAIR_SECONDS
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.process import shutdown
@@ -16,9 +17,6 @@ from rl_operator.process.work_queue import WorkQueue
 from rl_operator.process.worker import Reconcile, work
 
 log = logging.getLogger(__name__)
-
-RESYNC_SECONDS = 600.0
-"""Between two resyncs: each enqueues every object, whatever the watches have shown."""
 
 
 async def run(
@@ -61,6 +59,7 @@ async def run(
 async def _resync(
     queue: WorkQueue[Key], list_names: Callable[[Kind], Iterable[tuple[str, str]]], now: bool
 ) -> None:
+    """Enqueue every object once per repair interval, whatever the watches have shown."""
     if not now:
         await asyncio.sleep(_seconds_to_resync())
     while True:
@@ -71,7 +70,7 @@ async def _resync(
 
 
 def _seconds_to_resync() -> float:
-    return RESYNC_SECONDS * (1 + random.random() / 4)
+    return REPAIR_SECONDS * (1 + random.random() / 4)
 
 
 def _log_failure(posting: Future[None]) -> None:

@@ -118,8 +118,9 @@ class RunProgressPoller:
 
     def close(self) -> None:
         """Begin no more reads."""
-        self._closed.set()
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            self._closed.set()
+            self._executor.shutdown(wait=False, cancel_futures=True)
 
     def read(self, key: Key, run: str, secret: str, *, fresh: bool = False) -> Reading:
         """As ``RunProgress.read``, after ``ANSWER_SECONDS`` at most.
@@ -145,6 +146,8 @@ class RunProgressPoller:
     def poll(self) -> None:
         """Begin the reads that are due."""
         with self._lock:
+            if self._closed.is_set():
+                return
             for place, namespace in list(self._namespaces.items()):
                 self._expire(namespace)
                 if not self._is_reading(place, namespace) and (due := self._due(namespace)):

@@ -21,7 +21,7 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_operator.apply.applier import Applier
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.cache.cached_reader import Looks
+from rl_operator.cache.cached_reader import CachedReader
 from rl_operator.cache.object_cache import Store
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
@@ -103,7 +103,7 @@ class Operator:
         self.preflight = Preflight(
             clock=time.monotonic, wake=lambda _: None, retry_seconds=RETRY_SECONDS
         )
-        looks = Looks(cluster, clock=time.monotonic, seconds=look_seconds, store=store)
+        reader = CachedReader(cluster, clock=time.monotonic, seconds=look_seconds, store=store)
         shared: dict[str, Any] = {
             "cluster": cluster,
             "applier": Applier(cluster, trust_seconds=trust_seconds),
@@ -111,7 +111,7 @@ class Operator:
             "events": EventRecorder(cluster, identity="test", now=time.time),
             "images": IMAGES,
             "progress_seconds": 1.0,
-            "looks": looks,
+            "reader": reader,
             "now": self.now,
         }
         inputs = InputsReader(
@@ -126,8 +126,7 @@ class Operator:
         self.jobs = JobReconciler(
             inputs=inputs,
             queueing=queueing,
-            wake=lambda _: None,
-            seen=lambda _: None,
+            enqueue=lambda _: None,
             **shared,
         )
         self.pools = PoolReconciler(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
 from rl_operator.attempts import lifecycle
-from rl_operator.jobs import attempt_context, unrenderable_job
+from rl_operator.jobs import attempt_step, unrenderable_job
 from rl_operator.jobs.inputs import Inputs
 from rl_operator.kube import names
 from rl_operator.kube.api_errors import ApiConflictError
@@ -62,8 +62,8 @@ class _Turn:
         """Whether the operator looks at all of it anew before it acts."""
         job, decision = self.seen.job, self.decision
         queued = job.spec is not None and job.spec.scheduling.queued
-        acts = decision is not None and not attempt_context.needs_no_proof(decision, queued=queued)
-        return acts or attempt_context.must_be_live(job)
+        acts = decision is not None and not attempt_step.may_use_cache(decision, queued=queued)
+        return acts or attempt_step.rests_on_absence(job)
 
 
 def _seen(fresh: JobSnapshot, earlier: JobSnapshot, stale: Stale) -> JobSnapshot:
@@ -338,7 +338,7 @@ def _decided(
     left += [one for one in dropped if one not in left]
     if gate.spec is None:
         return unrenderable_job.decide(seen), unrenderable_job.wanted(seen), left
-    decision = lifecycle.decide(attempt_context.build_context(seen, gate.spec, inputs, now))
+    decision = lifecycle.decide(attempt_step.build_context(seen, gate.spec, inputs, now))
     if inputs.unusable:
         return decision, unrenderable_job.wanted(seen), left
     wanted = desired.wanted(

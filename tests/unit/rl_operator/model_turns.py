@@ -141,21 +141,18 @@ class Turns:
     def _reconciler(self, reads: Moments, *, live: bool) -> PoolReconciler:
         api, nobody = cast(Any, self.api), cast(Any, _Nobody())
 
-        class Looks:
-            """The first look is the given one; after a doubt the present counts."""
+        class Reader:
+            """Reads as given; what must not rest on cached reads is read of the present."""
 
-            again = not live
-
-            def observe(self, key: Key, look: Callable[[Any], T]) -> tuple[T, bool]:
-                return (look(reads), True) if self.again else (look(reads if live else api), False)
-
-            def changed(self, key: Key) -> None:
-                self.again = False
+            def observe(
+                self, key: Key, read: Callable[[Any], T], *, must_be_live: Callable[[T], bool]
+            ) -> T:
+                observed = read(reads)
+                return observed if live or not must_be_live(observed) else read(api)
 
             def forget(self, key: Key) -> None:
                 return None
 
-        looks = cast(Any, Looks())
         return PoolReconciler(
             cluster=api,
             applier=Applier(api),
@@ -164,7 +161,7 @@ class Turns:
             events=EventRecorder(cast(Any, _Silent()), identity="model", now=lambda: self.now),
             images=IMAGES,
             progress_seconds=2.0,
-            looks=looks,
+            reader=cast(Any, Reader()),
             now=lambda: self.now,
             clock=lambda: self.now,
             scaler=nobody,

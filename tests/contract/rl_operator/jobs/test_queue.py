@@ -249,7 +249,7 @@ def test_what_is_made_between_two_looks_is_no_news_of_the_queue(queue: World) ->
     queue.settle(job)
     decide(queue, kueue.admitted(workload(queue)))
     assert queue.operator is not None
-    queue.operator.jobs.looks.changed(job)  # as the watch of Workloads would tell
+    queue.operator.jobs.reader.distrust(job)  # as the watch of Workloads would tell
     queue.settle(job)
     (pool,) = queue.objects(kinds.SAMPLER_POOL)
     queue.cluster.delete(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rl_contracts.spec.resources import API_VERSION
-from rl_operator.app import LIVE_READ_SECONDS
+from rl_operator.cache.cached_reader import REPAIR_SECONDS
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key, Kind
 from tests.api_front import ApiFront, fronting
@@ -30,7 +30,7 @@ from tests.waiting import until
 PODS = 2
 TOO_DEEP = 400
 """Levels, which the API server stores."""
-SOONER_SECONDS = LIVE_READ_SECONDS / 3
+SOONER_SECONDS = REPAIR_SECONDS / 3
 """Before the live look that would show what no watch has told, half of its time at the earliest."""
 
 

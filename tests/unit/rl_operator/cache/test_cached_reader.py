@@ -1,4 +1,4 @@
-"""A look is used again exactly as long as nothing is known to have happened since it began."""
+"""The cache is trusted exactly as long as nothing is known to have happened since a live read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.cache.cached_reader import KEPT_IN_PACE, Looks, Reads
+from rl_operator.cache.cached_reader import KEPT_IN_PACE, CachedReader, Reads
 from rl_operator.cache.object_cache import Store
 from rl_operator.kube.api_errors import ApiConflictError, ApiMissingError
 from rl_operator.kube.kinds import POD, PYTORCH_JOB, RLJOB, Key, Kind
@@ -48,6 +48,15 @@ def look(reads: Reads) -> tuple[Any, Any]:
     return reads.get(RLJOB, "ns", "job"), reads.select(POD, "ns", labels=f"{JOB_LABEL}=job")
 
 
+def is_cached(reader: CachedReader, key: Key) -> bool:
+    """Whether a read asks the API server nothing."""
+    server = reader._cluster
+    assert isinstance(server, Server)
+    asked = server.asked
+    reader.observe(key, look)
+    return server.asked == asked
+
+
 @pytest.fixture
 def server() -> Server:
     return Server()
@@ -59,50 +68,50 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def looks(server: Server, clock: Clock) -> Looks:
-    return Looks(server, clock=clock, seconds=120.0)
+def reader(server: Server, clock: Clock) -> CachedReader:
+    return CachedReader(server, clock=clock, seconds=120.0)
 
 
-def test_answers_are_used_again_until_their_time_is_over(
-    looks: Looks, server: Server, clock: Clock
+def test_cache_is_trusted_until_the_interval_is_over(
+    reader: CachedReader, server: Server, clock: Clock
 ) -> None:
-    first = looks.observe(KEY, look)
+    first = reader.observe(KEY, look)
     clock.now = 119.0
-    assert looks.observe(KEY, look) == (first[0], True)
+    assert reader.observe(KEY, look) == first
     assert server.asked == 2
     clock.now = 120.0
-    found, again = looks.observe(KEY, look)
-    assert (found != first[0], again, server.asked) == (True, False, 4)
-
-
-def test_live_looks_at_what_was_made_at_once_are_spread(server: Server, clock: Clock) -> None:
-    looks = Looks(server, clock=clock, seconds=120.0, jitter=lambda: 0.5)
-    looks.born(OTHER)
-    assert looks.observe(OTHER, look)[1]
-    clock.now += 89.0
-    assert looks.observe(OTHER, look)[1]
-    clock.now += 1.0
-    assert not looks.observe(OTHER, look)[1]
-
-
-def test_a_change_is_looked_at(looks: Looks, server: Server) -> None:
-    looks.observe(KEY, look)
-    looks.changed(OTHER)
-    assert looks.observe(KEY, look)[1]
-    looks.changed(KEY)
-    assert not looks.observe(KEY, look)[1]
+    assert reader.observe(KEY, look) != first
     assert server.asked == 4
 
 
-def test_a_change_during_a_look_is_not_lost(looks: Looks, server: Server) -> None:
-    server.meanwhile = lambda: looks.changed(KEY)
-    looks.observe(KEY, look)
+def test_live_reads_of_objects_created_at_once_are_spread(server: Server, clock: Clock) -> None:
+    reader = CachedReader(server, clock=clock, seconds=120.0, jitter=lambda: 0.5)
+    reader.created(OTHER)
+    assert is_cached(reader, OTHER)
+    clock.now += 89.0
+    assert is_cached(reader, OTHER)
+    clock.now += 1.0
+    assert not is_cached(reader, OTHER)
+
+
+def test_distrusted_object_is_read_live(reader: CachedReader, server: Server) -> None:
+    reader.observe(KEY, look)
+    reader.distrust(OTHER)
+    assert is_cached(reader, KEY)
+    reader.distrust(KEY)
+    assert not is_cached(reader, KEY)
+    assert server.asked == 4
+
+
+def test_doubt_during_a_live_read_is_not_lost(reader: CachedReader, server: Server) -> None:
+    server.meanwhile = lambda: reader.distrust(KEY)
+    reader.observe(KEY, look)
     server.meanwhile = lambda: None
-    assert not looks.observe(KEY, look)[1]
-    assert looks.observe(KEY, look)[1]
+    assert not is_cached(reader, KEY)
+    assert is_cached(reader, KEY)
 
 
-def test_a_look_without_a_kind_is_not_kept(looks: Looks, server: Server) -> None:
+def test_read_without_a_kind_is_not_trusted(reader: CachedReader, server: Server) -> None:
     server.missing = {PYTORCH_JOB.name}
 
     def without(reads: Reads) -> bool:
@@ -113,148 +122,111 @@ def test_a_look_without_a_kind_is_not_kept(looks: Looks, server: Server) -> None
             return False
         return True
 
-    assert looks.observe(KEY, without) == (False, False)
+    assert not reader.observe(KEY, without)
     server.missing = set()
-    assert looks.observe(KEY, without) == (True, False)
+    asked = server.asked
+    assert reader.observe(KEY, without)
+    assert server.asked == asked + 2
 
 
-def test_what_was_just_made_is_known_from_the_watches(looks: Looks, server: Server) -> None:
-    looks.born(KEY)
-    assert looks.observe(KEY, look)[1]
+def test_created_object_is_read_from_the_cache(reader: CachedReader, server: Server) -> None:
+    reader.created(KEY)
+    assert is_cached(reader, KEY)
     assert server.asked == 0
-    looks.changed(KEY)  # as after a conflict
-    assert not looks.observe(KEY, look)[1]
+    reader.distrust(KEY)  # as after a conflict
+    assert not is_cached(reader, KEY)
 
 
-def test_what_nobody_has_looked_at_is_known_however_long_it_waits(
-    looks: Looks, server: Server, clock: Clock
+def test_created_object_that_waits_is_read_from_the_cache(
+    reader: CachedReader, server: Server, clock: Clock
 ) -> None:
-    looks.born(KEY)
+    reader.created(KEY)
     clock.now += 1000.0
-    assert looks.observe(KEY, look)[1]
+    assert is_cached(reader, KEY)
     clock.now += 119.0
-    assert looks.observe(KEY, look)[1]
+    assert is_cached(reader, KEY)
     assert server.asked == 0
     clock.now += 1.0
-    assert not looks.observe(KEY, look)[1]
-    looks.born(OTHER)
-    looks.changed(OTHER)  # somebody has told that what is known may be wrong
-    assert not looks.observe(OTHER, look)[1]
+    assert not is_cached(reader, KEY)
+    reader.created(OTHER)
+    reader.distrust(OTHER)  # somebody has told that what is known may be wrong
+    assert not is_cached(reader, OTHER)
 
 
-def test_what_was_made_before_the_watches_began_is_read(server: Server, clock: Clock) -> None:
-    looks = Looks(server, clock=clock, seconds=120.0, fed=lambda: False)
-    looks.born(KEY)
-    assert not looks.observe(KEY, look)[1]
+def test_object_created_before_the_watches_began_is_read_live(server: Server, clock: Clock) -> None:
+    reader = CachedReader(server, clock=clock, seconds=120.0, is_fed=lambda: False)
+    reader.created(KEY)
+    assert not is_cached(reader, KEY)
 
 
-def test_after_a_failure_it_looks_anew(looks: Looks) -> None:
+def test_failed_reconcile_is_followed_by_a_live_read(reader: CachedReader) -> None:
     def fail(key: Key) -> float | None:
-        looks.observe(key, look)
+        reader.observe(key, look)
         raise ApiConflictError(doing="PATCH", status=409, message="changed meanwhile")
 
     with pytest.raises(ApiConflictError):
-        looks.guarded(fail)(KEY)
-    assert not looks.observe(KEY, look)[1]
+        reader.guarded(fail)(KEY)
+    assert not is_cached(reader, KEY)
 
 
-def test_what_was_listed_is_known_once_all_watches_have_begun(server: Server, clock: Clock) -> None:
+def test_listed_object_is_read_from_the_cache_once_all_watches_have_begun(
+    server: Server, clock: Clock
+) -> None:
     begun: list[None] = []
     store = Store()
-    looks = Looks(server, clock=clock, seconds=120.0, store=store, fed=lambda: bool(begun))
+    reader = CachedReader(
+        server, clock=clock, seconds=120.0, store=store, is_fed=lambda: bool(begun)
+    )
     for key in (KEY, OTHER):
         store.put(RLJOB, server.get(RLJOB, key.namespace, key.name))
-        looks.listed(key)
+        reader.listed(key)
     asked = server.asked
-    assert not looks.observe(KEY, look)[1]  # the lists of other kinds may not be in
+    assert not is_cached(reader, KEY)  # the lists of other kinds may not be in
     assert server.asked > asked
     begun.append(None)
     asked = server.asked
-    assert looks.observe(OTHER, look)[1]
+    assert is_cached(reader, OTHER)
     assert server.asked == asked
-    looks.changed(OTHER)
-    assert not looks.observe(OTHER, look)[1]
-    looks.changed(OTHER)
-    looks.listed(OTHER)  # a list that came later says nothing of the other kinds
-    assert not looks.observe(OTHER, look)[1]
+    reader.distrust(OTHER)
+    assert not is_cached(reader, OTHER)
+    reader.distrust(OTHER)
+    reader.listed(OTHER)  # a list that came later says nothing of the other kinds
+    assert not is_cached(reader, OTHER)
 
 
-def test_live_looks_at_thousands_are_no_more_than_at_hundreds(server: Server, clock: Clock) -> None:
-    looks = Looks(server, clock=clock, seconds=300.0)
+def test_live_reads_of_thousands_are_no_more_than_of_hundreds(server: Server, clock: Clock) -> None:
+    reader = CachedReader(server, clock=clock, seconds=300.0)
     for number in range(3 * KEPT_IN_PACE + 1):
-        looks.born(Key("RLJob", "ns", f"job-{number}"))
-        looks.observe(Key("RLJob", "ns", f"job-{number}"), look)
+        reader.created(Key("RLJob", "ns", f"job-{number}"))
+        reader.observe(Key("RLJob", "ns", f"job-{number}"), look)
     last = Key("RLJob", "ns", f"job-{3 * KEPT_IN_PACE}")
     clock.now = 899.0
-    assert looks.observe(last, look)[1]
-    assert not looks.observe(Key("RLJob", "ns", "job-0"), look)[1]  # made while there were few
+    assert is_cached(reader, last)
+    assert not is_cached(reader, Key("RLJob", "ns", "job-0"))  # made while there were few
     clock.now = 900.0
-    assert not looks.observe(last, look)[1]
+    assert not is_cached(reader, last)
 
 
-OF_OTHER = {JOB_LABEL: "other"}
-
-
-def told(store: Store, name: str, version: int, **labels: str) -> None:
-    meta: dict[str, Any] = {"namespace": "ns", "name": name, "uid": name}
-    meta |= {"resourceVersion": str(version), "labels": labels or {JOB_LABEL: "job"}}
-    kind = RLJOB if name == "job" else POD
-    store.put(kind, {"kind": kind.name, "apiVersion": kind.api_version, "metadata": meta})
-
-
-CHANGES: dict[str, tuple[Callable[[Store, Looks, Clock], object], bool]] = {
-    "nothing": (lambda store, looks, clock: None, True),
-    "another job's pod": (lambda store, looks, clock: told(store, "z", 9, **OF_OTHER), True),
-    "the object": (lambda store, looks, clock: told(store, "job", 9), False),
-    "one that was selected": (lambda store, looks, clock: told(store, "a", 9), False),
-    "one more": (lambda store, looks, clock: told(store, "b", 9), False),
-    "one has gone": (lambda store, looks, clock: store.end(POD, "ns", "a", uid="a"), False),
-    "one has lost its label": (lambda store, looks, clock: told(store, "a", 9, **OF_OTHER), False),
-    "a doubt": (lambda store, looks, clock: looks.changed(KEY), False),
-    "it is over": (lambda store, looks, clock: looks.forget(KEY), False),
-    "its time has come to be looked at live": (
-        lambda store, looks, clock: setattr(clock, "now", 120.0),
-        False,
-    ),
-}
-
-
-@pytest.mark.parametrize(("change", "same"), CHANGES.values(), ids=CHANGES.keys())
-def test_a_look_sees_the_same_until_anything_that_it_reads_changes(
-    change: Callable[[Store, Looks, Clock], object], same: bool, server: Server, clock: Clock
-) -> None:
-    store = Store()
-    looks = Looks(server, clock=clock, seconds=120.0, store=store)
-    told(store, "job", 1)
-    told(store, "a", 2)
-    looks.born(KEY)
-    assert not looks.same(KEY)  # nobody has looked yet
-    assert looks.observe(KEY, look)[1]
-    change(store, looks, clock)
-    assert looks.same(KEY) is same
-
-
-def test_what_changes_while_it_is_read_is_not_the_same(server: Server, clock: Clock) -> None:
-    store = Store()
-    looks = Looks(server, clock=clock, seconds=120.0, store=store)
-    told(store, "job", 1)
-    looks.born(KEY)
-
-    def meanwhile(reads: Reads) -> object:
-        found = look(reads)
-        told(store, "a", 2)
-        return found
-
-    assert looks.observe(KEY, meanwhile)[1]
-    assert not looks.same(KEY)
-
-
-def test_a_live_look_is_not_the_store_s(looks: Looks) -> None:
-    looks.observe(KEY, look)
-    assert not looks.same(KEY)
-
-
-def test_who_is_to_look_live_always_does(server: Server, clock: Clock) -> None:
-    looks = Looks(server, clock=clock, seconds=0.0)
+def test_without_an_interval_every_read_is_live(server: Server, clock: Clock) -> None:
+    reader = CachedReader(server, clock=clock, seconds=0.0)
     for key in (KEY, OTHER, KEY, OTHER):
-        assert not looks.observe(key, look)[1]
+        assert not is_cached(reader, key)
+
+
+def test_read_that_must_be_live_is_repeated_live(reader: CachedReader, server: Server) -> None:
+    reader.created(KEY)
+    observed: list[Any] = []
+
+    def must_be_live(found: Any) -> bool:
+        observed.append(found)
+        return True
+
+    found = reader.observe(KEY, look, must_be_live=must_be_live)
+    assert (server.asked, len(observed)) == (2, 1)
+    assert found != observed[0]
+    assert is_cached(reader, KEY), "a live read is trusted"
+
+
+def test_live_read_is_not_repeated(reader: CachedReader, server: Server) -> None:
+    reader.observe(KEY, look, must_be_live=lambda found: True)
+    assert server.asked == 2

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rl_operator.cache.cached_reader import Looks, Reads
+from rl_operator.cache.cached_reader import CachedReader, Reads
 from rl_operator.cache.object_cache import KEPT_ENDS, Store
 from rl_operator.kube.kinds import DEPLOYMENT, POD, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, RUN_LABEL
@@ -215,7 +215,7 @@ class World:
     def __post_init__(self) -> None:
         self.store = Store()
         self.informer = Informer(self.store, enqueue=lambda key: self.seen.append(key))
-        self.looks = Looks(self, clock=lambda: 0.0, seconds=1.0, store=self.store)
+        self.reader = CachedReader(self, clock=lambda: 0.0, seconds=1.0, store=self.store)
 
     def write(self, name: str, *, ours: bool) -> None:
         self.version += 1
@@ -268,8 +268,8 @@ class World:
         self.informer.list_ended("Pod", "", {one["metadata"]["uid"] for one in found}, version)
 
     def look(self) -> None:
-        self.looks.changed(KEY)
-        self.looks.observe(KEY, pods)
+        self.reader.distrust(KEY)
+        self.reader.observe(KEY, pods)
 
 
 def pods(reads: Reads) -> list[Raw]:
