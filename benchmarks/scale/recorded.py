@@ -51,7 +51,7 @@ class PassedPreflight:
     def __init__(self, **_: Any) -> None:
         pass
 
-    def verdict(self, key: Key, spec: object, found: StoresOf) -> Verdict:
+    def verdict(self, key: Key, spec: object, stores: StoresOf) -> Verdict:
         """In order."""
         return Verdict(passed=True)
 
@@ -66,12 +66,12 @@ class RecordedRunProgress:
         self,
         connections: object,
         *,
-        wake: Callable[[Key], None],
+        enqueue: Callable[[Key], None],
         clock: Callable[[], float],
         seconds: float,
     ) -> None:
         self._folder = os.environ[FOLDER]
-        self._wake, self._clock, self._seconds = wake, clock, seconds
+        self._enqueue, self._clock, self._seconds = enqueue, clock, seconds
         self._started = time.time()
         self._lock = threading.Lock()
         self._latest: dict[str, tuple[bytes, Reading]] = {}
@@ -125,7 +125,7 @@ class RecordedRunProgress:
             self._latest[run] = (text, self._parsed(run, text))
             readers = list(self._readers.get(run, ()))
         for key in readers:
-            self._wake(key)
+            self._enqueue(key)
 
     def _text(self, run: str) -> bytes:
         """The record as it is; empty while nobody has written one."""

@@ -150,7 +150,7 @@ class JobReconciler:
             deadlines.requeue_after(
                 status_input,
                 step.context,
-                check_inputs_after=step.inputs.again_after,
+                check_inputs_after=step.inputs.check_after,
                 progress_seconds=self.progress_seconds,
             ),
         )

@@ -63,7 +63,7 @@ def reconcilers(
     """
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
     progress = RunProgressPoller(
-        connections, wake=enqueue, clock=time.monotonic, seconds=settings.progress_seconds
+        connections, enqueue=enqueue, clock=time.monotonic, seconds=settings.progress_seconds
     )
     progress.start()
     applier = Applier(cluster, trust_seconds=REPAIR_SECONDS, jitter=random.random)
@@ -75,7 +75,7 @@ def reconcilers(
         cluster=cluster,
         applier=applier,
         statuses=statuses,
-        inputs=_inputs(cluster, settings, connections, progress, wake=enqueue, now=now),
+        inputs=_inputs(cluster, settings, connections, progress, enqueue=enqueue, now=now),
         queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
         events=recorder,
         images=settings.images,
@@ -110,13 +110,13 @@ def _inputs(
     connections: Connections,
     progress: RunProgress,
     *,
-    wake: Callable[[Key], None],
+    enqueue: Callable[[Key], None],
     now: Callable[[], float],
 ) -> InputsReader:
     return InputsReader(
         connections=connections,
         progress=progress,
-        preflight=Preflight(clock=time.monotonic, wake=wake),
+        preflight=Preflight(clock=time.monotonic, enqueue=enqueue),
         dry_run=DryRun(cluster=cluster, images=settings.images, clock=time.monotonic),
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
         now=now,

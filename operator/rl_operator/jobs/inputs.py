@@ -29,26 +29,28 @@ from rl_operator.validation.refusals import of_samplers, of_spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What is known of them."""
+    """What is known of a job's stores, model, data and samplers."""
 
     reading: Reading = field(default_factory=Reading)
     bucket: str = ""
     stall: Stall | None = None
     checked: bool = False
-    """Stores, model and data are in order."""
+    """Stores, model and data have passed their checks."""
     checking: bool = False
+    """The checks are still running."""
     unusable: bool = False
     """The spec cannot be rendered: nothing is applied."""
     may_begin: bool = False
+    """Nothing of all this keeps an attempt from beginning."""
     shortfalls: tuple[SamplerShortfall, ...] = ()
     """Groups with fewer samplers than a start asks for."""
-    again_after: float | None = None
-    """Seconds until another look is worth it; None: whenever the job is looked at."""
+    check_after: float | None = None
+    """Seconds until another check is worth it; None: nothing has to be checked again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputsReader:
-    """Looks at them."""
+    """Checks and reads the inputs of jobs."""
 
     connections: Connections
     progress: RunProgress
@@ -59,65 +61,67 @@ class InputsReader:
     """Seconds since 1970."""
 
     def forget(self, key: Key) -> None:
-        """Look at a job's inputs anew."""
+        """Check a job's inputs again from the beginning."""
         self.preflight.forget(key)
 
     def keep(self, snapshot: JobSnapshot) -> None:
-        """A job is there, whether or not anything of it is to be read now."""
+        """Keep the clients of an existing job's stores open, whether or not it is read now."""
         if snapshot.job.spec is not None:
             self.connections.use(snapshot.key, snapshot.job.spec.storage.secret_name)
 
     def drop(self, key: Key) -> None:
-        """A job is gone: hold nothing of it, and no clients that it alone has used."""
+        """Drop what is kept of a deleted job, and the clients that it alone has used."""
         self.preflight.forget(key)
         self.connections.release(key)
         self.progress.forget(key)
 
     def stop_polling(self, key: Key) -> None:
-        """Nothing that a job's run does matters for now."""
+        """Poll no longer what does not matter: the run of a job that is over or suspended."""
         self.progress.forget(key)
 
     def read(self, snapshot: JobSnapshot, spec: RLJobSpec, *, fresh: bool = False) -> Inputs:
-        """What is known now; waits for nothing longer than a few seconds.
+        """Return what is known now; waits a few seconds at most.
 
-        With ``fresh`` the run's documents are read after the snapshot was taken.
+        With ``fresh`` the run is read after the snapshot was taken.
         """
         key, meta = snapshot.key, snapshot.job.meta
         stall = self._of_spec(snapshot, spec)
-        found = self.connections.of(key.namespace, spec.storage.secret_name)
+        stores = self.connections.of(key.namespace, spec.storage.secret_name)
         reading = self.progress.read(key, meta.run, spec.storage.secret_name, fresh=fresh)
         verdict = Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
-            verdict = self.preflight.verdict(key, spec, found)
+            verdict = self.preflight.verdict(key, spec, stores)
         unusable = stall is not None
-        held, refused = True, None
+        has_run, refused = True, None
         if _adopts(snapshot, spec):
-            held, refused = self._adopt(snapshot, reading, ask=verdict.passed and not unusable)
-            reading = reading if held else reading.of_no_run()
+            has_run, refused = self._adopt(snapshot, reading, ask=verdict.passed and not unusable)
+            reading = reading if has_run else reading.of_no_run()
         shortfalls = start_gate.find_shortfalls(snapshot, spec, reading)
         stall = (
             stall
-            or next((Stall.of(one) for one in (*verdict.refusals, refused) if one), None)
+            or next(
+                (Stall.of(refusal) for refusal in (*verdict.refusals, refused) if refusal), None
+            )
             or pool_wait.stall(snapshot, spec, now=self.now())
             or self._of_samplers(snapshot, spec, reading, shortfalls)
         )
         return Inputs(
             reading=reading,
-            bucket=found.settings.s3_bucket if found.settings else "",
+            bucket=stores.settings.s3_bucket if stores.settings else "",
             stall=stall,
-            checked=verdict.passed and not unusable and held,
+            checked=verdict.passed and not unusable and has_run,
             checking=not verdict.passed and stall is None,
             unusable=unusable,
             may_begin=verdict.passed
             and stall is None
-            and held
+            and has_run
             and not (shortfalls and _starts(snapshot)),
             shortfalls=shortfalls if _starts(snapshot) else (),
-            again_after=_again(verdict, stall),
+            check_after=_check_after(verdict, stall),
         )
 
     def _of_spec(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Stall | None:
-        """Why nothing can be made of the spec; None: it can be."""
+        """Why the spec cannot be rendered; None if it can."""
         refusal = next(of_spec(spec), None) or next(of_reference(spec, snapshot.shared), None)
         refusal = refusal or self.dry_run.refusal(snapshot.job.meta, spec)
         if refusal is not None:
@@ -127,7 +131,7 @@ class InputsReader:
     def _adopt(
         self, snapshot: JobSnapshot, reading: Reading, *, ask: bool
     ) -> tuple[bool, Refusal | None]:
-        """Whether the job has the run that it names, or why it may not have it."""
+        """Whether the job has the run that it names, and if not, why."""
         if not ask or not reading.known:
             return False, None
         refusal = self.adoption.refusal(snapshot.job.meta, reading)
@@ -179,11 +183,11 @@ def _starts(snapshot: JobSnapshot) -> bool:
 
 def _silent(spec: RLJobSpec) -> str:
     if model_of_hub(spec.model):
-        return "One of them brings spec.model into the bucket; their containers stage say how far."
-    return "Their pods say nothing."
+        return "A pod downloads spec.model into the bucket: see the log of its container stage."
+    return "Their pods report no cause; see their logs."
 
 
-def _again(verdict: Verdict, stall: Stall | None) -> float | None:
-    if verdict.again_after is not None:
-        return verdict.again_after
+def _check_after(verdict: Verdict, stall: Stall | None) -> float | None:
+    if verdict.retry_after is not None:
+        return verdict.retry_after
     return STALLED_SECONDS if stall is not None else None

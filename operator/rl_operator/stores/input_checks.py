@@ -37,13 +37,13 @@ KEPT_FILES = 5000
 
 
 class InputChecks:
-    """Checks of all jobs; of what has not changed a dataset is parsed once. For any thread."""
+    """Checks inputs; an unchanged dataset is parsed once. For any thread."""
 
     def __init__(self) -> None:
         self._parsed: dict[tuple[str, str, str], tuple[Refusal, ...]] = {}
 
-    def look(self, spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
-        """What is wrong with a job's inputs; only that of the stores where these do not answer."""
+    def check(self, spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
+        """Return what is wrong with a job's inputs: only the stores if these do not answer."""
         return _stores(stores) or (*_model(spec, stores), *self._data(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
@@ -198,15 +198,15 @@ def _folder(
 def _refused(error: RLError, field: str, value: str, *, what: str) -> Refusal:
     """A store's error as the refusal of the field that led to it."""
     if isinstance(error, ObjectMissingError):
-        reason, remedy = f"{what}NotFound", "Create it, or mend the name."
+        reason, remedy = f"{what}NotFound", "Create it, or fix the name."
     elif isinstance(error, AccessDeniedError):
         reason = f"{what}AccessDenied"
-        remedy = error.remedy or "Mend the credentials in the stores' Secret, or what they permit."
+        remedy = error.remedy or "Fix the credentials in the stores' Secret, or grant them access."
     elif isinstance(error, StoreUnavailableError):
         reason = f"{what}Unreachable"
-        remedy = error.remedy or "Mend the address in the stores' Secret, or bring the server up."
+        remedy = error.remedy or "Fix the address in the stores' Secret, or start the server."
     elif isinstance(error, UnexpectedAnswerError):
-        reason, remedy = f"{what}Refused", "Mend what the store names, there or in its Secret."
+        reason, remedy = f"{what}Refused", "Fix what the store names, there or in its Secret."
     else:
         reason, remedy = f"{what}Unreadable", "Upload it again."
     said = (

@@ -89,7 +89,7 @@ class RunProgressPoller:
         self,
         connections: Connections,
         *,
-        wake: Callable[[Key], None],
+        enqueue: Callable[[Key], None],
         clock: Callable[[], float],
         seconds: float,
         threads: int = 8,
@@ -98,12 +98,12 @@ class RunProgressPoller:
 
         Args:
             connections: clients of the stores.
-            wake: enqueues an object; called from other threads.
+            enqueue: asks for a reconcile of an object; called from other threads.
             clock: monotonic seconds.
             seconds: between two reads of a run.
             threads: namespaces that are read at the same time.
         """
-        self._connections, self._wake, self._clock = connections, wake, clock
+        self._connections, self._enqueue, self._clock = connections, enqueue, clock
         self._seconds = seconds
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="run-poll")
         self._namespaces: dict[Place, _Namespace] = {}
@@ -250,7 +250,7 @@ class RunProgressPoller:
                 changed |= held.readers.keys() if is_news or held.timed_out else set()
                 held.answer, held.digest, held.timed_out = answer, digests[run], False
         for key in changed:
-            self._wake(key)
+            self._enqueue(key)
 
     def _backlog(self, run: str, place: Place, found: StoresOf, *, fresh: bool) -> int:
         """Open tasks of a run, counted again after ``BACKLOG_SECONDS`` only."""

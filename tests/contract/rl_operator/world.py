@@ -99,9 +99,11 @@ class Operator:
             cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
         )
         poller = FreshRunProgress if fresh_readings else RunProgressPoller
-        self.progress = poller(connections, wake=lambda _: None, clock=time.monotonic, seconds=1.0)
+        self.progress = poller(
+            connections, enqueue=lambda _: None, clock=time.monotonic, seconds=1.0
+        )
         self.preflight = Preflight(
-            clock=time.monotonic, wake=lambda _: None, retry_seconds=RETRY_SECONDS
+            clock=time.monotonic, enqueue=lambda _: None, retry_seconds=RETRY_SECONDS
         )
         reader = CachedReader(cluster, clock=time.monotonic, seconds=look_seconds, store=store)
         shared: dict[str, Any] = {

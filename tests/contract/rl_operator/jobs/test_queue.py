@@ -201,7 +201,7 @@ def test_a_pool_stays_within_what_was_admitted(queue: World) -> None:
     ]
     assert (said["reason"], said["message"][:25]) == (
         "QueueAdmitsFewer",
-        "/scale asks for 5 pods; t",
+        "spec.replicas = 5: The jo",
     )
 
 

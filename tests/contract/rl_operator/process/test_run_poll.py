@@ -55,7 +55,7 @@ class Reader:
 
     def __init__(self, found: StoresOf) -> None:
         self.poller = RunProgressPoller(
-            BucketIsThere(found), wake=lambda _: None, clock=time.monotonic, seconds=3600.0
+            BucketIsThere(found), enqueue=lambda _: None, clock=time.monotonic, seconds=3600.0
         )
 
     def read(self, run: str, *, fresh: bool = False) -> Reading:

@@ -47,7 +47,10 @@ class World(Connections):
         monkeypatch.setattr(overview, "read_runs", self._of_runs)
         monkeypatch.setattr(overview, "backlog", lambda _, run: 7)
         self.poller = RunProgressPoller(
-            self, wake=lambda key: self.woken.append(key.name), clock=lambda: self.now, seconds=5.0
+            self,
+            enqueue=lambda key: self.woken.append(key.name),
+            clock=lambda: self.now,
+            seconds=5.0,
         )
 
     def of(self, namespace: str, secret: str) -> StoresOf:
