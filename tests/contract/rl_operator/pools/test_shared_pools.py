@@ -203,7 +203,8 @@ def test_a_job_waits_for_a_pool_that_is_not_there(world: World) -> None:
     job = world.make_job(samplers=GROUPS, lifecycle=LIMIT)
     settle(world, job)
     said = world.condition(job, "Reconciling")
-    assert (said["reason"], "no SamplerPool shared" in said["message"]) == ("PoolNotFound", True)
+    assert said["reason"] == "PoolNotFound"
+    assert "= 'shared': Namespace" in said["message"]
     operator = world.start_operator()
     operator.skew = 700.0
     settle(world, job)
