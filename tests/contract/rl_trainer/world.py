@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.model import loading, sharding, weights
 from rl_trainer.model.learner import Learner
+from tests.contract.rl_trainer.distributed import ranks
 from tests.servers import ROOT
 from tests.tiny_model import save_tiny
 from tests.waiting import HUNG_SECONDS
@@ -114,8 +116,12 @@ class World:
             scratch=self.folder,
         )
 
+    def forked(self) -> ForkServerProcess:
+        """One attempt in a process of its own, without the seconds that its imports take."""
+        return ranks.attempt(self.environment)
+
     def process(self) -> subprocess.Popen[bytes]:
-        """One attempt in a process of its own."""
+        """One attempt as a pod starts it: ``python -m rl_trainer`` from nothing."""
         places = [str(ROOT / "contracts"), str(ROOT / "trainer_image")]
         more = {"PYTHONPATH": os.pathsep.join(places), "OMP_WAIT_POLICY": "PASSIVE"}
         with (self.folder / "trainer.log").open("ab") as log:
@@ -193,8 +199,8 @@ class World:
         if uri is not None:
             teacher = loading.load(self.folder / "teacher", precision="FP32", uri=uri)
         adapter = inputs.adapter_of(self.folder / "model", policy, self.spec)
-        ranks = rendezvous.with_mesh(ALONE) if offload else ALONE
-        learner = Learner(policy, self.spec, teacher=teacher, adapter=adapter, world=ranks)
+        alone = rendezvous.with_mesh(ALONE) if offload else ALONE
+        learner = Learner(policy, self.spec, teacher=teacher, adapter=adapter, world=alone)
         torch.use_deterministic_algorithms(True)
         for batch in self.stores.batches.lineage(self.run.head_batch):
             rollouts = self.stores.rollouts.get([member.rollout for member in batch.members])

@@ -84,10 +84,11 @@ def test_a_killed_process_is_replaced_and_replays(make_world: MakeWorld) -> None
     world = make_world(steps=12, checkpoint={"everySteps": 5})
     sampler = TestSampler(world.stores, RUN, rest_at=8)
     with sampling(sampler):
-        process = world.process()
+        process = world.forked()
         killed = until(world.at_step(8), what="step 8")
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(timeout=HUNG_SECONDS) == -signal.SIGKILL
+        process.kill()
+        process.join(HUNG_SECONDS)
+        assert process.exitcode == -signal.SIGKILL
         before = committed(world.stores)
         sampler.rest_at = 0
         assert world.attempt() == 0

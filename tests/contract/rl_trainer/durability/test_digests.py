@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from typing import Any
@@ -26,10 +25,10 @@ def interrupted(make_world: MakeWorld) -> World:
     """A run whose trainer was killed after a few steps, none of them durable."""
     world = make_world(steps=5, checkpoint={"everySteps": 100})
     with sampling(TestSampler(world.stores, RUN, rest_at=2)):
-        process = world.process()
+        process = world.forked()
         until(world.at_step(2), what="step 2")
-        process.send_signal(signal.SIGKILL)
-        process.wait(timeout=HUNG_SECONDS)
+        process.kill()
+        process.join(HUNG_SECONDS)
     return world
 
 
