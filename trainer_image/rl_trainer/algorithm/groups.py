@@ -50,23 +50,35 @@ def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Gro
     missing = [name for name in task.rollouts if name not in rollouts]
     if missing:
         return f"rollout {missing[0]} is not in the store"
-    chosen = [rollouts[fromkey] for fromkey in dict.fromkeys(task.rollouts)]
+    chosen = [rollouts[name] for name in dict.fromkeys(task.rollouts)]
     sampled = tuple(rollout for rollout in chosen if not rollout.greedy)
     greedy = [rollout for rollout in chosen if rollout.greedy]
-    listed, least = len(sampled), task.minimum or task.group_size
-    if len(chosen) != len(task.rollouts) or not least <= listed <= task.group_size:
-        wanted = str(least) if least == task.group_size else f"{least} to {task.group_size}"
-        return f"it lists {listed} rollouts, not {wanted}"
-    if len(greedy) != task.baseline:
-        return f"it lists {len(greedy)} greedy rollouts, not {int(task.baseline)}"
+    problem = _count_fault(task, sampled=len(sampled), greedy=len(greedy))
+    if problem:
+        return problem
     for rollout in chosen:
-        at = GREEDY_TEMPERATURE if rollout.greedy else task.temperature
-        if not math.isclose(rollout.temperature, at):
-            return f"rollout {rollout.id}: sampled at temperature {rollout.temperature}"
-        wrong = fault(rollout, vocabulary=limits.vocabulary, max_tokens=limits.max_tokens)
-        if wrong:
-            return f"rollout {rollout.id}: {wrong}"
+        problem = _rollout_fault(rollout, task, limits)
+        if problem:
+            return f"rollout {rollout.id}: {problem}"
     return Group(task=task, rollouts=sampled, baseline=greedy[0] if greedy else None)
+
+
+def _count_fault(task: Task, *, sampled: int, greedy: int) -> str:
+    """Why a task's list of rollouts has the wrong length, or names one twice; else empty."""
+    least, most = task.minimum or task.group_size, task.group_size
+    if sampled + greedy != len(task.rollouts) or not least <= sampled <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        return f"it lists {sampled} rollouts, not {wanted}"
+    if greedy != task.baseline:
+        return f"it lists {greedy} greedy rollouts, not {int(task.baseline)}"
+    return ""
+
+
+def _rollout_fault(rollout: Rollout, task: Task, limits: Limits) -> str:
+    temperature = GREEDY_TEMPERATURE if rollout.greedy else task.temperature
+    if not math.isclose(rollout.temperature, temperature):
+        return f"sampled at temperature {rollout.temperature}, not {temperature}"
+    return fault(rollout, vocabulary=limits.vocabulary, max_tokens=limits.max_tokens)
 
 
 def select(

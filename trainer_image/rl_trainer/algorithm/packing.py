@@ -9,7 +9,7 @@ budget: a dense attention mask costs the square of a row's length.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -154,48 +154,56 @@ class Packed:
         return replace(self, **moved)
 
 
-def _all_or_none(values: Sequence[Tensor | None]) -> Tensor | None:
-    present = [value for value in values if value is not None]
-    assert len(present) in (0, len(values)), "known of some samples only"
-    return torch.cat(present) if present else None
-
-
 def collate(samples: Sequence[Sample], rows: Sequence[Row], *, filler: bool = False) -> Packed:
     """Lay out one microbatch; generated tokens stand in row order, those of a filler weigh 0."""
-    width = max(sum(len(samples[index]) for index in row) for row in rows)
+    tokens, positions, sources = _fill_rows([[samples[index] for index in row] for row in rows])
+    order = [index for row in rows for index in row]
+    chosen = [samples[index] for index in order]
+    counts = torch.tensor([sample.num_generated for sample in chosen])
+    weights = torch.tensor([0.0 if filler else sample.weight for sample in chosen])
+    return Packed(
+        tokens=tokens,
+        positions=positions,
+        sources=sources,
+        targets=_generated(chosen, lambda sample: sample.tokens),
+        logprobs=_generated(chosen, lambda sample: sample.logprobs),
+        advantages=torch.cat([sample.advantages for sample in chosen]),
+        weights=weights.repeat_interleave(counts),
+        sequences=torch.arange(len(chosen)).repeat_interleave(counts),
+        policy_steps=_generated(chosen, lambda sample: sample.policy_steps).to(torch.int64),
+        members=tuple(order),
+        filler=filler,
+        proximal=_all_or_none(chosen, lambda sample: sample.proximal),
+        returns=_all_or_none(chosen, lambda sample: sample.returns),
+        values=_all_or_none(chosen, lambda sample: sample.values),
+        reference=_all_or_none(chosen, lambda sample: sample.reference),
+    )
+
+
+def _fill_rows(rows: Sequence[Sequence[Sample]]) -> tuple[Tensor, Tensor, Tensor]:
+    """``tokens``, ``positions`` and ``sources`` of ``Packed``."""
+    width = max(sum(map(len, row)) for row in rows)
     tokens = torch.zeros(len(rows), width, dtype=torch.int64)
     positions = torch.zeros(len(rows), width, dtype=torch.int64)
     sources: list[Tensor] = []
-    order = [index for row in rows for index in row]
     for number, row in enumerate(rows):
         start = 0
-        for index in row:
-            sample = samples[index]
+        for sample in row:
             end = start + len(sample)
             tokens[number, start:end] = sample.tokens
             positions[number, start:end] = torch.arange(len(sample))
             sources.append(sample.mask.nonzero()[:, 0] + number * width + start - 1)
             start = end
-    chosen = [samples[index] for index in order]
-    counts = torch.tensor([sample.num_generated for sample in chosen])
-    return Packed(
-        tokens=tokens,
-        positions=positions,
-        sources=torch.cat(sources),
-        targets=torch.cat([sample.tokens[sample.mask] for sample in chosen]),
-        logprobs=torch.cat([sample.logprobs[sample.mask] for sample in chosen]),
-        advantages=torch.cat([sample.advantages for sample in chosen]),
-        weights=torch.tensor(
-            [0.0 if filler else sample.weight for sample in chosen]
-        ).repeat_interleave(counts),
-        sequences=torch.arange(len(chosen)).repeat_interleave(counts),
-        policy_steps=torch.cat([sample.policy_steps[sample.mask] for sample in chosen]).to(
-            torch.int64
-        ),
-        members=tuple(order),
-        filler=filler,
-        proximal=_all_or_none([sample.proximal for sample in chosen]),
-        returns=_all_or_none([sample.returns for sample in chosen]),
-        values=_all_or_none([sample.values for sample in chosen]),
-        reference=_all_or_none([sample.reference for sample in chosen]),
-    )
+    return tokens, positions, torch.cat(sources)
+
+
+def _generated(samples: Sequence[Sample], of: Callable[[Sample], Tensor]) -> Tensor:
+    """A tensor of all tokens, at the generated ones: ``[N]``."""
+    return torch.cat([of(sample)[sample.mask] for sample in samples])
+
+
+def _all_or_none(samples: Sequence[Sample], of: Callable[[Sample], Tensor | None]) -> Tensor | None:
+    """A tensor that is known of all samples ``[N]``, or None where it is known of none."""
+    present = [value for value in map(of, samples) if value is not None]
+    assert len(present) in (0, len(samples)), "known of some samples only"
+    return torch.cat(present) if present else None

@@ -156,6 +156,13 @@ def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
     wrong = _sequence_fault(rollout, max_tokens=max_tokens)
     if wrong:
         return wrong
+    wrong = _value_fault(rollout, vocabulary=vocabulary)
+    if wrong:
+        return wrong
+    return _cover_fault(rollout)
+
+
+def _value_fault(rollout: Rollout, *, vocabulary: int) -> str:
     tokens = np.frombuffer(rollout.tokens, INT32)
     if tokens.min() < 0 or tokens.max() >= vocabulary:
         return f"it holds a token outside the vocabulary of {vocabulary}"
@@ -164,7 +171,7 @@ def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
         return "it holds a log-probability that is positive or not finite"
     if not math.isfinite(rollout.reward):
         return f"its reward is {rollout.reward}"
-    return _cover_fault(rollout)
+    return ""
 
 
 def _sequence_fault(rollout: Rollout, *, max_tokens: int) -> str:

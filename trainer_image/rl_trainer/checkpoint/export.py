@@ -111,16 +111,15 @@ def export_due(
 ) -> None:
     """Write ``exports/<step>/<epoch>/`` where ``checkpoint.exportEverySteps`` asks for the step.
 
-    Not again where it is complete already. An attempt that makes a step again writes what the one
-    before it could not.
+    Does nothing where the export is complete already. An attempt that replays a step writes the
+    export that the attempt before it could not.
     """
     every = job.spec.training.checkpoint.export_every_steps
     if every is None or step % every or step == job.spec.training.total_steps:
         return
     root = f"{EXPORTS}{step:08d}/"
     keys = [stored_object.key for stored_object in job.stores.objects.list(job.prefix + root)]
-    nested = f"/{ADAPTER}{artifacts.MANIFEST}"
-    if any(k.endswith(f"/{artifacts.MANIFEST}") and not k.endswith(nested) for k in keys):
+    if any(map(_is_model_manifest, keys)):
         return
     for key in keys:  # of an attempt that ended while it wrote
         epoch = key.removeprefix(job.prefix + root).partition("/")[0]
@@ -129,6 +128,12 @@ def export_due(
     job.heartbeat.say(f"writing the model of step {step}")
     past = [evaluation for evaluation in evaluations if evaluation.step <= step]
     export(job, policy, base=base, step=step, evaluations=past, root=root)
+
+
+def _is_model_manifest(key: str) -> bool:
+    """Whether a key is the manifest of a whole model, not of the adapter beside it."""
+    manifest = f"/{artifacts.MANIFEST}"
+    return key.endswith(manifest) and not key.endswith(f"/{ADAPTER}{artifacts.MANIFEST}")
 
 
 def delete_older(job: Job) -> None:

@@ -21,6 +21,7 @@ from rl_contracts.hub.calls import DENIED, TIMEOUT_SECONDS
 from rl_contracts.hub.endpoint import HubEndpoint
 
 SUFFIXES = (".parquet", ".jsonl", ".json")
+METADATA = ("dataset_infos.json", "dataset_info.json", "state.json")
 URI = re.compile(r"hf://(datasets/)?(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<path>.+))?")
 
 
@@ -65,10 +66,10 @@ def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
         if not path.endswith(SUFFIXES):
             raise NoSuchSplitError(f"{path} is none of {', '.join(SUFFIXES)}")
         return [path]
-    inside = [name for name in names if not path or name.startswith(f"{path}/")]
-    data = sorted(name for name in inside if name.endswith(SUFFIXES) and not _is_metadata(name))
+    prefix = f"{path}/" if path else ""
+    data = sorted(name for name in names if name.startswith(prefix) and _is_data(name))
     word = re.compile(rf"(^|[-._ /]){re.escape(split)}([-._ /]|$)")
-    matching = [name for name in data if word.search(name.removeprefix(f"{path}/" if path else ""))]
+    matching = [name for name in data if word.search(name.removeprefix(prefix))]
     if not matching:
         shown = ", ".join(data[:5]) or "no data file"
         raise NoSuchSplitError(f"no file of split {split!r} among {shown}"[:400])
@@ -82,8 +83,8 @@ def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
     return matching
 
 
-def _is_metadata(name: str) -> bool:
-    return PurePosixPath(name).name in ("dataset_infos.json", "dataset_info.json", "state.json")
+def _is_data(name: str) -> bool:
+    return name.endswith(SUFFIXES) and PurePosixPath(name).name not in METADATA
 
 
 class HubClient(HubEndpoint):

@@ -144,28 +144,33 @@ class Critic:
 
     def _update(self, samples: Sequence[Sample], *, step: int) -> float:
         self._optimizer.zero_grad(set_to_none=True)
-        count, sums, broken = sum(sample.num_generated for sample in samples), [0.0], []
+        count = sum(sample.num_generated for sample in samples)
+        parts = self._world.gather(self._accumulate(samples, denominator=count))
+        broken = [rollout for _, rollouts in parts for rollout in rollouts]
+        if broken:
+            raise _not_finite(step, f"loss of rollout {broken[0]}")
+        norm = sharding.clip_gradients(
+            self.parameters.values(), max_norm=self._section.max_gradient_norm
+        )
+        if not math.isfinite(norm):
+            raise _not_finite(step, "gradient")
+        optimizer.step(self._optimizer, self._training)
+        return sum(loss for losses, _ in parts for loss in losses) / count
+
+    def _accumulate(
+        self, samples: Sequence[Sample], *, denominator: int
+    ) -> tuple[list[float], list[str]]:
+        """Add this rank's gradient; its microbatches' losses, and rollouts with a broken loss."""
+        sums, broken = [0.0], []
         for packed in self._microbatches(samples):
             losses = self._losses(packed)
             part = losses.sum()
-            (part / count).backward()  # type: ignore[no-untyped-call]  # torch's
+            (part / denominator).backward()  # type: ignore[no-untyped-call]  # torch's
             if not packed.filler:
                 sums.append(float(part.detach()))
-                broken_sequences = packed.sequences[~torch.isfinite(losses.detach())].tolist()
-                broken += [_name(samples, packed, sequence) for sequence in broken_sequences]
-        parts = self._world.gather((sums, broken))
-        for name in (rollout for _, names in parts for rollout in names):
-            raise _not_finite(step, f"loss of rollout {name}")
-        total = sum(loss for broken_sequences, _ in parts for loss in broken_sequences)
-        norm = sharding.full(
-            torch.nn.utils.clip_grad_norm_(
-                self.parameters.values(), self._section.max_gradient_norm
-            )
-        )
-        if not math.isfinite(float(norm)):
-            raise _not_finite(step, "gradient")
-        optimizer.step(self._optimizer, self._training)
-        return total / count
+                sequences = packed.sequences[~torch.isfinite(losses.detach())].tolist()
+                broken += [_name(samples, packed, sequence) for sequence in sequences]
+        return sums, broken
 
     def _losses(self, packed: Packed) -> Tensor:
         assert packed.returns is not None, "the batch holds no returns"

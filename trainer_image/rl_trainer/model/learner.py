@@ -164,21 +164,13 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         counts = [sample.num_generated for sample in samples]
         denominator = objective.denominator(counts, self._algorithm)
-        all_terms: list[Terms] = []
-        for packed in self.models.microbatches(samples):
-            terms = self._accumulate(packed, step=step, denominator=denominator)
-            all_terms += [] if packed.filler else terms
-        all_terms = [terms for part in self.world.gather(all_terms) for terms in part]
+        all_terms = self._accumulate_all(samples, step=step, denominator=denominator)
         broken = [index for terms in all_terms for index in terms.not_finite]
         if broken:
             raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
         self.models.rest()
-        norm = float(
-            sharding.full(
-                torch.nn.utils.clip_grad_norm_(
-                    self.parameters.values(), self.training.optimizer.max_gradient_norm
-                )
-            )
+        norm = sharding.clip_gradients(
+            self.parameters.values(), max_norm=self.training.optimizer.max_gradient_norm
         )
         if not math.isfinite(norm):
             raise _not_finite(step=step, what="gradient", sample=self._culprit(samples, step=step))
@@ -188,6 +180,16 @@ class Learner:
         if not math.isfinite(loss):
             raise _not_finite(step=step, what="loss", sample=None)
         optimizers.step(self.optimizer, self.training)
+
+    def _accumulate_all(
+        self, samples: Sequence[Sample], *, step: int, denominator: int
+    ) -> list[Terms]:
+        """Add the gradient of this rank's microbatches; returns the terms of all ranks."""
+        own: list[Terms] = []
+        for packed in self.models.microbatches(samples):
+            terms = self._accumulate(packed, step=step, denominator=denominator)
+            own += [] if packed.filler else terms
+        return [terms for part in self.world.gather(own) for terms in part]
 
     def _accumulate(self, packed: Packed, *, step: int, denominator: int) -> list[Terms]:
         coefficient = self.controls.kl_coefficient

@@ -123,16 +123,20 @@ def build(
     adapter: AdapterEntry | None,
     world: World,
 ) -> Models:
-    """All models; the policy is copied where another one begins as it is, and divided last."""
-    section, low_rank = spec.algorithm.critic, spec.training.lora
-    assert section is None or critic or not policy.originals, "refused: no critic is quantized"
-    value_critic = None
-    if section is not None:
-        value_critic = Critic(
-            critic or policy, section, spec.training, shared=critic is None, world=world
-        )
-    reference = None
+    """All models of a step. The policy is divided last: critic and reference may copy it whole.
+
+    Args:
+        policy: whole on every rank.
+        spec: the manifest.
+        critic: the model that the critic starts from; None: a copy of the policy.
+        teacher: the reference of a distillation; None: the policy as it is now.
+        adapter: where adapters are trained instead of all weights: whose.
+        world: the ranks among which the models are divided.
+    """
+    low_rank = spec.training.lora
+    value_critic = _critic(critic, policy, spec, world)
     compared = spec.algorithm.divergence is not None
+    reference: Reference | None = None
     if compared and (teacher is not None or low_rank is None):
         reference = Reference(teacher or policy, world=world)
     if low_rank is not None:
@@ -150,3 +154,11 @@ def build(
         temperature=spec.agent.sampling.temperature,
         world=world,
     )
+
+
+def _critic(model: Policy | None, policy: Policy, spec: RLJobSpec, world: World) -> Critic | None:
+    section = spec.algorithm.critic
+    if section is None:
+        return None
+    assert model or not policy.originals, "refused: no critic is quantized"
+    return Critic(model or policy, section, spec.training, shared=model is None, world=world)

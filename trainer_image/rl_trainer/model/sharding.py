@@ -8,7 +8,7 @@ the backward pass is over, so that the output layer can be run part by part in b
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -76,6 +76,15 @@ def rest(module: Any) -> None:
 def full(tensor: Tensor) -> Tensor:
     """The whole tensor. A collective for a divided tensor: every rank must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def clip_gradients(parameters: Iterable[torch.nn.Parameter], *, max_norm: float) -> float:
+    """Scale gradients to at most ``max_norm`` (L2, over all ranks); returns the norm before.
+
+    A collective for divided parameters: every rank must call it. The norm is NaN or infinite where
+    a gradient is.
+    """
+    return float(full(torch.nn.utils.clip_grad_norm_(parameters, max_norm)))
 
 
 def part(tensor: Tensor) -> Tensor:

@@ -111,23 +111,31 @@ def _owners(policy: Policy, named: Mapping[str, Tensor], *, ranks: int) -> dict[
 
     A layer stays together: transformers makes some files' tensors of several of one layer's.
     """
-    kinds = frozenset(policy.module._no_split_modules or ())
-    layers = [
-        f"{name}."
-        for name, layer in policy.module.named_modules()
-        if kinds
-        & {each.__name__ for each in type(layer).__mro__}  # FSDP2 derives classes of its own
-    ]
+    prefixes = _layer_prefixes(policy)
     units: dict[str, list[str]] = {}
     for name in named:
-        layer = next((layer for layer in layers if name.startswith(layer)), name)
-        units.setdefault(layer, []).append(name)
+        unit = next((prefix for prefix in prefixes if name.startswith(prefix)), name)
+        units.setdefault(unit, []).append(name)
     members = list(units.values())
     sizes = [sum(named[name].numel() for name in each) for each in members]
     shares = division.shares(sizes, parts=ranks)
     return {
-        name: rank for rank, share in enumerate(shares) for unit in share for name in members[unit]
+        name: rank
+        for rank, share in enumerate(shares)
+        for index in share
+        for name in members[index]
     }
+
+
+def _layer_prefixes(policy: Policy) -> list[str]:
+    """Name prefixes of the layers that stay together, each with a dot at its end."""
+    kinds = frozenset(policy.module._no_split_modules or ())
+    return [
+        f"{name}."
+        for name, module in policy.module.named_modules()
+        # FSDP2 derives classes of its own from the layers'.
+        if kinds & {each.__name__ for each in type(module).__mro__}
+    ]
 
 
 def _merged(

@@ -100,11 +100,6 @@ def send(
     uploaded = _upload_all(request_all, pointer.prefix, sizes, encoded, full=full, stem=stem)
     if ranks > 1:
         _check_all_uploaded(objects, pointer.prefix, uploaded)
-    entry = None
-    if encoded is not None and base is not None:
-        entry = DeltaEntry(
-            base=base.name, files=[file for each in uploaded for file in each.deltas]
-        )
     manifest = Manifest(
         kind="policy",
         content="full" if full else "delta",
@@ -114,10 +109,30 @@ def send(
         version=pointer.version,
         files=[file for each in uploaded for file in each.files],
         tensors=[tensor for each in uploaded for tensor in each.tensors],
-        delta=entry,
+        delta=None if encoded is None else _delta_entry(base, uploaded),
         adapter=adapter,
     )
-    stored = manifest.to_bytes()
+    return _commit(objects, pointer, manifest, since_anchor=_next_anchor(delta, full, since_anchor))
+
+
+def _next_anchor(delta: Delta, full: bool, since_anchor: int) -> int | None:
+    """Versions since the last full one, for the next delta; None where deltas are off."""
+    if delta.anchor_every == 1:
+        return None
+    return 0 if full else since_anchor
+
+
+def _delta_entry(base: Base | None, uploaded: Sequence[UploadedFiles]) -> DeltaEntry | None:
+    if base is None:
+        return None
+    return DeltaEntry(base=base.name, files=[file for each in uploaded for file in each.deltas])
+
+
+def _commit(
+    objects: Objects, pointer: PolicyPointer, manifest: Manifest, *, since_anchor: int | None
+) -> Sent:
+    """Write the manifest, which makes the policy complete."""
+    stored, entry = manifest.to_bytes(), manifest.delta
     objects.put(pointer.prefix + MANIFEST, stored)
     sha256 = hashlib.sha256(stored).hexdigest()
     name = BasePolicy(version=pointer.version, prefix=pointer.prefix, manifest_sha256=sha256)
@@ -126,9 +141,7 @@ def send(
         content=manifest.content,
         base_version=entry.base.version if entry else 0,
         size_bytes=manifest.full_bytes + (entry.size_bytes if entry else 0) + len(stored),
-        base=None
-        if delta.anchor_every == 1
-        else Base(name=name, since_anchor=0 if full else since_anchor),
+        base=None if since_anchor is None else Base(name=name, since_anchor=since_anchor),
     )
 
 

@@ -15,7 +15,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rl_contracts.documents.manifest import PolicyRecord
@@ -78,18 +78,9 @@ class PolicyCollector:
         }
         # Read after the marks: whoever registered since then is seen.
         held = retention.with_bases(records, self._staging() if ripe - needed else set())
-        marked = [
-            record
-            for record in records
-            if record.version not in needed and record.marked_at is None
-        ]
         return Collected(
-            marked=[record.model_copy(update={"marked_at": now}) for record in marked],
-            unmarked=[
-                record.model_copy(update={"marked_at": None})
-                for record in records
-                if record.version in needed and record.marked_at is not None
-            ],
+            marked=_remarked(records, to=now, when=lambda record: record.version not in needed),
+            unmarked=_remarked(records, to=None, when=lambda record: record.version in needed),
             deleted=[record for record in records if record.version in ripe - needed - held],
         )
 
@@ -110,6 +101,17 @@ class PolicyCollector:
             if sampler.state is not SamplerState.GONE
             for version in (sampler.staging_version, sampler.version)
         }
+
+
+def _remarked(
+    records: list[PolicyRecord], *, to: float | None, when: Callable[[PolicyRecord], bool]
+) -> list[PolicyRecord]:
+    """Records for which ``when`` holds and whose mark changes: set where ``to`` is a time."""
+    return [
+        record.model_copy(update={"marked_at": to})
+        for record in records
+        if when(record) and (record.marked_at is None) is (to is not None)
+    ]
 
 
 def plan_lines(plan: Collected) -> Iterator[str]:

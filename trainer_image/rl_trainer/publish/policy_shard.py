@@ -21,7 +21,7 @@ from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements
 from rl_trainer.model.weights import Snapshot
 from rl_trainer.publish import safetensors_files
-from rl_trainer.publish.safetensors_files import FileContent, Form
+from rl_trainer.publish.safetensors_files import FileContent, FileLayout, Form
 
 FILE_BYTES = 1 << 30
 FILES_AT_A_TIME = 2
@@ -146,15 +146,7 @@ class PolicyShard:
 
     def upload(self, request: UploadFiles) -> UploadedFiles:
         """Upload the requested files; raises the first error once all uploads have ended."""
-        numbered = enumerate(self._groups, start=request.first_file)
-        layout = [
-            safetensors_files.file_layout(
-                safetensors_files.file_name(number, request.file_count, stem=request.stem),
-                self._forms,
-                members,
-            )
-            for number, members in numbered
-        ]
+        layout = self._layout(request)
         named = enumerate(self._deltas if request.delta else [], start=request.first_delta)
         deltas = {f"delta-{number:05d}.zst": content for number, content in named}
         digests = codec.start_digests(self._state, self._executor)
@@ -170,14 +162,20 @@ class PolicyShard:
         sha256 = {name: digest.result() for name, digest in digests.items()}
         return UploadedFiles(
             files=[file.entry for file in layout] if request.full else [],
-            deltas=[
-                FileEntry(
-                    name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()
-                )
-                for name, content in deltas.items()
-            ],
+            deltas=[_delta_entry(name, content) for name, content in deltas.items()],
             tensors=safetensors_files.tensor_entries(layout, self._forms, sha256),
         )
+
+    def _layout(self, request: UploadFiles) -> list[FileLayout]:
+        """This rank's files of a full version."""
+        return [
+            safetensors_files.file_layout(
+                safetensors_files.file_name(number, request.file_count, stem=request.stem),
+                self._forms,
+                members,
+            )
+            for number, members in enumerate(self._groups, start=request.first_file)
+        ]
 
     def drop_delta(self) -> None:
         """Free the delta's files, which are not needed once they are in the bucket."""
@@ -197,6 +195,11 @@ def upload(objects: Objects, prefix: str, wanted: list[tuple[str, Source, int]])
         wait(jobs)
     for job in jobs:
         job.result()
+
+
+def _delta_entry(name: str, content: bytes) -> FileEntry:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return FileEntry(name=name, size_bytes=len(content), sha256=sha256)
 
 
 def _slice(content: memoryview, offset: int, size_bytes: int) -> list[memoryview]:

@@ -7,8 +7,9 @@ another; TensorBoard reads all files of a folder, in the order of their names.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tensorboardX import SummaryWriter
 
@@ -61,22 +62,24 @@ def _write(writer: SummaryWriter, entry: Entry) -> None:
     for name, value in entry.scalars.items():
         writer.add_scalar(name, value, **at)
     for name, counts in entry.counts.items():
-        seen = sorted((int(value), count) for value, count in counts.items())
-        if not seen:
-            continue
-        writer.add_histogram_raw(
-            name,
-            min=seen[0][0],
-            max=seen[-1][0],
-            num=sum(count for _, count in seen),
-            sum=sum(value * count for value, count in seen),
-            sum_squares=sum(value * value * count for value, count in seen),
-            bucket_limits=[value + 0.5 for value, _ in seen],
-            bucket_counts=[count for _, count in seen],
-            **at,
-        )
+        if counts:
+            writer.add_histogram_raw(name, **_histogram(counts), **at)
     for number, sample in enumerate(entry.samples):
         writer.add_text(f"samples/{number}", _text(sample), **at)
+
+
+def _histogram(counts: Mapping[str, int]) -> dict[str, Any]:
+    """A histogram with a bucket for each whole number seen, and its moments."""
+    seen = sorted((int(value), count) for value, count in counts.items())
+    return {
+        "min": seen[0][0],
+        "max": seen[-1][0],
+        "num": sum(count for _, count in seen),
+        "sum": sum(value * count for value, count in seen),
+        "sum_squares": sum(value * value * count for value, count in seen),
+        "bucket_limits": [value + 0.5 for value, _ in seen],
+        "bucket_counts": [count for _, count in seen],
+    }
 
 
 def _text(sample: Shown) -> str:
