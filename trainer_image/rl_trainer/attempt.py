@@ -44,7 +44,7 @@ from rl_trainer.tracking import endpoint
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 300.0
-"""How long each call waits for a store that is being restarted."""
+"""Longest time that each call retries while a store is down, e.g. restarted."""
 SUCCEEDED, FAILED, REFUSED, FENCED_OUT, TERMINATED = 0, 1, 2, 3, 143
 UNTRAINED: dict[str, Callable[[Job, Run], Outcome]] = {
     "Evaluation": standalone.measure,
@@ -55,7 +55,7 @@ EXIT_CODES = {"Succeeded": SUCCEEDED, "Failed": FAILED, "Refused": REFUSED}
 
 
 def connect_patiently(settings: StoreSettings) -> Stores:
-    """The stores, each call to which waits for as long as a restart of theirs may take."""
+    """The stores; each call retries for as long as a restart of theirs may take."""
     return Stores.connect(settings, patience_seconds=PATIENCE_SECONDS)
 
 
@@ -68,11 +68,11 @@ def run(
 ) -> int:
     """Make one attempt; return the exit code of the process.
 
-    Rank 0 of several makes it, the others help; all of them end with the same code.
+    Of several ranks, rank 0 makes it and the others follow; all end with the same code.
 
     Args:
-        env: what the pod was told.
-        terminated: set when the pod is told to stop.
+        env: the pod's environment.
+        terminated: set when the pod gets SIGTERM.
         connect: makes the stores' clients.
         scratch: parent of the scratch folder; default the system's.
     """
@@ -103,7 +103,7 @@ def _run(
         settings = StoreSettings.from_folder(env.stores_folder)
         with (
             contextlib.closing(connect(settings)) as stores,
-            # An upload that nobody waits for may still write there; the pod's disk goes with it.
+            # An abandoned upload may still write there; the folder goes with the pod's disk.
             tempfile.TemporaryDirectory(
                 dir=scratch, prefix="trainer-", ignore_cleanup_errors=True
             ) as folder,
@@ -118,7 +118,7 @@ def _run(
         log.warning("%s", error)
         return TERMINATED
     except (RefusedError, AccessDeniedError) as error:
-        log.error("refused, and the run cannot be told: %s", error)
+        log.error("refused; the run's document cannot be updated: %s", error)
         return REFUSED
     except StoreUnavailableError as error:
         log.error("%s", error)
@@ -135,7 +135,7 @@ def _attempt(
 ) -> int:
     run = _take(env, spec, stores)
     if run is None:
-        log.info("run %s has succeeded before", env.run)
+        log.info("run %s has succeeded already", env.run)
         leftovers.put_away(stores, env.run)
         return SUCCEEDED
     heartbeat = Heartbeat(stores, run=env.run, epoch=run.epoch, terminated=team.terminated)
@@ -169,7 +169,7 @@ def _attempt(
 
 
 def _follow(team: Team, objects: Objects, *, folder: Path) -> int:
-    """Help rank 0 until it ends."""
+    """Follow rank 0 until it ends."""
     try:
         with rank_loss_as_failure():
             return Follower(team, objects, folder).follow()
@@ -183,7 +183,9 @@ def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
     stores.mongo.ensure_indexes()
     migrated = upgrade.begin(stores.mongo, env.run)
     if migrated is not None:
-        log.info("brought %d documents of run %s forward", migrated.written, env.run)
+        log.info(
+            "migrated %d documents of run %s to this release's schema", migrated.written, env.run
+        )
     existing = stores.runs.get(env.run)
     if existing is None:
         stores.runs.create(
@@ -199,14 +201,14 @@ def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
         return None
     run = stores.runs.take_epoch(env.run)
     if run.outcome is not None and run.outcome.kind == "Succeeded":
-        return None  # the trainer before ended in between
+        return None  # the previous trainer finished in between
     if run.outcome is not None:
         stores.runs.clear_outcome(env.run, epoch=run.epoch)
     return run
 
 
 def _outcome(job: Job, run: Run) -> Outcome:
-    """Train; ends that the run's document can tell become its outcome."""
+    """Train; errors that the run's document can record become its outcome."""
     try:
         _check_bucket(job)
         return UNTRAINED.get(job.spec.algorithm.objective, loop.train)(job, run)
@@ -224,7 +226,7 @@ def _outcome(job: Job, run: Run) -> Outcome:
         return Outcome(kind="Failed", reason="DiskFull", message=f"{error}.")
     except StoreUnavailableError as error:
         if error.store == mongo.STORE:
-            raise  # it cannot take an outcome either
+            raise  # it cannot store an outcome either
         return Outcome(kind="Failed", reason="StoreUnavailable", message=str(error))
 
 

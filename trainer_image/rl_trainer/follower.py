@@ -1,4 +1,4 @@
-"""A rank that is not 0: it carries out rank 0's orders; all it writes are its policies' files."""
+"""A rank above 0: carries out rank 0's commands. It writes nothing but its policies' files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Follower:
-    """One rank's models.
+    """The models of a rank above 0.
 
     Args:
         team: of which this is a rank above 0.
@@ -51,7 +51,7 @@ class Follower:
         self._responder = ShardResponder(team.world, self._shards)
 
     def follow(self) -> int:
-        """Carry out orders until the last one; returns the exit code that it names.
+        """Carry out commands until ``Exit``; returns its exit code.
 
         Raises:
             RuntimeError: rank 0 is gone.
@@ -111,7 +111,7 @@ class Follower:
 
     @property
     def _own(self) -> Learner:
-        assert self._learner is not None, "the first order is Begin"
+        assert self._learner is not None, "the first command is LoadModels"
         return self._learner
 
     def _begin(self, spec: RLJobSpec, base: BaseLocations) -> None:

@@ -26,7 +26,7 @@ from rl_trainer.model.policy import Policy
 CRITIC_FIELD = "spec.algorithm.critic.model.uri"
 TEACHER_FIELD = "spec.algorithm.teacher"
 BASE = "base"
-"""Below a trainer's scratch folder: the model that training starts from, as it came."""
+"""Folder in the trainer's scratch space: the model that training starts from, unchanged."""
 
 
 def learner(
@@ -80,7 +80,7 @@ def learner(
 
 
 def adapter_of(base: Path, policy: Policy, spec: RLJobSpec) -> AdapterEntry | None:
-    """What is trained where that is an adapter; None where all weights are.
+    """The manifest entry of the trained adapter; None where all weights are trained.
 
     Args:
         base: folder of the model as it came.
@@ -210,7 +210,7 @@ def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
     )
     different = sorted(name for name, _ in set(theirs.items()) ^ set(ours.items()))
     if different:
-        message = f"Its tokenizer has other ids, of {different[0][:100]!r} for one."
+        message = f"Its tokenizer has other ids, e.g. of {different[0][:100]!r}."
         raise loading.refused(uri, message, field=field)
 
 

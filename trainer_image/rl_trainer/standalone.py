@@ -21,11 +21,11 @@ from rl_trainer.rollouts import evaluate, sampling
 
 
 def measure(job: Job, run: Run) -> Outcome:
-    """Evaluate the model, or go on where the last attempt stopped: algorithm.objective Evaluation.
+    """Evaluate the model, or resume an evaluation: ``algorithm.objective: Evaluation``.
 
     Args:
         job: with the epoch that this trainer holds.
-        run: as taking the epoch found it.
+        run: its document when this attempt took the epoch.
 
     Raises:
         RefusedError: an input cannot be used.
@@ -43,7 +43,7 @@ def measure(job: Job, run: Run) -> Outcome:
 
 
 def fill(job: Job, run: Run) -> Outcome:
-    """Sample the training data from the model, or go on with it: algorithm.objective Sampling.
+    """Sample rollouts of the training data, or resume: ``algorithm.objective: Sampling``.
 
     Each window of prompts is in the bucket before it is counted, under a name of its own; a window
     that is written again after a crash holds the same rollouts.
@@ -72,7 +72,7 @@ def fill(job: Job, run: Run) -> Outcome:
 
 
 def _pinned(job: Job, learner: Learner, run: Run) -> PolicyPointer:
-    """The run's one policy; what an earlier attempt has published stays it."""
+    """The run's only policy: published now, unless an earlier attempt did."""
     startup.begin(job, learner, run)
     if run.policy is not None:
         return run.policy
@@ -97,7 +97,7 @@ def _measured(
     pointer: PolicyPointer,
     limits: Limits,
 ) -> list[EvaluationResult]:
-    """Results of all sources, written down after each list of them."""
+    """Results of all sources, recorded after each split."""
     results = list(known)
     job.figures.evaluated(results)
     for split in ("validation", "test"):

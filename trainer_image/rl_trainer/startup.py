@@ -15,7 +15,7 @@ from rl_trainer.context.artifacts import MANIFEST
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
-from rl_trainer.data.of_run import read_data
+from rl_trainer.data.run_datasets import read_data
 from rl_trainer.distributed.rank_commands import LoadModels
 from rl_trainer.model.learner import Learner
 

@@ -42,13 +42,13 @@ class StepContext:
     limits: Limits
 
     def watched_by(self, heartbeat: Heartbeat) -> None:
-        """Let what any of them finds wrong end the attempt."""
+        """Let an error of any of their threads end the attempt."""
         heartbeat.watch(self.collector.check)
         heartbeat.watch(self.publisher.check)
         heartbeat.watch(self.checkpointer.check)
 
     def close(self, *, finished: bool) -> None:
-        """End their threads; after the run's last step, once these have done what they have."""
+        """End their threads; with ``finished``, after their queued work is done."""
         self.collector.close(wait=finished)
         self.publisher.close(wait=finished)
         self.checkpointer.close(wait=finished)
@@ -56,7 +56,7 @@ class StepContext:
 
 
 def take_step(job: Job, context: StepContext, progress: Progress, collected: Collected) -> None:
-    """Train one batch: written down before, committed after, its tasks retired last."""
+    """Train one batch: it is stored before, committed after, and its tasks are retired last."""
     rollouts = {rollout.id: rollout for group in collected.groups for rollout in group.rollouts}
     with context.phases.of(FORM):
         batch, samples = _form(job, context.learner, progress, collected, rollouts)
@@ -88,7 +88,7 @@ def _form(
     collected: Collected,
     rollouts: dict[str, Rollout],
 ) -> tuple[Batch, list[Sample]]:
-    """The batch as it is written down, with the digest of exactly what it gives to the learner."""
+    """Form and store the batch, with the digest of exactly what the learner is given."""
     assessments: dict[str, Assessment] = {}
     if assessment.needed(job.spec.algorithm):
         asked = [sequence for rollout in rollouts.values() for sequence in sequences(rollout)]

@@ -49,14 +49,15 @@ class Checkpointer:
         committed: int,
         nonce: Callable[[], str] = lambda: secrets.token_hex(4),
     ) -> None:
-        """A writer for one attempt.
+        """Make the writer of one attempt.
 
         Args:
             job: with the epoch that this trainer holds.
             learner: whose state is written.
             durable: what is durable when the attempt begins.
-            committed: steps of the run then; metrics of fewer would hide what was written of them.
-            nonce: tells folders of one step and epoch apart.
+            committed: steps of the run at that time. Metrics are not written for fewer steps: they
+                would replace a longer file.
+            nonce: makes names of folders unique within a step and epoch.
         """
         self._job, self._learner, self._nonce = job, learner, nonce
         self._durable, self._committed = durable, committed
@@ -72,13 +73,13 @@ class Checkpointer:
         self._submitted = durable.step if durable else 0
 
     def trained(self, batch: Batch) -> None:
-        """Note a committed batch, to be marked durable with the next checkpoint."""
+        """Note a committed batch; the next checkpoint marks it durable."""
         self._batches.append(batch)
 
     def submit(self, progress: Progress) -> None:
         """Write the present state; returns after copying it.
 
-        Raises what an earlier checkpoint failed of.
+        Raises the error of an earlier checkpoint.
         """
         assert progress.head is not None
         self._submitted = progress.step
@@ -101,14 +102,14 @@ class Checkpointer:
         )
 
     def check(self) -> None:
-        """Raise what an earlier checkpoint failed of."""
+        """Raise the error of an earlier checkpoint."""
         self._uploader.check()
 
     def finish(self, progress: Progress) -> None:
-        """Make the run's last state durable and leave nothing in the bucket that no one needs.
+        """Make the run's last state durable, and delete from the bucket what is not needed.
 
-        Also where no step was left to train: the trainer before may have ended anywhere in its
-        last checkpoint, after its upload for one, or before it deleted what that replaced.
+        Also where no step was left to train: the previous trainer may have ended in the middle
+        of its last checkpoint, e.g. after the upload, or before deleting older checkpoints.
         """
         if progress.step > self._submitted:
             self.submit(progress)
@@ -119,7 +120,7 @@ class Checkpointer:
     def save(self, progress: Progress) -> None:
         """Make the present state durable before the process ends.
 
-        Cut short, it costs nothing: what is not durable is trained again from its batches.
+        It may be cut short: steps that are not durable are replayed from their batches.
 
         Args:
             progress: the lineage up to the weights in memory.
@@ -180,7 +181,7 @@ class Checkpointer:
             keep_last=keep,
             epoch=self._job.epoch,
             bound=self._job.spec.lifecycle.retention.checkpoints,
-            now=self._job.stores.mongo.now(),  # a second from the bucket's clock is no matter here
+            now=self._job.stores.mongo.now(),  # seconds off the bucket's clock do not matter
         )
         for folder in expired:
             objects.delete_prefix(folder.prefix)

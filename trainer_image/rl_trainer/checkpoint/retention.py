@@ -1,4 +1,4 @@
-"""Which folders of the bucket nobody needs any more. Pure.
+"""Which folders of the bucket are no longer needed. Pure.
 
 Folders are named ``<number>-<epoch>-<nonce>``. A trainer deletes only what its own or an earlier
 epoch made: one that was fenced out without knowing it must not touch its successor's.
@@ -21,7 +21,7 @@ UNBOUNDED = ObjectBound()
 
 @dataclass(frozen=True, slots=True, order=True)
 class Folder:
-    """A folder as its name tells it."""
+    """A folder of the bucket, parsed from its name and its objects."""
 
     number: int
     """Step or version."""
@@ -66,15 +66,15 @@ def newest_within(
     time_of: Callable[[T], float],
     size_of: Callable[[Sequence[T]], int],
 ) -> Sequence[T]:
-    """The longest run of newest ones within count, age and bytes; the newest stays in any case.
+    """The longest prefix within count, age and bytes; the newest item stays in any case.
 
     Args:
-        newest_first: what there is.
-        keep_last: at most so many, ≥ 1.
+        newest_first: all items.
+        keep_last: items to keep at most, ≥ 1.
         bound: of age and bytes.
         now: on the same clock as ``time_of``.
-        time_of: when one was written.
-        size_of: bytes that keeping these costs.
+        time_of: when an item was written.
+        size_of: bytes that keeping these items takes.
     """
     kept = min(len(newest_first), 1)
     for number, item in enumerate(newest_first[1:keep_last], start=2):
@@ -101,7 +101,7 @@ def expired_checkpoints(
     Args:
         checkpoints: by number.
         durable: stays, and whatever is newer.
-        keep_last: so many stay at most, the durable one among them.
+        keep_last: checkpoints that stay at most, the durable one included.
         epoch: folders of later ones stay.
         bound: of age and bytes.
         now: bucket time.
@@ -139,7 +139,7 @@ def needed_policies(
 
     Args:
         records: the catalogue.
-        keep_last: so many at most, without what their deltas start from.
+        keep_last: policies to keep at most, without the bases of their deltas.
         bound: of age, and of bytes with what deltas start from.
         now: store time.
     """

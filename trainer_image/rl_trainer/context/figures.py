@@ -1,7 +1,7 @@
 """A run's figures for Prometheus: those of its last step, and sums over its lineage.
 
 They are made of the documents of steps and evaluations, as ``metrics.jsonl`` and trackers are. An
-attempt that goes on begins with the sums of the steps before it.
+attempt that resumes a run starts with the sums of the steps before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import StepMetrics
 
 MOST_SERIES = 256
-"""Of one metric: what a run may cost its Prometheus. No manifest comes near it."""
+"""Most series of one metric, to bound a run's cost in Prometheus; no manifest comes near it."""
 
 STALENESS_BOUNDS = (0, 1, 2, 4, 8, 16, 32, 64)
 """Training steps; ``algorithm.offPolicy.maxStaleness`` is at most the last one."""
@@ -74,7 +74,7 @@ GAUGES: dict[str, tuple[str, Shown]] = {
         "Norm of the gradient before clipping.",
         lambda metrics: metrics.gradient_norm,
     ),
-    "learning_rate": ("Of the step.", lambda metrics: metrics.learning_rate),
+    "learning_rate": ("Learning rate of the step.", lambda metrics: metrics.learning_rate),
     "response_tokens_mean": (
         "Mean generated tokens of a rollout.",
         lambda metrics: metrics.response_tokens_mean,
@@ -89,17 +89,17 @@ GAUGES: dict[str, tuple[str, Shown]] = {
     ),
     "mfu_ratio": ("Model FLOPs utilization.", lambda metrics: metrics.mfu),
 }
-"""Of the last step; a figure that the run does not have is not shown."""
+"""Gauges of the last step. A figure that the run does not have is left out."""
 
 
 class Figures(Collector):
     """What a scrape of the trainer answers with.
 
-    One thread tells it, others read ``page`` at any time: it is replaced as a whole.
+    One thread updates it, others read ``page`` at any time: it is replaced as a whole.
     """
 
     def __init__(self) -> None:
-        """Without a step there is nothing to show."""
+        """Start without a step: the page is empty."""
         self._last: StepMetrics | None = None
         self._tokens, self._rollouts = 0, 0
         self._dropped: Counter[str] = Counter()
@@ -110,18 +110,18 @@ class Figures(Collector):
         """Prometheus' text format."""
 
     def go_on(self, steps: Iterable[StepMetrics], results: Iterable[EvaluationResult]) -> None:
-        """Begin with what the lineage holds already."""
+        """Start from the steps and evaluations of earlier attempts."""
         for step in steps:
             self._add(step)
         self.evaluated(results)
 
     def step(self, metrics: StepMetrics) -> None:
-        """Tell a step."""
+        """Update the page after a step."""
         self._add(metrics)
         self._write()
 
     def evaluated(self, results: Iterable[EvaluationResult]) -> None:
-        """Tell evaluations, in order: of each source and temperature the last one is shown."""
+        """Update the page after evaluations; the last of each source and temperature is shown."""
         for result in results:
             self._evaluations[result.split, result.dataset, f"{result.temperature:g}"] = result
         self._write()
@@ -152,7 +152,7 @@ class Figures(Collector):
             *(_one(name, text, value(last)) for name, (text, value) in GAUGES.items()),
             _gauge(
                 "reward_part_mean",
-                "Mean of what a scorer said, not weighted.",
+                "Mean score of a scorer, not weighted.",
                 ("scorer",),
                 _by_one(last.reward_parts),
             ),
@@ -180,7 +180,7 @@ class Figures(Collector):
             _counter("rollouts_trained", "Rollouts that were trained.", (), {(): self._rollouts}),
             _counter(
                 "groups_dropped",
-                "Groups sampled, or tried, in vain.",
+                "Groups that were lost before training.",
                 ("cause",),
                 _by_one(self._dropped),
             ),

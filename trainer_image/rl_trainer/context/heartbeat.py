@@ -1,4 +1,4 @@
-"""The trainer's sign of life, on a thread: heartbeat, expired leases, silent and gone samplers."""
+"""The trainer's heartbeat thread: heartbeat, expired leases, silent and gone samplers."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ LOG_SECONDS = 10.0
 SWEEP_SECONDS = 4.0
 FORGET_SECONDS = 600.0
 SAMPLER_SILENT_SECONDS = 20.0
-"""Samplers report every two seconds; a busy node may hold one up for several of them."""
+"""Samplers report every 2 s; a busy node may delay several reports."""
 AWAY_SECONDS = 10.0
-"""A store that takes so long for a command was away, and samplers could not reach it either."""
+"""A store that took this long for a command was down, and samplers could not reach it either."""
 
 
 class Heartbeat:
-    """Context in which the run is told that its trainer lives, and what it does.
+    """Context in which the run's document shows that its trainer lives, and what it does.
 
     The main thread calls ``check`` at its safe points: it raises there what ended the thread
     (FencedOutError, StoreUnavailableError) and TerminatedError once ``terminated`` is set.
@@ -57,7 +57,7 @@ class Heartbeat:
         self._watched: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread = self._executor.submit(self._beat)
         return self
 
@@ -67,21 +67,21 @@ class Heartbeat:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop beating; after an error without waiting for a store that may not answer."""
+        """Stop; after an error without waiting for a store that may not answer."""
         self._ended.set()
         self._executor.shutdown(wait=kind is None, cancel_futures=True)
 
     def say(self, phase: str) -> None:
-        """Set the words for what the trainer does or waits for, e.g. ``training step 3 of 60``."""
+        """Set what the trainer does or waits for, as text, e.g. ``training: step 3 of 60``."""
         self._phase = phase
         if self._clock() - self._logged >= LOG_SECONDS:
             log.info("%s", phase)
             self._logged = self._clock()
 
     def watch(self, check: Callable[[], None]) -> None:
-        """Have ``check`` called at safe points; it raises when something beside training failed.
+        """Have ``check`` called at safe points; it raises when a thread beside training failed.
 
-        A wait would otherwise blame what it waits for: without new policies no rollouts come.
+        Else a wait would blame the wrong cause: without new policies no rollouts come.
         """
         self._watched.append(check)
 
@@ -95,7 +95,7 @@ class Heartbeat:
             check()
 
     def pause(self, seconds: float) -> None:
-        """Let time pass, less of it when told to stop; a safe point."""
+        """Sleep, but not beyond SIGTERM; a safe point."""
         self._terminated.wait(seconds)
         self.check()
 
@@ -112,7 +112,7 @@ class Heartbeat:
                 return
 
     def _note_absence(self, *, since: float) -> None:
-        """After an outage nobody counts as silent before having had the time to report again."""
+        """After an outage no sampler counts as silent before it had time to report again."""
         now = self._clock()
         if now - since > AWAY_SECONDS:
             self._judges_from = now + SAMPLER_SILENT_SECONDS
@@ -122,13 +122,18 @@ class Heartbeat:
         taken = self._stores.tasks.reap(self._run)
         self._note_absence(since=began)
         if taken:
-            log.warning("took back %d claims whose lease ran out", taken)
+            log.warning("took back %d tasks whose lease expired", taken)
         if self._clock() >= self._judges_from:
             silent = self._stores.samplers.expire(self._run, silent_seconds=SAMPLER_SILENT_SECONDS)
             for sampler in silent:
-                log.warning("sampler %s (pod %s) is silent", sampler.id, sampler.pod)
+                log.warning(
+                    "sampler %s (pod %s) has not reported for %.0f s",
+                    sampler.id,
+                    sampler.pod,
+                    SAMPLER_SILENT_SECONDS,
+                )
         if self._forgot is None or self._clock() - self._forgot >= FORGET_SECONDS:
             forgotten = forget_ended(self._stores, run=self._run, epoch=self._epoch)
             if forgotten:
-                log.info("forgot %d samplers that ended long ago", forgotten)
+                log.info("deleted the records of %d samplers that ended long ago", forgotten)
             self._forgot = self._clock()

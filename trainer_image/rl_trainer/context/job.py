@@ -36,7 +36,7 @@ class Job:
     team: Team = field(default_factory=Team)
     """The ranks that this one, rank 0, leads."""
     figures: Figures = field(default_factory=Figures)
-    """What Prometheus is told."""
+    """Figures for Prometheus."""
     clock: Callable[[], float] = time.monotonic
 
     @property
@@ -46,10 +46,9 @@ class Job:
 
     @property
     def wait_seconds(self) -> float:
-        """Longest wait without any news.
+        """Longest wait without progress, in seconds.
 
-        A little shorter than the operator's own deadline, so that the trainer can still say what
-        it waited for.
+        90 % of the operator's deadline, so that the trainer can still report what it waited for.
         """
         return 0.9 * self.spec.lifecycle.progress_deadline_seconds
 

@@ -20,8 +20,8 @@ POLL_SECONDS = 0.05
 class Uploader(Generic[T]):
     """Hands items to ``upload`` on a thread of its own.
 
-    Holds at most one item in work and one that waits; a newer one takes the place of the one that
-    waits. So a slow bucket costs versions, never training time, and memory stays bounded.
+    It holds at most two items: the one being uploaded, and one that waits. A newer item replaces
+    the waiting one. So a slow bucket costs versions, never training time, and memory is bounded.
     """
 
     def __init__(self, upload: Callable[[T], None], *, name: str) -> None:
@@ -40,10 +40,10 @@ class Uploader(Generic[T]):
         if replaced is None:
             self._jobs.append(self._executor.submit(self._work))
         else:
-            log.warning("%s: a newer one took the place of one that waited", self._name)
+            log.warning("%s: a newer upload replaced one that was waiting", self._name)
 
     def withdraw(self) -> T | None:
-        """Take back what waits, so that it does not lie in memory beside its successor."""
+        """Take back the waiting item, so that memory does not hold it beside its successor."""
         with self._lock:
             waiting, self._waiting = self._waiting, None
         return waiting
@@ -55,7 +55,7 @@ class Uploader(Generic[T]):
             job.result()
 
     def flush(self, heartbeat: Heartbeat) -> None:
-        """Wait until nothing waits and nothing is in work.
+        """Wait until nothing waits and nothing is being uploaded.
 
         Bounded by the stores' patience with each request; raises the error of a failed upload,
         and what ``heartbeat.check`` raises.
@@ -66,7 +66,7 @@ class Uploader(Generic[T]):
             heartbeat.check()
 
     def complete(self) -> None:
-        """Wait until nothing waits and nothing is in work, whatever the trainer was told.
+        """Wait until nothing waits and nothing is being uploaded, even after SIGTERM.
 
         Raises the error of an upload that failed.
         """

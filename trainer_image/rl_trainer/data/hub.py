@@ -73,6 +73,11 @@ def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
     if not matching:
         shown = ", ".join(data[:5]) or "no data file"
         raise NoSuchSplitError(f"no file of split {split!r} among {shown}"[:400])
+    _check_unambiguous(matching, split=split)
+    return matching
+
+
+def _check_unambiguous(matching: Sequence[str], *, split: str) -> None:
     folders = sorted({str(PurePosixPath(name).parent) for name in matching})
     if len(folders) > 1:
         raise NoSuchSplitError(
@@ -80,7 +85,6 @@ def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
         )
     if len({PurePosixPath(name).suffix for name in matching}) > 1:
         raise NoSuchSplitError(f"split {split!r} is there in several formats: name one file")
-    return matching
 
 
 def _is_data(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Work divided among ranks. Pure: every rank finds the same by itself."""
+"""Work divided among ranks. Pure: every rank computes the same division by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The processes of one pod, where it has several: started, told to stop, and ended together."""
+"""Starts the processes of a pod with several ranks, passes SIGTERM on, and ends them together.
+
+torchrun was considered instead; docs/contributing/index.md says why it was not taken.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.2
 LAST_SECONDS = 30.0
-"""The others may go on for so long after one has failed: they notice, and rank 0 tells the run."""
+"""Time that the others get after one has failed: rank 0 notices, and writes the outcome."""
 
 
 def launch(
@@ -26,17 +29,18 @@ def launch(
     command: Sequence[str] = (sys.executable, "-m", "rl_trainer"),
     last_seconds: float = LAST_SECONDS,
 ) -> int:
-    """Run ``command`` once for each process of this pod; returns the exit code.
+    """Run ``command`` once for each process of this pod; returns the pod's exit code.
 
-    That is the first process's (in the first pod it is rank 0, which knows how the run ended), or,
-    where that ended well, the first other one that is not 0.
+    It is the first code that is not 0, by local rank. In the first pod that is rank 0's where it
+    failed, and rank 0 knows how the run ended.
 
     Args:
-        environ: of all of them; each is told its local rank besides.
+        environ: for each of them, with its local rank added.
         processes: how many.
-        terminated: set when the pod is told to stop; so are they then, and they take their time.
+        terminated: set when the pod gets SIGTERM, which is then passed on; they end in their own
+            time.
         command: what to run.
-        last_seconds: for the others after one has failed.
+        last_seconds: time that the others get after one has failed.
     """
     children = [
         subprocess.Popen(list(command), env={**environ, env.LOCAL_RANK: str(local)})
@@ -54,7 +58,7 @@ def _wait(
     *,
     last_seconds: float,
 ) -> None:
-    """Until all have ended; the rest is killed some time after one has failed."""
+    """Wait until all have ended; ``last_seconds`` after a failure the rest is killed."""
     signalled, remaining = False, last_seconds
     pause = threading.Event()
     while any(child.poll() is None for child in children):
@@ -71,11 +75,11 @@ def _wait(
 
 
 def _code(child: subprocess.Popen[bytes]) -> int:
-    """As a shell tells it: 128 and the signal's number where a signal ended it."""
+    """The exit code in a shell's notation: 128 + n after signal n."""
     code = child.returncode
     return 128 - code if code < 0 else code
 
 
 def processes_here(environ: Mapping[str, str]) -> int:
-    """Processes that this one is to start; 1 where it is to train itself."""
+    """Processes to start in this pod; 1 where this process trains itself."""
     return 1 if environ.get(env.LOCAL_RANK) else env.count(environ, env.PROCESSES)

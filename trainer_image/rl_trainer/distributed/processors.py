@@ -1,4 +1,4 @@
-"""As many compute threads as the container has processors."""
+"""Limits torch's compute threads to the processors that the container may use."""
 
 from __future__ import annotations
 

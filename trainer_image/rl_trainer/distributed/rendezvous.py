@@ -29,11 +29,11 @@ POLL_SECONDS = 0.2
 
 
 def join(env: TrainerEnv, *, terminated: threading.Event) -> World:
-    """Meet the other processes; returns at once where there is one alone.
+    """Connect to the other processes; returns at once where there is only this one.
 
     Raises:
-        TerminatedError: told to stop before all were there.
-        TrainingFailedError: they did not all come.
+        TerminatedError: SIGTERM came before all had connected.
+        TrainingFailedError: they did not all connect in time.
     """
     if env.size == 1:
         return ALONE
@@ -46,7 +46,7 @@ def join(env: TrainerEnv, *, terminated: threading.Event) -> World:
 
 
 def with_mesh(world: World) -> World:
-    """The same ranks with a mesh: one that is alone makes a group of itself, once a process."""
+    """The world with a mesh. A single rank makes a process group of its own, once a process."""
     if world.mesh is not None:
         return world
     assert world.size == 1, "ranks of a trainer with several processes have a mesh already"
@@ -54,7 +54,7 @@ def with_mesh(world: World) -> World:
 
 
 def _group(store: dist.Store, *, rank: int, size: int) -> DeviceMesh:
-    """What lies in host memory passes over gloo beside GPUs, too."""
+    """A process group and its mesh. With GPUs, tensors in host memory still use gloo."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if not dist.is_initialized():
         dist.init_process_group(
@@ -68,7 +68,7 @@ def _group(store: dist.Store, *, rank: int, size: int) -> DeviceMesh:
 
 
 def _store(env: TrainerEnv, terminated: threading.Event) -> dist.TCPStore:
-    """On a thread, since nothing interrupts the wait."""
+    """The store; connects on a thread, because nothing can interrupt the wait for it."""
     waiting = ThreadPoolExecutor(1, thread_name_prefix="rendezvous").submit(_connect, env)
     while not waiting.done():
         if terminated.wait(POLL_SECONDS):

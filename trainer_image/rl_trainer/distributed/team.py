@@ -1,7 +1,7 @@
-"""Rank 0 and the ranks that follow it: one makes the run, all make its computations.
+"""Rank 0 and the ranks that follow it: rank 0 makes the run, all ranks make its computations.
 
-Rank 0 sends an order, every rank carries it out, and each reports. Whoever ends without a report
-closes its connections, by which the others know.
+Rank 0 sends a command, every rank carries it out and reports. A rank that exits without a report
+closes its connections, and the others notice that.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from rl_trainer.errors import TrainingFailedError
 T = TypeVar("T")
 
 PING_SECONDS = 2.0
-"""Between two orders at most, while rank 0 waits at safe points."""
+"""Longest time between two commands while rank 0 waits at safe points."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How an order went on a rank."""
+    """How a command went on a rank."""
 
     error: str = ""
     terminated: bool = False
-    """Its pod was told to stop."""
+    """Its pod got SIGTERM."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Team:
-    """All ranks, seen from one of them; nothing is sent where there is one alone."""
+    """All ranks, seen from one of them. With a single rank nothing is sent."""
 
     world: World = ALONE
     terminated: threading.Event = field(default_factory=threading.Event)
-    """Rank 0 stops when any pod was told to."""
+    """Set on SIGTERM. Rank 0 stops when any rank's pod got it."""
     clock: Callable[[], float] = time.monotonic
     _last: float = field(default=0.0, init=False)
 
     def call(self, command: RankCommand, own: Callable[[], T]) -> T:
-        """Have every rank carry out an order, this one (rank 0) by ``own``; returns its result.
+        """Have every rank carry out a command, rank 0 by ``own``; returns rank 0's result.
 
         Raises:
             TrainingFailedError: another rank failed or is gone.
@@ -75,25 +75,25 @@ class Team:
         return result
 
     def check(self) -> None:
-        """See that the others are there, now and then; raises what ``call`` raises."""
+        """Ping the others every ``PING_SECONDS``; raises as ``call``."""
         if self.world.size > 1 and self.clock() - self._last >= PING_SECONDS:
             self.call(Ping(), lambda: None)
 
     def end(self, code: int) -> None:
-        """Have the others exit with ``code``; those that are gone already do not matter."""
+        """Have the others exit with ``code``; ranks that are gone already are ignored."""
         if self.world.size > 1:
             with contextlib.suppress(RuntimeError):
                 self._send(Exit(code))
 
     def receive(self) -> RankCommand:
-        """The next order of rank 0, for another rank; RuntimeError when rank 0 is gone."""
+        """Wait for rank 0's next command; RuntimeError when rank 0 is gone."""
         received: list[RankCommand | None] = [None]
         dist.broadcast_object_list(received, src=0)
         assert received[0] is not None
         return received[0]
 
     def report(self, error: str = "") -> None:
-        """Tell rank 0 how an order went here."""
+        """Report to rank 0 how a command went here; empty: it succeeded."""
         self.world.gather(Report(error=error, terminated=self.terminated.is_set()))
 
     def _send(self, command: RankCommand) -> None:
@@ -102,7 +102,7 @@ class Team:
 
 @contextlib.contextmanager
 def rank_loss_as_failure() -> Iterator[None]:
-    """Turn what a broken connection raises into TrainingFailedError."""
+    """Turn the RuntimeError of a broken connection into TrainingFailedError."""
     try:
         yield
     except RuntimeError as error:

@@ -15,15 +15,15 @@ T = TypeVar("T")
 class World:
     """This process among those that hold a part of the model and of each batch.
 
-    Every one of them must make the same calls in the same order.
+    Collective calls: every rank must make the same ones in the same order.
     """
 
     rank: int = 0
     size: int = 1
     mesh: DeviceMesh | None = None
-    """One dimension over all ranks; None where nothing is divided, as by one that is alone."""
+    """One dimension over all ranks; None where nothing is divided."""
     store: dist.Store | None = None
-    """Through which they met; None where there is one alone."""
+    """The rendezvous store; None with a single rank."""
 
     def gather(self, value: T) -> list[T]:
         """The value of each rank, by rank; equal on all of them."""
@@ -45,4 +45,4 @@ class World:
 
 
 ALONE = World()
-"""One process that holds everything."""
+"""A trainer of a single process, which holds all of the model."""

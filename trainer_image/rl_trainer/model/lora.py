@@ -130,7 +130,7 @@ def check_files(module: Any, tensors: set[str], section: LoRA) -> None:
         raise _refused(
             other[0].rpartition(".")[2],
             f"{type(module).__name__} has such layers that are not linear when it is loaded, "
-            f"{other[0]} for one.",
+            f"e.g. {other[0]}.",
             "Name only q_proj, k_proj, v_proj and o_proj.",
         )
 

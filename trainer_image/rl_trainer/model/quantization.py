@@ -173,7 +173,7 @@ def quantize(
         raise _refused(
             kind,
             f"{type(module).__name__} has layers that are not linear when it is loaded, "
-            f"{other[0]} for one: they would stay as large as they are.",
+            f"e.g. {other[0]}: they would stay at full size.",
             "Leave it out.",
         )
     for name in names:
@@ -200,10 +200,9 @@ def layers(module: Any) -> list[str]:
 
 
 class Originals:
-    """A model's weights as they came, of which quantization keeps less."""
+    """A model's unquantized weights, read from its files on demand; the folder must stay."""
 
     def __init__(self, folder: Path) -> None:
-        """See the class; the folder must stay."""
         self._paths = {name: path for path in weight_files(folder) for name in read_header(path)}
 
     def names(self) -> Collection[str]:

@@ -98,8 +98,7 @@ def send(
     full = encoded is None or since_anchor >= delta.anchor_every
     stem = adapters.STEM if adapter else MODEL_STEM
     uploaded = _upload_all(request_all, pointer.prefix, sizes, encoded, full=full, stem=stem)
-    if ranks > 1:
-        _check_all_uploaded(objects, pointer.prefix, uploaded)
+    _check_all_uploaded(objects, pointer.prefix, uploaded)
     manifest = Manifest(
         kind="policy",
         content="full" if full else "delta",
@@ -207,7 +206,9 @@ def _before(counts: Sequence[int]) -> list[int]:
 
 
 def _check_all_uploaded(objects: Objects, prefix: str, uploaded: Sequence[UploadedFiles]) -> None:
-    """See with rank 0's own eyes that the files of all ranks lie in the bucket."""
+    """Check that rank 0, too, sees the files of all ranks in the bucket."""
+    if len(uploaded) == 1:
+        return
     sizes = {
         stored_object.key.removeprefix(prefix): stored_object.size_bytes
         for stored_object in objects.list(prefix)

@@ -34,28 +34,28 @@ class _Pending:
 
 
 class Unpublished:
-    """In a publisher's place where no sampler waits for policies."""
+    """Stands for a publisher where no sampler needs policies (supervised training)."""
 
     version = 0
 
     def submit(self, *, step: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def require(self, *, step: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def check(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self, *, wait: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Publisher:
     """The run's policies, seen from rank 0 of the trainer that makes them.
 
-    Each rank holds at most three copies of the tensors that it publishes: one in work, one that
-    waits, and the last published one, which the next delta starts from (none with
+    Each rank holds at most three copies of the tensors that it publishes: one being published, one
+    that waits, and the last published one, which the next delta starts from (none with
     ``delta.anchorEvery: 1``).
     """
 
@@ -92,12 +92,16 @@ class Publisher:
     def submit(self, *, step: int) -> None:
         """Publish the present weights, which contain ``step`` steps; returns after copying them.
 
-        Raises what an earlier publication failed of.
+        Raises the error of an earlier publication.
         """
         self._uploader.check()
         waited = self._uploader.withdraw()
         if waited is not None:
-            log.warning("step %d takes the place of step %d, which waited", step, waited.step)
+            log.warning(
+                "the policy of step %d replaces that of step %d, which was waiting for its upload",
+                step,
+                waited.step,
+            )
         self._number += 1
         command = rank_commands.SnapshotShard(
             number=self._number, drop=waited.number if waited else 0
@@ -122,7 +126,7 @@ class Publisher:
         return self.latest
 
     def check(self) -> None:
-        """Raise what an earlier publication failed of."""
+        """Raise the error of an earlier publication."""
         self._uploader.check()
 
     def close(self, *, wait: bool) -> None:

@@ -20,7 +20,7 @@ from rl_trainer.rollouts.intake import LostGroup
 from rl_trainer.rollouts.supply import Supply
 
 NO_SIGNAL_BATCHES = 20
-"""So many batches of groups may teach nothing while one batch is collected."""
+"""Groups without signal that may be replaced while a batch is collected, in batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +30,13 @@ class Collected:
     groups: list[Group]
     wait_seconds: float
     drops: Drops
-    """Groups lost since the step before."""
+    """Groups lost since the previous step."""
     dropped_share: float
     """Of the groups of the last steps, in [0, 1]."""
 
 
 class Collector:
-    """The train queue as the trainer sees it.
+    """Collects the groups of each step from the train queue.
 
     Args:
         job: whose queue.
@@ -57,14 +57,14 @@ class Collector:
         self._complete: dict[str, Group] = {}
         """Never trained."""
         self._usable = 0
-        """How many of them there were when they were looked at last."""
+        """Their number at the last check."""
         self._trained: dict[str, Group] = {}
-        """May perhaps be trained again."""
+        """Trained groups that may be trained again."""
         self._batches: deque[Batch] = deque(maxlen=self._off_policy.max_staleness)
-        """The lineage's last ones: what is old enough to be in none of them is stale."""
+        """The lineage's last ``maxStaleness`` batches: a rollout trained before them is stale."""
 
     def recall(self, progress: Progress) -> None:
-        """Find what the lineage trained and may train again; its batches are the only count."""
+        """Load trained groups that may be trained again, as the lineage's batches count them."""
         if self._off_policy.max_trainings == 1:
             return
         bound = self._off_policy.max_staleness
@@ -124,17 +124,17 @@ class Collector:
         self._forget(step=batch.step + 1)
 
     def check(self) -> None:
-        """Raise what went wrong beside training."""
+        """Raise the error that ended the supply's thread."""
         self._supply.check()
 
     def close(self, *, wait: bool) -> None:
-        """Hand out and read nothing more."""
+        """Stop handing out prompts and reading groups."""
         self._supply.close(wait=wait)
 
     def _choose(self, *, step: int, again: bool) -> list[Group]:
-        """What was never trained comes first; what was fills up where that is declared.
+        """Choose untrained groups first; trained ones fill the batch up where that is declared.
 
-        With ``again`` alone: all that is finished must have been seen before.
+        They fill it only with ``again``: all finished groups must have been read before.
         """
         bound = self._off_policy.max_staleness
         fresh, stale = select(
@@ -144,7 +144,7 @@ class Collector:
             self._count(self._supply.intake.drop(group.task, Cause.STALE, "stale", group=group))
             del self._complete[group.task.id]
         if stale and self._publishing_lags(step - 1):
-            self._ledger.keep()  # no fault of the groups: samplers lack what is fresh
+            self._ledger.keep()  # not the groups' fault: samplers have no fresh policy yet
         if len(self._complete) > self._usable:
             self._ledger.keep()
         self._usable = len(self._complete)
@@ -161,7 +161,7 @@ class Collector:
         return [*fresh, *filling][: self._per_step]
 
     def _left(self, chosen: list[Group]) -> int:
-        """How many were never trained and are none of these."""
+        """Untrained groups besides the chosen ones."""
         return len(self._complete.keys() - {group.task.id for group in chosen})
 
     def _forget(self, *, step: int) -> None:
@@ -178,7 +178,7 @@ class Collector:
         }
 
     def _take(self) -> bool:
-        """Take what was found; whether any whole group was among it."""
+        """Take the supply's update; whether a group in it finished, or was filtered out."""
         news = self._supply.take()
         for loss in news.lost:
             self._count(loss)
@@ -189,9 +189,9 @@ class Collector:
         self._ledger.drop(loss.cause, loss.reason, loss.rollouts)
 
     def _publishing_lags(self, step: int) -> bool:
-        """Whether a policy that is due is not published yet, so that samplers lack what is fresh.
+        """Whether a due policy is not published yet, so that samplers cannot sample fresh groups.
 
-        The step stands still meanwhile, so this ends with the publication or with its error.
+        No step is made meanwhile, so this ends with the publication or with its error.
         """
         run = self._job.stores.runs.get(self._job.run)
         published = run.policy.step if run is not None and run.policy is not None else -1
@@ -204,13 +204,13 @@ class Collector:
         if taught >= NO_SIGNAL_BATCHES * self._per_step:
             raise TrainingFailedError(
                 reason="NoSignal",
-                message=f"{taught} groups were replaced because they would teach nothing, "
-                f"and {have} of {self._per_step} are there. Easier or harder data, or less in "
-                "spec.algorithm.shaping, may help.",
+                message=f"{taught} groups were replaced because their rewards carry no signal, "
+                f"and {have} of {self._per_step} are complete. Try easier or harder data, or fewer "
+                "filters in spec.algorithm.shaping.",
             )
         if lost >= self._job.spec.rollouts.max_empty_batches * self._per_step:
             if self._publishing_lags(step):
-                return  # the publisher tells of the bucket
+                return  # the publisher raises the bucket's error
             raise TrainingFailedError(
                 reason="NoSignal" if 2 * filtered > lost else "RolloutsFailing",
                 message=f"{lost} groups in a row were lost ({describe(row)}), the last one "
@@ -220,6 +220,6 @@ class Collector:
         if silent > self._deadline:
             raise TrainingFailedError(
                 reason="NoRollouts",
-                message=f"No group was completed for {silent:.0f} s, {have} of {self._per_step} "
-                f"are there. {queue_summary(self._job, queue=Queue.TRAIN)}",
+                message=f"No group was completed for {silent:.0f} s; {have} of {self._per_step} "
+                f"are complete. {queue_summary(self._job, queue=Queue.TRAIN)}",
             )

@@ -1,7 +1,7 @@
 """Supervised fine-tuning: what is trained comes from the records, and no sampler takes part.
 
-Each record is a rollout that nobody sampled: its assistant's turns stand where a policy's would, so
-that batches, their digests, replays, retention and the audit are those of every run.
+Each record becomes a rollout without a sampler: its assistant's turns stand where a policy's would,
+so that batches, their digests, replays, retention and the audit are those of every run.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from rl_trainer.rollouts.collect import Collected
 
 log = logging.getLogger(__name__)
 
-NOBODY = "demonstration"
+NO_SAMPLER = "demonstration"
 """In the place of a sampler's id."""
 TEMPERATURE = 1.0
 PASSES_WITHOUT_ANY = 4
-"""So many records in a row, as often as there are any, cannot be trained: then none can."""
+"""Give up after this many passes over the records without a trainable one."""
 
 
 class Demonstrations:
-    """The train stream's records as groups of one, where others have a collector of rollouts.
+    """Collects the train stream's records as groups of one rollout each; see ``Collector``.
 
     Args:
         job: whose data.
@@ -57,13 +57,13 @@ class Demonstrations:
         self._skips = job.spec.data.on_bad_record == "Skip"
 
     def recall(self, progress: Progress) -> None:
-        """Nothing: a record's turn comes from its position alone."""
+        """Do nothing: the position in the stream alone decides which record is next."""
 
     def collect(self, progress: Progress) -> Collected:
-        """The next step's records, written down as documents.
+        """Take the next step's records, and store them as tasks and rollouts.
 
         Raises:
-            RefusedError: one cannot be trained, or under ``onBadRecord: Skip`` none can.
+            RefusedError: a record cannot be trained, or under ``onBadRecord: Skip`` none can.
         """
         started = self._job.clock()
         groups: list[Group] = []
@@ -94,10 +94,10 @@ class Demonstrations:
         self._job.stores.tasks.retire([group.task.id for group in groups])
 
     def check(self) -> None:
-        """Nothing goes on beside training."""
+        """Do nothing: there is no thread that could fail."""
 
     def close(self, *, wait: bool) -> None:
-        """Nothing."""
+        """Do nothing: there is no thread to end."""
 
     def evaluate(
         self, learner: Learner, datasets: Sequence[Dataset], *, step: int
@@ -143,7 +143,7 @@ class Demonstrations:
         )
 
     def _task(self, dataset: Dataset, example: Example, *, sequence: int, step: int) -> Task:
-        """As a task that nobody will see."""
+        """A task that is never queued."""
         job = self._job
         return Task(
             id=ids.task_id(ids.RunId(job.run), f"eval-{dataset.split}-{step}", sequence),
@@ -177,7 +177,7 @@ class Demonstrations:
             value=f"{task.dataset}: {task.example}"[:200],
             reason="RecordUntrainable",
             message=f"The record cannot be trained: {why[:300]}.",
-            remedy="Mend or remove it, raise spec.agent.sampling.maxContextTokens if it is too "
+            remedy="Correct or remove it, raise spec.agent.sampling.maxContextTokens if it is too "
             "long, or set spec.data.onBadRecord to Skip.",
         )
 
@@ -193,7 +193,7 @@ def demonstration(task: Task, tokens: Sequence[int], mask: Sequence[int]) -> Rol
         task=task.id,
         attempt=1,
         member=0,
-        sampler=NOBODY,
+        sampler=NO_SAMPLER,
         temperature=task.temperature,
         tokens=pack_int32(tokens),
         mask=bytes(mask),

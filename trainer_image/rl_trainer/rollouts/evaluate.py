@@ -27,7 +27,7 @@ from rl_trainer.model.learner import Learner
 log = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 20
-"""An engine may load another version in the middle of an attempt, which then does not count."""
+"""An attempt during which an engine loads another version does not count, and is repeated."""
 
 
 def due(job: Job, progress: Progress, datasets: Sequence[Dataset]) -> list[Dataset]:
@@ -69,7 +69,7 @@ def evaluate(
     pointer: PolicyPointer,
     limits: Limits,
 ) -> list[EvaluationResult]:
-    """Have every example sampled at each temperature and score the answers again.
+    """Have every example sampled at each temperature, and score the answers.
 
     Args:
         job: which run.
@@ -102,9 +102,9 @@ def evaluate(
 
 
 def retire_leftovers(job: Job) -> None:
-    """Take evaluation tasks of earlier epochs out of the queue: nobody waits for them.
+    """Take evaluation tasks of earlier epochs out of the queue: their trainer is gone.
 
-    Those of a later epoch stay: this trainer may have been replaced without knowing it.
+    Tasks of a later epoch stay: this trainer may have been replaced without knowing it.
     """
     for state in TaskState:
         tasks = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=state)
@@ -152,7 +152,7 @@ def _task(
 
 
 def _epoch(task: Task) -> int:
-    """Epoch of the trainer that inserted an evaluation task; its id tells."""
+    """Epoch of the trainer that inserted an evaluation task, from its id."""
     return int(task.id.rpartition(".")[0].rpartition("-")[2])
 
 

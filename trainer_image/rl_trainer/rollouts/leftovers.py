@@ -1,4 +1,4 @@
-"""What earlier epochs, and a run that is over, leave behind: put away where nobody needs it."""
+"""Deletes what earlier epochs and finished runs leave behind and nothing needs any more."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rl_trainer.context.job import Job
 from rl_trainer.rollouts import evaluate
 
 STRAY_SECONDS = 3600.0
-"""A rollout is written long before this: what lies in the bucket without one is a leftover."""
+"""An object of a rollout without its document counts as a leftover after this age."""
 
 
 def tidy(job: Job, run: Run) -> None:
-    """Put away what earlier epochs began and nobody will finish."""
+    """Delete what earlier epochs began and will never finish."""
     evaluate.retire_leftovers(job)
     if run.durable is not None:
         job.stores.batches.mark_durable(job.run, through=run.durable.step)
@@ -28,9 +28,9 @@ def tidy(job: Job, run: Run) -> None:
 
 
 def put_away(stores: Stores, run: str) -> None:
-    """Take what is left out of the queues of a run that has succeeded.
+    """Empty the queues of a run that has succeeded.
 
-    Only after its outcome is written: until then a newer trainer may still need it.
+    Call it only after the outcome is written: until then a newer trainer may need the tasks.
     """
     for queue in (Queue.TRAIN, Queue.EVALUATION):
         for state in TaskState:

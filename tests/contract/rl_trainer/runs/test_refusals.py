@@ -192,14 +192,14 @@ def no_bucket(world: World) -> None:
             critic_of_other_ids,
             "spec.algorithm.critic.model.uri",
             "ModelUnusable",
-            "Its tokenizer has other ids, of '0' for one",
+            "Its tokenizer has other ids, e.g. of '0'",
         ),
         (critic_without_tokenizer, "spec.algorithm.critic.model.uri", "ModelUnusable", "tokenizer"),
         (
             teacher_of_other_ids,
             "spec.algorithm.teacher",
             "ModelUnusable",
-            "Its tokenizer has other ids, of '0' for one",
+            "Its tokenizer has other ids, e.g. of '0'",
         ),
         (
             small_critic_microbatches,
@@ -254,7 +254,7 @@ def test_without_samplers_the_wait_ends_and_says_what_it_saw(
     assert world.attempt() == 1
     outcome = world.outcome
     assert (outcome.kind, outcome.reason) == ("Failed", "NoRollouts")
-    assert "0 of 4 are there. Tasks: 12 pending. Samplers: none has registered." in outcome.message
+    assert "0 of 4 are complete. Tasks: 12 pending. Samplers: none has registered." in outcome.message
 
 
 def test_samplers_that_always_fail_end_the_attempt(make_world: MakeWorld) -> None:

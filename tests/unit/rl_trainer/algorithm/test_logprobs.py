@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_trainer.algorithm.chosen_logprob import chosen_logprobs
-from rl_trainer.algorithm.logprobs import token_logprobs
+from rl_trainer.algorithm.logprobs import chosen_logprobs, token_logprobs
 
 
 def model() -> tuple[torch.Tensor, torch.nn.Linear, torch.Tensor]:

@@ -1,0 +1,102 @@
+"""The data of a run: fetched, checked against its samplers and its past, and recorded.
+
+The run's document keeps a summary of each source, so that a later attempt reads the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rl_contracts.documents.run import DatasetSummary, Run
+from rl_contracts.errors import Refusal, RefusedError
+from rl_trainer.context.job import Job
+from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.fetch import Places, fetch_datasets
+from rl_trainer.data.hub import HubClient
+from rl_trainer.data.scorers import check_scorers
+
+
+def read_data(job: Job, run: Run, folder: Path) -> tuple[Job, list[Dataset]]:
+    """Fetch, parse and check all data, and record its summaries in the run's document.
+
+    Returns:
+        The job with its number of steps filled in, and the datasets, those of training first.
+
+    Raises:
+        RefusedError: a source is missing, malformed or changed, or names an unknown scorer.
+        FencedOutError, StoreUnavailableError: as the stores raise them.
+    """
+    section = job.spec.data
+    places = Places(
+        objects=job.stores.objects,
+        hub=HubClient(section.hub.endpoint, token_file=job.hub_token_file),
+        folder=folder,
+        pinned=pinned(run),
+    )
+    datasets = fetch_datasets(section, places)
+    samplers = job.stores.samplers.of_run(job.run)
+    check_scorers(datasets, samplers=samplers)
+    described = summaries(datasets, started=run)
+    records = sum(summary.records for summary in described if summary.split == "train")
+    training = job.spec.training.for_records(records)
+    job.stores.runs.record_datasets(
+        job.run, epoch=job.epoch, datasets=described, steps=training.total_steps
+    )
+    return replace(job, spec=job.spec.model_copy(update={"training": training})), datasets
+
+
+def pinned(run: Run) -> dict[str, str]:
+    """Commit by name of each training source; a run that has steps must keep reading it."""
+    if run.step == 0:
+        return {}
+    return {dataset.name: dataset.revision for dataset in run.datasets if dataset.split == "train"}
+
+
+def summaries(datasets: Sequence[Dataset], *, started: Run) -> list[DatasetSummary]:
+    """Summaries of all sources.
+
+    Args:
+        datasets: as this attempt read them.
+        started: the run before this attempt.
+
+    Raises:
+        RefusedError: a training source has changed since the run's first step: its positions
+            would mean other records than before.
+    """
+    described = [_summary(dataset) for dataset in datasets]
+    if started.step > 0:
+        before = {
+            dataset.name: dataset.sha256 for dataset in started.datasets if dataset.split == "train"
+        }
+        training = [summary for summary in described if summary.split == "train"]
+        for number, summary in enumerate(training):
+            if before.get(summary.name, summary.sha256) != summary.sha256:
+                raise _changed(summary, number)
+    return described
+
+
+def _summary(dataset: Dataset) -> DatasetSummary:
+    return DatasetSummary(
+        split=dataset.split,
+        name=dataset.source.name,
+        uri=dataset.source.uri,
+        records=len(dataset.examples),
+        skipped=dataset.skipped,
+        first_skipped=list(dataset.first_skipped),
+        revision=dataset.revision,
+        sha256=dataset.sha256,
+    )
+
+
+def _changed(summary: DatasetSummary, number: int) -> RefusedError:
+    return RefusedError(
+        Refusal(
+            field=f"spec.data.train[{number}].uri",
+            value=summary.uri[:200],
+            reason="DatasetChanged",
+            message="Its records have changed since the run's first step.",
+            remedy="Put the former file back, or create a new job for the changed data.",
+        )
+    )
