@@ -1,6 +1,6 @@
 """Starts the processes of a pod with several ranks, passes SIGTERM on, and ends them together.
 
-torchrun was considered instead; docs/contributing/index.md says why it was not taken.
+torchrun was considered instead; docs/contributing/trainer.md says why it was not taken.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rendezvous of a trainer's processes: a TCP store on rank 0, and a process group over it.
 
-torchrun was considered for this module and ``launch``. See docs/contributing/index.md.
+torchrun was considered for this module and ``launch``. See docs/contributing/trainer.md.
 """
 
 from __future__ import annotations
