@@ -138,7 +138,7 @@ def test_demonstrations_are_trained_without_a_sampler(demonstrated: Ended) -> No
     assert (told.name, told.loss, told.accuracy) == ("held-out", round(after.loss, 4), None)
 
 
-def test_a_student_follows_the_model_that_they_made(
+def test_a_student_distils_the_fine_tuned_model(
     demonstrated: Ended, lab: Lab, tmp_path: Path
 ) -> None:
     teacher = demonstrated.final_model.rstrip("/")

@@ -83,7 +83,7 @@ def sent(
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("mode", MODES, ids=lambda one: one.__name__)
-def test_wherever_the_older_one_sleeps(
+def test_a_trainer_paused_anywhere_is_fenced_out(
     a_world: MakeWorld, trainers: Trainers, sent: Counter[str], mode: Mode, when: str
 ) -> None:
     pauses = 0

@@ -71,7 +71,7 @@ def check_told_once(server: int, world: World) -> None:
             server, f"metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}"
         )["metrics"]
         seen = [(int(one.get("step", 0)), one["value"]) for one in history]
-        assert sorted(seen) == [(one["step"], one[field]) for one in lines]
+        assert sorted(seen) == [(line["step"], line[field]) for line in lines]
     params = {param["key"]: param["value"] for param in run["data"]["params"]}
     assert params["training.steps"] == str(STEPS)
     tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
@@ -88,14 +88,14 @@ def train(world: World) -> None:
         assert world.process().wait(timeout=HUNG_SECONDS) == 0
 
 
-def test_a_run_is_told_to_mlflow(world: World, server: int) -> None:
+def test_a_run_is_logged_to_mlflow(world: World, server: int) -> None:
     train(world)
     check_told_once(server, world)
     assert "it is tried again" not in log_of(world)
 
 
 @pytest.mark.parametrize("path", ["experiments/create", "runs/create"])
-def test_what_was_done_is_not_done_twice_when_its_answer_is_lost(
+def test_a_lost_answer_creates_no_second_mlflow_run(
     path: str, world: World, server: int, front: Front
 ) -> None:
     front.losing = f"mlflow/{path}"
@@ -105,7 +105,7 @@ def test_what_was_done_is_not_done_twice_when_its_answer_is_lost(
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_server_that_is_broken_at_first_misses_nothing(
+def test_a_server_that_recovers_gets_every_entry(
     status: int, world: World, server: int, front: Front
 ) -> None:
     front.status = status
@@ -122,7 +122,7 @@ def test_a_server_that_is_broken_at_first_misses_nothing(
     assert "mlflow: works again" in log_of(world)
 
 
-def test_training_waits_for_no_answer(world: World, server: int, front: Front) -> None:
+def test_training_never_waits_for_mlflow(world: World, server: int, front: Front) -> None:
     """The server takes its time from the first request to after the last step."""
     front.passing.clear()
     sampler = TestSampler(world.stores, RUN, rest_at=3)
@@ -136,11 +136,11 @@ def test_training_waits_for_no_answer(world: World, server: int, front: Front) -
     check_told_once(server, world)
 
 
-def test_what_a_server_never_took_is_counted(world: World, front: Front) -> None:
+def test_entries_that_mlflow_never_took_are_counted(world: World, front: Front) -> None:
     front.status = 500
     train(world)
     lines = [json.loads(line) for line in world.newest("metrics.jsonl").splitlines()]
-    behind = [one["tracking_behind"].get("mlflow", 0) for one in lines]
+    behind = [line["tracking_behind"].get("mlflow", 0) for line in lines]
     assert behind == sorted(behind)
     assert behind[-1] >= STEPS - 1  # this step's own entry is told after it
     assert f"mlflow: {STEPS} entries were lost" in log_of(world)

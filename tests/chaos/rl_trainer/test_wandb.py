@@ -29,7 +29,7 @@ tracker.close()
 """
 
 
-def test_a_server_that_is_away_may_be_asked_again(tmp_path: Path) -> None:
+def test_an_unreachable_wandb_server_can_be_retried(tmp_path: Path) -> None:
     places = os.pathsep.join(str(ROOT / one) for one in ("contracts", "trainer_image"))
     variables = os.environ | {
         "PYTHONPATH": os.pathsep.join([places, os.environ.get("PYTHONPATH", "")]),

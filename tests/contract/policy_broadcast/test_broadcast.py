@@ -40,7 +40,7 @@ def subscriber(tmp_path: Path, stores: Stores) -> Subscriber:
 
 
 @pytest.mark.parametrize("rate", [1e-6, 3e-6, 1e-5])
-def test_what_training_made_is_what_samplers_get(
+def test_samplers_get_exactly_the_trained_weights(
     line: Line, tmp_path: Path, stores: Stores, rate: float
 ) -> None:
     changes = follow_training(line, tmp_path, stores.objects, rate=rate, steps=12)
@@ -113,7 +113,9 @@ def _delta(line: Line, version: int) -> int:
     return entry.size_bytes
 
 
-def test_fifty_versions_behind_needs_no_full_download(stores: Stores, tmp_path: Path) -> None:
+def test_a_sampler_fifty_versions_behind_needs_no_full_download(
+    stores: Stores, tmp_path: Path
+) -> None:
     tensors = strange(size=100_000)
     line = Line(stores.objects, delta=Delta(anchor_every=10, max_fraction=0.5))
     subscriber = Subscriber.make(tmp_path / "weights", stores.objects, tensors)
@@ -202,7 +204,7 @@ def replace(line: Line, key: str, change: str) -> None:
         (1, "manifest.json"),
     ],
 )
-def test_no_damage_in_the_bucket_gets_through(
+def test_damaged_objects_are_never_staged(
     line: Line, subscriber: Subscriber, version: int, name: str, change: str
 ) -> None:
     tensors = strange()
@@ -218,7 +220,7 @@ def test_no_damage_in_the_bucket_gets_through(
     assert content(subscriber.stage(line.pointers[3])) == line.states[3]
 
 
-def test_a_pointer_ahead_of_its_objects_changes_nothing(line: Line, subscriber: Subscriber) -> None:
+def test_a_pointer_without_its_objects_changes_nothing(line: Line, subscriber: Subscriber) -> None:
     first = subscriber.stage(line.publish(strange()))
     ahead = line.pointers[1].model_copy(
         update={"version": 2, "prefix": f"{line.objects.prefix}policies/00000002-1-zz/"}
@@ -247,9 +249,7 @@ def test_a_delta_on_another_base_is_refused(line: Line, subscriber: Subscriber) 
     assert subscriber.names == []
 
 
-def test_a_rotten_base_on_the_disk_costs_a_download_only(
-    line: Line, subscriber: Subscriber
-) -> None:
+def test_a_corrupt_base_on_disk_costs_one_download(line: Line, subscriber: Subscriber) -> None:
     tensors = strange()
     first = subscriber.stage(line.publish(tensors))
     path = first.folder / "model.safetensors"
@@ -258,7 +258,7 @@ def test_a_rotten_base_on_the_disk_costs_a_download_only(
     assert content(staged) == line.states[2]
 
 
-def test_a_download_goes_on_where_it_was_given_up(
+def test_a_download_resumes_where_it_stopped(
     line: Line, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "PART_BYTES", 500)
@@ -280,7 +280,7 @@ def test_a_download_goes_on_where_it_was_given_up(
     assert sum(received) == line.manifest(1).full_bytes, "no byte came twice"
 
 
-def test_what_was_left_half_done_is_verified_like_everything_else(
+def test_a_half_staged_policy_is_verified_when_resumed(
     line: Line, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "PARTS_AT_A_TIME", 1)
@@ -297,7 +297,7 @@ def test_what_was_left_half_done_is_verified_like_everything_else(
     assert content(subscriber.stage(line.pointers[1])) == line.states[1]
 
 
-def test_a_disk_that_fills_up_all_the_same_is_named_and_left_clean(
+def test_a_full_disk_is_named_and_left_clean(
     line: Line, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There was room when it was asked for, and somebody else has taken it."""
@@ -317,7 +317,7 @@ def test_a_disk_that_fills_up_all_the_same_is_named_and_left_clean(
     assert content(staged) == line.states[2]
 
 
-def test_a_copy_cut_short_is_made_again(line: Line, subscriber: Subscriber) -> None:
+def test_an_interrupted_copy_is_repeated(line: Line, subscriber: Subscriber) -> None:
     tensors = strange()
     first = subscriber.stage(line.publish(tensors))
     line.publish(moved(tensors, seed=1))

@@ -138,7 +138,7 @@ def test_a_bucket_that_stays_full_is_named_with_a_remedy(
         assert stores.objects.list("one") == []
 
 
-def test_a_trainer_is_told_of_a_bucket_that_stays_full(
+def test_a_trainer_raises_when_its_bucket_stays_full(
     minio_server: MinioServer, limited: StoreSettings, tmp_path: Path
 ) -> None:
     with connected(limited, patience_seconds=0.5) as stores:
@@ -169,7 +169,7 @@ def test_a_clock_that_is_off_by_minutes_changes_nothing(
 
 
 @pytest.mark.parametrize("minutes", [-60, 60])
-def test_a_clock_that_the_bucket_refuses_is_named(
+def test_a_clock_skew_that_the_bucket_refuses_is_named(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
 ) -> None:
     trainer = Trainer.start(stores, tmp_path)
@@ -198,7 +198,7 @@ def skew(monkeypatch: pytest.MonkeyPatch, *, minutes: float) -> None:
     monkeypatch.setattr(minio.time, "utcnow", skewed)
 
 
-def test_of_two_publishers_only_the_newer_one_is_followed(stores: Stores, tmp_path: Path) -> None:
+def test_samplers_follow_the_newer_of_two_publishers(stores: Stores, tmp_path: Path) -> None:
     """The older one is in the middle of a publication when it is fenced out."""
     old = Trainer.start(stores, tmp_path)
     old.publisher.require(step=1)
@@ -223,7 +223,7 @@ def test_of_two_publishers_only_the_newer_one_is_followed(stores: Stores, tmp_pa
     assert len({key.split("policies/")[1].split("-")[0] for key in manifests}) == len(manifests)
 
 
-def test_a_publication_that_is_cut_short_before_its_manifest_never_counts(
+def test_a_policy_without_manifest_is_never_published(
     stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = Trainer.start(stores, tmp_path)
@@ -250,7 +250,7 @@ def test_a_publication_that_is_cut_short_before_its_manifest_never_counts(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
-def test_a_torn_manifest_is_no_manifest(stores: Stores, tmp_path: Path, share: float) -> None:
+def test_a_truncated_manifest_is_refused(stores: Stores, tmp_path: Path, share: float) -> None:
     line = Line(stores.objects)
     subscriber = Subscriber.make(tmp_path / "weights", stores.objects, strange())
     first = subscriber.stage(line.publish(strange()))
@@ -266,9 +266,7 @@ def test_a_torn_manifest_is_no_manifest(stores: Stores, tmp_path: Path, share: f
     assert content(subscriber.stage(pointer, keep=[first.folder])) == line.states[2]
 
 
-def test_a_pointer_ahead_of_its_objects_is_taken_up_once_they_are_there(
-    stores: Stores, tmp_path: Path
-) -> None:
+def test_a_pointer_is_staged_once_its_objects_arrive(stores: Stores, tmp_path: Path) -> None:
     line = Line(stores.objects)
     subscriber = Subscriber.make(tmp_path / "weights", stores.objects, strange())
     first = subscriber.stage(line.publish(strange()))
@@ -279,7 +277,7 @@ def test_a_pointer_ahead_of_its_objects_is_taken_up_once_they_are_there(
         for stored_object in stores.objects.list(pointer.prefix)
     }
     stores.objects.delete_prefix(pointer.prefix)
-    for key in sorted(objects, key=lambda one: "manifest" in one):
+    for key in sorted(objects, key=lambda stored: "manifest" in stored):
         with pytest.raises(ObjectMissingError):
             subscriber.stage(pointer, keep=[first.folder])
         stores.objects.put(key, objects[key])

@@ -99,7 +99,7 @@ def test_a_download_survives_a_restart_and_repeats_no_part(
     assert sum(received) == line.manifest(1).full_bytes
 
 
-def test_an_outage_longer_than_patience_costs_only_what_was_missing(
+def test_a_long_outage_costs_only_the_missing_parts(
     minio: MinioServer, settings: StoreSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "PARTS_AT_A_TIME", 1)
@@ -122,7 +122,7 @@ def test_an_outage_longer_than_patience_costs_only_what_was_missing(
     assert sum(received) == line.manifest(1).full_bytes
 
 
-def test_a_range_goes_on_with_the_byte_after_the_last(
+def test_an_interrupted_range_resumes_at_the_next_byte(
     minio: MinioServer, settings: StoreSettings
 ) -> None:
     objects, outage = bucket(settings, patience_seconds=HUNG_SECONDS), Outage(minio)
@@ -139,7 +139,7 @@ def test_a_range_goes_on_with_the_byte_after_the_last(
     assert come == data[1000:-1000]
 
 
-def test_an_upload_that_the_bucket_forgot_begins_anew(
+def test_an_upload_unknown_to_the_bucket_restarts(
     minio: MinioServer, settings: StoreSettings
 ) -> None:
     objects = bucket(settings, patience_seconds=HUNG_SECONDS)

@@ -76,7 +76,7 @@ def collector(
     )
 
 
-def test_policies_go_only_after_a_mark_and_a_grace(line: Line, stores: Stores) -> None:
+def test_policies_are_deleted_only_after_mark_and_grace(line: Line, stores: Stores) -> None:
     keeping = {5, 6, 7, 8, 9}  # the newest three and what 7 and 8 start from
     patient, hasty = collector(stores, grace_seconds=3600.0), collector(stores, grace_seconds=0.0)
     planned = hasty.plan()
@@ -89,7 +89,7 @@ def test_policies_go_only_after_a_mark_and_a_grace(line: Line, stores: Stores) -
     assert left(line) == keeping == {policy.version for policy in stores.policies.of_run(RUN)}
 
 
-def test_what_a_living_sampler_stages_is_held_with_its_bases(line: Line, stores: Stores) -> None:
+def test_staged_policies_and_their_bases_are_kept(line: Line, stores: Stores) -> None:
     hasty = collector(stores, grace_seconds=0.0)
     hasty.collect()
     stores.samplers.put([a_sampler(staging_version=3)])
@@ -99,7 +99,7 @@ def test_what_a_living_sampler_stages_is_held_with_its_bases(line: Line, stores:
     assert {one.version for one in hasty.collect().deleted} == {1, 2, 3}
 
 
-def test_a_sampler_that_the_collector_did_not_see_goes_on_to_the_newest(
+def test_a_sampler_missed_by_the_collector_stages_the_newest(
     line: Line, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its version is deleted in the middle of its download: it registered too late."""
@@ -120,7 +120,7 @@ def test_a_sampler_that_the_collector_did_not_see_goes_on_to_the_newest(
     assert content(late.stage(line.pointers[9])) == line.states[9]
 
 
-def test_a_sweep_that_was_cut_short_is_gone_on_with(
+def test_an_interrupted_policy_sweep_is_completed(
     line: Line, stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hasty = collector(stores, grace_seconds=0.0)
@@ -142,7 +142,7 @@ def test_a_sweep_that_was_cut_short_is_gone_on_with(
     )
 
 
-def test_what_is_needed_again_is_not_deleted_for_an_old_mark(line: Line, stores: Stores) -> None:
+def test_an_old_mark_is_removed_when_a_policy_is_needed_again(line: Line, stores: Stores) -> None:
     collector(stores, grace_seconds=0.0).collect()
     assert {policy.version for policy in stores.policies.of_run(RUN) if policy.marked_at} == {
         1,
@@ -159,7 +159,7 @@ def test_what_is_needed_again_is_not_deleted_for_an_old_mark(line: Line, stores:
 
 
 @pytest.mark.parametrize("bound", [{"max_age_seconds": 60}, {"max_bytes": 1}])
-def test_age_and_bytes_spare_the_newest_and_what_a_sampler_holds(
+def test_age_and_size_bounds_keep_newest_and_staged_policies(
     line: Line, stores: Stores, bound: dict[str, int]
 ) -> None:
     stores.samplers.put([a_sampler(version=6)])
@@ -186,7 +186,7 @@ def test_an_older_trainer_neither_publishes_nor_deletes(line: Line, stores: Stor
     assert "newer" in {policy.id for policy in stores.policies.of_run(RUN)}
 
 
-def test_the_dry_run_of_a_pod_tells_and_does_nothing(
+def test_the_collectors_dry_run_changes_nothing(
     line: Line, stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:
     stores.runs.create(a_run())

@@ -18,7 +18,7 @@ from tests.waiting import HUNG_SECONDS
 READER = ROOT / "examples" / "policy_reader" / "read_policy.py"
 
 
-def test_every_version_is_read_without_our_code(
+def test_published_policies_are_readable_without_this_product(
     stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:
     line = Line(stores.objects, delta=Delta(anchor_every=3, max_fraction=0.5))

@@ -61,7 +61,7 @@ def test_a_late_joiner_takes_everything_from_its_peers(
         assert joiner.received == []
 
 
-def test_nobody_waits_for_a_version_that_its_parent_has_passed(
+def test_a_version_that_the_parent_skipped_is_not_awaited(
     line: Line, stores: Stores, tmp_path: Path
 ) -> None:
     tensors = strange()
@@ -74,9 +74,7 @@ def test_nobody_waits_for_a_version_that_its_parent_has_passed(
         assert sum(child.received) == line.manifest(1).full_bytes
 
 
-def test_a_parent_that_never_gets_there_is_not_waited_for_long(
-    line: Line, stores: Stores, tmp_path: Path
-) -> None:
+def test_waiting_for_a_slow_parent_is_bounded(line: Line, stores: Stores, tmp_path: Path) -> None:
     hasty = PeerTimeouts(wait=0.3)
     with running_pool(stores.objects, tmp_path, strange(), count=2, timeouts=hasty) as pool:
         pointer = line.publish(strange())
@@ -160,7 +158,7 @@ def hostile(line: Line, name: str) -> web.Application:
         "lies about the manifest",
     ],
 )
-def test_a_bad_peer_costs_a_download_and_nothing_else(
+def test_a_corrupt_peer_costs_one_download(
     line: Line, stores: Stores, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "PART_BYTES", 700)
@@ -175,7 +173,7 @@ def test_a_bad_peer_costs_a_download_and_nothing_else(
         assert one.received, "the bucket had to help"
 
 
-def test_a_dead_peer_is_passed_over(line: Line, stores: Stores, tmp_path: Path) -> None:
+def test_a_dead_peer_is_skipped(line: Line, stores: Stores, tmp_path: Path) -> None:
     pointer = line.publish(strange())
     with running_pool(stores.objects, tmp_path, strange(), count=6) as pool:
         for peer in pool.registry[:2]:

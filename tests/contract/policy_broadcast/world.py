@@ -60,12 +60,12 @@ def moved(tensors: Mapping[str, Tensor], *, seed: int, share: float = 0.02) -> d
     """The next state: that share of every tensor's bytes flipped in their lowest bit."""
     generator = torch.Generator().manual_seed(seed)
     found = {}
-    for name, one in tensors.items():
-        copied = one.clone()
-        if one.dtype is not torch.bool:
+    for name, tensor in tensors.items():
+        copied = tensor.clone()
+        if tensor.dtype is not torch.bool:
             flat = copied.reshape(-1).view(torch.uint8)
             flat ^= (torch.rand(flat.shape, generator=generator) < share).to(torch.uint8)
-            copied = flat.view(one.dtype).reshape(one.shape)
+            copied = flat.view(tensor.dtype).reshape(tensor.shape)
         found[name] = copied
     return found
 
@@ -104,7 +104,7 @@ class Line:
         )
         if self.remember:
             self.states[version] = raw(
-                {name: safetensors_files.flat(one) for name, one in tensors.items()}
+                {name: safetensors_files.flat(tensor) for name, tensor in tensors.items()}
             )
         self.shards.take(version, tensors)
         sent = broadcast.send(
@@ -166,8 +166,8 @@ class Subscriber:
         weights.base.mkdir(parents=True)
         (weights.base / "config.json").write_text("{}")
         kinds = {
-            name: TensorKind(safetensors_files.form(one).dtype, tuple(one.shape))
-            for name, one in tensors.items()
+            name: TensorKind(safetensors_files.form(tensor).dtype, tuple(tensor.shape))
+            for name, tensor in tensors.items()
         }
         counted = Counted(objects)
         stager = Stager(

@@ -182,7 +182,7 @@ class World:
         for batch in self.stores.batches.lineage(self.run.head_batch):
             ids = [member.rollout for member in batch.members]
             rollouts = self.stores.rollouts.get(ids)
-            found.append([rollouts[one] for one in ids])
+            found.append([rollouts[name] for name in ids])
         return found
 
     def uninterrupted(self) -> dict[str, Tensor]:
@@ -207,7 +207,10 @@ class World:
             learner.update(batch_samples(batch, rollouts), step=batch.step)
         if learner.policy.adapter is not None:
             return weights.snapshot(learner.policy, precision="FP32")
-        return {name: sharding.full(one.detach()) for name, one in learner.parameters.items()}
+        return {
+            name: sharding.full(parameter.detach())
+            for name, parameter in learner.parameters.items()
+        }
 
     def check_lineage(self) -> None:
         """Each step once, each rollout once, none too old, the weights those of the batches."""

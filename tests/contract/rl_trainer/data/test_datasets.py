@@ -63,7 +63,7 @@ def places(stores: Stores, hub: FakeHub, tmp_path: Path) -> Places:
 
 
 def fetch(places: Places, *sources: dict[str, Any], **data: Any) -> list[Dataset]:
-    train = [{"name": f"s{number}"} | one for number, one in enumerate(sources)]
+    train = [{"name": f"s{number}"} | source for number, source in enumerate(sources)]
     return fetch_datasets(Data.model_validate({"train": train, **data}), places)
 
 
@@ -118,7 +118,7 @@ def test_splits_of_a_hub_are_read_by_commit(places: Places, hub: FakeHub) -> Non
     assert {authorization for _, _, authorization in hub.requests} == {""}
 
 
-def test_a_run_that_has_begun_keeps_its_commit(places: Places, hub: FakeHub) -> None:
+def test_a_started_run_keeps_its_dataset_commit(places: Places, hub: FakeHub) -> None:
     hub.branches["main"] = NEW
     source = {"uri": f"hf://{REPO}/lines"}
     (moved,) = fetch(places, source)
@@ -131,7 +131,7 @@ def test_a_run_that_has_begun_keeps_its_commit(places: Places, hub: FakeHub) -> 
     assert (kept.revision, len(kept.examples)) == (OLD, 10)
 
 
-def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
+def test_a_token_opens_gated_data_and_is_never_logged(
     places: Places, hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.token = "hf_verysecret"
@@ -147,7 +147,7 @@ def test_a_token_opens_what_is_closed_and_is_shown_nowhere(
     assert len(train.examples) == 10
 
 
-def test_a_hub_that_stumbles_is_asked_again(places: Places, hub: FakeHub) -> None:
+def test_failed_hub_requests_are_retried(places: Places, hub: FakeHub) -> None:
     hub.failures = 2
     (train,) = fetch(places, {"uri": f"hf://{REPO}/lines"})
     assert len(train.examples) == 10
@@ -175,7 +175,7 @@ def test_a_hub_that_stumbles_is_asked_again(places: Places, hub: FakeHub) -> Non
         ),
     ],
 )
-def test_what_is_not_there_is_refused_by_field(
+def test_missing_data_is_refused_by_field(
     places: Places, source: dict[str, Any], words: str
 ) -> None:
     assert re.search(words, refusal(places, source))
@@ -221,7 +221,10 @@ def test_a_mixture_with_bad_records_is_trained_and_evaluated_by_source(
     skipped = next(dataset.first_skipped for dataset in run.datasets if dataset.name == "more")
     assert skipped[0].startswith(f"{root}more.jsonl line 11 is not JSON")
     assert skipped[1].startswith(f"{root}more.jsonl line 12: field 'query' is missing")
-    results = [(one.step, one.split, one.dataset, one.prompts) for one in run.evaluations]
+    results = [
+        (evaluation.step, evaluation.split, evaluation.dataset, evaluation.prompts)
+        for evaluation in run.evaluations
+    ]
     rows_of = [("validation", "test", 10), ("validation", "rest", 3)]
     assert results == [
         *((step, *one) for step in (0, 2, 3) for one in rows_of),

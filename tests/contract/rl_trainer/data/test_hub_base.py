@@ -57,7 +57,7 @@ def hub(world: HubWorld, tmp_path: Path) -> Iterator[FakeHub]:
         yield served
 
 
-def test_a_branch_that_moves_moves_no_run(
+def test_a_run_keeps_its_commit_when_the_branch_moves(
     world: HubWorld, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with sampling(TestSampler(world.stores, RUN)):
@@ -75,7 +75,7 @@ def test_a_branch_that_moves_moves_no_run(
     assert TOKEN not in card
 
 
-def test_a_run_goes_on_with_no_other_commit(
+def test_a_run_refuses_another_model_commit(
     world: HubWorld, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with crashing_at("waiting for rollouts", monkeypatch), pytest.raises(Crashed):
@@ -91,7 +91,7 @@ def test_a_run_goes_on_with_no_other_commit(
     ("model", "reason"),
     [({"revision": "v9"}, "ModelNotFound"), ({"uri": "hf://org/nobody"}, "ModelNotFound")],
 )
-def test_what_the_hub_does_not_have_ends_the_run_before_it_trains(
+def test_a_model_missing_on_the_hub_is_refused_before_training(
     world: HubWorld, hub: FakeHub, model: dict[str, str], reason: str
 ) -> None:
     world.name(hub, **model)

@@ -52,7 +52,7 @@ def world(hub: ModelHub, stores: Stores, store_settings: StoreSettings, tmp_path
     return world
 
 
-def test_the_final_model_is_there_once_whatever_happens_on_the_way(
+def test_the_final_model_is_pushed_once_over_faults(
     hub: ModelHub, world: HubWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.failures = 1
@@ -75,7 +75,7 @@ def test_the_final_model_is_there_once_whatever_happens_on_the_way(
     assert hub.commits == [f"Run {RUN}: 2 steps"]
 
 
-def test_a_token_that_may_not_write_ends_the_run_before_it_trains(
+def test_a_token_without_write_access_is_refused_before_training(
     hub: ModelHub, world: HubWorld
 ) -> None:
     hub.token = "another"

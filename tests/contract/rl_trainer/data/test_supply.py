@@ -126,7 +126,7 @@ def test_groups_are_read_while_the_trainer_trains(side: Side) -> None:
     assert side.progress.next_sequence == 2 * PER_STEP
 
 
-def test_prompts_are_handed_out_when_the_trainer_asks(side: Side) -> None:
+def test_prompts_are_handed_out_on_request(side: Side) -> None:
     side.supply.request(side.progress)
     side.await_tasks(2 * PER_STEP)
     side.answer(PER_STEP)
@@ -143,7 +143,7 @@ def test_prompts_are_handed_out_when_the_trainer_asks(side: Side) -> None:
     assert side.progress.next_sequence == 3 * PER_STEP
 
 
-def test_what_is_lost_is_told_and_replaced_while_the_trainer_waits(side: Side) -> None:
+def test_lost_groups_are_delivered_and_replaced_while_waiting(side: Side) -> None:
     side.supply.request(side.progress)
     side.await_tasks(2 * PER_STEP)
     assert side.stores.tasks.hand_back(side.claim(), reason="the judge is down")
@@ -160,7 +160,7 @@ def test_what_is_lost_is_told_and_replaced_while_the_trainer_waits(side: Side) -
     assert side.update.groups == []
 
 
-def test_an_answer_means_that_all_was_seen(side: Side) -> None:
+def test_caught_up_means_that_all_finished_groups_were_read(side: Side) -> None:
     side.supply.request(side.progress)
     side.await_tasks(2 * PER_STEP)
     side.answer(PER_STEP)
@@ -177,7 +177,7 @@ def test_an_answer_means_that_all_was_seen(side: Side) -> None:
     assert len(side.update.groups) == 2 * PER_STEP
 
 
-def test_what_ends_the_thread_is_raised_where_the_trainer_waits(
+def test_an_error_of_the_supply_thread_is_raised_in_wait(
     side: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object, **__: object) -> set[str]:
@@ -207,9 +207,7 @@ def test_prompts_that_were_trained_before_leave_room_for_others(side: Side, tmp_
     assert another.progress.next_sequence == 4 * PER_STEP
 
 
-def test_a_queue_that_is_full_is_counted_no_more(
-    side: Side, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_queue_is_not_counted_again(side: Side, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
     total = side.stores.tasks.total
 

@@ -57,7 +57,7 @@ def together(work: Work, *, size: int, folder: Path, scratch: Path) -> list[Any]
         assert process.exitcode == 0, (
             f"{process.name} ended with {process.exitcode}; its words are above"
         )
-    return [torch.load(one, weights_only=False) for one in files]
+    return [torch.load(file, weights_only=False) for file in files]
 
 
 def attempt(environment: Mapping[str, str], *, dies: bool = False) -> ForkServerProcess:
@@ -159,12 +159,12 @@ def _sample(index: int, generator: torch.Generator) -> Sample:
     )
 
 
-def gradients(one: Learner) -> dict[str, Tensor]:
+def gradients(learner: Learner) -> dict[str, Tensor]:
     """Of all parameters, whole."""
-    found = {name: parameter.grad for name, parameter in one.parameters.items()}
+    found = {name: parameter.grad for name, parameter in learner.parameters.items()}
     return {name: sharding.full(grad).clone() for name, grad in found.items() if grad is not None}
 
 
-def weights(one: Learner) -> dict[str, Tensor]:
+def weights(learner: Learner) -> dict[str, Tensor]:
     """Of all parameters, whole."""
-    return {name: sharding.full(it.detach()).clone() for name, it in one.parameters.items()}
+    return {name: sharding.full(it.detach()).clone() for name, it in learner.parameters.items()}

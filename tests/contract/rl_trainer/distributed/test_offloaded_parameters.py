@@ -65,7 +65,7 @@ def learner(folder: Path, world: World, sections: dict[str, Any], *, offload: bo
 
 def told(module: torch.nn.Module) -> set[bool]:
     """What FSDP2 was told of each parameter: whether it lies in host memory."""
-    divided = [one for one in module.modules() if isinstance(one, FSDPModule)]
+    divided = [module for module in module.modules() if isinstance(module, FSDPModule)]
     groups = [group for one in divided for group in one._get_fsdp_state()._fsdp_param_groups]
     return {parameter.offload_to_cpu for group in groups for parameter in group.fsdp_params}
 
@@ -82,15 +82,15 @@ def train(world: World, folder: Path) -> None:
         for kind in ("masters", "moments", "auxiliary"):
             check_same(getattr(states[0], kind), getattr(states[1], kind), f"{name}, {kind}")
         check_published(plain.policy, aside.policy, world, name)
-        stored = [world.gather(one)[0] for one in states]
+        stored = [world.gather(state)[0] for state in states]
         others = [
             resumed(learner(folder, world, sections, offload=it), state)
             for it, state in zip((True, False), stored, strict=True)
         ]
-        for one in (plain, aside, *others):
-            one.update(ranks.samples(seed=2), step=2)
-        for one in (aside, *others):
-            check_same(ranks.weights(plain), ranks.weights(one), name)
+        for other in (plain, aside, *others):
+            other.update(ranks.samples(seed=2), step=2)
+        for other in (aside, *others):
+            check_same(ranks.weights(plain), ranks.weights(other), name)
 
 
 def resumed(into: Learner, state: Tensors) -> Learner:
@@ -113,14 +113,14 @@ def check_published(plain: Policy, aside: Policy, world: World, name: str) -> No
         check_same(one, other, f"{name}, published")
 
 
-def check_same(one: dict[str, Tensor], other: dict[str, Tensor], what: str) -> None:
-    assert one.keys() == other.keys(), what
-    for name, tensor in one.items():
+def check_same(tensors: dict[str, Tensor], other: dict[str, Tensor], what: str) -> None:
+    assert tensors.keys() == other.keys(), what
+    for name, tensor in tensors.items():
         assert torch.equal(other[name], tensor), f"{what}: {name}"
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_no_number_is_another_one(size: int, tiny: Path, tmp_path: Path) -> None:
+def test_offloaded_parameters_change_no_number(size: int, tiny: Path, tmp_path: Path) -> None:
     ranks.together(train, size=size, folder=tiny, scratch=tmp_path)
 
 

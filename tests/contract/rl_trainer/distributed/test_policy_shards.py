@@ -107,7 +107,7 @@ def publish(settings: dict[str, str], world: World, folder: Path) -> dict[str, l
     return found
 
 
-def test_all_ranks_together_publish_what_one_does(
+def test_all_ranks_publish_what_a_single_rank_does(
     folder: Path, stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:
     work = partial(publish, store_settings.to_mapping())
@@ -128,7 +128,7 @@ def test_all_ranks_together_publish_what_one_does(
             staged = joiner.stage(seen.pointer, keep=held)
             held = [staged.folder]
             assert content(staged) == raw(
-                {key: safetensors_files.flat(one) for key, one in seen.whole.items()}
+                {key: safetensors_files.flat(count) for key, count in seen.whole.items()}
             )
 
 
@@ -137,7 +137,7 @@ def check_division(seen: list[Seen], whole: Snapshot) -> None:
     names = [name for one in seen for name in one.shard]
     assert sorted(names) == sorted(whole)
     sizes = [sum(one.shard.values()) for one in seen]
-    largest_layer = sum(one.nbytes for one in whole.values()) / 3
+    largest_layer = sum(count.nbytes for count in whole.values()) / 3
     assert max(sizes) - min(sizes) <= largest_layer
 
 

@@ -163,7 +163,7 @@ CRITIC_AND_REFERENCE: dict[str, Any] = {
 }
 
 
-def test_a_state_goes_on_with_another_number_of_ranks(tiny: Path, tmp_path: Path) -> None:
+def test_a_state_resumes_on_another_number_of_ranks(tiny: Path, tmp_path: Path) -> None:
     state, expected = save(ALONE, tiny)
     (stored, weights), (nothing, same) = ranks.together(
         save_again, size=2, folder=tiny, scratch=tmp_path
@@ -173,18 +173,18 @@ def test_a_state_goes_on_with_another_number_of_ranks(tiny: Path, tmp_path: Path
         assert found.keys() == wanted.keys()
         assert close(found, wanted), kind
         assert not getattr(nothing, kind), "rank 0 alone stores"
-    for one in (*weights[1:], *same):
-        assert equal(one, weights[0]), "one number of ranks gives the same to the last bit"
+    for weight in (*weights[1:], *same):
+        assert equal(weight, weights[0]), "one number of ranks gives the same to the last bit"
     assert close(weights[0], expected)
     assert close(go_on(ALONE, tiny, state=stored), expected)
 
 
-def close(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return all(torch.allclose(one[name], other[name], atol=1e-5) for name in other)
+def close(tensors: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.allclose(tensors[name], other[name], atol=1e-5) for name in other)
 
 
-def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return all(torch.equal(one[name], other[name]) for name in one)
+def equal(tensors: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return all(torch.equal(tensors[name], other[name]) for name in tensors)
 
 
 NOT_FINITE: tuple[Callable[[Sample], Sample], ...] = (
@@ -210,6 +210,6 @@ def broken(world: World, folder: Path) -> list[str]:
     return said
 
 
-def test_all_ranks_stop_at_what_is_not_finite_on_one(tiny: Path, tmp_path: Path) -> None:
+def test_a_nonfinite_loss_on_one_rank_stops_all(tiny: Path, tmp_path: Path) -> None:
     for said in ranks.together(broken, size=2, folder=tiny, scratch=tmp_path):
         assert all("rollout-4" in one for one in said)

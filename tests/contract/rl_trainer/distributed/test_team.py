@@ -68,7 +68,7 @@ def published(world: World, *, epoch: int) -> bool:
     return run is not None and run.policy is not None and run.policy.epoch == epoch
 
 
-def test_one_process_goes_on_with_what_two_began(make_world: MakeWorld) -> None:
+def test_a_single_process_resumes_a_run_of_two(make_world: MakeWorld) -> None:
     world = make_world(
         steps=STEPS,
         checkpoint={"everySteps": 4},
@@ -104,7 +104,7 @@ def test_one_process_goes_on_with_what_two_began(make_world: MakeWorld) -> None:
     assert evaluation.logprob_gap_mean < 1e-5
 
 
-def test_all_end_when_one_is_killed(make_world: MakeWorld) -> None:
+def test_killing_one_rank_ends_all(make_world: MakeWorld) -> None:
     world = make_world(steps=STEPS)
     with two_pods(world) as pair:
         until(lambda: published(world, epoch=1), what="a policy", seconds=HUNG_SECONDS)

@@ -107,7 +107,7 @@ def committed(stores: Stores) -> list[tuple[str, list[str]]]:
     return [(batch.id, batch.tasks) for batch in lineage]
 
 
-def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: MakeWorld) -> None:
+def test_sigterm_stops_at_a_safe_point_and_the_next_attempt_resumes(make_world: MakeWorld) -> None:
     world = make_world(steps=10, checkpoint={"everySteps": 100})
     sampler = TestSampler(world.stores, RUN, rest_at=2)
     with sampling(sampler):
@@ -126,7 +126,7 @@ def test_sigterm_ends_at_a_safe_point_and_the_next_attempt_goes_on(make_world: M
     world.check_lineage()
 
 
-def test_sigterm_keeps_what_was_replayed(
+def test_sigterm_checkpoints_replayed_steps(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often attempts are stopped early, they come to the head in the end."""
@@ -174,7 +174,7 @@ def unchanged(before: Run, after: Run) -> bool:
     return all(getattr(before, field) == getattr(after, field) for field in fields)
 
 
-def test_a_run_outlives_its_stores(
+def test_a_run_survives_restarts_of_both_stores(
     tmp_path: Path, store_server: StoreServer, minio_server: MinioServer
 ) -> None:
     for name in ("store", "minio", "world"):
@@ -201,7 +201,7 @@ def test_a_run_outlives_its_stores(
         world.check_lineage()
 
 
-def test_a_bucket_that_stays_away_is_what_the_outcome_names(
+def test_a_lasting_bucket_outage_is_named_in_the_outcome(
     tmp_path: Path, store_server: StoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connected: list[Stores] = []

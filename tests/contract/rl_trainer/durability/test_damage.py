@@ -37,7 +37,7 @@ class Damaging(RolloutStore):
             self._objects.put(stored_object.key, content)
 
 
-def test_a_damaged_rollout_costs_its_group_alone(make_world: MakeWorld) -> None:
+def test_a_damaged_rollout_drops_only_its_group(make_world: MakeWorld) -> None:
     world = make_world(steps=STEPS)
     store = Damaging(world.stores.rollouts)
     sampler = TestSampler(dataclasses.replace(world.stores, rollouts=store), RUN)

@@ -37,7 +37,7 @@ def rebuilt(world: World, batch: Batch) -> str:
     return trained.digest(trained.sequences(batch, rollouts)).sha256
 
 
-def test_a_replay_trains_what_was_trained_or_nothing(interrupted: World) -> None:
+def test_a_replay_with_changed_data_is_refused(interrupted: World) -> None:
     stores, before = interrupted.stores, interrupted.run
     (batch, *_) = stores.batches.lineage(before.head_batch)
     (rollout,) = stores.rollouts.get([batch.members[3].rollout]).values()
@@ -61,11 +61,11 @@ def test_a_replay_trains_what_was_trained_or_nothing(interrupted: World) -> None
     with sampling(TestSampler(stores, RUN)):
         assert interrupted.attempt() == 0
     batches = stores.batches.lineage(interrupted.run.head_batch)
-    assert {one.epoch for one in batches} == {1, 3}
-    for one in batches:
-        assert one.digest is not None
-        assert rebuilt(interrupted, one) == one.digest.sha256
-        assert one.digest.sequences == len(one.members) == 16
+    assert {batch.epoch for batch in batches} == {1, 3}
+    for batch in batches:
+        assert batch.digest is not None
+        assert rebuilt(interrupted, batch) == batch.digest.sha256
+        assert batch.digest.sequences == len(batch.members) == 16
     told = audit(interrupted, "run")
     assert told["good"], told["findings"]
     assert [(one["firstStep"], one["epoch"]) for one in told["lineage"]] == [

@@ -29,7 +29,7 @@ POINTS = [
 
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
-def test_the_older_of_two_changes_nothing(
+def test_a_fenced_out_trainer_changes_nothing(
     point: Point, make_world: MakeWorld, trainers: Trainers
 ) -> None:
     assert fencing.both_take_turns(make_world(**TRAINING), trainers, point)

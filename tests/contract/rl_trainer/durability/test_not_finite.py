@@ -47,7 +47,7 @@ def spoil_once(world: World, monkeypatch: pytest.MonkeyPatch, *, step: int, what
     monkeypatch.setattr(Learner, "_accumulate", accumulated)
 
 
-def test_the_checkpoint_outlives_what_is_not_finite(make_world: MakeWorld) -> None:
+def test_a_nonfinite_step_leaves_the_last_checkpoint(make_world: MakeWorld) -> None:
     world = make_world(steps=6, checkpoint={"everySteps": 2})
     with sampling(TestSampler(world.stores, RUN)):
         for step, what in ((3, "gradient"), (5, "loss")):

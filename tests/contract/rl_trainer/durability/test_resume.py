@@ -29,7 +29,7 @@ def resume(world: World, **section: Any) -> None:
     world.write_mounts()
 
 
-def test_a_run_begins_with_another_runs_state(
+def test_a_run_starts_from_another_runs_checkpoint(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world(steps=3)
@@ -55,7 +55,9 @@ def test_a_run_begins_with_another_runs_state(
         rollouts = world.stores.rollouts.get([member.rollout for member in batch.members])
         learner.update(batch_samples(batch, rollouts), step=batch.step)
     final = world.final_weights()
-    assert all(torch.equal(one, final[name]) for name, one in learner.parameters.items())
+    assert all(
+        torch.equal(parameter, final[name]) for name, parameter in learner.parameters.items()
+    )
 
 
 def test_never_refuses_a_run_that_has_steps(make_world: MakeWorld) -> None:
@@ -88,7 +90,7 @@ def test_never_takes_a_run_without_steps(make_world: MakeWorld) -> None:
         ("policy/", "CheckpointUnusable", "holds a policy, no checkpoint"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused(
+def test_a_folder_without_checkpoint_is_refused(
     folder: str, reason: str, words: str, make_world: MakeWorld
 ) -> None:
     world = make_world()

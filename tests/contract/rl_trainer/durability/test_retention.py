@@ -64,7 +64,7 @@ def test_a_run_that_deletes_and_crashes_is_whole(
     assert min(kept) >= min(durable, STEPS - 1)  # two stay if none of them is needed
     found = audit_run.audit(world.stores, RUN)
     assert found.good, found.findings
-    for step in {one.step for one in found.facts.lineage.steps}:
+    for step in {step.step for step in found.facts.lineage.steps}:
         assert audit_batch.audit(world.stores, RUN, step=step).good
     assert world.run.totals.rollouts_trained == STEPS * 16
     durable_state = world.run.durable

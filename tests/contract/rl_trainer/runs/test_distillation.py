@@ -34,7 +34,7 @@ def distilling(make_world: MakeWorld, **teacher: Any) -> World:
     return world
 
 
-def test_the_student_comes_near_its_teacher_over_crashes(
+def test_distillation_converges_over_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = distilling(make_world, num_hidden_layers=1)

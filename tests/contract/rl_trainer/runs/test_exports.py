@@ -49,10 +49,14 @@ def test_every_second_model_is_written_with_its_settings(
     for batch in world.stores.batches.lineage(world.run.head_batch)[:2]:
         rollouts = world.stores.rollouts.get([member.rollout for member in batch.members])
         learner.update(batch_samples(batch, rollouts), step=batch.step)
-    assert all(torch.equal(one, written[name]) for name, one in learner.parameters.items())
+    assert all(
+        torch.equal(parameter, written[name]) for name, parameter in learner.parameters.items()
+    )
 
 
-def test_crashes_leave_none_out(make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exports_are_complete_after_crashes(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = make_world(steps=6, checkpoint=CHECKPOINT)
     with sampling(TestSampler(world.stores, RUN)):
         for commands in (90, 130, 170):

@@ -236,7 +236,7 @@ def test_a_tokenizer_of_its_own_is_trained_with_and_exported(make_world: MakeWor
     assert exported == (world.folder / "other" / "tokenizer.json").read_bytes()
 
 
-def test_a_mended_input_is_taken_at_the_next_attempt(make_world: MakeWorld) -> None:
+def test_a_corrected_input_works_at_the_next_attempt(make_world: MakeWorld) -> None:
     world = make_world(steps=1)
     malformed_line(world)
     assert world.attempt() == 2
@@ -246,7 +246,7 @@ def test_a_mended_input_is_taken_at_the_next_attempt(make_world: MakeWorld) -> N
     assert world.outcome.kind == "Succeeded"
 
 
-def test_without_samplers_the_wait_ends_and_says_what_it_saw(
+def test_a_wait_without_samplers_ends_with_a_summary(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world()
@@ -254,7 +254,9 @@ def test_without_samplers_the_wait_ends_and_says_what_it_saw(
     assert world.attempt() == 1
     outcome = world.outcome
     assert (outcome.kind, outcome.reason) == ("Failed", "NoRollouts")
-    assert "0 of 4 are complete. Tasks: 12 pending. Samplers: none has registered." in outcome.message
+    assert (
+        "0 of 4 are complete. Tasks: 12 pending. Samplers: none has registered." in outcome.message
+    )
 
 
 def test_samplers_that_always_fail_end_the_attempt(make_world: MakeWorld) -> None:
@@ -271,7 +273,7 @@ def spoiled(rollout: Rollout) -> Rollout:
     return rollout.model_copy(update={"logprobs": logprobs})
 
 
-def test_rollouts_that_are_no_numbers_are_never_trained(make_world: MakeWorld) -> None:
+def test_rollouts_with_nan_are_never_trained(make_world: MakeWorld) -> None:
     world = make_world()
     with sampling(TestSampler(world.stores, RUN, spoil=spoiled)):
         assert world.attempt() == 1

@@ -86,7 +86,7 @@ def test_one_policy_is_evaluated_and_nothing_is_trained(make_world: MakeWorld) -
     assert not world.stores.tasks.find(RUN, queue=Queue.TRAIN, state=TaskState.PENDING)
 
 
-def test_another_attempt_measures_the_same_version_and_only_what_is_missing(
+def test_a_resumed_evaluation_measures_only_missing_sources(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = evaluation(make_world)
@@ -103,7 +103,7 @@ def test_another_attempt_measures_the_same_version_and_only_what_is_missing(
     with sampling(TestSampler(world.stores, RUN)):
         with pytest.raises(KeyboardInterrupt):
             world.attempt()
-        assert [one.dataset for one in world.run.evaluations] == ["digits", "digits"]
+        assert [evaluation.dataset for evaluation in world.run.evaluations] == ["digits", "digits"]
         assert world.attempt() == 0
     assert asked == [["digits"], ["held-out"], ["held-out"]]
     check(world, world.run.evaluations)
@@ -151,7 +151,7 @@ def test_another_runs_checkpoint_is_evaluated_whatever_trained_it(
     assert world.outcome.reason == "Evaluated"
 
 
-def test_a_checkpoint_of_adapters_is_not_evaluated_and_the_remedy_names_what_is(
+def test_evaluating_an_adapter_checkpoint_is_refused_with_a_remedy(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = make_world(steps=1, lora={"rank": 2})
@@ -225,7 +225,7 @@ def check_windows(world: World) -> None:
     assert (world.outcome.kind, world.outcome.reason) == ("Succeeded", "Sampled")
 
 
-def test_the_store_is_filled_from_one_policy(make_world: MakeWorld) -> None:
+def test_sampling_uses_a_single_policy(make_world: MakeWorld) -> None:
     world = sampling_run(make_world)
     with sampling(TestSampler(world.stores, RUN)):
         assert world.attempt() == 0
@@ -235,7 +235,7 @@ def test_the_store_is_filled_from_one_policy(make_world: MakeWorld) -> None:
     assert world.stores.tasks.total(RUN, queue=Queue.TRAIN) == 0
 
 
-def test_another_attempt_goes_on_with_the_window_that_was_not_counted(
+def test_a_resumed_sampling_repeats_the_uncounted_window(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = sampling_run(make_world)
@@ -257,7 +257,7 @@ def test_another_attempt_goes_on_with_the_window_that_was_not_counted(
     check_windows(world)
 
 
-def test_prompts_that_nobody_can_sample_are_counted(make_world: MakeWorld) -> None:
+def test_unsampled_prompts_are_counted(make_world: MakeWorld) -> None:
     world = sampling_run(make_world)
     with sampling(TestSampler(world.stores, RUN, fail="too long")):
         assert world.attempt() == 0

@@ -102,7 +102,7 @@ def reference(world: World) -> tuple[dict[str, Tensor], list[float], list[float]
     return {name: one.detach() for name, one in model.named_parameters()}, losses, validation
 
 
-def test_it_trains_what_transformers_would_and_goes_on_after_crashes(
+def test_supervised_training_equals_transformers_over_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = supervised(make_world)
@@ -110,7 +110,7 @@ def test_it_trains_what_transformers_would_and_goes_on_after_crashes(
     world.check_lineage()  # the weights are bit for bit those without a crash
     weights, losses, validation = reference(world)
     final = world.final_weights()
-    assert max(float((final[name] - one).abs().max()) for name, one in weights.items()) < 1e-5
+    assert max(float((final[name] - weight).abs().max()) for name, weight in weights.items()) < 1e-5
 
     lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]

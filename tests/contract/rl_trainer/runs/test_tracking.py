@@ -131,7 +131,7 @@ def test_a_step_has_all_metrics_and_prometheus_reads_the_same(
     assert found["staleness_steps_count"] == sum(one["rollouts"] for one in until_then)
 
 
-def test_metrics_tell_extremes_parts_staleness_and_phases(make_world: MakeWorld) -> None:
+def test_step_metrics_hold_extremes_parts_staleness_and_phases(make_world: MakeWorld) -> None:
     world = make_world(steps=3)
     with sampling(TestSampler(world.stores, RUN)):
         assert world.attempt() == 0

@@ -151,7 +151,7 @@ def test_a_rollout_is_trained_as_often_as_declared_and_over_crashes(
         train_over_crashes(world, monkeypatch, first=100, later=20)
     steps: dict[str, list[int]] = {}
     for batch in world.stores.batches.lineage(world.run.head_batch):
-        assert len({one.rollout for one in batch.members}) == len(batch.members)
+        assert len({member.rollout for member in batch.members}) == len(batch.members)
         for member in batch.members:
             steps.setdefault(member.rollout, []).append(batch.step)
     assert max(len(step) for step in steps.values()) > 1, "nothing was trained again"
@@ -161,7 +161,7 @@ def test_a_rollout_is_trained_as_often_as_declared_and_over_crashes(
     assert world.run.totals.max_staleness_seen <= 4
 
 
-def test_groups_that_teach_nothing_are_replaced(make_world: MakeWorld) -> None:
+def test_groups_without_signal_are_replaced(make_world: MakeWorld) -> None:
     world = make_world(steps=3)
     algorithm = {
         "groupSize": 8,
@@ -219,7 +219,7 @@ GAE = {
 @pytest.mark.parametrize(
     "algorithm", [REWARD_KL, MAX_ENT, GAE], ids=["KL in the reward", "MaxEnt", "GAE"]
 )
-def test_what_follows_the_run_is_restored_and_replayed(
+def test_controller_critic_and_reference_are_restored_and_replayed(
     make_world: MakeWorld, algorithm: dict[str, Any]
 ) -> None:
     """The second attempt ends with the weights of a run that was never interrupted."""
@@ -251,7 +251,7 @@ def test_what_follows_the_run_is_restored_and_replayed(
     assert len(set(coefficients)) == 6 - warmup
 
 
-def test_without_staleness_sampling_and_training_take_turns(make_world: MakeWorld) -> None:
+def test_zero_staleness_alternates_sampling_and_training(make_world: MakeWorld) -> None:
     world = make_world(steps=3)
     algorithm = {"groupSize": 4, "offPolicy": {"maxStaleness": 0}}
     world.spec = world.spec.model_validate(

@@ -240,4 +240,4 @@ def test_loss_and_gradient_are_those_of_trl(
     assert gradients.keys() == wanted.keys()
     for name, gradient in gradients.items():
         assert torch.allclose(gradient, wanted[name], atol=1e-5), name
-    assert any(float(one.abs().max()) > 1e-3 for one in gradients.values())
+    assert any(float(gradient.abs().max()) > 1e-3 for gradient in gradients.values())

@@ -79,7 +79,9 @@ def test_loss_and_gradient_are_those_of_the_reverse_divergence(
         assert float((parameter.grad - gradient).abs().max()) < 1e-6, name
 
 
-def test_rewards_and_who_sampled_are_no_matter(learner: Learner, make_samples: MakeSamples) -> None:
+def test_distillation_ignores_rewards_and_sampler_logprobs(
+    learner: Learner, make_samples: MakeSamples
+) -> None:
     group = [a_rollout(a_task(0, attempt=1), number, reward=number) for number in range(2)]
     members = credit.members([group], learner.models.algorithm, Context())
     assert [member.advantage for member in members] == [0.0, 0.0]
@@ -88,21 +90,23 @@ def test_rewards_and_who_sampled_are_no_matter(learner: Learner, make_samples: M
     assert update.kl_coefficient == 1.0
 
 
-def test_the_student_comes_near_and_the_teacher_stays(
+def test_distillation_moves_the_student_and_not_the_teacher(
     learner: Learner, teacher: Policy, make_samples: MakeSamples
 ) -> None:
     samples = make_samples()
-    before = {name: one.clone() for name, one in teacher.parameters().items()}
+    before = {name: parameter.clone() for name, parameter in teacher.parameters().items()}
     found = [learner.update(samples, step=step).loss for step in range(1, 9)]
     assert found[-1] < 0.5 * found[0]
-    assert all(torch.equal(one, before[name]) for name, one in teacher.parameters().items())
+    assert all(
+        torch.equal(parameter, before[name]) for name, parameter in teacher.parameters().items()
+    )
     assert learner.models.reference is not None
     kept = learner.models.reference.policy.parameters()
     assert all(torch.equal(one, before[name]) for name, one in kept.items())
     assert learner.auxiliary() == {}
 
 
-def test_its_divergence_is_full_and_whole() -> None:
+def test_distillation_uses_the_full_divergence() -> None:
     section = Algorithm.model_validate({"objective": "Distillation", "teacher": "s3://abc/t"})
     assert section.divergence is not None
     assert (section.divergence.estimator, section.divergence.coefficient) == ("Full", 1.0)

@@ -15,7 +15,7 @@ def test_lengths_are_counted_up_to_powers_of_two(tokens: int, bucket: str) -> No
     assert length_bucket(tokens) == bucket
 
 
-def test_a_step_tells_what_was_lost_by_cause_and_by_length() -> None:
+def test_a_step_counts_lost_groups_by_cause_and_length() -> None:
     ledger, task = Ledger(), a_task(attempt=1)
     rollouts = [a_rollout(task, 0), a_rollout(task, 1)]
     ledger.drop(Cause.STALE, "stale", rollouts)
@@ -32,7 +32,7 @@ def test_a_step_tells_what_was_lost_by_cause_and_by_length() -> None:
     assert share == pytest.approx(2 / 6)
 
 
-def test_a_group_of_use_ends_a_row_of_losses() -> None:
+def test_a_usable_group_resets_the_count_of_lost_groups() -> None:
     ledger = Ledger()
     for _ in range(3):
         ledger.drop(Cause.FAILED, "the judge is down")

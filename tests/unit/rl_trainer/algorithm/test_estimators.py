@@ -32,7 +32,7 @@ def one_group(kind: str, rewards: list[float], **options: Any) -> list[Any]:
     return estimate(kind, [[(reward, 1) for reward in rewards]], **options)
 
 
-def test_every_estimator_of_the_manifest_is_there() -> None:
+def test_every_estimator_kind_of_the_manifest_has_a_function() -> None:
     assert set(ESTIMATORS) == set(Estimator.model_json_schema()["properties"]["kind"]["enum"])
 
 
@@ -60,7 +60,7 @@ def test_advantages_by_hand(
 
 @pytest.mark.parametrize("kind", [*COMPARING, "REINFORCEPlusPlus"])
 @pytest.mark.parametrize("reward", [0.0, 1.0, -0.5])
-def test_equal_rewards_are_worth_nothing(kind: str, reward: float) -> None:
+def test_equal_rewards_give_zero_advantages(kind: str, reward: float) -> None:
     assert one_group(kind, [reward] * 4) == pytest.approx([0.0] * 4, abs=1e-9)
     assert one_group("PassAtK", [reward] * 4, k=2) == [0.0] * 4
 
@@ -69,9 +69,7 @@ def test_equal_rewards_are_worth_nothing(kind: str, reward: float) -> None:
 @given(reward=st.floats(-100, 100), lengths=st.lists(st.integers(1, 50), min_size=2, max_size=16))
 @example(reward=0.1, lengths=[1] * 12)
 @example(reward=0.8, lengths=[3, 7] * 7)
-def test_equal_rewards_leave_no_rounding_behind(
-    kind: str, reward: float, lengths: list[int]
-) -> None:
+def test_equal_rewards_give_exact_zeros(kind: str, reward: float, lengths: list[int]) -> None:
     """``dropZeroAdvantage`` takes whatever is not 0 for signal."""
     assert estimate(kind, [[(reward, length) for length in lengths]]) == [0.0] * len(lengths)
 
@@ -83,7 +81,7 @@ def test_a_group_of_one_needs_no_comparison_under_reinforce_plus_plus() -> None:
 
 
 @given(REWARDS)
-def test_they_agree_with_the_standard_library(rewards: list[float]) -> None:
+def test_estimators_agree_with_the_statistics_module(rewards: list[float]) -> None:
     mean, deviation = statistics.fmean(rewards), statistics.stdev(rewards)
     centred = [reward - mean for reward in rewards]
     assert one_group("DrGRPO", rewards) == pytest.approx(centred, abs=1e-9)
@@ -91,8 +89,8 @@ def test_they_agree_with_the_standard_library(rewards: list[float]) -> None:
         [one / (deviation + 1e-6) for one in centred], abs=1e-6
     )
     leave_one_out = [
-        one - statistics.fmean(rewards[:index] + rewards[index + 1 :])
-        for index, one in enumerate(rewards)
+        reward - statistics.fmean(rewards[:index] + rewards[index + 1 :])
+        for index, reward in enumerate(rewards)
     ]
     assert one_group("RLOO", rewards) == pytest.approx(leave_one_out, abs=1e-9)
 
@@ -118,14 +116,16 @@ def test_pass_at_k_is_the_mean_over_all_subsets(rewards: list[float], data: st.D
     assert one_group("PassAtK", rewards, k=k) == pytest.approx(expected, abs=1e-9)
 
 
-def test_pass_at_k_of_all_rewards_the_best_by_what_it_beats_the_second() -> None:
+def test_pass_at_k_with_k_equal_to_group_size_rewards_only_the_best() -> None:
     assert one_group("PassAtK", [0.2, 1.0, 0.7], k=3) == pytest.approx([0.0, 0.3, 0.0])
 
 
 @given(REWARDS, st.floats(-10, 10), st.sampled_from([*COMPARING, "REINFORCEPlusPlus"]))
-def test_a_bonus_for_all_changes_nothing(rewards: list[float], bonus: float, kind: str) -> None:
+def test_a_constant_reward_offset_changes_no_advantage(
+    rewards: list[float], bonus: float, kind: str
+) -> None:
     # Where all but rounding is equal, dividing by the spread makes noise of any size.
-    rewards = [round(one, 3) for one in rewards]
+    rewards = [round(reward, 3) for reward in rewards]
     shifted = one_group(kind, [reward + bonus for reward in rewards])
     assert shifted == pytest.approx(one_group(kind, rewards), abs=1e-3)
 

@@ -49,7 +49,7 @@ def test_a_group_is_as_old_as_its_oldest_token() -> None:
     assert not group.is_trainable(step=6, max_staleness=1)
 
 
-def test_those_that_expire_first_come_first_and_stale_ones_are_told_apart() -> None:
+def test_selection_takes_soon_stale_groups_first_and_returns_stale_ones() -> None:
     groups = [
         a_group(0, steps=(4, 4)),
         a_group(1, steps=(3, 3)),
@@ -95,7 +95,7 @@ def test_a_malformed_rollout_makes_its_group_unusable(changes: dict[str, Any], r
     assert reason in found
 
 
-def test_a_group_is_whole_or_unusable() -> None:
+def test_an_incomplete_group_is_unusable() -> None:
     group = a_group(0)
     rollouts = {rollout.id: rollout for rollout in group.rollouts}
     assert assemble(group.task, rollouts, LIMITS) == group

@@ -135,11 +135,11 @@ def test_chunked_statistics_are_those_of_the_whole(temperature: float, chunk_tok
     )
     assert found.entropies is not None
     assert found.divergences is not None
-    for one, expected in zip(
+    for logprob, expected in zip(
         (found.logprobs, found.entropies, found.divergences), whole, strict=True
     ):
-        assert torch.allclose(one, expected, atol=1e-6)
-        gradients = torch.autograd.grad(one.sum(), [hidden, head.weight], retain_graph=True)
+        assert torch.allclose(logprob, expected, atol=1e-6)
+        gradients = torch.autograd.grad(logprob.sum(), [hidden, head.weight], retain_graph=True)
         wanted = torch.autograd.grad(expected.sum(), [hidden, head.weight], retain_graph=True)
         for mine, theirs in zip(gradients, wanted, strict=True):
             assert torch.allclose(mine, theirs, atol=1e-5)
@@ -197,7 +197,7 @@ def test_a_fixed_coefficient_stays() -> None:
     assert controller.advance(first, section, kl=9.0, rollouts=5, weight_entropy=None) == first
 
 
-def test_tau_follows_the_entropy_of_the_weights_within_its_bounds() -> None:
+def test_tau_follows_weight_entropy_within_its_bounds() -> None:
     tuned = {"targetEntropy": 1.0, "learningRate": 0.5, "minimum": 0.9, "maximum": 2.0}
     section = algorithm(
         estimator={"kind": "MaxEnt", "maxent": {"tau": 1.0, "tuneTau": tuned}},

@@ -27,8 +27,8 @@ def test_chunks_give_the_values_and_gradients_of_the_whole(
     )
     gradients = torch.autograd.grad((found * weights).sum(), [hidden, head.weight])
     assert torch.allclose(found, whole, atol=1e-6)
-    for one, other in zip(gradients, expected, strict=True):
-        assert torch.allclose(one, other, atol=1e-6)
+    for gradient, other in zip(gradients, expected, strict=True):
+        assert torch.allclose(gradient, other, atol=1e-6)
 
 
 def test_no_more_than_a_chunk_of_logits_is_ever_held() -> None:
@@ -61,7 +61,7 @@ def test_the_gradient_is_the_derivative() -> None:
     assert torch.allclose(found[0], expected[0], atol=1e-12)
 
 
-def test_logits_that_were_overwritten_are_not_read_again() -> None:
+def test_a_second_backward_over_overwritten_logits_raises() -> None:
     logits = torch.randn(4, 7, requires_grad=True)
     total = chosen_logprobs(2 * logits, torch.tensor([0, 6, 3, 3])).sum()
     torch.autograd.backward(total, retain_graph=True)

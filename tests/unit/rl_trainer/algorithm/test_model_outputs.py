@@ -19,20 +19,18 @@ def test_scoring_measures_the_gap_and_changes_nothing(
     learner, samples = make_learner(**budget(16)), make_samples()
     before = weights(learner)
     exact = [
-        dataclasses.replace(one, logprobs=score(learner, one) + 0.25 * (number == 0))
-        for number, one in enumerate(samples)
+        dataclasses.replace(sample, logprobs=score(learner, sample) + 0.25 * (number == 0))
+        for number, sample in enumerate(samples)
     ]
     gap = learner.score(exact, temperature=1.0)
-    first, total = exact[0].num_generated, sum(one.num_generated for one in exact)
+    first, total = exact[0].num_generated, sum(share.num_generated for share in exact)
     assert gap.tokens == total
     assert gap.largest == pytest.approx(0.25, abs=1e-5)
     assert gap.mean == pytest.approx(0.25 * first / total, abs=1e-5)
     assert same(weights(learner), before)
 
 
-def test_a_gap_that_is_no_number_stays_none(
-    make_learner: MakeLearner, make_samples: MakeSamples
-) -> None:
+def test_a_nan_gap_stays_nan(make_learner: MakeLearner, make_samples: MakeSamples) -> None:
     learner, samples = make_learner(**budget(16)), make_samples()
     spoiled = torch.full_like(samples[0].logprobs, float("nan"))
     samples[0] = dataclasses.replace(samples[0], logprobs=spoiled)
@@ -41,12 +39,12 @@ def test_a_gap_that_is_no_number_stays_none(
     assert gap.largest != gap.largest
 
 
-def test_what_estimators_ask_of_the_models(
+def test_assessments_hold_what_estimators_need(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
     samples = [
-        dataclasses.replace(one, rollout=str(number // 2))
-        for number, one in enumerate(make_samples())
+        dataclasses.replace(sample, rollout=str(number // 2))
+        for number, sample in enumerate(make_samples())
     ]
     assert make_learner().assess(samples) == {}
     assert make_learner(algorithm={"kl": KL}).assess(samples) == {}

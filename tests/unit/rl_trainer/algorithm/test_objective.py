@@ -114,19 +114,19 @@ def packed(batch: list[list[Token]]) -> tuple[torch.Tensor, Packed]:
     tokens = [token for sequence in batch for token in sequence]
     number = torch.tensor([index for index, row in enumerate(batch) for _ in row])
     unused = torch.zeros(0, dtype=torch.int64)
-    logprobs = torch.tensor([one.pi for one in tokens], dtype=torch.float64, requires_grad=True)
+    logprobs = torch.tensor([token.pi for token in tokens], dtype=torch.float64, requires_grad=True)
     return logprobs, Packed(
         tokens=unused,
         positions=unused,
         sources=unused,
         targets=unused,
-        logprobs=torch.tensor([one.mu for one in tokens], dtype=torch.float64),
-        advantages=torch.tensor([one.advantage for one in tokens], dtype=torch.float64),
+        logprobs=torch.tensor([token.mu for token in tokens], dtype=torch.float64),
+        advantages=torch.tensor([token.advantage for token in tokens], dtype=torch.float64),
         weights=torch.ones(len(tokens), dtype=torch.float64),
         sequences=number,
-        policy_steps=torch.tensor([STEP - 1 - one.age for one in tokens]),
+        policy_steps=torch.tensor([STEP - 1 - token.age for token in tokens]),
         members=tuple(range(len(batch))),
-        proximal=torch.tensor([one.p for one in tokens], dtype=torch.float64),
+        proximal=torch.tensor([token.p for token in tokens], dtype=torch.float64),
     )
 
 
@@ -142,7 +142,7 @@ def found(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[float
     return float(loss.detach()), logprobs.grad.tolist()
 
 
-def test_every_kind_of_the_manifest_is_there() -> None:
+def test_every_kind_of_the_manifest_has_a_function() -> None:
     assert set(LOSSES) == set(LOSS_KINDS) == set(KINDS)
     assert set(CORRECTIONS) | {"None"} == set(CORRECTION_KINDS)
     assert set(ESTIMATORS) == set(ESTIMATOR_KINDS)
@@ -155,7 +155,7 @@ NEARLY_NOTHING = [
 ]
 """With SAPO the last two make up for each other but for a hundredth, so that rounding shows."""
 NOTHING = [
-    [Token(pi=0.0, mu=0.0, p=0.0, advantage=one) for one in advantages]
+    [Token(pi=0.0, mu=0.0, p=0.0, advantage=advantage) for advantage in advantages]
     for advantages in ([0.0, 0.3, 0.3], [-0.5], [0.3])
 ]
 """The means of these make up for each other."""
@@ -232,7 +232,7 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("setting", "batch", "loss", "gradient"), BY_HAND)
-def test_numbers_made_by_hand(
+def test_objective_terms_by_hand(
     setting: Setting, batch: list[list[Token]], loss: float, gradient: list[float]
 ) -> None:
     value, slopes = found(setting, batch)

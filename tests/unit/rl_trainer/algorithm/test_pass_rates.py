@@ -32,7 +32,7 @@ def test_by_hand(rewards: list[list[float]], rates: dict[str, float]) -> None:
         )
     )
 )
-def test_it_is_the_share_of_all_choices_of_k_tries(rewards: list[list[float]]) -> None:
+def test_pass_at_k_is_the_share_of_successful_subsets(rewards: list[list[float]]) -> None:
     for k, rate in pass_rates(rewards).items():
         expected = fmean(
             fmean(

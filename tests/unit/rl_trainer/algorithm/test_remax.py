@@ -146,7 +146,7 @@ def test_the_greedy_member_is_checked_like_the_others(changes: dict[str, Any], r
     assert reason in str(assemble(task, {one.id: one for one in listed}, LIMITS))
 
 
-def test_its_age_is_no_matter() -> None:
+def test_a_baselines_age_is_ignored() -> None:
     group = a_group(1.0, greedy=0.5)
     assert group.baseline is not None
     spans = [span.model_copy(update={"step": 3}) for span in group.rollouts[0].spans]

@@ -28,7 +28,7 @@ def a_batch_of(step: int, *groups: Group) -> Batch:
     return a_batch(step, None, members=members)
 
 
-def test_the_batches_alone_say_how_often_and_when() -> None:
+def test_trainings_are_counted_from_batches_alone() -> None:
     first, second = a_group(0, step=0), a_group(1, step=0)
     found = trainings([a_batch_of(1, first, second), a_batch_of(3, first)])
     assert found[first.rollouts[0].id] == Trainings(times=2, last_step=3)

@@ -52,9 +52,9 @@ def _places(rows: tuple[tuple[int, ...], ...], lengths: list[int]) -> list[tuple
     return found
 
 
-def _unpacked(packed: Packed, one: Sample, member: int, row: int, start: int) -> Sample:
+def _unpacked(packed: Packed, sample: Sample, member: int, row: int, start: int) -> Sample:
     """A sample made of nothing but the microbatch's tensors."""
-    length, width = len(one), packed.tokens.shape[1]
+    length, width = len(sample), packed.tokens.shape[1]
     mine = packed.sequences == packed.members.index(member)
     generated = packed.sources[mine] + 1 - row * width - start
     mask = torch.zeros(length, dtype=torch.bool)
@@ -69,10 +69,10 @@ def _unpacked(packed: Packed, one: Sample, member: int, row: int, start: int) ->
         tokens=tokens,
         mask=mask,
         logprobs=logprobs,
-        temperature=one.temperature,
+        temperature=sample.temperature,
         policy_steps=steps,
-        rollout=one.rollout,
-        group=one.group,
+        rollout=sample.rollout,
+        group=sample.group,
         weight=weight,
         token_advantages=packed.advantages[mine],
     )

@@ -87,7 +87,7 @@ def test_the_larger_side_is_capped(rewards: list[float], kept: list[int]) -> Non
         ({"dropTruncated": True, "minimalAdvantage": 0.5}, [3]),
     ],
 )
-def test_who_is_left_out(section: dict[str, Any], kept: list[int]) -> None:
+def test_filtered_members_are_left_out(section: dict[str, Any], kept: list[int]) -> None:
     group = [scored(1.0, truncated=True), scored(0.5), scored(0.4), scored(0.0)]
     magnitudes = [0.6, 0.0, 0.1, 0.5]
     assert shaping.kept(group, magnitudes, Shaping.model_validate(section)) == kept
@@ -103,7 +103,7 @@ def test_who_is_left_out(section: dict[str, Any], kept: list[int]) -> None:
         ({"dynamicSampling": True, "minRewardSpread": 0.1}, [1.0, 0.5], False),
     ],
 )
-def test_what_dynamic_sampling_replaces(
+def test_dynamic_sampling_replaces_groups_without_spread(
     section: dict[str, Any], rewards: list[float], dull: bool
 ) -> None:
     group = [scored(reward) for reward in rewards]

@@ -41,11 +41,11 @@ def rollouts() -> list[Rollout]:
 def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: float) -> None:
     algorithm = Algorithm.model_validate({"objective": "SFT", "loss": {"aggregation": aggregation}})
     members = credit.members([[rollout] for rollout in rollouts()], algorithm, Context())
-    assert [one.advantage for one in members] == [1.0, 1.0]
+    assert [member.advantage for member in members] == [1.0, 1.0]
     samples = [
         sample
-        for one, member in zip(rollouts(), members, strict=True)
-        for sample in sequences(one, advantage=member.advantage)
+        for rollout, member in zip(rollouts(), members, strict=True)
+        for sample in sequences(rollout, advantage=member.advantage)
     ]
     packed = collate(samples, [(0, 1)])
     flat = [one for row in LOGS for one in row]
@@ -64,7 +64,7 @@ def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: flo
     assert math.isfinite(float(terms.total.detach()))
 
 
-def test_a_demonstration_is_a_usable_rollout_that_nobody_sampled() -> None:
+def test_a_demonstration_is_a_usable_rollout() -> None:
     found = rollouts()[0]
     assert fault(found, vocabulary=16, max_tokens=8) == ""
     assert (found.sampler, found.attempt, found.member) == ("demonstration", 1, 0)

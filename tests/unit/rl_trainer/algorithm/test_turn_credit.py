@@ -52,7 +52,7 @@ def estimate(groups: list[list[Episode]], kind: str, **options: Any) -> list[lis
 def whitened(rows: list[list[float]]) -> list[list[float]]:
     everything = [one for row in rows for one in row]
     mean = math.fsum(everything) / len(everything)
-    squares = math.fsum((one - mean) ** 2 for one in everything)
+    squares = math.fsum((part - mean) ** 2 for part in everything)
     scale = math.sqrt(squares / (len(everything) - 1) + 1e-8) if len(everything) > 1 else 1.0
     return [[(one - mean) / scale for one in row] for row in rows]
 
@@ -83,7 +83,7 @@ def test_generalized_advantages_of_turns_by_hand() -> None:
 
 
 @given(SHAPES, SHAPES, st.floats(0.1, 1), st.floats(0, 1), st.data())
-def test_a_turn_is_what_a_token_is_elsewhere(
+def test_per_turn_credit_treats_turns_as_tokens(
     first: list[int], second: list[int], gamma: float, lam: float, data: st.DataObject
 ) -> None:
     numbers = st.floats(-2, 2)
@@ -104,12 +104,12 @@ def test_a_turn_is_what_a_token_is_elsewhere(
     single = Estimator(kind="GAE", gamma=gamma, lam=lam)
     for (group,), token, turns in zip(groups, summed, (first, second), strict=True):
         steps = gae.returns(token, single).tolist()
-        wanted = [one for one, tokens in zip(steps, turns, strict=True) for _ in range(tokens)]
+        wanted = [step for step, tokens in zip(steps, turns, strict=True) for _ in range(tokens)]
         assert gae.returns(group, section).tolist() == pytest.approx(wanted, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["REINFORCEPlusPlus", "GAE"])
-def test_a_single_turn_gets_one_advantage_and_equal_ones_nothing(kind: str) -> None:
+def test_a_single_turn_gets_one_advantage(kind: str) -> None:
     groups = [[episode([length], 1.0, values=[0.5] * length)] for length in (1, 4)]
     found = estimate(groups, kind, gamma=0.5)
     assert [one for row in found for one in row] == pytest.approx([0.0] * 5, abs=1e-9)

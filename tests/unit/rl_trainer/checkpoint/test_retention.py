@@ -57,7 +57,7 @@ def test_the_newest_checkpoints_stay() -> None:
     assert expired(keys(*names), durable="00000030-2-c", keep_last=5, epoch=2) == []
 
 
-def test_torn_ones_do_not_count_as_kept() -> None:
+def test_incomplete_checkpoints_do_not_count_as_kept() -> None:
     found = [
         *keys("00000010-1-a", "00000030-2-c"),
         *keys("00000020-1-torn", complete=False),
@@ -65,7 +65,7 @@ def test_torn_ones_do_not_count_as_kept() -> None:
     assert expired(found, durable="00000030-2-c", keep_last=2, epoch=2) == ["00000020-1-torn"]
 
 
-def test_what_a_crash_left_of_the_same_step_goes() -> None:
+def test_an_incomplete_checkpoint_of_the_same_step_is_deleted() -> None:
     found = [*keys("00000010-1-torn", complete=False), *keys("00000010-2-b")]
     assert expired(found, durable="00000010-2-b", keep_last=3, epoch=2) == ["00000010-1-torn"]
 
@@ -103,9 +103,7 @@ def test_orphaned_policies_are_those_of_earlier_epochs_without_a_record() -> Non
         ({"max_bytes": 300, "max_age_seconds": 1}, 3),
     ],
 )
-def test_checkpoints_go_by_age_and_bytes_and_the_durable_one_never(
-    bounds: dict[str, int], gone: int
-) -> None:
+def test_checkpoint_bounds_never_delete_the_durable_one(bounds: dict[str, int], gone: int) -> None:
     names = ["00000010-1-a", "00000020-1-b", "00000030-2-c", "00000040-2-d"]
     found = keys(*names)
     assert expired(found, durable=names[-1], keep_last=9, epoch=2, **bounds) == names[:gone]
@@ -152,7 +150,7 @@ CHAIN = [
         ({"max_bytes": 1}, 6, {4, 5, 6}),
     ],
 )
-def test_policies_go_by_age_and_bytes_with_what_they_start_from(
+def test_policy_bounds_count_the_bases_of_deltas(
     bounds: dict[str, int], keep_last: int, needed: set[int]
 ) -> None:
     bound = ObjectBound(**bounds)
@@ -167,7 +165,7 @@ limits = st.one_of(st.none(), st.integers(1, 60))
     keep_last=st.integers(1, 14),
     bound=st.builds(ObjectBound, max_age_seconds=limits, max_bytes=limits),
 )
-def test_whatever_is_kept_can_be_loaded_and_the_newest_is(
+def test_kept_policies_have_all_their_bases(
     deltas: list[bool], keep_last: int, bound: ObjectBound
 ) -> None:
     records = [

@@ -48,7 +48,7 @@ def an_evaluation(**changes: object) -> EvaluationResult:
     return EvaluationResult.model_validate(values | changes)
 
 
-def test_the_last_step_and_the_sums_of_all() -> None:
+def test_the_page_holds_the_last_step_and_lineage_sums() -> None:
     figures = Figures()
     assert figures.page == b""
     before = a_step(
@@ -107,7 +107,7 @@ def test_the_last_step_and_the_sums_of_all() -> None:
     assert one("evaluation_step", **where) == 4
 
 
-def test_names_of_others_cannot_make_series_and_are_bounded() -> None:
+def test_label_values_are_escaped_and_series_bounded() -> None:
     figures = Figures()
     figures.step(a_step(1, reward_parts={HOSTILE: 0.5}))
     found = read(figures.page)
@@ -128,7 +128,7 @@ def asked(port: int, path: str, *, method: str = "GET") -> tuple[int, str, bytes
             return error.code, error.headers["Content-Type"], error.read()
 
 
-def test_a_scrape_reads_what_is_so_now() -> None:
+def test_a_scrape_reads_the_current_figures() -> None:
     figures = Figures()
     with serving(0, page=lambda: figures.page) as port:
         assert port is not None
@@ -141,7 +141,7 @@ def test_a_scrape_reads_what_is_so_now() -> None:
         assert asked(port, "/metrics", method="POST")[0] == 501
 
 
-def test_a_client_that_says_nothing_holds_neither_the_run_nor_its_end() -> None:
+def test_a_silent_client_delays_neither_run_nor_shutdown() -> None:
     with serving(0, page=lambda: b"page\n") as port:
         assert port is not None
         silent = socket.create_connection(("127.0.0.1", port))
@@ -149,7 +149,7 @@ def test_a_client_that_says_nothing_holds_neither_the_run_nor_its_end() -> None:
     silent.close()
 
 
-def test_a_client_that_goes_away_costs_the_next_one_nothing() -> None:
+def test_a_disconnecting_client_does_not_disturb_the_next() -> None:
     with serving(0, page=lambda: b"page\n") as port:
         assert port is not None
         with socket.create_connection(("127.0.0.1", port)) as gone:
@@ -157,7 +157,7 @@ def test_a_client_that_goes_away_costs_the_next_one_nothing() -> None:
         assert asked(port, "/metrics")[2] == b"page\n"
 
 
-def test_a_port_that_is_taken_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_port_in_use_does_not_stop_training(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as other:
         other.bind(("", 0))
         other.listen()

@@ -56,9 +56,7 @@ def quiet() -> Heartbeat:
     return cast("Heartbeat", Quiet())
 
 
-def test_the_newest_takes_the_place_of_the_one_that_waits(
-    bucket: Bucket, uploader: Uploader[int]
-) -> None:
+def test_a_newer_upload_replaces_the_waiting_one(bucket: Bucket, uploader: Uploader[int]) -> None:
     uploader.submit(1)
     assert bucket.begun.acquire(timeout=HUNG_SECONDS)
     for item in (2, 3, 4):
@@ -68,9 +66,7 @@ def test_the_newest_takes_the_place_of_the_one_that_waits(
     assert bucket.taken == [1, 4]
 
 
-def test_an_error_surfaces_at_the_next_chance_and_only_once(
-    bucket: Bucket, uploader: Uploader[int]
-) -> None:
+def test_an_upload_error_is_raised_once(bucket: Bucket, uploader: Uploader[int]) -> None:
     uploader.submit(-1)
     assert bucket.begun.acquire(timeout=HUNG_SECONDS)
     uploader.submit(-2)
@@ -85,9 +81,7 @@ def test_an_error_surfaces_at_the_next_chance_and_only_once(
     assert bucket.taken == [3]
 
 
-def test_a_flush_ends_when_the_trainer_is_told_to_stop(
-    bucket: Bucket, uploader: Uploader[int]
-) -> None:
+def test_a_flush_ends_on_sigterm(bucket: Bucket, uploader: Uploader[int]) -> None:
     uploader.submit(1)
     told: Any = Quiet()
     told.stopped = True

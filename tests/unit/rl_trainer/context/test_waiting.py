@@ -14,7 +14,7 @@ from rl_trainer.context.waiting import (
 from tests.documents import a_sampler
 
 
-def test_samplers_are_told_by_state_with_their_last_error() -> None:
+def test_samplers_are_described_by_state_with_their_last_error() -> None:
     assert describe_samplers([], now=100) == "none has registered"
     samplers = [
         a_sampler("a", heartbeat_at=99),
@@ -26,12 +26,12 @@ def test_samplers_are_told_by_state_with_their_last_error() -> None:
     assert said == "2 ready, 1 silent, 1 gone; last error: engine died"
 
 
-def test_tasks_are_told_by_state() -> None:
+def test_tasks_are_described_by_state() -> None:
     assert describe_tasks({TaskState.PENDING: 3, TaskState.CLAIMED: 0}) == "3 pending"
     assert describe_tasks({}) == "none"
 
 
-def test_many_tasks_are_looked_at_less_often() -> None:
+def test_many_tasks_are_polled_less_often() -> None:
     waits = [poll_seconds(number) for number in (1, 16, 400, 10_000, 10**6)]
     assert waits == sorted(waits)
     assert (waits[0], waits[-1]) == (0.05, 5.0)
@@ -51,12 +51,12 @@ def test_many_tasks_are_looked_at_less_often() -> None:
         (-9, False, ENOUGH_SECONDS),
     ],
 )
-def test_looks_are_as_frequent_as_what_they_find_is_wanted(
+def test_polls_are_more_frequent_while_groups_are_awaited(
     missing: int, awaited: bool, seconds: float
 ) -> None:
     assert poll_interval(32, missing=missing, awaited=awaited) == pytest.approx(seconds)
 
 
-def test_many_groups_are_looked_for_less_often_in_any_case() -> None:
+def test_many_groups_are_polled_less_often() -> None:
     found = [poll_interval(10_000, missing=one, awaited=False) for one in (0, 1)]
     assert found == [pytest.approx(4 * poll_seconds(10_000))] * 2

@@ -56,6 +56,6 @@ def test_files_of_a_split(names: list[str], path: str, split: str, found: list[s
         (["a.csv"], "a.csv", "train", "a.csv is none of .parquet, .jsonl, .json"),
     ],
 )
-def test_nothing_is_guessed(names: list[str], path: str, split: str, message: str) -> None:
+def test_ambiguous_files_are_refused(names: list[str], path: str, split: str, message: str) -> None:
     with pytest.raises(NoSuchSplitError, match=message.replace(".", r"\.")):
         files_of_split(names, path=path, split=split)

@@ -56,7 +56,7 @@ def test_every_pass_over_a_source_holds_each_record_once(sources: list[tuple[flo
 
 @FEW
 @given(SOURCES, st.integers(0, 10**12))
-def test_any_position_is_found_without_those_before(
+def test_any_stream_position_is_computed_directly(
     sources: list[tuple[float, int]], position: int
 ) -> None:
     mixed, again = mixture(sources), mixture(sources)
@@ -93,7 +93,7 @@ def test_decimal_weights_are_kept_exactly(weights: list[float], expected: tuple[
 
 @FEW
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=16))
-def test_any_weights_make_a_short_schedule(weights: list[float]) -> None:
+def test_schedules_of_any_weights_are_bounded(weights: list[float]) -> None:
     found = quotas(weights)
     assert min(found) >= 1
     assert sum(found) <= MAX_PERIOD + len(weights)
@@ -103,7 +103,7 @@ def test_any_weights_make_a_short_schedule(weights: list[float]) -> None:
 
 @FEW
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=16))
-def test_no_prefix_of_a_schedule_is_off_by_one(turns: list[int]) -> None:
+def test_every_schedule_prefix_is_fair(turns: list[int]) -> None:
     period, counts = sum(turns), Counter[int]()
     for length, source in enumerate(schedule(turns), start=1):
         counts[source] += 1

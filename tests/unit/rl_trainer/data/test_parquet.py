@@ -64,7 +64,7 @@ def test_columns_of_another_type_are_refused(tmp_path: Path, value: Any, message
     assert message in str(bad.value)
 
 
-def test_bytes_that_are_no_text_are_one_bad_record(tmp_path: Path) -> None:
+def test_invalid_utf8_is_one_bad_record(tmp_path: Path) -> None:
     texts = pa.Array.from_buffers(
         pa.string(),
         2,
@@ -76,7 +76,7 @@ def test_bytes_that_are_no_text_are_one_bad_record(tmp_path: Path) -> None:
     assert "field 'question': 'utf-8' codec" in second.problem
 
 
-def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_not_parquet_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.parquet", [{"question": "q" * 5000, "other": 1}] * 50)
     with pytest.raises(UnreadableError, match="has no column 'answer'; it has question, other"):
         list(read_parquet(path, columns=COLUMNS))
@@ -86,7 +86,7 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
             list(read_parquet(tmp_path / name, columns=COLUMNS))
 
 
-def test_a_damaged_page_says_after_which_row(tmp_path: Path) -> None:
+def test_a_damaged_page_names_the_last_good_row(tmp_path: Path) -> None:
     rows = [{"question": f"question {n}", "answer": f"{n}"} for n in range(300)]
     path = written(tmp_path / "a.parquet", rows, compression="zstd", use_dictionary=False)
     data = bytearray(path.read_bytes())

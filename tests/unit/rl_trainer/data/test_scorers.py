@@ -36,7 +36,9 @@ def test_scorers_that_all_samplers_know_pass() -> None:
         ("Poetry", "which not all samplers know", "Use one of: ExactMatch, F1, Format."),
     ],
 )
-def test_others_are_refused_by_file_and_place(kind: str, message: str, remedy: str) -> None:
+def test_unknown_scorers_are_refused_by_file_and_place(
+    kind: str, message: str, remedy: str
+) -> None:
     with pytest.raises(RefusedError) as refused:
         check(kind)
     refusal = refused.value.refusal

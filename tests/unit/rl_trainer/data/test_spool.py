@@ -25,7 +25,7 @@ def test_examples_come_back_at_any_place(tmp_path: Path) -> None:
         spool[5]
 
 
-def test_the_digest_tells_orders_apart(tmp_path: Path) -> None:
+def test_the_digest_depends_on_the_order(tmp_path: Path) -> None:
     one, other = an_example(1), an_example(2)
     first = Spool(tmp_path / "a", [one, other])
     assert first.sha256 == Spool(tmp_path / "b", [one, other]).sha256

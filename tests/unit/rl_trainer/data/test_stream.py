@@ -20,7 +20,7 @@ def a_dataset(*examples: Example, name: str = "sums", weight: float = 1.0) -> Da
     return Dataset(source=source, split="train", examples=examples)
 
 
-def test_a_task_says_all_that_a_sampler_needs(make_spec: MakeSpec) -> None:
+def test_a_task_holds_all_that_a_sampler_needs(make_spec: MakeSpec) -> None:
     spec = make_spec(
         agent={"systemPrompt": "Add.", "sampling": {"temperature": 0.7}},
         algorithm={"groupSize": 4},

@@ -16,9 +16,9 @@ def test_every_index_has_one_part_and_the_parts_are_balanced(sizes: list[int], p
     assert max(sums) - min(sums) <= max(sizes, default=0)
 
 
-def test_long_sequences_are_spread() -> None:
+def test_long_sequences_go_to_different_parts() -> None:
     assert shares([9, 1, 8, 2, 7, 3], parts=3) == [[0, 1], [2, 3], [4, 5]]
 
 
-def test_one_part_has_all_in_order() -> None:
+def test_a_single_part_gets_all_indices_in_order() -> None:
     assert shares([3, 9, 1], parts=1) == [[0, 1, 2]]

@@ -31,7 +31,7 @@ def script(*each: str) -> list[str]:
     ],
     ids=["all well", "refused", "the second failed", "the first was killed", "one hangs"],
 )
-def test_the_code_of_the_pod(lines: tuple[str, ...], code: int) -> None:
+def test_the_pods_exit_code_is_the_first_nonzero_one(lines: tuple[str, ...], code: int) -> None:
     found = launch(
         os.environ,
         processes=2,
@@ -42,7 +42,7 @@ def test_the_code_of_the_pod(lines: tuple[str, ...], code: int) -> None:
     assert found == code
 
 
-def test_a_stop_reaches_every_process() -> None:
+def test_sigterm_reaches_every_process() -> None:
     terminated = threading.Event()
     terminated.set()
     waits = "import signal; signal.pause()"
@@ -54,5 +54,7 @@ def test_a_stop_reaches_every_process() -> None:
     ("environ", "processes"),
     [({}, 1), ({env.PROCESSES: "4"}, 4), ({env.PROCESSES: "4", env.LOCAL_RANK: "0"}, 1)],
 )
-def test_who_starts_others(environ: Mapping[str, str], processes: int) -> None:
+def test_only_processes_without_local_rank_launch_others(
+    environ: Mapping[str, str], processes: int
+) -> None:
     assert processes_here(environ) == processes

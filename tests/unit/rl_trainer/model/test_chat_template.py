@@ -55,7 +55,7 @@ def test_the_tokens_are_those_of_the_whole_conversation(text: str) -> None:
     assert template(text).encode(TWO).tokens == whole["input_ids"]
 
 
-def test_what_a_template_adds_behind_a_turn_is_shown_and_not_trained() -> None:
+def test_text_behind_a_turns_stop_token_is_not_trained() -> None:
     found = template(TRAILED).encode(ONE)
     assert found == Encoded([13, 1, 2, 11, 0, 14, 3, 11, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0])
 
@@ -81,10 +81,10 @@ def test_a_conversation_that_cannot_be_trained_says_why(
         template(text).encode(conversation)
 
 
-def test_a_template_that_forgets_trains_a_single_turn() -> None:
+def test_a_template_that_drops_history_trains_a_single_turn() -> None:
     assert sum(template(FORGETFUL).encode(ONE).mask) == 2
 
 
-def test_ends_of_turns_are_those_that_the_model_names(tmp_path: Any) -> None:
+def test_stop_tokens_come_from_the_models_config(tmp_path: Any) -> None:
     found = ChatTemplate.load(save_tiny(tmp_path))
     assert found.encode(ONE).mask == [0, 0, 0, 0, 0, 1, 1]

@@ -124,12 +124,12 @@ def algorithm(**critic: Any) -> dict[str, Any]:
 def with_returns(samples: list[Sample], target: float = 0.7) -> list[Sample]:
     return [
         dataclasses.replace(
-            one,
-            returns=torch.full((one.num_generated,), target),
+            sample,
+            returns=torch.full((sample.num_generated,), target),
             rollout=str(number),
             group=str(number // 2),
         )
-        for number, one in enumerate(samples)
+        for number, sample in enumerate(samples)
     ]
 
 
@@ -154,10 +154,12 @@ def test_warm_up_trains_the_critic_alone(
         make_learner(algorithm=algorithm(warmupSteps=2)),
         with_returns(make_samples()),
     )
-    before = {name: one.detach().clone() for name, one in learner.parameters.items()}
+    before = {name: parameter.detach().clone() for name, parameter in learner.parameters.items()}
 
     def unchanged() -> bool:
-        return all(torch.equal(before[name], one) for name, one in learner.parameters.items())
+        return all(
+            torch.equal(before[name], parameter) for name, parameter in learner.parameters.items()
+        )
 
     losses = []
     for step in (1, 2):
@@ -192,7 +194,7 @@ def test_a_critic_may_have_a_model_of_its_own(
         for parameter in own.module.parameters():
             parameter.mul_(0.5)
     learner = Learner(policy, make_spec(algorithm=algorithm()), critic=own)
-    before = {name: one.detach().clone() for name, one in learner.parameters.items()}
+    before = {name: parameter.detach().clone() for name, parameter in learner.parameters.items()}
     started = {name: one.clone() for name, one in learner.auxiliary().items()}
     name = "critic/weights/layers.embed_tokens.weight"
     assert torch.equal(started[name] * 2, before["model.embed_tokens.weight"])
@@ -203,7 +205,7 @@ def test_a_critic_may_have_a_model_of_its_own(
     for step in (1, 2):  # a head of zeros passes no gradient on
         learner.update(samples, step=step)
     assert not torch.equal(learner.auxiliary()[name], started[name])
-    assert all(torch.equal(one, before[key]) for key, one in learner.parameters.items())
+    assert all(torch.equal(parameter, before[key]) for key, parameter in learner.parameters.items())
 
 
 def test_a_critic_makes_updates_of_its_own_size(
@@ -212,8 +214,8 @@ def test_a_critic_makes_updates_of_its_own_size(
     """Of three prompts the policy makes one update; the critic two passes of one prompt each."""
     learner = make_learner(algorithm=algorithm(promptsPerUpdate=1, passesPerStep=2))
     samples = [
-        dataclasses.replace(one, group=f"g{index % 3}")
-        for index, one in enumerate(with_returns(make_samples()))
+        dataclasses.replace(sample, group=f"g{index % 3}")
+        for index, sample in enumerate(with_returns(make_samples()))
     ]
     learner.update(samples, step=1)
     own = learner.auxiliary()
@@ -223,16 +225,16 @@ def test_a_critic_makes_updates_of_its_own_size(
 
 def updates(moments: dict[str, torch.Tensor]) -> set[float]:
     """That an optimizer has made, of each parameter."""
-    return {float(one) for name, one in moments.items() if name.startswith("step/")}
+    return {float(moment) for name, moment in moments.items() if name.startswith("step/")}
 
 
-def restored(one: Learner, other: Learner) -> None:
+def restored(learner: Learner, other: Learner) -> None:
     with torch.no_grad():
         for name, parameter in other.parameters.items():
-            parameter.copy_(one.parameters[name])
-    saved = optimizer.state(one.optimizer, one.parameters)
+            parameter.copy_(learner.parameters[name])
+    saved = optimizer.state(learner.optimizer, learner.parameters)
     optimizer.restore(other.optimizer, other.parameters, saved, other.training)
-    other.restore_auxiliary(one.auxiliary())
+    other.restore_auxiliary(learner.auxiliary())
 
 
 def test_a_restored_critic_goes_on_bit_for_bit(

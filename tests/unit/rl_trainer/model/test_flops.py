@@ -49,7 +49,7 @@ def test_beside_adapters_the_model_gets_no_gradient_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("rank", [None, 3])
-def test_it_is_what_pytorch_counts(
+def test_flops_equal_pytorchs_count(
     rank: int | None, load_policy: Callable[[], Policy], tiny_folder: Path
 ) -> None:
     """Forward and backward, attention's own products aside, of which it counts none on a CPU."""
@@ -87,7 +87,7 @@ def test_a_known_model_is_counted_as_published() -> None:
     assert work.matmul_parameters + 32000 * 4096 == pytest.approx(6.738e9, rel=1e-3)
 
 
-def test_what_the_formula_does_not_hold_for_has_no_number() -> None:
+def test_unknown_architectures_have_no_flops() -> None:
     assert work_of(MixtralConfig()) is None
     meter = Meter(work=None, peak=1e12, chips=1)
     assert meter.utilization([10], seconds=1.0) is None
@@ -106,7 +106,7 @@ def test_what_the_formula_does_not_hold_for_has_no_number() -> None:
         (None, True, None),
     ],
 )
-def test_the_peak_is_of_the_chip_or_unknown(
+def test_peak_flops_are_the_chips_or_unknown(
     name: str | None, bf16: bool, flops: float | None
 ) -> None:
     assert peak(name, bf16=bf16) == flops

@@ -27,13 +27,15 @@ def test_accumulation_changes_neither_loss_nor_gradient(
         assert torch.allclose(gradients(often)[name], gradient, atol=1e-7), name
 
 
-def test_tokens_outside_the_mask_do_not_matter(
+def test_unmasked_tokens_do_not_change_the_loss(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
     samples = make_samples()
     noisy = [
-        dataclasses.replace(one, logprobs=torch.where(one.mask, one.logprobs, torch.tensor(9.0)))
-        for one in samples
+        dataclasses.replace(
+            sample, logprobs=torch.where(sample.mask, sample.logprobs, torch.tensor(9.0))
+        )
+        for sample in samples
     ]
     one, other = make_learner(), make_learner()
     assert one.update(samples, step=1).loss == other.update(noisy, step=1).loss
@@ -47,17 +49,17 @@ def test_loss_is_the_mean_over_all_generated_tokens(
     learner.policy.module.eval()
     total, count = 0.0, 0
     with torch.no_grad():
-        for one in samples:
-            logits = learner.policy.module(input_ids=one.tokens[None]).logits[0]
-            chosen = logits[:-1].log_softmax(-1).gather(-1, one.tokens[1:, None])[:, 0]
-            ratio = (chosen - one.logprobs[1:])[one.mask[1:]].exp()
+        for sample in samples:
+            logits = learner.policy.module(input_ids=sample.tokens[None]).logits[0]
+            chosen = logits[:-1].log_softmax(-1).gather(-1, sample.tokens[1:, None])[:, 0]
+            ratio = (chosen - sample.logprobs[1:])[sample.mask[1:]].exp()
             held = ratio.clamp(0.8, 1.2)
-            total -= float(torch.minimum(ratio * one.advantage, held * one.advantage).sum())
-            count += one.num_generated
+            total -= float(torch.minimum(ratio * sample.advantage, held * sample.advantage).sum())
+            count += sample.num_generated
     assert learner.update(samples, step=1).loss == pytest.approx(total / count, abs=1e-5)
 
 
-def test_the_update_raises_what_did_better_than_its_group(make_learner: MakeLearner) -> None:
+def test_an_update_raises_the_probability_of_better_rollouts(make_learner: MakeLearner) -> None:
     learner = make_learner(training={"optimizer": {"learningRate": 1e-2}})
     pair = [sample([12, 3, 14, 5, 11], advantage=1.0), sample([12, 3, 14, 6, 11], advantage=-1.0)]
     before = [score(learner, one) for one in pair]
@@ -112,7 +114,7 @@ def test_a_restored_optimizer_goes_on_bit_for_bit(
 
 
 @pytest.mark.parametrize("field", ["advantage", "logprobs"])
-def test_what_is_not_finite_stops_before_the_optimizer(
+def test_a_nonfinite_loss_makes_no_update(
     field: str, make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
     learner, samples = make_learner(), make_samples()
@@ -137,8 +139,8 @@ def test_a_gradient_that_is_not_finite_is_pinned_on_its_rollout(
 ) -> None:
     learner = make_learner(**budget(16))
     samples = [
-        dataclasses.replace(one, rollout=str(number), advantage=1e38 if number == 4 else 0.0)
-        for number, one in enumerate(make_samples())
+        dataclasses.replace(sample, rollout=str(number), advantage=1e38 if number == 4 else 0.0)
+        for number, sample in enumerate(make_samples())
     ]
     before = weights(learner)
     with pytest.raises(TrainingFailedError, match="the gradient of rollout 4 is not finite"):
@@ -191,17 +193,19 @@ def test_a_step_of_several_updates_makes_each_from_its_prompts(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
     samples = [
-        dataclasses.replace(one, group=str(number // 2))
-        for number, one in enumerate(make_samples())
+        dataclasses.replace(sample, group=str(number // 2))
+        for number, sample in enumerate(make_samples())
     ]
     learner = make_learner(training={"promptsPerStep": 3, "promptsPerUpdate": 1})
     apart = make_learner(training={"promptsPerStep": 3})
     update = learner.update(samples, step=1)
-    order = updates([one.group for one in samples], prompts_per_update=1, passes=1, seed=42, step=1)
+    order = updates(
+        [sample.group for sample in samples], prompts_per_update=1, passes=1, seed=42, step=1
+    )
     losses = [apart.update([samples[index] for index in chosen], step=1).loss for chosen in order]
     assert same(weights(learner), weights(apart))
     assert update.loss == pytest.approx(sum(losses) / 3)
-    assert update.gap.tokens == sum(one.num_generated for one in samples)
+    assert update.gap.tokens == sum(sample.num_generated for sample in samples)
 
 
 def test_the_proximal_policy_stays_that_before_the_step(
@@ -219,12 +223,12 @@ def test_the_proximal_policy_stays_that_before_the_step(
     ]
     once = make_learner(algorithm=algorithm, training=training | {"passesPerStep": 1})
     first = once.update(samples, step=1)
-    proximal = [score(make_learner(), one)[one.mask] for one in samples]
+    proximal = [score(make_learner(), sample)[sample.mask] for sample in samples]
     total = sum(
-        float((-(score(once, one)[one.mask] - p).exp() * one.advantage).sum())
-        for one, p in zip(samples, proximal, strict=True)
+        float((-(score(once, sample)[sample.mask] - p).exp() * sample.advantage).sum())
+        for sample, p in zip(samples, proximal, strict=True)
     )
-    second = total / sum(one.num_generated for one in samples)
+    second = total / sum(sample.num_generated for sample in samples)
     assert learner.update(samples, step=1).loss == pytest.approx(
         (first.loss + second) / 2, abs=1e-5
     )

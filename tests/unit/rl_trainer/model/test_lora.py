@@ -60,7 +60,7 @@ def fill(learner: Learner) -> None:
             parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
 
 
-def test_training_begins_as_the_model(
+def test_a_fresh_adapter_changes_no_output(
     make_adapted: MakeAdapted, make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
     one, other = make_adapted(), make_learner()
@@ -87,9 +87,9 @@ def test_the_gradient_is_that_of_the_merged_weights(
     before = weights_of(low)
     merged = weights.snapshot(low.policy, precision="FP32")
     with torch.no_grad():
-        for name, one in whole.parameters.items():
-            one.copy_(merged[name])
-    found, expected = (one.update(make_samples(), step=1) for one in (low, whole))
+        for name, parameter in whole.parameters.items():
+            parameter.copy_(merged[name])
+    found, expected = (count.update(make_samples(), step=1) for count in (low, whole))
     assert found.loss == pytest.approx(expected.loss, abs=1e-6)
     partial, full = gradients(low), gradients(whole)
     for name, layer in layers.items():
@@ -102,7 +102,9 @@ def test_the_gradient_is_that_of_the_merged_weights(
             )
 
 
-def test_nothing_but_adapters_changes(make_adapted: MakeAdapted, make_samples: MakeSamples) -> None:
+def test_training_changes_only_adapters(
+    make_adapted: MakeAdapted, make_samples: MakeSamples
+) -> None:
     learner = make_adapted({"targets": ["q_proj", "down_proj"]})
     before = {name: one.clone() for name, one in learner.policy.module.state_dict().items()}
     for step in (1, 2):
@@ -119,7 +121,7 @@ def test_nothing_but_adapters_changes(make_adapted: MakeAdapted, make_samples: M
     assert {name.split(".")[-1] for name in changed} == {"lora_A", "lora_B"}
 
 
-def test_the_frozen_model_is_what_engines_serve(
+def test_frozen_weights_have_the_engines_precision(
     tiny_folder: Path,
     make_spec: MakeSpec,
     entry: Callable[[LoRA], AdapterEntry],
@@ -136,10 +138,12 @@ def test_the_frozen_model_is_what_engines_serve(
     assert {parameter.dtype for parameter in learner.parameters.values()} == {torch.float32}
     assert all(torch.equal(one, exact[name]) for name, one in policy.module.named_buffers())
     assert math.isfinite(learner.update(make_samples(), step=1).gradient_norm)
-    assert any(one.any() for name, one in learner.parameters.items() if "lora_B" in name)
+    assert any(
+        parameter.any() for name, parameter in learner.parameters.items() if "lora_B" in name
+    )
 
 
-def test_the_merged_model_says_what_model_and_adapters_say(
+def test_the_merged_model_equals_model_plus_adapters(
     make_adapted: MakeAdapted, make_samples: MakeSamples, tiny_folder: Path, tmp_path: Path
 ) -> None:
     learner = make_adapted()
@@ -297,7 +301,7 @@ def test_layers_that_are_not_linear_when_loaded_are_refused(
     lora.check_files(module, {*tensors, expert}, LoRA(targets=["q_proj"]))
 
 
-def test_other_weights_have_another_digest(tiny_folder: Path, tmp_path: Path) -> None:
+def test_an_adapters_base_digest_depends_on_the_weights(tiny_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_folder, tmp_path / "other")
     path = tmp_path / "other/model.safetensors"
     content = bytearray(path.read_bytes())

@@ -45,9 +45,9 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
         def __init__(self, **_: Any) -> None:
             super().__init__(self._move, lambda one: one)
 
-        def _move(self, one: torch.Tensor) -> torch.Tensor:
-            moved.append(one)
-            return one
+        def _move(self, tensor: torch.Tensor) -> torch.Tensor:
+            moved.append(tensor)
+            return tensor
 
     monkeypatch.setattr(torch.autograd.graph, "save_on_cpu", Counting)
     policy = dataclasses.replace(load_policy(), offload=True)
@@ -80,7 +80,7 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
         ({"optimizer": {"kind": "AdamW8bit"}}, CPU, 2, "optimizer.kind"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(
+def test_unusable_memory_options_are_refused(
     training: dict[str, Any], device: torch.device, ranks: int, field: str
 ) -> None:
     section = Training.model_validate({"steps": 1, **training})
@@ -103,7 +103,7 @@ def test_what_cannot_be_honoured_is_refused(
         ({}, CPU, 4),
     ],
 )
-def test_what_can_be_honoured_is_not(
+def test_usable_memory_options_are_accepted(
     training: dict[str, Any], device: torch.device, ranks: int
 ) -> None:
     memory.check(Training.model_validate({"steps": 1, **training}), device=device, ranks=ranks)
@@ -116,9 +116,9 @@ def trained(kind: str, *, steps: int) -> tuple[torch.Tensor, torch.optim.Optimiz
     matrix = torch.nn.Parameter(torch.zeros(128, 128))
     section = Optimizer.model_validate({"kind": kind, "learningRate": 1e-2})
     made = optimizer.build({"matrix": matrix}, section)
-    for one in inputs:
+    for sample in inputs:
         made.zero_grad()
-        loss = (one @ matrix - one @ wanted).square().mean()
+        loss = (sample @ matrix - sample @ wanted).square().mean()
         torch.autograd.backward(loss)
         made.step()
     return matrix.detach(), made

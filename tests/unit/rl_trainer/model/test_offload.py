@@ -37,9 +37,9 @@ def test_moments_in_host_memory_change_no_number(
 ) -> None:
     """Also not through a checkpoint, whichever side it is of."""
     whole, aside = (learner(folder, make_spec, offload=one, kind=kind) for one in (False, True))
-    for one in (whole, aside):
+    for count in (whole, aside):
         for step in (1, 2):
-            one.update(make_samples(seed=step), step=step)
+            count.update(make_samples(seed=step), step=step)
     assert same(weights(whole), weights(aside))
     saved = optimizer.state(aside.optimizer, aside.parameters)
     assert same(optimizer.state(whole.optimizer, whole.parameters), saved)
@@ -56,7 +56,7 @@ def test_moments_in_host_memory_change_no_number(
         assert same(weights(other), weights(whole_again)), offload
 
 
-def test_a_critic_has_its_moments_there_too(
+def test_a_critics_moments_are_offloaded_too(
     folder: Path, make_spec: MakeSpec, make_samples: MakeSamples
 ) -> None:
     algorithm = {"estimator": {"kind": "GAE"}, "critic": {}}
@@ -82,7 +82,7 @@ def with_returns(samples: list[Sample]) -> list[Sample]:
 
 
 @pytest.mark.parametrize("offload", [False, True])
-def test_one_parameter_at_a_time_has_its_moments_beside_it(
+def test_an_offloaded_update_holds_one_parameters_moments(
     offload: bool, folder: Path, make_spec: MakeSpec, make_samples: MakeSamples
 ) -> None:
     """Copies of moments that an update makes: of the largest parameter at most, and let go."""

@@ -29,7 +29,9 @@ def test_learning_rate(warmup: int, step: int, rate: float) -> None:
         ("Cosine", None, 1, 0.5),
     ],
 )
-def test_what_follows_the_warm_up(schedule: str, low: float | None, step: int, rate: float) -> None:
+def test_the_learning_rate_follows_its_schedule_after_warmup(
+    schedule: str, low: float | None, step: int, rate: float
+) -> None:
     section = Optimizer.model_validate(
         {"learningRate": 0.5, "warmupSteps": 2, "schedule": schedule, "minimumRatio": low}
     )

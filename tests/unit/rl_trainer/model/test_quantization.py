@@ -124,7 +124,7 @@ def test_a_layer_computes_with_its_dequantized_weight(kind: Quantization, autoca
 
 
 @pytest.mark.parametrize(("kind", "most"), [("Int8", 0.01), ("NF4", 0.11)])
-def test_a_quantized_weight_is_near(kind: Quantization, most: float) -> None:
+def test_quantization_error_is_small(kind: Quantization, most: float) -> None:
     """Relative error of normal weights; zeros, which many rows begin as, stay zeros."""
     weight = 0.02 * torch.randn(256, 128, generator=torch.Generator().manual_seed(0))
     weight[7] = 0.0
@@ -161,7 +161,7 @@ def test_8_bits_are_those_of_bitsandbytes() -> None:
 @pytest.mark.parametrize(
     ("kind", "bytes_each"), [("Int8", 1 + 4 / 64), ("NF4", 0.5 + 4 / quantization.BLOCK)]
 )
-def test_frozen_layers_hold_so_many_bytes_a_weight(
+def test_quantized_layers_take_the_stated_bytes_per_weight(
     kind: Quantization, bytes_each: float, make_quantized: MakeQuantized
 ) -> None:
     """At most: rows of Int8 share one scale, and the model's shortest have 64 weights."""
@@ -183,18 +183,22 @@ def size(learner: Learner) -> int:
     return sum(one.untyped_storage().nbytes() for one in held.values())
 
 
-def test_bf16_leaves_scales_as_they_are(
+def test_bf16_keeps_float32_scales(
     make_quantized: MakeQuantized, make_samples: MakeSamples
 ) -> None:
     exact, rounded = make_quantized("NF4"), make_quantized("NF4", precision="BF16")
-    pairs = zip(*(lora.layers(one.policy.module).values() for one in (exact, rounded)), strict=True)
+    pairs = zip(
+        *(lora.layers(share.policy.module).values() for share in (exact, rounded)), strict=True
+    )
     for one, other in pairs:
         assert torch.equal(one.scales, other.scales)
         assert torch.equal(one.packed, other.packed)
     embedding = rounded.policy.module.get_input_embeddings().weight
     assert embedding.dtype == torch.bfloat16
     rounded.update(make_samples(), step=1)
-    assert any(one.any() for name, one in rounded.parameters.items() if "lora_B" in name)
+    assert any(
+        parameter.any() for name, parameter in rounded.parameters.items() if "lora_B" in name
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -256,7 +260,7 @@ def test_layers_that_are_run_again_change_no_number(
     assert same(*found)
 
 
-def test_rows_that_blocks_do_not_fit_are_refused(tiny_folder: Path) -> None:
+def test_nf4_refuses_rows_that_are_no_multiple_of_the_block(tiny_folder: Path) -> None:
     with pytest.raises(RefusedError, match="rows of 48 weights") as caught:
         loading.load(tiny_folder, precision="FP32", uri="s3://models/tiny", quantize="NF4")
     refusal = caught.value.refusal
@@ -271,7 +275,7 @@ def test_experts_are_refused(load_policy: Callable[[], Policy], tiny_folder: Pat
     assert caught.value.refusal.field == "spec.training.lora.quantization"
 
 
-def test_originals_lie_in_any_number_of_files(tmp_path: Path, wide_folder: Path) -> None:
+def test_originals_are_read_from_sharded_files(tmp_path: Path, wide_folder: Path) -> None:
     weights.write(
         {name: one.half() for name, one in load_file(wide_folder / "model.safetensors").items()},
         tmp_path,

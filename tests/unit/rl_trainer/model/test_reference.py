@@ -88,9 +88,12 @@ def weighted(samples: list[Sample]) -> list[Sample]:
     """Pairs of MaxEnt's weights, which are never negative."""
     return [
         dataclasses.replace(
-            one, advantage=1.5 if number % 2 else 0.5, group=str(number // 2), rollout=str(number)
+            sample,
+            advantage=1.5 if number % 2 else 0.5,
+            group=str(number // 2),
+            rollout=str(number),
         )
-        for number, one in enumerate(samples)
+        for number, sample in enumerate(samples)
     ]
 
 

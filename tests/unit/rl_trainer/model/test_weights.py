@@ -18,7 +18,7 @@ from rl_trainer.model.policy import Policy
 ORIGIN = Origin(kind="policy", run="r", epoch=2, step=3, version=4)
 
 
-def test_a_snapshot_stays_while_training_goes_on(load_policy: Callable[[], Policy]) -> None:
+def test_a_snapshot_is_independent_of_later_updates(load_policy: Callable[[], Policy]) -> None:
     policy = load_policy()
     taken = weights.snapshot(policy, precision="FP32")
     before = {name: one.clone() for name, one in taken.items()}
@@ -46,7 +46,7 @@ def test_bfloat16_snapshots_are_rounded_masters(load_policy: Callable[[], Policy
     assert all(torch.equal(one, parameters[name].bfloat16()) for name, one in taken.items())
 
 
-def test_shards_load_as_one_model(
+def test_sharded_files_load_as_one_model(
     load_policy: Callable[[], Policy], tiny_folder: Path, tmp_path: Path
 ) -> None:
     policy = load_policy()
@@ -73,7 +73,7 @@ def test_the_manifest_has_every_files_and_every_tensors_digest(
     assert entry.size_bytes == path.stat().st_size
     assert (manifest.run, manifest.epoch, manifest.step, manifest.version) == ("r", 2, 3, 4)
     with safe_open(path, framework="pt") as file:
-        assert {one.name for one in manifest.tensors} == set(file.keys())
+        assert {tensor.name for tensor in manifest.tensors} == set(file.keys())
         for one in manifest.tensors:
             tensor = file.get_tensor(one.name)
             raw = tensor.contiguous().view(torch.uint8).numpy().tobytes()

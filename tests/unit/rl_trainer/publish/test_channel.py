@@ -68,7 +68,7 @@ def two() -> Iterator[Two]:
         made.responder.end()
 
 
-def test_each_rank_is_asked_its_own_question(two: Two) -> None:
+def test_each_rank_gets_its_own_request(two: Two) -> None:
     two.begin(counted)
     requester = ShardRequester(two.worlds[0], Scripted(counted))
     for version in range(1, 10, 2):
@@ -78,7 +78,7 @@ def test_each_rank_is_asked_its_own_question(two: Two) -> None:
         assert found == [EncodedDelta(size_bytes=one, files=1) for one in (version, version + 1)]
 
 
-def test_another_ranks_failure_is_named_and_the_next_question_answered(two: Two) -> None:
+def test_a_failed_rank_is_named_and_its_next_request_answered(two: Two) -> None:
     def reply(request: ShardRequest) -> ShardResponse:
         if isinstance(request, EncodeDelta):
             raise StoreUnavailableError(store="bucket", doing="writing", cause="full")
@@ -95,7 +95,7 @@ def test_another_ranks_failure_is_named_and_the_next_question_answered(two: Two)
     )
 
 
-def test_an_own_failure_leaves_the_next_question_to_be_answered(two: Two) -> None:
+def test_rank_0_failing_itself_leaves_the_next_request_answered(two: Two) -> None:
     def own(request: ShardRequest) -> ShardResponse:
         if isinstance(request, EncodeDelta):
             raise StoreUnavailableError(store="bucket", doing="writing", cause="full")
@@ -111,7 +111,7 @@ def test_an_own_failure_leaves_the_next_question_to_be_answered(two: Two) -> Non
     )
 
 
-def test_nobody_waits_for_a_rank_that_is_gone_once_told_to_end(two: Two) -> None:
+def test_requester_stops_waiting_for_a_lost_rank_after_end(two: Two) -> None:
     asked = threading.Event()
 
     def own(request: ShardRequest) -> ShardResponse:
@@ -127,7 +127,7 @@ def test_nobody_waits_for_a_rank_that_is_gone_once_told_to_end(two: Two) -> None
             waiting.result(HUNG_SECONDS)
 
 
-def test_a_silent_rank_is_taken_for_dead(two: Two) -> None:
+def test_a_silent_rank_ends_the_attempt_after_the_timeout(two: Two) -> None:
     times = iter([0.0, RANK_TIMEOUT_SECONDS, RANK_TIMEOUT_SECONDS + 1, RANK_TIMEOUT_SECONDS + 1])
     requester = ShardRequester(two.worlds[0], Scripted(counted), clock=lambda: next(times))
     with pytest.raises(TrainingFailedError, match="3601 s") as caught:

@@ -49,7 +49,7 @@ def test_an_entry_holds_what_is_known_under_names_that_all_take() -> None:
     assert (sample.reward, len(sample.text)) == (1.0, MAX_TEXT)
 
 
-def test_evaluations_are_told_by_source_and_temperature() -> None:
+def test_evaluation_entries_are_by_source_and_temperature() -> None:
     result = EvaluationResult(
         step=4,
         version=2,
@@ -84,7 +84,7 @@ def events(folder: Path) -> list[Event]:
     return found
 
 
-def test_tensorboard_is_given_scalars_histograms_and_texts(tmp_path: Path) -> None:
+def test_tensorboard_gets_scalars_histograms_and_texts(tmp_path: Path) -> None:
     tracker = TensorBoard(tmp_path)
     tracker.write([entry(1)])
     tracker.save()
@@ -223,7 +223,7 @@ class Failing:
         self.asked.set()
         if not self.works.is_set():
             raise TrackerError("it is down")
-        self.taken += [one.step for one in entries]
+        self.taken += [entry.step for entry in entries]
 
     def save(self) -> None:
         pass
@@ -232,7 +232,7 @@ class Failing:
         self.closed = True
 
 
-def test_a_tracker_that_is_down_is_asked_again_and_loses_the_oldest(
+def test_a_tracker_that_is_down_is_retried_and_loses_oldest_entries(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
@@ -265,10 +265,10 @@ class FailsAtTheEnd(Failing):
             self.asked.set()
             assert self.over.wait(HUNG_SECONDS)
             raise TrackerError("no answer")
-        self.taken += [one.step for one in entries]
+        self.taken += [entry.step for entry in entries]
 
 
-def test_what_fails_when_the_run_is_over_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_at_the_end_of_the_run_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
     tracker = FailsAtTheEnd()
     outbox = Outbox(tracker, upload=lambda _: None)
@@ -282,7 +282,7 @@ def test_what_fails_when_the_run_is_over_is_tried_again(monkeypatch: pytest.Monk
     assert (tracker.taken, tracker.closed, outbox.behind) == ([1, 2], True, 0)
 
 
-def test_closing_leaves_a_tracker_behind_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_abandons_a_tracker_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
     tracker = Failing()
     outbox = Outbox(tracker, upload=lambda _: None)
