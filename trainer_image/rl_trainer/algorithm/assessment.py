@@ -1,4 +1,4 @@
-"""What the models say of a rollout before its step: what some estimators need."""
+"""What some estimators need to know of a rollout before its step, as the models compute it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from rl_trainer.algorithm.samples import Sample
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """Of a rollout's T generated tokens, in order, float64 ``[T]`` each."""
+    """Tensors over a rollout's T generated tokens, in order; float64 ``[T]`` each."""
 
     divergences: Tensor | None = None
-    """Of the policy from the reference, for KL in the reward."""
+    """KL of the policy from the reference, in nats, for KL in the reward."""
     reference: Tensor | None = None
     """The reference's log-probabilities."""
     values: Tensor | None = None
-    """What the critic expects before each token."""
+    """The critic's estimate of the reward to come before each token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Context:
 
 
 def needed(algorithm: Algorithm) -> bool:
-    """Whether advantages depend on what the models say."""
+    """Whether the advantages depend on an ``Assessment``."""
     in_reward = algorithm.divergence is not None and algorithm.divergence.placement == "Reward"
     in_weights = algorithm.divergence is not None and algorithm.estimator.kind == "MaxEnt"
     return in_reward or in_weights or algorithm.critic is not None

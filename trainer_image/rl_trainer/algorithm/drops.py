@@ -1,4 +1,4 @@
-"""What was sampled in vain: counted by cause and by length.
+"""Groups that were lost before training, counted by cause and by length.
 
 Dropped groups are not a fair sample: long episodes are sampled across more updates, so they grow
 too old, time out and fail more often than short ones. What is trained is then shorter than what the
@@ -17,7 +17,7 @@ from rl_contracts.documents.task import Cause
 
 WINDOW_STEPS = 10
 WANTED: frozenset[Cause] = frozenset({Cause.FILTERED, Cause.OVER})
-"""Causes that the manifest asks for: no fault, and no part of the share."""
+"""Causes that the manifest asks for: no fault, and not counted in the share."""
 
 
 def length_bucket(tokens: int) -> str:
@@ -36,8 +36,8 @@ def dropped(cause: Cause, rollouts: Sequence[Rollout] = ()) -> Drops:
     )
 
 
-def together(first: Drops, other: Drops) -> Drops:
-    """Both."""
+def total(first: Drops, other: Drops) -> Drops:
+    """The sum of two counts."""
     return Drops(
         by_cause=dict(Counter(first.by_cause) + Counter(other.by_cause)),
         by_length=dict(Counter(first.by_length) + Counter(other.by_length)),
@@ -47,7 +47,7 @@ def together(first: Drops, other: Drops) -> Drops:
 
 
 def faults(drops: Drops) -> int:
-    """Groups that were lost against the manifest's wish."""
+    """Groups lost for a cause that the manifest does not ask for."""
     return sum(drops.by_cause.values()) - sum(drops.by_cause.get(cause, 0) for cause in WANTED)
 
 
@@ -59,7 +59,7 @@ def describe(drops: Drops) -> str:
 
 @dataclass(slots=True)
 class Ledger:
-    """Drops since the last step, since the last group of use, and over the last steps."""
+    """Drops since the last step, since the last usable group, and over the last steps."""
 
     step: Drops = field(default_factory=Drops)
     in_a_row: Drops = field(default_factory=Drops)
@@ -67,17 +67,22 @@ class Ledger:
     _window: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
 
     def drop(self, cause: Cause, reason: str, rollouts: Sequence[Rollout] = ()) -> None:
-        """A group is lost."""
+        """Count a lost group."""
         lost = dropped(cause, rollouts)
-        self.step, self.in_a_row = together(self.step, lost), together(self.in_a_row, lost)
+        self.step, self.in_a_row = total(self.step, lost), total(self.in_a_row, lost)
         self.last_reason = reason
 
     def keep(self) -> None:
-        """A group of use has come."""
+        """Reset ``in_a_row``: a usable group has come."""
         self.in_a_row = Drops()
 
     def close_step(self, groups: int) -> tuple[Drops, float]:
-        """End a step that trained so many groups; its drops, and the share over some steps."""
+        """End a step that trained ``groups`` groups.
+
+        Returns:
+            The step's drops, and the share of lost groups over the last ``WINDOW_STEPS`` steps,
+            in [0, 1]; groups that the manifest filters out do not count.
+        """
         drops, self.step, self.in_a_row = self.step, Drops(), Drops()
         self._window.append((faults(drops), groups))
         lost = sum(faults_of_step for faults_of_step, _ in self._window)

@@ -145,7 +145,7 @@ class Packed:
         return replace(self, **cut, members=self.members[first:last])
 
     def to(self, device: torch.device) -> Packed:
-        """The same on a device."""
+        """A copy with all tensors on a device."""
         moved: dict[str, Any] = {
             name: value.to(device)
             for name in self.__slots__

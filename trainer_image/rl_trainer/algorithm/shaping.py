@@ -26,7 +26,7 @@ class Scored:
 
     reward: float
     num_tokens: int
-    """Generated."""
+    """Generated tokens."""
     num_turns: int
     """Requests to the policy."""
     truncated: bool

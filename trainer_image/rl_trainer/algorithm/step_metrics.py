@@ -11,7 +11,7 @@ from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import Drops, StepMetrics
 from rl_contracts.documents.task import Cause
 from rl_contracts.staleness import staleness
-from rl_trainer.algorithm.drops import together
+from rl_trainer.algorithm.drops import total as total_drops
 from rl_trainer.algorithm.losses.ratios import MAX_LOG_RATIO
 from rl_trainer.algorithm.step_totals import Update
 from rl_trainer.phases import WAIT
@@ -107,7 +107,7 @@ def add(totals: Totals, metrics: StepMetrics) -> Totals:
         tokens_trained=totals.tokens_trained + metrics.tokens,
         rollouts_trained=totals.rollouts_trained + metrics.rollouts,
         dropped_stale=totals.dropped_stale + metrics.dropped_stale,
-        drops=together(totals.drops, metrics.drops),
+        drops=total_drops(totals.drops, metrics.drops),
         wait_seconds=totals.wait_seconds + metrics.wait_seconds,
         train_seconds=totals.train_seconds + metrics.train_seconds,
         max_staleness_seen=max(totals.max_staleness_seen, metrics.staleness_max),

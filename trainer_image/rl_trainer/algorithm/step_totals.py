@@ -107,16 +107,16 @@ class Tally:
         return loss
 
     def mean(self, place: int, *, default: float = 0.0) -> float:
-        """Of a sum over all updates, for each token."""
+        """A sum over all updates, divided by their tokens; ``default`` without any."""
         return float(self.sums[place]) / self.tokens if self.tokens else default
 
     def first_mean(self, place: int) -> float:
-        """Of a sum over the first pass, for each token."""
+        """A sum over the first pass, divided by its tokens; 0 without any."""
         return float(self.first_sums[place]) / self.first_tokens if self.first_tokens else 0.0
 
     @property
     def gap(self) -> Gap:
-        """Of the first pass."""
+        """The gap over the tokens of the step's first pass."""
         return Gap(
             tokens=self.first_tokens,
             total=float(self.first_sums[objective.GAP]),

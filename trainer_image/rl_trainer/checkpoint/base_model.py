@@ -1,4 +1,4 @@
-"""The model that training starts from: found, pinned, and brought to the local disk."""
+"""The model that training starts from: located, pinned to a commit, and downloaded."""
 
 from __future__ import annotations
 

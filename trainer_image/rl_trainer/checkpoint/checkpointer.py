@@ -130,7 +130,7 @@ class Checkpointer:
         self._uploader.complete()
 
     def close(self, *, wait: bool) -> None:
-        """Stop writing."""
+        """End the thread; with ``wait``, after the queued checkpoints."""
         self._uploader.close(wait=wait)
 
     def _write(self, pending: _Pending) -> None:

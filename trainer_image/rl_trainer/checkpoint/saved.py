@@ -50,7 +50,7 @@ class Tensors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint as it was read."""
+    """A checkpoint in memory, read from the bucket."""
 
     tensors: Tensors
     state: State

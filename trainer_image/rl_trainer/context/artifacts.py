@@ -23,7 +23,7 @@ CHUNK_BYTES = 1 << 22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a folder belongs to."""
+    """The run and step that a folder in the bucket belongs to."""
 
     kind: Literal["policy", "checkpoint", "model"]
     run: str

@@ -1,4 +1,4 @@
-"""One source of a job's data, ready to be asked."""
+"""One source of a job's data, parsed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Split = Literal["train", "validation", "test"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """A parsed source."""
+    """A parsed source with its examples."""
 
     source: DatasetSource
     split: Split
@@ -23,10 +23,10 @@ class Dataset:
     skipped: int = 0
     """Bad records that were left out."""
     first_skipped: tuple[str, ...] = ()
-    """Where the first of them are and what is wrong with them."""
+    """Place and problem of the first of them."""
     scorers: Mapping[str, str] = field(default_factory=dict)
     """Scorers that records name, and where each is named first."""
     revision: str = ""
     """Commit of an hf:// source."""
     sha256: str = ""
-    """Of the examples in their order."""
+    """SHA-256 of the examples in their order."""

@@ -32,7 +32,7 @@ class TrainStream:
 
     @property
     def records(self) -> int:
-        """Of all its sources together."""
+        """Records of all sources together."""
         return sum(len(dataset.examples) for dataset in self._datasets)
 
     def task(self, sequence: int, *, step: int) -> Task:

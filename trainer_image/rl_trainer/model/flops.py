@@ -42,7 +42,7 @@ GATED = frozenset({"gemma", "llama", "mistral", "phi3", "qwen2", "qwen3"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a dense decoder computes."""
+    """Floating-point operations of a dense decoder, for ``Meter``."""
 
     matmul_parameters: int
     """N: of attention, feed-forward and output layer."""

@@ -95,7 +95,7 @@ def load(
 
 
 def device() -> torch.device:
-    """Where models are trained."""
+    """The device of training: the current GPU, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

@@ -206,7 +206,7 @@ class Originals:
         self._paths = {name: path for path in weight_files(folder) for name in read_header(path)}
 
     def names(self) -> Collection[str]:
-        """Of all tensors in the files."""
+        """Names of all tensors in the files."""
         return self._paths.keys()
 
     def weight(self, layer: str) -> Tensor:

@@ -18,7 +18,7 @@ class Reference:
     """A copy of a policy that no optimizer touches."""
 
     def __init__(self, policy: Policy, *, world: World = ALONE) -> None:
-        """Copy a policy whose parameters are not divided yet; the copy's are."""
+        """Copy a policy whose parameters are not divided yet, and divide the copy's."""
         module = copy.deepcopy(policy.module).eval().requires_grad_(False)
         self.policy = divided(dataclasses.replace(policy, module=module), world)
         self._parameters = dict(self.policy.module.named_parameters())
@@ -48,6 +48,6 @@ class AdaptersOff(Reference):
     """
 
     def __init__(self, policy: Policy) -> None:
-        """Look at a policy with adapters, as it is divided."""
+        """Share a divided policy's module, run with its adapters switched off."""
         self.policy = dataclasses.replace(policy, around=lora.switched_off)
         self._parameters, self._world = {}, ALONE

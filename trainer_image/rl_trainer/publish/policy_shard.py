@@ -75,7 +75,7 @@ ShardRequest: TypeAlias = ReportSize | EncodeDelta | UploadFiles | KeepAsBase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeReport:
-    """Answer to ``ReportSize``."""
+    """Response to ``ReportSize``: bytes of this rank's part of the policy."""
 
     size_bytes: int
     delta_bytes: float
@@ -86,7 +86,7 @@ class SizeReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedDelta:
-    """Answer to ``EncodeDelta``."""
+    """Response to ``EncodeDelta``: bytes and number of this rank's delta files."""
 
     size_bytes: int
     files: int
@@ -94,7 +94,7 @@ class EncodedDelta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedFiles:
-    """Answer to ``UploadFiles``: what is in the bucket now."""
+    """Response to ``UploadFiles``: the files that are in the bucket now."""
 
     files: list[FileEntry]
     deltas: list[FileEntry]
@@ -123,7 +123,7 @@ class PolicyShard:
 
     @property
     def state(self) -> Mapping[str, Elements]:
-        """The tensors' elements."""
+        """The tensors as flat arrays of unsigned integers, by name."""
         return self._state
 
     @property

@@ -130,7 +130,7 @@ class Publisher:
         self._uploader.check()
 
     def close(self, *, wait: bool) -> None:
-        """Stop publishing."""
+        """End the thread; with ``wait``, after the queued policies."""
         if not wait:
             self._requester.end()
         self._uploader.close(wait=wait)

@@ -43,7 +43,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLayout:
-    """One safetensors file."""
+    """Header and order of tensors of one safetensors file."""
 
     name: str
     header: bytes
@@ -60,7 +60,7 @@ class FileLayout:
 
 
 def form(tensor: Tensor) -> Form:
-    """The form of a tensor."""
+    """Dtype, shape and size of a tensor."""
     return Form(DTYPES[tensor.dtype], tuple(tensor.shape), tensor.numel() * tensor.element_size())
 
 

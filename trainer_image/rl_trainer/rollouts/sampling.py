@@ -55,7 +55,7 @@ class Windows:
         return self._groups([task for task in ended if task.state is TaskState.DONE]), dead
 
     def retire(self, groups: Iterable[Group], dead: Iterable[Task]) -> None:
-        """Take a window that is written down out of the queue."""
+        """Take a recorded window out of the queue."""
         self._job.stores.tasks.retire([group.task.id for group in groups])
         self._job.stores.tasks.bury([task.id for task in dead])
 
@@ -134,7 +134,7 @@ def _line(task: Task, rollout: Rollout) -> dict[str, object]:
 
 
 def added(known: Sampled, groups: Sequence[Group], dead: Sequence[Task]) -> Sampled:
-    """The sums with one window more."""
+    """The run's sums after another window."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     versions = Counter(known.versions) + tokens_by_version(rollouts)
     return Sampled(

@@ -33,7 +33,7 @@ class Supply:
 
     The trainer's main thread calls all methods. Prompts are handed out from ``request`` on and
     while the trainer waits. So none are handed out after a step before its policy is being
-    published, and where many groups are lost, no more are tried than the trainer is told about.
+    published, and where many groups are lost, no more are tried than the trainer knows of.
 
     Args:
         job: whose queue.
@@ -92,14 +92,14 @@ class Supply:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that was finished when ``request`` was called has been told."""
+        """Whether all groups that had finished at the last ``request`` were read and taken."""
         with self._changed:
             return self._met == self._requested and not self._update.groups
 
     def wait(self, *, missing: int | None = None) -> None:
         """Wait for an update or the end of a poll, at most ``WAIT_SECONDS``.
 
-        Raises what ended the thread.
+        Raises the error that ended the thread.
 
         Args:
             missing: groups that the step still lacks, where that differs from the thread's count.
@@ -125,7 +125,7 @@ class Supply:
             self._progress = None
 
     def check(self) -> None:
-        """Raise what ended the thread."""
+        """Raise the error that ended the thread, if any."""
         if self._thread is not None and self._thread.done():
             self._thread.result()
 

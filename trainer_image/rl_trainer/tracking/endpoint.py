@@ -29,7 +29,7 @@ class _Server(TCPServer):
     timeout = POLL_SECONDS
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away."""
+        """Ignore a client that disconnected."""
         log.debug("a request for metrics was cut off", exc_info=True)
 
 

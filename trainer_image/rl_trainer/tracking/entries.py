@@ -58,7 +58,7 @@ class Shown:
 
     @property
     def text(self) -> str:
-        """All turns."""
+        """All turns, separated by empty lines."""
         return "\n\n".join(self.turns)
 
 
@@ -99,7 +99,7 @@ def of_step(metrics: StepMetrics, rollouts: Iterable[Rollout] = ()) -> Entry:
 
 
 def of_evaluations(results: Sequence[EvaluationResult], *, time: float) -> list[Entry]:
-    """Evaluations, an entry for each."""
+    """An entry for each evaluation."""
     entries = []
     for result in results:
         root = f"evaluation/{result.split}/{_plain(result.dataset)}/{result.temperature:g}"
@@ -111,7 +111,7 @@ def of_evaluations(results: Sequence[EvaluationResult], *, time: float) -> list[
 
 
 def shown(rollout: Rollout) -> Shown:
-    """A rollout as it is shown: its texts, cut where they are long."""
+    """A rollout to show, with texts cut to ``MAX_TEXT`` characters."""
     said = []
     for turn in rollout.turns:
         said.append(_cut(turn.text))

@@ -44,7 +44,7 @@ class MLflow:
             raise TrackerError(f"MLflow: {error}"[:500]) from error
 
     def save(self) -> None:
-        """See Tracker; the server has everything."""
+        """Do nothing: the server has every entry already."""
 
     def close(self) -> None:
         """Implement ``Tracker``."""
@@ -69,7 +69,7 @@ class MLflow:
         return self._client
 
     def _created(self, client: MlflowClient) -> str:
-        """The attempt's run; one whose making was never answered is found again."""
+        """The attempt's run; reuses the run of a creation whose answer was lost."""
         about = self._about
         experiment = client.get_experiment_by_name(about.project)
         where = experiment.experiment_id if experiment else client.create_experiment(about.project)

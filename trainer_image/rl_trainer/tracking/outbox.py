@@ -21,14 +21,14 @@ BATCH = 200
 SAVE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 60.0
 TRIES_AT_THE_END = 3
-"""A short run may be over before a tracker was asked at all: one lost answer is not the last."""
+"""A short run may end before its tracker was contacted: a lost answer must not be the last try."""
 
 
 class Outbox:
     """Hands entries to a tracker on a thread of its own.
 
-    The trainer never waits: what the queue cannot hold pushes the oldest out, which is counted and
-    logged. What a tracker refuses is given to it again, after pauses that double.
+    The trainer never waits: when the queue is full the oldest entry is dropped, counted and logged.
+    Entries that a tracker refuses are retried after pauses that double.
 
     Args:
         tracker: used by the thread alone.
@@ -55,12 +55,12 @@ class Outbox:
 
     @property
     def name(self) -> str:
-        """The tracker's."""
+        """Name of the tracker."""
         return self._tracker.name
 
     @property
     def behind(self) -> int:
-        """Entries that the tracker has not taken yet, or will never be given."""
+        """Entries that the tracker has not taken, those that were dropped included."""
         with self._changed:
             return self._lost + self._held + len(self._waiting)
 
@@ -80,7 +80,7 @@ class Outbox:
                 log.warning("%s: entries are being lost%s", self.name, self._why())
 
     def close(self, *, seconds: float) -> None:
-        """Give the tracker so long to take what waits; then it is left behind."""
+        """Give the tracker ``seconds`` to take the waiting entries; the rest is lost."""
         if self._thread is None:
             return
         with self._changed:

@@ -34,7 +34,7 @@ class SampleFiles:
             raise TrackerError(f"file of samples: {error}") from error
 
     def save(self) -> None:
-        """See Tracker; files are whole as they are written."""
+        """Do nothing: files are complete once written."""
 
     def close(self) -> None:
         """Implement ``Tracker``."""

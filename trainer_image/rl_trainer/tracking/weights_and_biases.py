@@ -53,7 +53,7 @@ class WeightsAndBiases:
             raise TrackerError(f"W&B: {type(error).__name__}: {error}"[:500]) from error
 
     def save(self) -> None:
-        """See Tracker; its files grow by themselves."""
+        """Do nothing: W&B writes its files by itself."""
 
     def close(self) -> None:
         """Implement ``Tracker``."""

@@ -28,12 +28,12 @@ from rl_trainer.algorithm.estimators.reinforce_plus_plus import (
 
 
 def advantages(groups: Sequence[Group], section: Estimator, state: State) -> list[list[Advantage]]:
-    """Advantages of every token, normalised."""
+    """Advantages of every token, normalised over the step; float64 ``[T]`` for each rollout."""
     return whitened([[_raw(episode, section) for episode in group] for group in groups])
 
 
 def returns(episode: Episode, section: Estimator) -> Tensor:
-    """What the critic should have expected before each token, float64 ``[T]``."""
+    """R_t, the critic's training targets, float64 ``[T]``; not normalised."""
     assert episode.values is not None
     steps = episode.steps(section)
     return _raw(episode, section) + of_each_token(_before(episode.values, steps), steps)

@@ -31,7 +31,7 @@ class Controls(Record):
 
 
 def initial(algorithm: Algorithm) -> Controls:
-    """What a run starts with."""
+    """The values at the start of a run."""
     beta = 0.0 if algorithm.divergence is None else algorithm.divergence.coefficient
     return Controls(kl_coefficient=beta, tau=algorithm.estimator.weighting.tau)
 
