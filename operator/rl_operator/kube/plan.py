@@ -9,7 +9,7 @@ from typing import Any
 from rl_operator.kube.kinds import WRITTEN, Kind
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.names import APPLIED_ANNOTATION
-from rl_operator.kube.subset_diff import holds
+from rl_operator.kube.subset_diff import contains
 
 Manifest = dict[str, Any]
 KINDS = {kind.name: kind for kind in WRITTEN}
@@ -149,7 +149,7 @@ def _differs(wanted: Wanted, existing: Child) -> bool:
     if wanted.immutable:
         return False
     digest = wanted.manifest["metadata"]["annotations"][APPLIED_ANNOTATION]
-    return existing.meta.applied != digest or not holds(existing.raw, wanted.manifest)
+    return existing.meta.applied != digest or not contains(existing.raw, wanted.manifest)
 
 
 def _was_ours(existing: Child, wanted: Wanted) -> bool:

@@ -59,7 +59,7 @@ def amount(value: Any) -> float:
         return 0.0
 
 
-def holds(observed: Any, declared: Any) -> bool:
+def contains(observed: Any, declared: Any) -> bool:
     """Whether the observed object holds everything that is declared; other fields are ignored.
 
     Lists of named items are compared by name, because others may have added items. An empty value
@@ -69,9 +69,9 @@ def holds(observed: Any, declared: Any) -> bool:
         return True
     if isinstance(declared, Mapping):
         values = observed if isinstance(observed, Mapping) else {}
-        return all(holds(values.get(key), value) for key, value in declared.items())
+        return all(contains(values.get(key), value) for key, value in declared.items())
     if isinstance(declared, list):
-        return _list_holds(observed or [], declared)
+        return _list_contains(observed or [], declared)
     if not declared and not observed:
         return declared is not False or observed in (None, False)
     # The API server rewrites quantities, in limits and elsewhere.
@@ -87,10 +87,10 @@ def _same_quantity(observed: Any, declared: Any) -> bool:
         return False
 
 
-def _list_holds(observed: list[Any], declared: list[Any]) -> bool:
+def _list_contains(observed: list[Any], declared: list[Any]) -> bool:
     if declared and all(isinstance(item, Mapping) and "name" in item for item in declared):
         by_name = {item.get("name"): item for item in observed}
-        return all(holds(by_name.get(item["name"]), item) for item in declared)
+        return all(contains(by_name.get(item["name"]), item) for item in declared)
     return len(observed) == len(declared) and all(
-        holds(seen, wanted) for seen, wanted in zip(observed, declared, strict=True)
+        contains(seen, wanted) for seen, wanted in zip(observed, declared, strict=True)
     )

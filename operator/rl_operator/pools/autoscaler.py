@@ -1,9 +1,9 @@
-"""How many samplers a pool ought to have: a pure function of evidence gathered at one size.
+"""Computes how many samplers a pool should have, from evidence gathered at one size. Pure.
 
 A trainer that waits a share ``w`` of its time for ``n`` samplers would not wait for
-``n / (1 - w)``. What a pod can do shows while the trainer waits: the tokens that each made then say
-how many pods would do now. Between growing and shrinking lies a wide band in which nothing changes,
-and a size that was too small is not tried again for a while: so it does not flap.
+``n / (1 - w)``. The capacity of a pod shows while the trainer waits: the tokens per second at that
+time tell how many pods would suffice now. To avoid flapping, nothing changes in a wide band between
+growing and shrinking, and a size that was too small is not tried again for a while.
 """
 
 from __future__ import annotations
@@ -22,42 +22,42 @@ UP_WAIT_SHARE = 0.15
 DOWN_WAIT_SHARE = 0.02
 """The trainer hardly waits: fewer samplers may do."""
 BUSY = 0.8
-"""Those that remain after a shrink must not be busier."""
+"""The pods that remain after a shrink must not be busier than this share."""
 IDLE = 0.6
-"""Samplers whose slots are used for less have room."""
+"""Samplers that use a smaller share of their slots have room."""
 USED = 0.5
-"""More pods help only where the slots of the present ones are used for more, or groups queue."""
+"""More pods help only if the present ones use a larger share of their slots, or groups queue."""
 UP_STEPS = 3
-"""Training steps seen at this size before a pool grows."""
+"""Training steps observed at one size before a pool grows."""
 DOWN_STEPS = 4
 MAX_GROWTH = 2.0
 MAX_SHRINK = 0.25
 PROBE_COOLDOWNS = 4
 PROBE_SHRINK = 0.125
 TOO_SMALL_SECONDS = 3600.0
-"""For so long a size is not tried again at which the trainer had to wait; doubles each time."""
+"""How long a size at which the trainer had to wait is not tried again; doubles each time."""
 REGRET = 3.0
-"""So many times longer a size must be calm for each shrink that was taken back lately."""
+"""Factor on the cooldown for each recent shrink that had to be reverted."""
 NO_GAIN_SECONDS = 600.0
 LEAST_GAIN = 0.2
-"""Share of the expected gain that a growth must bring before the next one."""
+"""Share of the expected gain that a growth must bring before the next growth."""
 KEPT_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is seen of a pool and its run at one look."""
+    """A pool and its run at one time."""
 
     now: float
     """Seconds since 1970."""
     replicas: int
-    """Pods that there ought to be."""
+    """Pods that the pool should have."""
     serving: int
     running_groups: int
     slots: int
     """Groups that all serving pods take at a time."""
     backlog: int
-    """Groups that wait or are being sampled."""
+    """Groups that wait or are sampled."""
     tokens_per_second: float
     step: int
     """The last training step, 0 before the first."""
@@ -71,13 +71,13 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What was seen since the pool has had its present size, all pods serving."""
+    """Observations since the pool has had its present size with all pods serving."""
 
     replicas: int
     since: float
     first_step: int
     steps: tuple[tuple[int, float, float], ...] = ()
-    """Step, seconds waited, seconds trained; the last ones."""
+    """Step, seconds waited and seconds trained, of the last steps."""
     samples: int = 0
     """Number of observations."""
     busy: float = 0.0
@@ -95,21 +95,21 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A size, and why."""
+    """The size that a pool should have, and why."""
 
     replicas: int
     reason: str
     message: str = ""
     limited: bool = False
-    """``maxReplicas`` stands in the way of more."""
+    """``maxReplicas`` prevents a larger size."""
 
 
 def observe(evidence: Evidence | None, seen: Observation) -> Evidence | None:
-    """The evidence with one more look; None while pods are still starting or ending."""
+    """The evidence with one more observation; None while pods start or terminate."""
     if seen.serving != seen.replicas or seen.replicas == 0:
         return None
     if evidence is None or evidence.replicas != seen.replicas:
-        # The step under way was partly made by another number of samplers.
+        # The current step was partly sampled at another size.
         return Evidence(replicas=seen.replicas, since=seen.now, first_step=seen.step + 1)
     samples = evidence.samples + 1
     busy = seen.running_groups / seen.slots if seen.slots else 0.0
@@ -132,11 +132,11 @@ def advise(
     wanted: Autoscaling,
     history: Sequence[ScaleStatus] = (),
 ) -> Advice:
-    """The size that a pool ought to have now.
+    """The size that the pool should have now.
 
     Args:
-        seen: the last look.
-        evidence: of the present size; None while it is not reached.
+        seen: the last observation.
+        evidence: of the present size; None before it is reached.
         wanted: bounds and cooldowns; ``max_replicas`` is set.
         history: earlier changes, the newest last.
     """
@@ -206,37 +206,37 @@ def _shrink(
 
 
 def _regrets(history: Sequence[ScaleStatus]) -> int:
-    """How many shrinks of the history the trainer had to wait for."""
+    """Number of shrinks in the history after which the trainer waited."""
     return sum(
-        one.reason == "SamplersIdle" and after.reason == "TrainerWaits"
-        for one, after in itertools.pairwise(history)
+        before.reason == "SamplersIdle" and after.reason == "TrainerWaits"
+        for before, after in itertools.pairwise(history)
     )
 
 
 def _use(evidence: Evidence, history: Sequence[ScaleStatus]) -> float:
-    """Share of what its pods can do that a pool does now."""
-    able = [
-        one.tokens_per_second / one.before
-        for one in history
-        if one.reason == "TrainerWaits" and one.before
+    """Share of the capacity of its pods that a pool uses now."""
+    rates = [
+        scale.tokens_per_second / scale.before
+        for scale in history
+        if scale.reason == "TrainerWaits" and scale.before
     ]
-    capacity = able[-1] * evidence.replicas if able else 0.0
+    capacity = rates[-1] * evidence.replicas if rates else 0.0
     if not capacity:
         return evidence.busy
     return min(1.0, evidence.tokens_per_second / capacity)
 
 
 def _too_small(now: float, history: Sequence[ScaleStatus]) -> int:
-    """The largest size that was too small lately, 0 when none was."""
-    found = 0
+    """The largest size that was too small recently; 0 if none was."""
+    largest = 0
     times: dict[int, int] = {}
-    for one in history:
-        if one.reason == "TrainerWaits":
-            times[one.before] = times.get(one.before, 0) + 1
-            lasts = TOO_SMALL_SECONDS * 2.0 ** (times[one.before] - 1)
-            if now - (parse_time(one.time) or 0.0) < lasts:
-                found = max(found, one.before)
-    return found
+    for scale in history:
+        if scale.reason == "TrainerWaits":
+            times[scale.before] = times.get(scale.before, 0) + 1
+            lasts = TOO_SMALL_SECONDS * 2.0 ** (times[scale.before] - 1)
+            if now - (parse_time(scale.time) or 0.0) < lasts:
+                largest = max(largest, scale.before)
+    return largest
 
 
 def _gained_nothing(seen: Observation, evidence: Evidence, history: Sequence[ScaleStatus]) -> bool:

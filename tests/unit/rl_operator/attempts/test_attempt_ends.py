@@ -184,7 +184,9 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
 
 
 @pytest.mark.parametrize(("changes", "reason", "counts", "words"), ENDS.values(), ids=ENDS.keys())
-def test_an_end_is_told(changes: dict[str, Any], reason: str, counts: bool, words: str) -> None:
+def test_end_of_an_attempt_has_reason_count_and_message(
+    changes: dict[str, Any], reason: str, counts: bool, words: str
+) -> None:
     decision = decide(a_view(**changes))
     assert isinstance(decision, Ended)
     assert (decision.failure.reason, decision.counts) == (reason, counts)
@@ -225,12 +227,12 @@ def test_backoff_has_an_upper_bound(most: int) -> None:
     assert decide(dataclasses.replace(context, status=after, pods=())) == Wait(why="Backoff")
 
 
-def test_a_sidecar_may_go_on_for_a_minute() -> None:
+def test_sidecar_may_outlive_the_trainer_by_a_minute() -> None:
     pods = (beside_a_sidecar(42, NOW - 59),)
     assert decide(a_view(pods=pods)) == Wait(why="Running")
 
 
-def test_a_sidecar_makes_no_failure_of_a_success() -> None:
+def test_running_sidecar_does_not_turn_success_into_failure() -> None:
     run = with_outcome("Succeeded")
     pods = (beside_a_sidecar(0, NOW - 61),)
     assert decide(a_view(pods=pods, run=run)) == Wait(why="Running")
@@ -269,7 +271,7 @@ RULED: dict[str, tuple[Lifecycle, int, dict[str, Any], bool, bool]] = {
 @pytest.mark.parametrize(
     ("lifecycle", "code", "pod", "counts", "final"), RULED.values(), ids=RULED.keys()
 )
-def test_the_failure_policy_decides(
+def test_failure_policy_rules_decide_the_action(
     lifecycle: Lifecycle, code: int, pod: dict[str, Any], counts: bool, final: bool
 ) -> None:
     ended = dataclasses.replace(an_ended_pod(code), **pod)
@@ -281,7 +283,7 @@ def test_the_failure_policy_decides(
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn"])
-def test_no_rule_lists_the_code_of_a_success(operator: str) -> None:
+def test_failure_policy_never_matches_exit_code_0(operator: str) -> None:
     with pytest.raises(ValidationError, match="greater than or equal to 1"):
         ruled({"action": "Ignore", "onExitCodes": {"operator": operator, "values": [0]}})
 
@@ -308,7 +310,7 @@ REFUSALS: dict[str, tuple[Lifecycle, str, float, bool]] = {
 @pytest.mark.parametrize(
     ("lifecycle", "result", "delay", "final"), REFUSALS.values(), ids=REFUSALS.keys()
 )
-def test_the_failure_policy_is_asked_of_a_refusal(
+def test_failure_policy_applies_to_refusals(
     lifecycle: Lifecycle, result: str, delay: float, final: bool
 ) -> None:
     context = a_view(
@@ -335,7 +337,7 @@ def test_the_failure_policy_is_asked_of_a_refusal(
 @pytest.mark.parametrize(
     ("ignored", "lasted", "delay"), [(0, 50, 10), (3, 50, 80), (9, 50, 600), (9, 5000, 10)]
 )
-def test_ignored_failures_pause_longer_while_they_come_fast(
+def test_backoff_of_ignored_failures_grows_while_attempts_are_short(
     ignored: int, lasted: float, delay: float
 ) -> None:
     record = AttemptStatus(attempt=1, start_time=format_time(NOW - lasted))

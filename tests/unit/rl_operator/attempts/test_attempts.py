@@ -128,7 +128,7 @@ def test_decides(changes: dict[str, Any], expected: Decision) -> None:
     assert decide(a_view(**changes)) == expected
 
 
-def test_a_late_sampler_may_end_the_run() -> None:
+def test_late_sampler_fails_the_run_under_on_timeout_fail() -> None:
     decision = decide(a_view(late="SamplerPool p: Pod a: it serves version 1."))
     assert isinstance(decision, Ended)
     assert (decision.final, decision.failure.reason) == (True, "WeightSyncTimeout")
@@ -146,20 +146,22 @@ def test_a_late_sampler_may_end_the_run() -> None:
         (a_trainer(), NOW - 61),  # has said so and hangs
     ],
 )
-def test_a_success_is_one_however_the_pod_ends(trainer: Any, heartbeat: float) -> None:
+def test_recorded_success_completes_the_job_whatever_the_exit_code(
+    trainer: Any, heartbeat: float
+) -> None:
     found = an_outcome("Succeeded", final_model="s3://b/final/")
     run = a_run_document(heartbeat_at=heartbeat, progress_at=heartbeat, outcome=found)
     assert decide(a_view(trainer=trainer, run=run)) == Complete(outcome=found)
 
 
-def test_a_success_during_a_suspension_is_one() -> None:
+def test_success_during_a_suspension_completes_the_job() -> None:
     found = an_outcome("Succeeded", final_model="s3://b/final/")
     run = a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=found)
     context = a_view(trainer=None, pods=(), run=run, suspend=True)
     assert decide(context) == Complete(outcome=found)
 
 
-def test_records_tell_each_attempt_once_and_are_bounded() -> None:
+def test_attempt_records_are_unique_and_bounded() -> None:
     status = RLJobStatus()
     for attempt in range(1, 13):
         begun = recorded(status, Begin(attempt=attempt), NOW)

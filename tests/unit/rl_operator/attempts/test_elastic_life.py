@@ -60,7 +60,7 @@ def sizes(life: Life) -> tuple[int, int]:
 @example(["0 nodes", "settle", "longer than it waits for nodes", "settle", "suspend"])
 @settings(deadline=None, max_examples=examples(40))
 @given(st.lists(st.sampled_from(sorted(ALL)), max_size=25))
-def test_it_is_as_large_as_there_are_nodes(history: list[str]) -> None:
+def test_elastic_attempt_is_as_large_as_the_nodes_allow(history: list[str]) -> None:
     life = ElasticLife(backoffLimit=2, failurePolicy={"rules": RULES})
     for event in history:
         ALL[event](life)

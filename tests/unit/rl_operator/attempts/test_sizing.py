@@ -79,11 +79,11 @@ NEXT: dict[str, tuple[Trainer, RLJobStatus, int]] = {
 
 
 @pytest.mark.parametrize(("trainer", "status", "size"), NEXT.values(), ids=NEXT.keys())
-def test_the_next_attempt_s_size(trainer: Trainer, status: RLJobStatus, size: int) -> None:
+def test_size_of_the_next_attempt(trainer: Trainer, status: RLJobStatus, size: int) -> None:
     assert sizing.of_next(trainer, status) == size
 
 
-def test_an_attempt_of_an_earlier_version_has_the_size_that_is_declared() -> None:
+def test_attempt_without_recorded_size_has_the_declared_size() -> None:
     assert attempt_records.replicas(ELASTIC, with_record()) == 4
     assert attempt_records.replicas(ELASTIC, with_record(replicas=3)) == 3
 
@@ -106,7 +106,7 @@ WAITING: dict[str, tuple[dict[str, Any], int | None]] = {
 
 
 @pytest.mark.parametrize(("changes", "fitted"), WAITING.values(), ids=WAITING.keys())
-def test_one_that_does_not_fit_makes_room_for_a_smaller_one(
+def test_attempt_that_does_not_fit_is_followed_by_a_smaller_one(
     changes: dict[str, Any], fitted: int | None
 ) -> None:
     waited = {
@@ -139,7 +139,7 @@ def after(status: RLJobStatus, decision: Decision) -> RLJobStatus:
     )
 
 
-def test_pods_are_as_many_as_the_record_says_and_know_it() -> None:
+def test_trainer_pods_match_the_recorded_size() -> None:
     status = with_record(replicas=3)
     snapshot = a_snapshot(job=dataclasses.replace(JOB, status=status))
     made = desired.wanted(snapshot, SPEC, checked=True, run_trainer=True, images=IMAGES)[-1]
@@ -172,7 +172,7 @@ def begun(status: RLJobStatus, *, room: int) -> RLJobStatus:
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=6))
-def test_whatever_room_there_is_an_attempt_ends_up_in_it(ends: list[tuple[int, bool]]) -> None:
+def test_some_attempt_fits_whatever_the_nodes_allow(ends: list[tuple[int, bool]]) -> None:
     """Each attempt finds some room, and ends by a failure or a suspension."""
     status, wish = RLJobStatus(), 4
     for room, suspended in ends:
@@ -200,7 +200,7 @@ TWO = Trainer(replicas=4, elastic=Elastic(min_replicas=2, max_replicas=6, max_re
     ],
     ids=["two of three", "ignored anyway", "at once", "none", "not elastic"],
 )
-def test_so_many_failures_in_a_row_do_not_count(
+def test_elastic_max_restarts_failures_in_a_row_do_not_count(
     wishes: Trainer, action: str | None, code: int, counted: list[bool]
 ) -> None:
     rule = {"action": action, "onExitCodes": {"values": [code]}}

@@ -107,7 +107,7 @@ STARTS: dict[str, tuple[JobSnapshot, list[str], str]] = {
 
 
 @pytest.mark.parametrize(("snapshot", "registered", "told"), STARTS.values(), ids=STARTS.keys())
-def test_what_is_missing_is_counted(
+def test_shortfalls_count_registered_samplers_per_group(
     snapshot: JobSnapshot, registered: list[str], told: str
 ) -> None:
     reading = a_reading(samplers=tuple(a_sampler(pod, pod=pod) for pod in registered))
@@ -121,20 +121,20 @@ def under_way(snapshot: JobSnapshot, **changes: Any) -> OperationStatus | None:
     return operation(status_input, snapshot.job.status)
 
 
-def test_the_first_start_may_take_until_the_pools_are_so_old() -> None:
+def test_first_start_deadline_counts_from_the_pools_creation() -> None:
     waiting = under_way(seen({}))
     assert waiting is not None
     assert (waiting.kind, waiting.step) == ("Start", "WaitingForSamplers")
     assert waiting.deadline == format_time(NOW - 30 + 60)
 
 
-def test_while_inputs_are_checked_no_deadline_runs() -> None:
+def test_no_start_deadline_runs_while_inputs_are_checked() -> None:
     checking = under_way(dataclasses.replace(seen({}), pools=()), checking=True)
     assert checking is not None
     assert (checking.step, checking.deadline) == ("CheckingInputs", None)
 
 
-def test_a_resumption_is_counted_from_its_own_begin() -> None:
+def test_resumption_deadline_counts_from_its_own_start() -> None:
     began = under_way(seen({}, status=HALTED))
     assert began is not None
     assert (began.kind, began.deadline) == ("Start", format_time(NOW + 60))
@@ -147,7 +147,7 @@ def test_a_resumption_is_counted_from_its_own_begin() -> None:
     assert start_gate.waits_since(seen({}, status=later)) == NOW - 50
 
 
-def test_a_running_attempt_waits_for_nobody() -> None:
+def test_running_attempt_is_no_start_operation() -> None:
     running = RLJobStatus(
         attempt=1, attempts=[AttemptStatus(attempt=1, start_time=format_time(NOW))]
     )

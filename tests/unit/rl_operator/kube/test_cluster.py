@@ -95,7 +95,7 @@ def a_cluster(
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-def test_who_does_not_lead_writes_nothing(write: Callable[[Cluster], Any]) -> None:
+def test_standby_operator_writes_nothing(write: Callable[[Cluster], Any]) -> None:
     answer = Answer(200)
     with pytest.raises(NotLeaderError):
         write(a_cluster(answer, leads=False)[0])
@@ -117,7 +117,7 @@ def test_every_request_is_counted_by_verb_kind_and_status(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", [write for write in WRITES if write != "delete"])
-def test_no_write_is_read_twice_for_warnings(verb: str) -> None:
+def test_writes_turn_off_field_validation(verb: str) -> None:
     answer = Answer(200)
     WRITES[verb](a_cluster(answer)[0])
     assert "fieldValidation=Ignore" in answer.urls[0]
@@ -164,7 +164,7 @@ ERRORS: dict[int, type[ClusterError]] = {
 
 
 @pytest.mark.parametrize(("status", "kind"), ERRORS.items())
-def test_an_answer_says_whether_trying_again_helps(status: int, kind: type[ClusterError]) -> None:
+def test_errors_tell_retryable_from_permanent(status: int, kind: type[ClusterError]) -> None:
     with pytest.raises(ClusterError) as caught:
         a_cluster(Answer(status))[0].apply(POD, MANIFEST, manager="m")
     assert type(caught.value) is kind
@@ -172,7 +172,7 @@ def test_an_answer_says_whether_trying_again_helps(status: int, kind: type[Clust
 
 @pytest.mark.parametrize("verb", ["apply", "merge", "replace"])
 @pytest.mark.parametrize("seen", [{"resourceVersion": "7"}, {"uid": "u"}, {}], ids=str)
-def test_a_change_of_what_was_seen_and_has_gone_is_a_conflict(
+def test_conditional_write_to_a_deleted_object_is_a_conflict(
     verb: str, seen: dict[str, str]
 ) -> None:
     cluster, _ = a_cluster(Answer(404, b'{"message": "pods \\"x\\" not found"}'))
@@ -186,7 +186,7 @@ def test_a_change_of_what_was_seen_and_has_gone_is_a_conflict(
         changes[verb]()
 
 
-def test_a_webhook_that_does_not_answer_is_told_from_an_api_server_that_does_not() -> None:
+def test_webhook_outage_differs_from_an_api_server_outage() -> None:
     words = 'Internal error occurred: failed calling webhook "v.x": connection refused'
     answer = Answer(500, json.dumps({"message": words}).encode())
     with pytest.raises(ApiHookError) as caught:
@@ -204,7 +204,7 @@ def test_an_error_names_the_object_that_was_to_be_created() -> None:
     ("status", "writes", "reads"),
     [(429, TRIES, TRIES), (500, 1, TRIES), (503, 1, TRIES), (409, 1, 1), (422, 1, 1)],
 )
-def test_only_what_changes_nothing_is_asked_again(status: int, writes: int, reads: int) -> None:
+def test_only_requests_without_effect_are_retried(status: int, writes: int, reads: int) -> None:
     answer = Answer(status)
     with pytest.raises(ClusterError):
         a_cluster(answer)[0].create(POD, MANIFEST)
@@ -219,7 +219,7 @@ BETWEEN = (0.2, 0.4, 0.8, 1.6)
 """Seconds between two tries, at most."""
 
 
-def test_tries_are_further_and_further_apart() -> None:
+def test_retries_back_off() -> None:
     slept: list[float] = []
     cluster, _ = a_cluster(Answer(429), sleep=slept.append)
     with pytest.raises(ClusterError):
@@ -228,7 +228,7 @@ def test_tries_are_further_and_further_apart() -> None:
     assert min(slept) >= 0
 
 
-def test_who_leads_no_longer_writes_no_second_time() -> None:
+def test_former_leader_does_not_retry_a_write() -> None:
     answer = Answer(429)
     cluster, requests = a_cluster(answer)
     leads = iter([None, NotLeaderError()])
@@ -244,7 +244,7 @@ def test_who_leads_no_longer_writes_no_second_time() -> None:
 
 
 @pytest.mark.parametrize("status", [200, 409, 500])
-def test_the_time_of_every_answer_is_told(status: int) -> None:
+def test_date_of_every_answer_is_reported(status: int) -> None:
     cluster, told = a_cluster(Answer(status), dates=True)
     with contextlib.suppress(ClusterError):
         cluster.create(POD, MANIFEST)
@@ -264,7 +264,7 @@ class Silent(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
-def test_a_write_without_an_answer_leaves_once(write: Callable[[Cluster], Any]) -> None:
+def test_write_without_an_answer_is_sent_once(write: Callable[[Cluster], Any]) -> None:
     Silent.asked.clear()
     with listening(Silent) as url:
         api = client.ApiClient(client.Configuration(host=url))
@@ -279,14 +279,14 @@ def a_reader(url: str) -> Cluster:
     return Cluster(api, may_write=lambda: None, count=lambda verb, kind: None, sleep=lambda _: None)
 
 
-def test_what_reads_goes_again_where_a_connection_breaks() -> None:
+def test_reads_are_retried_after_a_broken_connection() -> None:
     Silent.asked.clear()
     with listening(Silent) as url, pytest.raises(ApiUnavailableError):
         a_reader(url).get(POD, "n", "x")
     assert Silent.asked == ["GET"] * TRIES
 
 
-def test_an_answer_that_does_not_come_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeouts_are_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times 15 s held a worker for a minute."""
     monkeypatch.setattr(transport, "TIMEOUT", urllib3.Timeout(connect=HUNG_SECONDS, read=0.05))
     with hanging() as (url, asked):
@@ -312,14 +312,14 @@ class Redirecting(BaseHTTPRequestHandler):
         """Not to the console."""
 
 
-def test_a_circle_of_redirects_is_left() -> None:
+def test_redirect_loop_ends() -> None:
     Redirecting.asked.clear()
     with listening(Redirecting) as url, pytest.raises(ApiUnavailableError, match="redirects"):
         a_reader(url).get(POD, "n", "x")
     assert len(Redirecting.asked) == 4
 
 
-def test_a_write_is_not_tried_again_where_nobody_listens() -> None:
+def test_write_is_not_retried_when_the_connection_is_refused() -> None:
     """Each try of a connection may take 5 s: the last one may come when the Lease is another's."""
     asked: list[int] = []
     api = client.ApiClient(client.Configuration(host=f"http://127.0.0.1:{deaf_port()}"))

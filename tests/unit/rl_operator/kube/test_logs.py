@@ -38,7 +38,7 @@ def lines() -> Iterator[list[dict[str, object]]]:
         logger.setLevel(before)
 
 
-def test_words_are_added_within_and_not_after(lines: list[dict[str, object]]) -> None:
+def test_log_context_ends_with_its_block(lines: list[dict[str, object]]) -> None:
     with logs.about({"object": "o"}):
         logs.note(job="ns/job", attempt=2)
         log.info("in")
@@ -52,7 +52,7 @@ def test_words_are_added_within_and_not_after(lines: list[dict[str, object]]) ->
     assert "job" not in lines[1]
 
 
-def test_a_failed_reconcile_is_told_with_job_and_attempt_and_counted(
+def test_failed_reconcile_is_logged_with_job_and_attempt_and_counted(
     lines: list[dict[str, object]],
 ) -> None:
     def reconcile(key: Key) -> None:

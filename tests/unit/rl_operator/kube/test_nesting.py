@@ -37,7 +37,7 @@ def an_object(depth: int) -> str:
 
 
 @pytest.mark.parametrize("kind", [RLJOB, SAMPLER_POOL], ids=lambda one: one.plural)
-def test_a_list_is_read_whatever_is_in_it(kind: Kind) -> None:
+def test_list_with_a_deeply_nested_object_is_read(kind: Kind) -> None:
     items = ",".join(an_object(depth) for depth in DEPTHS)
     text = f'{{"kind":"List","apiVersion":"v1","metadata":{{}},"items":[{items}]}}'.encode()
     for read in (list_reader(kind.path("n")), parsed):
@@ -46,7 +46,7 @@ def test_a_list_is_read_whatever_is_in_it(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("depth", DEPTHS)
-def test_a_change_is_read_and_one_that_is_too_deep_is_refused(depth: int) -> None:
+def test_watch_event_is_read_and_a_deep_spec_is_refused(depth: int) -> None:
     text = f'{{"type":"ADDED","object":{an_object(depth)}}}'.encode()
     spec = event_reader(RLJOB.path("n"))(text)["object"]["spec"]
     refused = nesting.refusal(spec)
@@ -55,7 +55,7 @@ def test_a_change_is_read_and_one_that_is_too_deep_is_refused(depth: int) -> Non
 
 
 @given(VALUES, AT)
-def test_what_is_cut_off_is_what_is_too_deep_and_no_more(value: Any, at: str) -> None:
+def test_only_values_below_the_limit_are_cut(value: Any, at: str) -> None:
     left, right = ("[", "]") if at == "list" else ('{"a":', "}")
     text = json.dumps(value)
     assert nesting.shallow(text.encode()) == text.encode()
@@ -67,7 +67,7 @@ def test_what_is_cut_off_is_what_is_too_deep_and_no_more(value: Any, at: str) ->
     assert nesting.shallow(both.encode()).decode().endswith(f",{text}]")
 
 
-def test_a_job_of_which_something_was_left_out_has_no_spec() -> None:
+def test_job_with_a_cut_spec_is_not_valid() -> None:
     api = ModelApi()
     spec = a_job()["spec"]
     spec["trainer"] = {"podTemplate": {"spec": {"a": [nesting.TOO_DEEP]}}}

@@ -68,12 +68,12 @@ HARMLESS = (
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_other_words_stay(text: str) -> None:
+def test_harmless_text_is_kept(text: str) -> None:
     assert redacted(text) == text
 
 
 @given(st.text(max_size=200))
-def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
+def test_redaction_is_idempotent(text: str) -> None:
     assert redacted(redacted(text)) == redacted(text)
 
 
@@ -98,7 +98,7 @@ LAST_WORDS = 4096
 
 
 @pytest.mark.parametrize("word", ENDLESS)
-def test_no_last_words_keep_the_operator_busy(word: str) -> None:
+def test_redaction_takes_linear_time(word: str) -> None:
     began = time.thread_time()
     redacted(word * (LAST_WORDS // len(word)))
     assert time.thread_time() - began < 1.0
@@ -182,14 +182,14 @@ SPEAKERS = (
 
 
 @pytest.mark.parametrize("speaker", SPEAKERS, ids=lambda one: one.__name__)
-def test_words_of_others_come_without_secrets(speaker: Callable[[], str]) -> None:
+def test_external_texts_are_redacted(speaker: Callable[[], str]) -> None:
     shown = speaker()
     assert "denied by" in shown
     assert HIDDEN in shown
     assert SECRET not in shown
 
 
-def test_a_secret_that_the_cut_would_have_halved_is_hidden() -> None:
+def test_secret_at_the_cut_is_redacted_before_cutting() -> None:
     said = "x" * (MESSAGE_CHARACTERS - 20) + f" https://u:{SECRET}@policy/"
     shown = translated(an_answer(403, said), "POST /x").message
     assert len(shown) == MESSAGE_CHARACTERS

@@ -28,7 +28,7 @@ class Clocks:
         self.time.told(date)
 
 
-def test_before_any_answer_it_is_this_machines() -> None:
+def test_server_time_is_the_machines_before_the_first_answer() -> None:
     clocks = Clocks()
     assert clocks.time.now() == clocks.wall
     for date in ("", "yesterday"):
@@ -36,7 +36,7 @@ def test_before_any_answer_it_is_this_machines() -> None:
         assert clocks.time.now() == clocks.wall
 
 
-def test_slow_answers_in_whole_seconds_tell_it_well() -> None:
+def test_server_time_is_exact_in_spite_of_slow_answers() -> None:
     clocks, chance = Clocks(), Random(3)
     for _ in range(100):
         clocks.wait(chance.uniform(0.1, 3.0))
@@ -45,7 +45,7 @@ def test_slow_answers_in_whole_seconds_tell_it_well() -> None:
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
-def test_a_jump_of_this_machines_clock_is_not_felt(jump: float) -> None:
+def test_server_time_ignores_a_jump_of_the_machines_clock(jump: float) -> None:
     clocks = Clocks()
     clocks.answer()
     clocks.wall += jump
@@ -56,7 +56,7 @@ def test_a_jump_of_this_machines_clock_is_not_felt(jump: float) -> None:
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
-def test_the_servers_own_correction_is_followed(jump: float) -> None:
+def test_server_time_follows_a_correction_of_the_server(jump: float) -> None:
     clocks = Clocks()
     clocks.answer()
     clocks.server += jump

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.kube.subset_diff import MOST, holds, parse_quantity
+from rl_operator.kube.subset_diff import MOST, contains, parse_quantity
 
 CASES: dict[str, tuple[Any, Any, bool]] = {
     "defaults of the server": ({"a": 1, "b": 2}, {"a": 1}, True),
@@ -42,7 +42,7 @@ CASES: dict[str, tuple[Any, Any, bool]] = {
 
 @pytest.mark.parametrize(("observed", "declared", "same"), CASES.values(), ids=CASES.keys())
 def test_holds(observed: Any, declared: Any, same: bool) -> None:
-    assert holds(observed, declared) is same
+    assert contains(observed, declared) is same
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,6 @@ def test_a_quantity_is_a_number(text: str | int, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "much", "1 Gi", "-1", "1gb", "Gi"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_malformed_quantities_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a quantity"):
         parse_quantity(text)

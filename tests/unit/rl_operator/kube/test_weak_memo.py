@@ -10,7 +10,7 @@ from rl_operator.validation.refusals import of_spec
 from tests.manifests import a_job
 
 
-def test_it_is_made_once_for_each_value_and_forgotten_with_it() -> None:
+def test_weak_memo_computes_once_per_object_and_forgets_with_it() -> None:
     asked: list[Resources] = []
 
     def limits(value: Resources) -> object:

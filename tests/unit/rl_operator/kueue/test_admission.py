@@ -240,7 +240,7 @@ WORDS: dict[str, tuple[Raw | None, str, str]] = {
 
 
 @pytest.mark.parametrize(("raw", "reason", "message"), WORDS.values(), ids=WORDS)
-def test_a_job_is_held_back_with_its_queues_words(
+def test_held_job_shows_the_queues_reason_and_message(
     raw: Raw | None, reason: str, message: str
 ) -> None:
     found = hold(parsed(raw) if raw is not None else None, demand(), "team")
@@ -327,7 +327,7 @@ class Flavors:
         raise AssertionError(f"{kind.name} is written")
 
 
-def test_another_admission_within_the_same_second_brings_its_own_flavors() -> None:
+def test_second_admission_within_a_second_has_its_own_flavors() -> None:
     queueing = Queueing(cluster=Flavors(), images=IMAGES, enabled=True, now=lambda: NOW)
     for name in ("spot", "owned"):
         raw = stored(functools.partial(kueue.admitted, name=name))
@@ -367,7 +367,7 @@ def test_a_job_without_kueue_starts_nothing_and_says_why(
     assert snapshot.job.suspended
 
 
-def test_a_job_that_asks_no_queue_has_no_gate_to_wait_at() -> None:
+def test_job_without_a_queue_is_not_held() -> None:
     queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=True, now=lambda: NOW)
     snapshot, found = queueing.gate(a_snapshot())
     assert snapshot.job.spec is not None

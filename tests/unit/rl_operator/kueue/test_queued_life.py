@@ -132,7 +132,7 @@ def let_in(life: QueuedLife) -> None:
 @example(["settle", "the spec is refused", "the queue admits", "settle"])
 @settings(deadline=None, max_examples=examples(30))
 @given(st.lists(st.sampled_from(sorted(ALL)), max_size=30))
-def test_pods_hold_quota_in_any_history(history: list[str]) -> None:
+def test_pods_hold_quota_in_every_history(history: list[str]) -> None:
     life = QueuedLife(backoffLimit=2, failurePolicy={"rules": RULES})
     for event in history:
         ALL[event](life)
@@ -181,7 +181,7 @@ def test_a_job_that_leaves_its_queue_leaves_no_quota_behind(history: list[str]) 
 
 @settings(deadline=None, max_examples=examples(30))
 @given(st.lists(st.sampled_from(["settle", "others work", "crash at once", *QUEUE_EVENTS])))
-def test_evictions_are_no_failures(history: list[str]) -> None:
+def test_evictions_do_not_count_as_failures(history: list[str]) -> None:
     life = QueuedLife(backoffLimit=0)
     for event in history:
         ALL[event](life)
@@ -250,7 +250,7 @@ def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> 
     assert life.holds_quota() == spared.holds_quota()
 
 
-def test_a_trainer_that_has_ended_unseen_is_evicted_and_has_succeeded_all_the_same() -> None:
+def test_success_counts_when_the_trainer_ended_before_its_eviction() -> None:
     """What is told of the queue may be newer than what is told of pods."""
     life = QueuedLife()
     come_up(life)
@@ -308,7 +308,7 @@ def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
     assert (life.holds_quota(), life.status.phase) == (False, "Queued")
 
 
-def test_a_workload_that_somebody_deleted_is_made_anew_once_the_pods_have_gone() -> None:
+def test_deleted_workload_is_recreated_once_the_pods_are_gone() -> None:
     life = QueuedLife()
     life.settle()
     life.admit()

@@ -168,7 +168,7 @@ def test_advice(
     assert (advice.replicas, advice.reason) == (replicas, reason)
 
 
-def test_a_limit_is_told() -> None:
+def test_advice_reports_that_max_replicas_limits() -> None:
     look = seen(replicas=16, serving=16)
     known = dataclasses.replace(evidence(0.5, 0.9), replicas=16)
     advice = advise(look, known, WANTED)

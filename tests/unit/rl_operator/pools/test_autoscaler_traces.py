@@ -139,7 +139,7 @@ def builtin(low: int = 1, high: int = 64) -> Autoscaling:
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 @pytest.mark.parametrize("rate", [0.1, 0.25, 1.0, 4.0])
-def test_it_finds_the_size_and_stays(rate: float, noise: float) -> None:
+def test_autoscaler_finds_a_size_and_keeps_it(rate: float, noise: float) -> None:
     simulation = Simulation(builtin(), pod_groups_per_second=rate, noise=noise, seed=1)
     simulation.run(2 * 3600)
     settled = len(simulation.changes)

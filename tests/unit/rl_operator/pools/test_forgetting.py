@@ -12,7 +12,7 @@ from tests.unit.rl_operator.builders import NOW
 from tests.unit.rl_operator.model_turns import KEY, Turns
 
 
-def test_nothing_is_held_of_a_pool_that_is_gone() -> None:
+def test_state_of_a_deleted_pool_is_dropped() -> None:
     turns = Turns()
     scaler = PoolScaler(cluster=cast(Any, turns.api), now=lambda: NOW)
     live = turns._reconciler(cast(Any, turns.api), live=True)

@@ -67,7 +67,7 @@ FAULTY: dict[str, tuple[list[Reading], list[str] | None]] = {
 
 
 @pytest.mark.parametrize(("readings", "wanted"), FAULTY.values(), ids=FAULTY.keys())
-def test_a_pod_goes_when_it_is_of_no_use_to_any_run(
+def test_pod_is_faulty_only_if_it_is_for_every_run(
     readings: list[Reading], wanted: list[str] | None
 ) -> None:
     found = faults(PODS, served(*readings), now=NOW)
@@ -82,7 +82,7 @@ def test_a_pod_goes_when_it_is_of_no_use_to_any_run(
         ("Fail", [("a", "Stale", True), ("b", "Silent", False)]),
     ],
 )
-def test_a_run_says_what_becomes_of_late_samplers(
+def test_on_timeout_decides_about_late_samplers(
     on_timeout: str, wanted: list[tuple[str, str, bool]]
 ) -> None:
     job = a_job_object(weightSync={"onTimeout": on_timeout})
@@ -92,7 +92,7 @@ def test_a_run_says_what_becomes_of_late_samplers(
     assert [(one.pod.name, one.reason, one.ends_run) for one in found] == wanted
 
 
-def test_a_pods_work_is_that_of_all_runs() -> None:
+def test_running_groups_of_a_pod_are_summed_over_runs() -> None:
     one, other = reading(sampler("a"), sampler("b")), reading(sampler("b"), sampler("c"))
     assert {each.pod: each.groups_running for each in by_pod([one, other])} == {
         "a": 2,
@@ -118,7 +118,7 @@ def a_shared_snapshot(pods: list[Pod], **status: Any) -> PoolSnapshot:
     return PoolSnapshot(key=key, pool=pool, job=first, beside=(second,), pods=tuple(pods))
 
 
-def test_each_runs_counters_are_told() -> None:
+def test_status_has_counters_of_each_run() -> None:
     allocation = Allocation(epoch=3, began=2, holders=(holder("one"), holder("two")))
     snapshot = a_shared_snapshot(PODS)
     one = reading(sampler("a"), sampler("b", step=4))
@@ -155,7 +155,7 @@ def test_each_runs_counters_are_told() -> None:
 
 
 @pytest.mark.parametrize(("pods", "serving"), [(PODS, None), ([], 0)], ids=["pods", "no pods"])
-def test_what_pods_serve_is_not_known_while_the_store_is_down(
+def test_pool_counters_are_unknown_while_the_store_is_down(
     pods: list[Pod], serving: int | None
 ) -> None:
     before = status.compute(
@@ -172,13 +172,13 @@ def test_what_pods_serve_is_not_known_while_the_store_is_down(
     assert after.target_version == before.target_version
 
 
-def test_who_joins_is_no_counter() -> None:
+def test_runs_that_join_are_urgent_in_the_status() -> None:
     alone = SamplerPoolStatus(assignment=holder("one"))
     both = alone.model_copy(update={"beside": [holder("two")]})
     assert is_urgent_for_pool(alone, both)
 
 
-def test_nobody_beside_a_single_run() -> None:
+def test_single_run_has_no_run_entries() -> None:
     allocation = Allocation(epoch=3, began=3, holders=(holder("one"),))
     snapshot = dataclasses.replace(a_shared_snapshot(PODS), beside=())
     after = status.compute(

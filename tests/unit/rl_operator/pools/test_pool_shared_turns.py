@@ -83,7 +83,7 @@ ACTED = ["the controller sees", "the controller acts"]
 @example([*TWO_HAVE_IT, "the holder is deleted", "the last to join is deleted", "look", *ACTED])
 @settings(deadline=None, max_examples=examples(75))
 @given(st.lists(st.sampled_from(sorted(TOGETHER)), max_size=40))
-def test_only_runs_that_go_together_meet_and_everybody_in_the_end(history: list[str]) -> None:
+def test_only_compatible_runs_share_the_pool_and_all_get_it(history: list[str]) -> None:
     turns = some()
     for event in history:
         TOGETHER[event](turns)
@@ -102,14 +102,14 @@ def ask(turns: Turns, *wanted: str) -> None:
     turns.settle()
 
 
-def test_who_waits_together_gets_it_together() -> None:
+def test_compatible_waiting_runs_get_the_pool_together() -> None:
     turns = some()
     ask(turns, "a", "b")
     assert turns.holders == ("a", "b")
     assert turns.pool["status"]["assignmentEpoch"] == 1, "one change, so that pods start once"
 
 
-def test_one_that_joins_rolls_the_pods_and_leaves_the_others_theirs() -> None:
+def test_joining_run_rolls_the_pods_and_keeps_the_holders() -> None:
     turns = some()
     ask(turns, "a")
     turns.make("b")
@@ -129,7 +129,7 @@ def test_one_that_joins_rolls_the_pods_and_leaves_the_others_theirs() -> None:
     serve_all(turns)
 
 
-def test_nobody_overtakes_one_that_needs_it_alone() -> None:
+def test_queue_order_holds_for_a_run_that_cannot_share() -> None:
     turns = some()
     ask(turns, "a", "d", "b")
     assert turns.holders == ("a",), "b would go with a, and d would wait for ever"
@@ -144,7 +144,7 @@ def test_nobody_overtakes_one_that_needs_it_alone() -> None:
     assert turns.served == ["a", "d", "b"]
 
 
-def test_one_that_is_edited_meanwhile_does_not_stay_beside_others() -> None:
+def test_edited_job_that_cannot_share_any_more_releases_the_pool() -> None:
     turns = some()
     ask(turns, "a", "b")
     edited = turns.api.objects[(kinds.RLJOB.name, "b")]
@@ -160,7 +160,7 @@ def test_one_that_is_edited_meanwhile_does_not_stay_beside_others() -> None:
     assert turns.holders == ("b",)
 
 
-def test_a_third_one_waits_for_a_place() -> None:
+def test_third_run_waits_under_max_runs_2() -> None:
     turns = some()
     ask(turns, "a", "b", "c")
     assert turns.holders == ("a", "b")
@@ -170,7 +170,7 @@ def test_a_third_one_waits_for_a_place() -> None:
     assert turns.holders == ("a", "c")
 
 
-def test_one_that_cannot_start_gives_its_place_up_alone() -> None:
+def test_stalled_holder_releases_only_its_own_place() -> None:
     turns = some()
     ask(turns, "a", "b")
     turns.say("b", ConditionUpdate("Stalled", "True", "ScorerUnknown", "m"))
@@ -198,6 +198,6 @@ OBSTACLES: list[tuple[Job, list[Job], int, str]] = [
 
 
 @pytest.mark.parametrize(("job", "others", "most", "why"), OBSTACLES)
-def test_what_goes_together(job: Job, others: list[Job], most: int, why: str) -> None:
+def test_compatibility_of_runs(job: Job, others: list[Job], most: int, why: str) -> None:
     pool = SamplerPoolSpec.model_validate({"model": {"uri": "s3://rl-data/model"}, "maxRuns": most})
     assert engine_sharing.obstacle(job, others, pool) == why

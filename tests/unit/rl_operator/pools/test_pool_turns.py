@@ -130,7 +130,7 @@ ENDING = [*TWO_WAIT, "settle", "the holder ends", "look", "look"]
 @example([*TWO_WAIT, "settle", "the holder is suspended", "look", "one that was paused for long"])
 @settings(deadline=None, max_examples=examples(75))
 @given(st.lists(st.sampled_from(sorted(EVENTS)), max_size=40))
-def test_never_two_runs_and_everybody_in_the_end(history: list[str]) -> None:
+def test_one_run_at_a_time_and_every_job_gets_the_pool(history: list[str]) -> None:
     turns = Turns()
     for event in history:
         EVENTS[event](turns)
@@ -144,7 +144,7 @@ def test_never_two_runs_and_everybody_in_the_end(history: list[str]) -> None:
 
 @settings(deadline=None, max_examples=examples(50))
 @given(st.lists(st.sampled_from(sorted(BY_HAND)), max_size=40))
-def test_what_people_take_away_is_put_right(history: list[str]) -> None:
+def test_manual_changes_are_repaired(history: list[str]) -> None:
     turns = Turns()
     for event in history:
         BY_HAND[event](turns)
@@ -155,7 +155,7 @@ def test_what_people_take_away_is_put_right(history: list[str]) -> None:
     serve_all(turns)
 
 
-def test_who_asked_first_is_served_first() -> None:
+def test_first_request_is_served_first() -> None:
     turns = Turns()
     for name in ("b", "a", "c"):
         turns.make(name)
@@ -176,7 +176,7 @@ def test_who_asked_first_is_served_first() -> None:
     assert turns.served == ["b", "a", "c", "b"]
 
 
-def test_one_that_cannot_start_does_not_keep_it_from_others() -> None:
+def test_stalled_holder_releases_the_pool_to_others() -> None:
     turns = Turns()
     stalled = ConditionUpdate("Stalled", "True", "ScorerUnknown", "m")
     turns.make("a")
@@ -209,7 +209,7 @@ def test_a_pool_in_use_outlives_its_deletion() -> None:
     assert turns.pool["metadata"]["finalizers"] == []
 
 
-def test_what_was_scaled_by_hand_goes_back() -> None:
+def test_manual_scaling_of_the_deployment_is_reverted() -> None:
     turns = Turns()
     turns.make("a")
     turns.say("a")

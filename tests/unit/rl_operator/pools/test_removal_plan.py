@@ -54,7 +54,7 @@ VICTIMS: dict[str, tuple[list[Pod], list[Any], str]] = {
 
 
 @pytest.mark.parametrize(("pods", "samplers", "victim"), VICTIMS.values(), ids=VICTIMS.keys())
-def test_the_pod_that_is_missed_least_goes(
+def test_shrink_removes_the_least_useful_pod(
     pods: list[Pod], samplers: list[Any], victim: str
 ) -> None:
     assert [one.name for one in victims(pods, samplers, count=1)] == [victim]
@@ -91,7 +91,7 @@ def test_marks_once_written_are_never_written_again(pods: list[Pod], count: int)
     assert marked == {one.name for one in chosen}
 
 
-def test_a_mark_is_taken_away_when_the_pool_grows_again() -> None:
+def test_mark_is_removed_when_the_pool_grows_again() -> None:
     assert marks([pod("a", deletion_cost=VICTIM_COST)], []) == [Mark("a", 0)]
     assert marks([pod("a", deletion_cost=7)], []) == []  # somebody else's
 
@@ -114,7 +114,7 @@ FAULTS: dict[str, tuple[Pod, list[Any], str]] = {
 
 
 @pytest.mark.parametrize(("one", "samplers", "reason"), FAULTS.values(), ids=FAULTS.keys())
-def test_pods_without_use_are_found(one: Pod, samplers: list[Any], reason: str) -> None:
+def test_stale_and_silent_pods_are_faulty(one: Pod, samplers: list[Any], reason: str) -> None:
     assert found([one], samplers) == ([("a", reason)] if reason else [])
 
 
@@ -133,7 +133,7 @@ def test_only_a_fault_that_lasts_counts() -> None:
     ("ready", "faulty", "away", "gone"),
     [(3, 1, "25%", 1), (2, 2, "25%", 1), (2, 2, 2, 2), (2, 1, "25%", 0), (0, 4, "25%", 1)],
 )
-def test_no_more_are_replaced_than_may_be_away(
+def test_replacements_respect_max_unavailable(
     ready: int, faulty: int, away: int | str, gone: int
 ) -> None:
     good = [pod(f"g{index}") for index in range(ready)]
@@ -147,5 +147,5 @@ def test_no_more_are_replaced_than_may_be_away(
     ("value", "replicas", "pods"),
     [("25%", 4, 1), ("25%", 3, 1), ("50%", 9, 4), (3, 2, 3), (0, 2, 1)],
 )
-def test_shares_are_of_the_pool(value: int | str, replicas: int, pods: int) -> None:
+def test_percentages_are_of_the_pools_size(value: int | str, replicas: int, pods: int) -> None:
     assert resolved(value, replicas) == pods

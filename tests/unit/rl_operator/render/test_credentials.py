@@ -218,7 +218,7 @@ def test_variables_of_secrets_reach_their_container_and_none_replaces_ours(
             assert set(env.OPTIONAL) <= set(names_there)  # env wins over whatever is called so
 
 
-def test_a_variable_that_is_there_and_empty_is_as_good_as_none() -> None:
+def test_empty_optional_variables_count_as_unset() -> None:
     plain = pod_of(a_trainer_manifest())["containers"][0]
     shielded = pod_of(a_trainer_manifest(trainer=FROM_OTHERS))["containers"][0]
     told = [env.TrainerEnv.parse(environment_of(one)) for one in (plain, shielded)]

@@ -24,12 +24,12 @@ RENDERED: dict[str, Any] = {
 }
 
 
-def test_nothing_changes_without_one() -> None:
+def test_rendering_is_unchanged_without_a_pod_template() -> None:
     assert laid_over(RENDERED, None) == RENDERED
     assert laid_over(RENDERED, {}) == RENDERED
 
 
-def test_it_is_merged_by_name() -> None:
+def test_pod_template_is_merged_by_name() -> None:
     merged = laid_over(
         RENDERED,
         {
@@ -65,7 +65,7 @@ def test_it_is_merged_by_name() -> None:
     assert RENDERED["spec"]["containers"][0]["env"] == [{"name": "RL_JOB", "value": "job"}]
 
 
-def test_a_volume_is_mounted_beside_ours_wherever_that_is() -> None:
+def test_volume_mounts_are_merged_by_path() -> None:
     mounts = [
         {"name": "tmp", "mountPath": "/scratch"},  # ours a second time
         {"name": "fast", "mountPath": "/tmp", "subPath": "t"},  # another volume in its place
@@ -179,7 +179,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("template", "path"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_is_ours_is_refused_by_name(template: dict[str, Any], path: str) -> None:
+def test_reserved_keys_of_a_pod_template_are_refused_by_field(
+    template: dict[str, Any], path: str
+) -> None:
     (refusal,) = refusals("spec.trainer.podTemplate", template)
     assert refusal.reason == "OverrideReserved"
     assert refusal.field.startswith(f"spec.trainer.podTemplate.{path}")
@@ -204,7 +206,7 @@ MALFORMED: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("template", "path"), MALFORMED.values(), ids=MALFORMED.keys())
-def test_what_cannot_be_merged_is_refused_by_name(template: Any, path: str) -> None:
+def test_malformed_pod_template_is_refused_by_field(template: Any, path: str) -> None:
     (refusal,) = refusals("spec.trainer.podTemplate", template)
     assert (refusal.reason, refusal.field) == (
         "TemplateMalformed",
@@ -212,7 +214,7 @@ def test_what_cannot_be_merged_is_refused_by_name(template: Any, path: str) -> N
     )
 
 
-def test_the_rest_is_allowed() -> None:
+def test_other_keys_of_a_pod_template_are_allowed() -> None:
     template = {
         "metadata": {"labels": {"team": "a"}},
         "spec": {

@@ -73,7 +73,7 @@ def test_a_trainer_of_several_pods_and_processes() -> None:
     assert (told.size, told.rank, told.rendezvous) == (6, 5, "job-2-worker-0:23456")
 
 
-def test_the_trainer_is_told_what_it_needs() -> None:
+def test_trainer_environment() -> None:
     (container,) = pod_of(a_trainer_manifest())["containers"]
     assert container["name"] == "pytorch"
     assert container["command"] == ["python", "-m", "rl_trainer"]
@@ -117,7 +117,7 @@ def test_a_sampler_pod_stages_then_runs_engine_and_agent() -> None:
     assert pod["terminationGracePeriodSeconds"] == 30
 
 
-def test_the_agent_is_told_what_it_needs() -> None:
+def test_agent_environment() -> None:
     (agent,) = pod_of(a_deployment())["containers"]
     told = env.SamplerEnv.parse(environment_of(agent))
     assert (told.job, told.run, told.pool) == ("job", RUN, "main")
@@ -204,14 +204,14 @@ def test_user_code_is_mounted_for_the_agent_alone() -> None:
     assert "code" not in {volume["name"] for volume in pod_of(a_deployment())["volumes"]}
 
 
-def test_people_reach_the_policy_through_the_pods_loopback_alone() -> None:
+def test_chat_listens_on_loopback_only() -> None:
     (agent,) = pod_of(a_deployment())["containers"]
     told = env.SamplerEnv.parse(environment_of(agent))
     assert told.chat_port == agents.CHAT_PORT
     assert agents.CHAT_PORT not in {port["containerPort"] for port in agent["ports"]}
 
 
-def test_a_rollout_never_needs_more_pods_than_there_are() -> None:
+def test_rollout_without_surge_needs_no_extra_pods() -> None:
     spec = a_deployment()["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
     assert spec["replicas"] == 2
@@ -252,7 +252,7 @@ def test_placement_is_honoured(manifest: dict[str, Any]) -> None:
     assert manifest["spec"] != {}
 
 
-def test_a_pool_s_own_words_on_rollout_and_drain() -> None:
+def test_rollout_and_drain_options_of_a_pool() -> None:
     template = {
         "rollout": {"maxUnavailable": 2, "maxSurge": "10%"},
         "drain": {"timeoutSeconds": 300},
@@ -266,7 +266,7 @@ def test_a_pool_s_own_words_on_rollout_and_drain() -> None:
     assert env.SamplerEnv.parse(environment_of(agent)).drain_seconds == 300
 
 
-def test_samplers_may_hand_everything_back_at_once() -> None:
+def test_drain_abort_has_no_grace_for_running_groups() -> None:
     template = {"drain": {"mode": "Abort", "timeoutSeconds": 300}}
     pod = pod_of(a_deployment(samplers=[{"name": "main", "template": template}]))
     assert pod["terminationGracePeriodSeconds"] == 5
@@ -274,7 +274,7 @@ def test_samplers_may_hand_everything_back_at_once() -> None:
     assert env.SamplerEnv.parse(environment_of(agent)).drain_seconds == 0
 
 
-def test_the_trainers_meet_where_their_user_says() -> None:
+def test_rendezvous_uses_the_users_port() -> None:
     bounds = {"minReplicas": 1, "maxReplicas": 1}
     elastic = {"trainer": {"elastic": bounds | {"rdzvPort": 31000}}}
     policy = a_trainer_manifest(**elastic)["spec"]["elasticPolicy"]

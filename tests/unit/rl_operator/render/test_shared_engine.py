@@ -93,7 +93,7 @@ def test_each_agent_is_told_of_its_own_run(
     assert read.env.engine_url == "http://127.0.0.1:30000"
 
 
-def test_nothing_of_one_run_is_there_for_the_other(pod: dict[str, Any]) -> None:
+def test_runs_share_no_secret_folder_or_environment(pod: dict[str, Any]) -> None:
     """Spec, Secrets, code, folders: only the model is in both runs' containers."""
     found = named(pod)
     of_run = [
@@ -154,7 +154,7 @@ def test_the_engine_has_room_for_the_adapters_of_all_runs(pod: dict[str, Any]) -
     }
 
 
-def test_layers_that_one_run_leaves_open_are_all(pod: dict[str, Any]) -> None:
+def test_unset_lora_targets_of_one_run_mean_all_layers(pod: dict[str, Any]) -> None:
     open_run = a_spec(samplers=GROUPS, training={"steps": 60, "lora": {}})
     job, spec = FIRST
     third, fourth = (a_meta("third", uid="u3"), open_run), (a_meta("fourth", uid="u4"), open_run)
@@ -247,7 +247,7 @@ def test_an_engine_is_restarted_when_no_agent_vouches_for_it(
     assert (ended.returncode == 0) is well
 
 
-def test_a_run_that_is_alone_has_what_it_always_had() -> None:
+def test_single_run_renders_as_without_sharing() -> None:
     part = shared_engine.Part(stage={"name": "stage"}, agent={}, sidecars=(), volumes=())
     seat = shared_engine.Seat(job="job")
     assert shared_engine.seated(part, seat) is part

@@ -15,7 +15,7 @@ def owner(uid: str) -> list[dict[str, Any]]:
     return [{"kind": kinds.RLJOB.name, "name": "job", "uid": uid, "controller": True}]
 
 
-def test_what_somebody_else_has_labelled_like_it_is_not_the_job_s() -> None:
+def test_objects_of_other_owners_with_our_labels_are_ignored() -> None:
     api = ModelApi()
     uid = api.put(kinds.RLJOB, "job", spec=a_job()["spec"])["metadata"]["uid"]
     labels = {names.JOB_LABEL: "job", names.ATTEMPT_LABEL: "1"}

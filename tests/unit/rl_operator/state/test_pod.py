@@ -68,7 +68,7 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("status", "trouble"), TROUBLES.values(), ids=TROUBLES.keys())
-def test_trouble_is_one_steady_line(status: dict[str, Any], trouble: str) -> None:
+def test_trouble_is_one_stable_line(status: dict[str, Any], trouble: str) -> None:
     pod = Pod.parse(a_raw_pod(status))
     assert first_trouble([pod]) == trouble
     assert (pod.component, pod.attempt) == ("trainer", 3)
@@ -80,7 +80,7 @@ def test_last_lines_are_whole_and_a_long_last_line_keeps_its_beginning() -> None
     assert last_lines(" \n", 12) == ""
 
 
-def test_an_end_is_read() -> None:
+def test_end_of_a_container_is_parsed() -> None:
     ended = {"exitCode": 137, "reason": "OOMKilled", "signal": 9, "message": "last words"}
     status = {
         "phase": "Failed",
@@ -146,14 +146,14 @@ TOLD: dict[str, tuple[Pod, Pod]] = {
 
 
 @pytest.mark.parametrize(("less", "more"), TOLD.values(), ids=TOLD)
-def test_which_of_several_trainer_pods_tells_most(less: Pod, more: Pod) -> None:
+def test_failure_rank_picks_the_pod_that_explains_the_failure(less: Pod, more: Pod) -> None:
     assert less.failure_rank < more.failure_rank
 
 
 @pytest.mark.parametrize(
     ("label", "attempt"), [("3", 3), ("", 0), ("next", 0), ("-1", 0), ("1e3", 0)]
 )
-def test_an_attempt_is_a_number_or_none(label: str, attempt: int) -> None:
+def test_attempt_label_is_a_number_or_ignored(label: str, attempt: int) -> None:
     raw = a_raw_pod({})
     raw["metadata"]["labels"][ATTEMPT_LABEL] = label
     assert Pod.parse(raw).attempt == attempt

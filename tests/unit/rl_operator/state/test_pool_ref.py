@@ -78,7 +78,7 @@ def told(snapshot: JobSnapshot, **status_input: Any) -> list[ConditionUpdate]:
     return pool_wait.conditions(seen, snapshot.job.status)
 
 
-def test_who_waits_is_told_for_whom_and_how_long() -> None:
+def test_waiting_job_shows_holder_and_position() -> None:
     waiting = [WaitingStatus(job=one, since=SINCE) for one in ("first", "job")]
     pool = a_pool(assignment=OTHERS, waiting=waiting, waiting_jobs=7)
     (said,) = told(a_waiting_job(pool))
@@ -88,7 +88,7 @@ def test_who_waits_is_told_for_whom_and_how_long() -> None:
     )
 
 
-def test_who_cannot_join_is_told_why() -> None:
+def test_waiting_job_shows_why_it_cannot_join() -> None:
     why = "spec.maxRuns of the pool is 2"
     waiting = [WaitingStatus(job="job", since=SINCE, why=why)]
     third = AssignmentStatus(job="third", uid="u3", run="u3", since=SINCE)
@@ -100,12 +100,12 @@ def test_who_cannot_join_is_told_why() -> None:
     )
 
 
-def test_who_has_it_beside_another_says_so() -> None:
+def test_holder_shows_the_other_holders() -> None:
     (said,) = told(a_waiting_job(a_pool(assignment=OTHERS, beside=[MINE])))
     assert said.message == f"SamplerPool shared serves this run since {SINCE}, beside RLJob other."
 
 
-def test_who_has_the_pool_says_so() -> None:
+def test_holder_is_assigned() -> None:
     (said,) = told(a_waiting_job(a_pool(assignment=MINE)))
     assert (said.status, said.reason) == ("True", "Assigned")
 
@@ -119,13 +119,13 @@ SILENT: dict[str, tuple[JobSnapshot, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("snapshot", "status_input"), SILENT.values(), ids=SILENT.keys())
-def test_what_could_not_use_it_does_not_ask(
+def test_job_that_cannot_use_the_pool_does_not_ask_for_it(
     snapshot: JobSnapshot, status_input: dict[str, Any]
 ) -> None:
     assert told(snapshot, **status_input) == []
 
 
-def test_a_look_at_the_inputs_costs_no_place() -> None:
+def test_checking_inputs_keeps_the_place_in_the_queue() -> None:
     (said,) = told(a_waiting_job(a_pool()), checking=True)
     assert said.reason == "WaitingForPool"
 
@@ -167,7 +167,7 @@ def test_samplers_read_the_template_of_their_pool(tmp_path: Path) -> None:
     assert (read.env.pool, read.template) == ("main", spec.template)
 
 
-def test_what_another_run_needed_says_nothing() -> None:
+def test_scale_history_of_an_earlier_run_is_ignored() -> None:
     before, after = (
         ScaleStatus(time=format_time(at), before=1, after=2, reason="TrainerWaits")
         for at in (NOW - 100, NOW - 20)

@@ -38,7 +38,7 @@ NEWER: dict[str, Any] = {
 }
 
 
-def test_what_is_not_known_is_left_out_and_nothing_else() -> None:
+def test_unknown_status_fields_are_dropped_and_nothing_else() -> None:
     found = stored_status.read(RLJobStatus, copy.deepcopy(NEWER))
     assert (found.attempt, found.failures, found.trainer.ready) == (2, 1, 1)
     assert found.phase == RLJobStatus().phase
@@ -46,7 +46,7 @@ def test_what_is_not_known_is_left_out_and_nothing_else() -> None:
     assert [attempt.attempt for attempt in found.attempts] == [1, 2]
 
 
-def test_a_job_whose_status_is_newer_is_looked_at() -> None:
+def test_job_with_a_newer_status_is_reconciled() -> None:
     api = ModelApi()
     api.put(kinds.RLJOB, "job", spec=a_job()["spec"], status=copy.deepcopy(NEWER))
     found = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
@@ -68,7 +68,7 @@ def test_a_job_whose_status_is_newer_is_looked_at() -> None:
         ),
     )
 )
-def test_anything_is_read(model: Any, raw: dict[str, Any]) -> None:
+def test_any_stored_status_is_read(model: Any, raw: dict[str, Any]) -> None:
     found = stored_status.read(model, raw)
     known = found.model_dump(mode="json", by_alias=True)
     assert stored_status.read(model, known) == found

@@ -268,7 +268,7 @@ def test_the_table_of_states(
 
 
 @pytest.mark.parametrize(("status_input", "phase", "state", "reason"), TABLE.values(), ids=TABLE)
-def test_a_second_look_changes_nothing(
+def test_second_reconcile_changes_nothing(
     status_input: StatusInput, phase: str, state: str, reason: str
 ) -> None:
     after = compute(status_input)
@@ -288,7 +288,7 @@ def test_a_second_look_changes_nothing(
     assert compute(again) == after
 
 
-def test_the_cause_is_named() -> None:
+def test_ready_names_the_cause() -> None:
     no_node = find(compute(TABLE["no node"][0]).conditions, "Ready")
     assert no_node is not None
     assert no_node.message == "Pod trainer-pod fits no node: 0/1 nodes: Insufficient gpu"
@@ -314,7 +314,7 @@ def test_completion_keeps_the_last_numbers() -> None:
     assert later == after
 
 
-def test_a_client_s_changing_words_are_no_change() -> None:
+def test_changing_client_errors_do_not_change_the_status() -> None:
     first = compute(a_status_input(reading=Reading(store=DOWN, bucket=REACHED)))
     other = Reach("False", "StateStoreUnreachable", "db:27017: timed out")
     assert compute(a_status_input(first, Reading(store=other, bucket=REACHED))) == first

@@ -122,7 +122,7 @@ def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
     assert find(stands.conditions, "RolloutsFresh") == said
 
 
-def test_what_is_known_stands_while_the_store_is_down() -> None:
+def test_known_results_stay_while_the_store_is_down() -> None:
     before = compute(a_status_input())
     after = compute(a_status_input(before, Reading(store=DOWN, bucket=REACHED)))
     unknown = {"min_serving_version": None, "lag": None}
@@ -133,7 +133,7 @@ def test_what_is_known_stands_while_the_store_is_down() -> None:
     assert find(after.conditions, "PolicyPublished") == find(before.conditions, "PolicyPublished")
 
 
-def test_who_serves_is_not_known_while_the_store_is_down() -> None:
+def test_serving_is_unknown_while_the_store_is_down() -> None:
     before = compute(a_status_input())
     assert (before.samplers.serving, before.weights.lag) == (1, 0)
     away = compute(a_status_input(before, Reading(store=DOWN, bucket=REACHED)))
@@ -147,7 +147,7 @@ def test_who_serves_is_not_known_while_the_store_is_down() -> None:
     assert find(back.conditions, "WeightsCurrent") == find(before.conditions, "WeightsCurrent")
 
 
-def test_nobody_serves_where_no_pod_is_whatever_the_store_says() -> None:
+def test_no_sampler_serves_without_pods() -> None:
     before = compute(a_status_input())
     nobody = a_status_input(before, Reading(store=DOWN, bucket=REACHED))
     snapshot = dataclasses.replace(nobody.snapshot, pods=())

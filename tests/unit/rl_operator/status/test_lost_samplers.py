@@ -140,7 +140,7 @@ CONDITION = Condition(
     [({"attempts": [RECORD]}, 0), ({"conditions": [CONDITION]}, 0), ({}, 1)],
     ids=["in a running attempt", "between two attempts", "not at all"],
 )
-def test_samplers_that_come_back_before_the_next_attempt_begins(
+def test_samplers_that_return_before_the_next_attempt_are_not_lost(
     known: dict[str, Any], restarts: int
 ) -> None:
     """It begins as soon as all of them are there; the first is there before."""

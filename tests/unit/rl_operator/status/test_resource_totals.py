@@ -47,7 +47,7 @@ def a_pool(name: str, **spec: Any) -> Pool:
         ),
     ],
 )
-def test_everything_that_ought_to_be_there_is_counted(
+def test_requests_of_all_wanted_pods_are_summed(
     pools: tuple[Pool, ...], trainers: int, expected: ResourcesStatus
 ) -> None:
     trainer = {"resources": {"limits": {"amd.com/gpu": 1, "cpu": 2, "memory": "512Mi"}}}
@@ -57,13 +57,13 @@ def test_everything_that_ought_to_be_there_is_counted(
     assert resource_totals.resources(snapshot, job.spec, trainers=trainers) == expected
 
 
-def test_what_is_no_quantity_is_refused_elsewhere() -> None:
+def test_malformed_quantities_count_as_zero() -> None:
     job = a_job_object(trainer={"resources": {"limits": {"cpu": "much"}}})
     assert job.spec is not None
     assert resource_totals.resources(a_snapshot(job=job), job.spec, trainers=1).cpu == "0"
 
 
-def test_more_than_a_status_has_room_for_is_as_much_as_it_has() -> None:
+def test_gpu_count_is_capped_at_the_status_field() -> None:
     job = a_job_object(trainer={"resources": {"limits": {"amd.com/gpu": "1e400", "cpu": "1e999"}}})
     assert job.spec is not None
     found = resource_totals.resources(a_snapshot(job=job), job.spec, trainers=2)

@@ -28,7 +28,7 @@ def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
 
 
 @pytest.mark.parametrize("name", ["MCP server calculator", "simulated user", "browse model"])
-def test_others_that_samplers_cannot_do_without_are_no_scorers(name: str) -> None:
+def test_outage_of_other_services_is_named_without_scorer(name: str) -> None:
     sampler = SAMPLER.model_copy(update={"unavailable": {name: "http://c does not answer"}})
     outage = compute(a_status_input(reading=a_reading(RUN, samplers=(sampler,))))
     said = find(outage.conditions, "ScorerUnavailable")

@@ -27,7 +27,7 @@ CASES: dict[str, tuple[int, float, tuple[Pod, ...], str]] = {
 
 
 @pytest.mark.parametrize(("attempt", "age", "pods", "words"), CASES.values(), ids=CASES)
-def test_who_keeps_the_trainer_from_running_is_said(
+def test_ready_says_what_keeps_the_trainer_from_running(
     attempt: int, age: float, pods: tuple[Pod, ...], words: str
 ) -> None:
     there = a_snapshot(
@@ -46,7 +46,7 @@ def test_who_keeps_the_trainer_from_running_is_said(
 @pytest.mark.parametrize(
     ("attempt", "phase"), [(0, "Starting"), (1, "Starting"), (2, "Recovering")]
 )
-def test_what_cannot_be_made_for_now_is_said(attempt: int, phase: str) -> None:
+def test_ready_names_the_object_that_a_webhook_blocks(attempt: int, phase: str) -> None:
     status = RLJobStatus(attempt=attempt, start_time="2026-01-01T00:00:00Z")
     blocked_reason = "pytorchjobs/job-1 cannot be written for now"
     found = compute(

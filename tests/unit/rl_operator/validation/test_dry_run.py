@@ -46,7 +46,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(("path", "field"), PLACES.items())
-def test_the_field_is_named(path: str, field: str) -> None:
+def test_dry_run_names_the_field_of_the_manifest(path: str, field: str) -> None:
     assert field_of("t", path, TEMPLATE) == field
 
 
@@ -62,7 +62,7 @@ class Webhook:
             raise ApiRefusedError(doing="POST", status=422, message="denied the request")
 
 
-def test_a_refusal_is_tried_again_and_what_passed_is_not() -> None:
+def test_dry_run_repeats_refusals_and_caches_passes() -> None:
     server = Webhook()
     dry_run = DryRun(cluster=cast(Any, server), images=IMAGES, clock=lambda: server.now)
     for _ in range(3):

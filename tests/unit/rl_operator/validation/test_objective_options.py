@@ -49,14 +49,16 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("path", "value", "field", "said"), REFUSED)
-def test_what_an_evaluation_does_not_read(path: str, value: Any, field: str, said: str) -> None:
+def test_options_that_an_evaluation_does_not_read_are_refused(
+    path: str, value: Any, field: str, said: str
+) -> None:
     (refusal,) = of_spec(evaluation(**{path: value}))
     assert (refusal.field, refusal.value) == (f"spec.{field}", said)
     assert refusal.reason == "OptionUnused"
     assert refusal.remedy
 
 
-def test_what_an_evaluation_reads_passes() -> None:
+def test_options_that_an_evaluation_reads_pass() -> None:
     read = evaluation(
         data__validation=[SOURCE | {"name": "other"}],
         data__onBadRecord="Skip",
@@ -75,7 +77,7 @@ def sampling(**sections: Any) -> RLJobSpec:
     return evaluation(**{"algorithm__objective": "Sampling", **train, **sections})
 
 
-def test_what_sampling_reads_passes() -> None:
+def test_options_that_sampling_reads_pass() -> None:
     read = sampling(
         data__seed=3,
         agent__sampling__temperature=0.5,
@@ -103,7 +105,9 @@ def test_what_sampling_reads_passes() -> None:
         ),
     ],
 )
-def test_what_sampling_does_not_read(path: str, value: Any, field: str, said: str) -> None:
+def test_options_that_sampling_does_not_read_are_refused(
+    path: str, value: Any, field: str, said: str
+) -> None:
     (refusal,) = of_spec(sampling(**{path: value}))
     assert (refusal.field, refusal.value) == (f"spec.{field}", said)
 
@@ -115,7 +119,7 @@ def test_what_sampling_does_not_read(path: str, value: Any, field: str, said: st
         ("Sampling", {"epochs", "promptsPerStep", "seed", "steps"}),
     ],
 )
-def test_of_training_is_read_what_is_meant_to_be(objective: str, read: set[str]) -> None:
+def test_table_of_unread_training_fields_is_complete(objective: str, read: set[str]) -> None:
     of_both = {"checkpoint", "maxSequencesPerMicrobatch", "maxTokensPerMicrobatch", "precision"}
     whole = {path.removeprefix("training.") for path in UNREAD[objective]}
     fields = {str(model_field.alias) for model_field in Training.model_fields.values()}

@@ -39,7 +39,7 @@ def a_status_input(status: RLJobStatus, reading: Reading, **there: Any) -> Statu
     return StatusInput(snapshot=a_snapshot(job=job, **there), reading=reading, bucket="b", now=NOW)
 
 
-def test_its_trainer_waits_for_nobody() -> None:
+def test_supervised_trainer_waits_for_no_samplers() -> None:
     snapshot = a_snapshot(job=a_job_object(**SECTIONS))
     assert start_gate.find_shortfalls(snapshot, a_spec(**SECTIONS), a_reading()) == ()
 
@@ -57,13 +57,13 @@ def test_its_trainer_waits_for_nobody() -> None:
     ],
     ids=["before", "no run yet", "at work"],
 )
-def test_its_states(status_input: StatusInput, phase: str, reason: str) -> None:
+def test_states_of_a_supervised_job(status_input: StatusInput, phase: str, reason: str) -> None:
     status = compute(status_input)
     ready = next(condition for condition in status.conditions if condition.type == "Ready")
     assert (status.phase, ready.reason) == (phase, reason)
 
 
-def test_nothing_is_said_of_what_it_does_not_have() -> None:
+def test_supervised_job_has_no_sampler_conditions() -> None:
     run = a_run_document(step=3, steps=60, latest=a_step(3, loss=0.5, time=NOW), progress_at=NOW)
     status = compute(a_status_input(STARTED, a_reading(run), pods=(a_pod(),)))
     said = {condition.type for condition in status.conditions}
@@ -121,7 +121,7 @@ def test_nothing_is_said_of_what_it_does_not_have() -> None:
         ),
     ],
 )
-def test_what_nobody_would_read_is_refused(
+def test_options_that_sft_does_not_read_are_refused(
     changes: dict[str, Any], field: str, value: str | None
 ) -> None:
     refusal = next(of_spec(a_spec(**(SECTIONS | changes))))
@@ -140,7 +140,7 @@ def test_what_nobody_would_read_is_refused(
         {"training": {"steps": 9, "passesPerStep": 2, "promptsPerStep": 8, "promptsPerUpdate": 4}},
     ],
 )
-def test_what_it_reads_is_not(changes: dict[str, Any]) -> None:
+def test_options_that_sft_reads_pass(changes: dict[str, Any]) -> None:
     assert list(of_spec(a_spec(**(SECTIONS | changes)))) == []
 
 

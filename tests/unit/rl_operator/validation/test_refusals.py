@@ -94,7 +94,7 @@ def test_a_scorer_that_a_sampler_does_not_know() -> None:
     assert list(of_samplers(spec, [])) == []
 
 
-def test_what_a_sampler_itself_refuses_comes_first() -> None:
+def test_a_samplers_own_refusal_comes_first() -> None:
     refusal = Refusal(
         field="spec.reward.scorers[0].entryPoint",
         value="a:b",
