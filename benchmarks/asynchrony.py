@@ -30,7 +30,7 @@ TOOL_SECONDS, STALENESS, BAR = 2.0, 4, 2.0
 WARM_STEPS = 3
 """The first ones fill queues and caches; they are left out."""
 AT_ONCE = 64
-"""Groups of one sampler: those that wait for the scorer need no engine."""
+"""Groups of a sampler: groups that wait for the scorer need no engine."""
 LIMIT_SECONDS = 900.0
 SLOW = {"kind": "Slow", "weight": 0, "entryPoint": "slow:slow"}
 MODULE = f"""
@@ -99,7 +99,7 @@ def measured(lab: Lab, *, staleness: int, steps: int, samplers: int) -> list[Ste
     )
     lab.delete("rljob", NAME)
     lab.apply(manifest)
-    # A watch, not looks every moment: those would take a tenth of the two cores from the run.
+    # A watch, not polling: polling would take a tenth of the two cores from the run.
     lab.kubectl(
         "wait",
         f"rljob/{NAME}",

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def measure(config: dict[str, Any], rate: float, executor: ThreadPoolExecutor) -> dict[str, float]:
-    """Figures of one learning rate."""
+    """Figures for a learning rate."""
     versions = states(config, rate)
     old, shares, changed = next(versions), [], []
     for new in versions:

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def egress(objects: Objects, folder: Path, count: int, *, relay: bool) -> dict[str, Any]:
-    """What the bucket sends for one version, all subscribers together, and how long it takes."""
+    """Bytes that the bucket sends to all subscribers for a version, and the time it takes."""
     epoch = 2 * count + relay
     line = Line(objects, remember=False, delta=Delta(anchor_every=100), epoch=epoch)
     tensors, figures = policy(SIZE), {}

@@ -70,7 +70,7 @@ def compare(bench: Bench, size: int, result: Result) -> None:
     for number in range(COMPARED):
         line = Line(objects, remember=False, delta=Delta(anchor_every=1), epoch=10 + number)
         subscriber = Subscriber.make(folder / f"compared-{number}", objects, tensors)
-        bare = folder / f"bare-{number}"  # as new as ours: pages written anew cost time
+        bare = folder / f"bare-{number}"  # new files, like ours: writing new pages costs time
         pairs: list[list[tuple[str, Callable[[], object]]]] = [
             [
                 ("put", partial(bare_put, client, objects.bucket, data)),
@@ -199,7 +199,7 @@ def first_staged(subscriber: Subscriber, line: Line) -> Staged:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds of one call."""
+    """Seconds of a call."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

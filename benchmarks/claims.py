@@ -30,7 +30,7 @@ from tests.servers import running_store
 WORKERS = (1, 8, 32)
 TASKS, FEW = 100_000, 1_000
 ROUNDS, SECONDS = 4, RETRY_CHECK_SECONDS
-"""A turn is as long as a look for tasks to be retried is believed, so that it holds one of them."""
+"""A turn lasts as long as the check for tasks to retry is cached, so it has exactly one check."""
 LATENCY_ROUNDS, LATENCY_CLAIMS = 8, 100
 INSERTED_AT_ONCE = 5_000
 DEADLINE_SECONDS = 300.0
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def settings_of(uri: str) -> StoreSettings:
-    """A document store alone; nothing here uses the bucket."""
+    """A document store; this benchmark uses no bucket."""
     return StoreSettings.from_mapping(
         {
             "mongoUri": uri,
@@ -80,7 +80,7 @@ def fill(stores: Stores, run: str, count: int) -> None:
 
 
 def latency(stores: Stores, result: Result, *, rounds: int) -> None:
-    """One worker's claims in a short queue and in a long one, in turns; none is used up."""
+    """A worker's claims in a short and in a long queue, in turns; no task is used up."""
     times: dict[str, list[float]] = {"few": [], "many": []}
     for _ in range(rounds):
         for run, seconds in times.items():
@@ -177,7 +177,7 @@ def ours(stores: Stores) -> None:
 
 
 def bare(stores: Stores) -> None:
-    """The one command that a claim cannot do without."""
+    """The command that every claim needs."""
     stored = stores.mongo.collection("tasks").find_one_and_update(
         {"run": "many", "queue": Queue.TRAIN, "state": TaskState.PENDING},
         {

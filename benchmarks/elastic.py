@@ -187,7 +187,7 @@ def shrink(result: Result, world: World, others: list[Pod]) -> None:
 
 
 def end(result: Result, world: World) -> None:
-    """Let one sampler do a little more, and count."""
+    """Let a sampler do a little more, and count its tokens."""
     claimed = [
         name
         for name, state in world.script.states(world.tasks).items()

@@ -40,7 +40,11 @@ def main() -> None:
     parser.add_argument(
         "--limit-seconds", type=float, default=LIMIT_SECONDS, help="for each side's jobs"
     )
-    parser.add_argument("--alone", action="store_true", help="no script beside it, no ratios")
+    parser.add_argument(
+        "--alone",
+        action="store_true",
+        help="run only the operator, without the bare script and ratios",
+    )
     parser.add_argument(
         "--over-seconds", type=float, default=0.0, help="in which jobs are asked for, evenly"
     )
@@ -60,13 +64,13 @@ def main() -> None:
         for count in given.jobs or (QUICK if given.quick else COUNTS):
             pairs = [bench.pair(count, number) for number in range(given.pairs)]
             over = f" over {given.over_seconds:g} s" if given.over_seconds else ""
-            tell(result, f"{count} jobs{over}", pairs)
+            report(result, f"{count} jobs{over}", pairs)
     result.print()
 
 
 @dataclass
 class Pair:
-    """Both sides, one after the other."""
+    """Measure both sides in turn."""
 
     ours: Side
     bare: Side | None
@@ -125,8 +129,8 @@ class Bench:
         )
 
 
-def tell(result: Result, what: str, pairs: list[Pair]) -> None:
-    """Put figures and bars of one size into the result: medians, and the worst of what is ours."""
+def report(result: Result, what: str, pairs: list[Pair]) -> None:
+    """Add figures and limits of a size to the result: medians, and our worst values."""
     at = f"{what}: "
     result.figures[what] = [
         {

@@ -118,10 +118,10 @@ def overhead(result: Result, size: Size) -> None:
                         f"bare {bare[-1]}, agent {ours[-1]}, load {os.getloadavg()[0]:.0f}",
                         flush=True,
                     )
-    tell(result, bare, ours, episodes=size.rounds * size.groups * GROUP)
+    report(result, bare, ours, episodes=size.rounds * size.groups * GROUP)
 
 
-def tell(result: Result, bare: list[Run], ours: list[Run], *, episodes: int) -> None:
+def report(result: Result, bare: list[Run], ours: list[Run], *, episodes: int) -> None:
     """Figures and bars of both sides."""
     for name, runs in (("bare", bare), ("agent", ours)):
         tokens = sum(run.tokens for run in runs)
@@ -156,7 +156,7 @@ def agent_run(world: World, *, groups: int) -> Run:
 
 
 def wait_done(script: ScriptedTrainer, tasks: list[str]) -> None:
-    """Wait, asking for the last tasks alone until these are done: they are claimed last."""
+    """Wait for the last tasks, which are claimed last; polls only these."""
     for some in (tasks[-AT_ONCE:], tasks):
         wanted = partial(are_done, script, some)
         until(wanted, what=f"{len(some)} groups", seconds=1800)

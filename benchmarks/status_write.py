@@ -1,8 +1,8 @@
-"""What the API server does for one status of an RLJob at work, and how much of it is our rules.
+"""What a status write of an RLJob costs the API server, and the share of our CEL rules.
 
 A real API server with the definitions as they are installed, and with the same ones without their
 CEL rules, in turns: each of some jobs has its two statuses written again and again, by the
-operator's own client. Processor time of the API server alone.
+operator's own client. Only processor time of the API server counts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def measured(
     for _ in range(rounds):
         for what, definition in definitions.items():
             _install(api, definition, refuses=what == "with rules")
-            writer.write()  # the first one with this definition reads the old one's objects
+            writer.write()  # the first write with this definition reads the old objects
             before = processor.spent()
             for _ in statuses:
                 writer.write()

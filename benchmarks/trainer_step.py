@@ -43,7 +43,7 @@ TRL = {
     "TRL, 1 at a time, checkpointing": {"per_device_train_batch_size": 1},
     "TRL, defaults": {},
 }
-"""Options of GRPOConfig; float32 where they do not say another one, but for the defaults."""
+"""Options of GRPOConfig; float32 unless they name another type, except for the defaults."""
 FAST = {
     "float32": ("TRL, 8 at a time", "TRL, all at once"),
     "bfloat16": ("TRL, 8 at a time, bfloat16", "TRL, all at once, bfloat16", "TRL, defaults"),

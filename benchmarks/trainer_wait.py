@@ -182,7 +182,7 @@ def measure(
 
 
 def write_model(world: World) -> None:
-    """A larger model in the place of the tiny one: a step is to take a while."""
+    """A larger model instead of the tiny one, so that a step takes a while."""
     objects = world.stores.objects
     made = save_tiny(
         world.folder / "larger",

@@ -1,4 +1,4 @@
-"""How long one update of the weights keeps the engine from sampling.
+"""How long an update of the weights keeps the engine from sampling.
 
 A real SGLang on the CPU with 114 million parameters in bfloat16 (228 MB; with --quick 3 layers of
 12 and the first mode alone), a real agent, stores and publisher. `--cases` chooses modes. Four
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def measure(mode: Pause, *, layers: int, updates: int) -> dict[str, float]:
-    """Updates one after the other while requests run."""
+    """Consecutive updates while requests run."""
     with scratch() as folder:
         tensors = write_large(folder / "model", dtype="bfloat16", layers=layers)
         sections = {
@@ -78,7 +78,7 @@ def measure(mode: Pause, *, layers: int, updates: int) -> dict[str, float]:
 
 
 class Streams:
-    """Requests that always run; the arrival of each token of the first one is noted."""
+    """Requests that always run; records the arrival of each token of the first request."""
 
     def __init__(self, url: str) -> None:
         self._url, self._ended = url, threading.Event()

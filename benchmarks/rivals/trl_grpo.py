@@ -98,7 +98,7 @@ def padded_batch(batch: list[Any]) -> dict[str, Tensor]:
 
 
 def padded(rows: list[Tensor], *, left: bool) -> Tensor:
-    """Rows of one length, with zeros on one side."""
+    """Pad rows with zeros to the same length."""
     return torch.nn.utils.rnn.pad_sequence(
         rows, batch_first=True, padding_side="left" if left else "right"
     )

@@ -1,4 +1,4 @@
-"""A control plane of one's own with fake nodes: its parts are the real ones, but for kubelets.
+"""A separate control plane with fake nodes: all parts but the kubelets are real.
 
 kwok plays the kubelets: a pod is Ready ``READY_MILLISECONDS`` after it was bound to a node.
 """
@@ -31,7 +31,7 @@ CONTROLLERS = (
     "garbage-collector-controller,namespace-controller"
 )
 RATES = ("--kube-api-qps", "1000", "--kube-api-burst", "2000")
-"""Those of the defaults are what one would measure otherwise."""
+"""With the default limits a benchmark would only measure these limits."""
 
 
 @contextlib.contextmanager

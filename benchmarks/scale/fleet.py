@@ -25,7 +25,7 @@ PYTORCHJOBS = "/apis/kubeflow.org/v1/pytorchjobs"
 
 @dataclass
 class Team:
-    """The pods of one run."""
+    """The pods of a run."""
 
     samplers: dict[str, str] = field(default_factory=dict)
     """Pool by pod, of those that have a node."""
@@ -39,18 +39,18 @@ OnChange = Callable[[str, Team], None]
 
 
 class Fleet:
-    """All pods, as a watch tells of them."""
+    """All pods, kept up to date by a watch."""
 
     def __init__(
         self, api: Api, folder: Path, *, on_change: OnChange = lambda run, team: None
     ) -> None:
-        """Prepare.
+        """Create a fleet; nothing is read before ``at_work``.
 
         Args:
             api: where.
             folder: where the files of the runs go.
 
-            on_change: called with a run and its pods whenever one of them has become ready.
+            on_change: called with a run and its pods whenever a pod has become ready.
         """
         self._api, self._folder, self._on_change = api, folder, on_change
         self._teams: dict[str, Team] = {}
@@ -73,7 +73,7 @@ class Fleet:
                 loop.join()
             self._executor.shutdown()
             for done in self._doing:
-                done.result()  # tells why, too, where the block has ended because it waited
+                done.result()  # also raises the reason when the block ended because it waited
 
     def finish(self) -> None:
         """All trainers say that they have succeeded."""

@@ -50,7 +50,7 @@ POOLS = BEFORE[2]
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that is made for one job: path of its collection, and its text."""
+    """Everything that is created for a job: path of its collection, and its text."""
 
     job_uid: str
     pool_uid: str

@@ -1,6 +1,6 @@
 """A plain operator of RLJobs as kopf's own documentation has them, for comparison.
 
-One handler for each phase and a timer that looks at the pods; kopf writes finalizers, progress and
+One handler for each phase and a timer that reads the pods; kopf writes finalizers, progress and
 statuses as it does by default. It makes the same objects, out of the same recording.
 """
 
@@ -35,7 +35,7 @@ class Maker:
         self._recipe = Recipe.load(Path(os.environ[RECIPE]))
 
     def make(self, what: tuple[str, str], body: Any, **uids: str) -> None:
-        """Create one object; one that is there already is left alone."""
+        """Create an object if it does not exist."""
         namespace, name = (
             body["metadata"]["namespace"],
             body["metadata"]["name"].removesuffix("-main"),
@@ -80,7 +80,7 @@ def register(maker: Maker) -> None:
             if "deployments" in what[0] or "poddisruptionbudgets" in what[0]:
                 maker.make(what, body, job_uid=run, pool_uid=body["metadata"]["uid"])
 
-    def look(body: kopf.Body, status: kopf.Status, patch: kopf.Patch, **_: Any) -> None:
+    def poll(body: kopf.Body, status: kopf.Status, patch: kopf.Patch, **_: Any) -> None:
         meta = body["metadata"]
         labels = f"rl-operator.io/job={meta['name']}"
         pods = core.list_namespaced_pod(meta["namespace"], label_selector=labels).items
@@ -98,7 +98,7 @@ def register(maker: Maker) -> None:
 
     kopf.on.create(*GROUP, "rljobs")(created)
     kopf.on.create(*GROUP, "samplerpools")(pool_created)
-    kopf.timer(*GROUP, "rljobs", interval=LOOK_SECONDS, initial_delay=LOOK_SECONDS)(look)
+    kopf.timer(*GROUP, "rljobs", interval=LOOK_SECONDS, initial_delay=LOOK_SECONDS)(poll)
 
 
 def _ready(generation: int) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class _Endpoint(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Run until told to stop."""
+    """Run until stopped."""
     port = int(sys.argv[sys.argv.index("--listen-port") + 1])
     endpoint = HTTPServer(("127.0.0.1", port), _Endpoint)
     threading.Thread(target=endpoint.serve_forever, daemon=True).start()

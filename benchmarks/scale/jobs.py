@@ -25,11 +25,11 @@ ASSEMBLED_SECONDS = 30.0
 SAMPLERS = 3
 LIMIT_SECONDS = 1800.0
 TELL_SECONDS = 30.0
-"""Between two lines that tell how many are Ready."""
+"""Seconds between progress lines."""
 
 
 def path(namespace: str, name: str = "") -> str:
-    """URL path of a namespace's RLJobs, or of one of them."""
+    """URL path of a namespace's RLJobs, or of the named job."""
     root = f"/apis/rl-operator.io/v1alpha1/namespaces/{namespace}/rljobs"
     return f"{root}/{name}" if name else root
 
@@ -47,7 +47,7 @@ class Times:
     asked: dict[tuple[str, str], float] = field(default_factory=dict)
     ready: dict[tuple[str, str], float] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
-    """Processor seconds by process when the last one was Ready, or time was over."""
+    """Processor seconds by process when the last job was Ready or time was over."""
 
     def latencies(self) -> list[float]:
         """Seconds from create to Ready, sorted."""
@@ -127,7 +127,7 @@ def create(api: Api, jobs: list[tuple[str, str]], times: Times, *, over_seconds:
 
 
 def users(jobs: int, over_seconds: float) -> ThreadPoolExecutor:
-    """Threads that ask for so many jobs, all of which ask for their first one at once.
+    """Threads that create the jobs; all of them create their first job at once.
 
     Where there is time for jobs to come one after the other, each thread starts with its first.
     """
@@ -183,7 +183,7 @@ def _is_ready(job: Manifest) -> bool:
 
 
 def wait_ready(times: Times, *, seconds: float) -> None:
-    """Wait until all are Ready, or as long as there is time; tell now and then how many are.
+    """Wait until all jobs are Ready or time is over; print progress now and then.
 
     Notes what has been spent by then: it takes the watches seconds to end.
     """

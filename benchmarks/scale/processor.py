@@ -1,4 +1,4 @@
-"""What the processes of one side have cost: others at work on the machine change it little."""
+"""Processor time of a side's processes, which other load on the machine changes little."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OWN = "benchmark"
 
 
 def spent() -> dict[str, float]:
-    """Processor seconds so far of this process and of each one that it has started, by name."""
+    """Processor seconds so far of this process and of its children, by name."""
     seconds = {OWN: _seconds(Path("/proc/self"))}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -24,7 +24,7 @@ def spent() -> dict[str, float]:
 
 
 def between(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
-    """Processor seconds from one call of ``spent`` to the other, by process, and in all."""
+    """Processor seconds between two calls of ``spent``, by process and in total."""
     moved = {key: round(at - before.get(key, 0.0), 1) for key, at in after.items()}
     return {**moved, "all": round(sum(moved.values()), 1)}
 

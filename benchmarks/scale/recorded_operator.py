@@ -10,7 +10,7 @@ from rl_operator.kube import logs, settings
 
 
 def main() -> int:
-    """Run until told to stop."""
+    """Run until stopped."""
     replaced = {
         "Connections": RecordedConnections,
         "RunProgressPoller": RecordedRunProgress,

@@ -24,7 +24,7 @@ LOOKED = 'rl_operator_reconciles_total{{kind="{}",result="ok"}}'
 
 @dataclass
 class Side:
-    """What one operator has done."""
+    """What an operator did, and its costs."""
 
     times: jobs.Times
     processor_s: dict[str, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Side:
 
 
 def record(folder: Path) -> floor.Recipe:
-    """What the operator makes of one job."""
+    """Record what the operator creates for a job."""
     with control_plane(folder, nodes=2) as server:
         api, files = Api(server), folder / "recorded"
         with Fleet(api, files).at_work(), running(server, folder, module=OURS, recorded=files):

@@ -1,4 +1,4 @@
-"""The form in which every benchmark tells its figures."""
+"""The common output format of all benchmarks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def machine() -> str:
 
 @dataclass
 class Result:
-    """Figures of one run, and the bars that they are held against."""
+    """Figures of a benchmark run, and the limits that they are compared with."""
 
     benchmark: str
     machine: str = field(default_factory=machine)

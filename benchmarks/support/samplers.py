@@ -99,7 +99,7 @@ def random_tensors(config: dict[str, Any], dtype: torch.dtype) -> dict[str, Tens
 
 @dataclass
 class Publisher:
-    """Publishes versions of one run as the trainer does."""
+    """Publishes versions of a run as the trainer does."""
 
     script: ScriptedTrainer
     delta: Delta
@@ -135,7 +135,7 @@ class Publisher:
 
 @dataclass
 class World:
-    """Stores, a run whose model lies in the bucket, engines and pods."""
+    """Stores, a run with its model in the bucket, engines and pods."""
 
     folder: Path
     settings: StoreSettings
@@ -187,7 +187,7 @@ def running_world(
 def start_engine(
     folder: Path, model: Path, dtype: str, number: int, stack: ExitStack
 ) -> EngineServer:
-    """Start one; the stack kills it."""
+    """Start a pod; the exit stack kills it."""
     home = folder / f"engine-{number}"
     home.mkdir()
     engine = EngineServer(port=free_port(), model=model, folder=home, dtype=dtype)

@@ -29,7 +29,7 @@ SLICE_ELEMENTS = 1 << 17
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Patch:
-    """Changed elements of one array, in ascending order of position."""
+    """Changed elements of an array, in ascending order of position."""
 
     gaps: Planes
     """The first position, then the distance of each from the previous; 1, 2, 4 or 8 bytes each."""

@@ -148,7 +148,7 @@ class SamplerStore(RecordStore[Sampler]):
         super().__init__(mongo, "samplers", Sampler)
 
     def expire(self, run: str, *, silent_seconds: float) -> list[Sampler]:
-        """Mark samplers gone that were silent for longer; return them.
+        """Mark samplers as gone whose last heartbeat is too old; return them.
 
         A sampler that was only slow registers again with its next heartbeat.
         """
@@ -160,7 +160,7 @@ class SamplerStore(RecordStore[Sampler]):
             and not sampler.is_alive(now, silent_seconds=silent_seconds)
         ]
         for sampler in gone:
-            # Conditional on the heartbeat that was judged: a later one wins.
+            # Conditional on the heartbeat that was judged: a later heartbeat wins.
             query = {"_id": sampler.id, "heartbeat_at": sampler.heartbeat_at}
             self._mongo.call(
                 f"expiring {sampler.id}",
@@ -169,7 +169,7 @@ class SamplerStore(RecordStore[Sampler]):
         return gone
 
     def forget(self, ids: Sequence[str], *, before: float) -> int:
-        """Delete registrations that are gone; return how many.
+        """Delete registrations of samplers that are gone; return their number.
 
         Args:
             ids: which.

@@ -156,7 +156,7 @@ class RolloutStore(RecordStore[Rollout]):
         return {**stored, FIELD: pieces}
 
     def _parse(self, stored: Stored) -> Rollout:
-        """The rollout, with what lies in the bucket."""
+        """The rollout, with the fields that are kept in the bucket."""
         pieces = {
             name: Piece.model_validate(piece) for name, piece in stored.get(FIELD, {}).items()
         }

@@ -169,7 +169,7 @@ class TaskStore:
         )
 
     def delete(self, tasks: Sequence[str]) -> None:
-        """Delete ended tasks; those in a queue stay whatever is asked."""
+        """Delete consumed tasks; tasks in another queue are never deleted."""
         if not tasks:
             return
         query = {"_id": {"$in": list(tasks)}, "queue": Queue.CONSUMED}
@@ -181,9 +181,9 @@ class TaskStore:
         self._update_all("retiring", {}, tasks, fields)
 
     def drop(self, tasks: Sequence[str], *, reason: str, cause: Cause) -> None:
-        """Move tasks out of the queue that nothing will be learned from; tell why.
+        """Move tasks that will not be trained out of the queue, as dead and with the reason.
 
-        Those that were retired meanwhile, by a newer trainer, are left alone.
+        Tasks that a newer trainer retired meanwhile are not changed.
         """
         fields = {
             "queue": Queue.CONSUMED,
@@ -194,7 +194,7 @@ class TaskStore:
         self._update_all("dropping", {"queue": {"$ne": Queue.CONSUMED}}, tasks, fields)
 
     def bury(self, tasks: Sequence[str]) -> None:
-        """Move dead tasks out of the queue; why they died stands in them."""
+        """Move dead tasks out of the queue; each keeps its reason."""
         self._update_all("burying", {"state": TaskState.DEAD}, tasks, {"queue": Queue.CONSUMED})
 
     def _update_all(self, doing: str, also: Stored, tasks: Sequence[str], fields: Stored) -> None:
@@ -223,7 +223,7 @@ class TaskStore:
 
 
 def _returned(task: Task, *, reason: str, cause: Cause) -> Stored:
-    """What a claim that ended without data becomes."""
+    """Fields of a task after a claim that gave no data."""
     excused = cause is Cause.STOPPED
     over = task.exhausted and not excused
     return {

@@ -1,4 +1,4 @@
-"""Rewrites a run's stored documents in the present schema version."""
+"""Rewrites a run's stored documents in the current schema version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_contracts.stores.clients.mongo import Mongo, Stored
 KINDS: dict[str, type[Document]] = {
     kind.collection: kind for kind in (Rollout, PolicyRecord, Sampler, Task, Batch, Run)
 }
-"""By collection; the run comes last, so that a version of it vouches for all others."""
+"""Kinds by collection; the run comes last, so its version implies that of all others."""
 PAGE = 64
 TRIES = 20
 
@@ -37,7 +37,7 @@ class Upgrade:
 
 
 def begin(mongo: Mongo, run: str) -> Upgrade | None:
-    """Before a trainer writes to a run: bring forward what is written field by field.
+    """Migrate the documents that are updated field by field, before a trainer writes to a run.
 
     Returns:
         None when the run is of the present version, or not there.
@@ -58,7 +58,7 @@ def upgrade(mongo: Mongo, run: str, *, kinds: Iterable[str] = tuple(KINDS), writ
     """Migrate a run's documents; each is parsed before it is written.
 
     A rollout that overflows into the bucket is left as it is: it is migrated whenever it is read.
-    A document that changes meanwhile is read again. One that is current is left alone, so that an
+    A document that changes meanwhile is read again. A current document is left alone, so that an
     upgrade which was interrupted can be repeated.
 
     Args:
@@ -112,7 +112,7 @@ def _rewrite(mongo: Mongo, collection: str, stored: Stored) -> bool:
 
 
 def _documents(mongo: Mongo, collection: str, run: str) -> Iterator[Stored]:
-    """All documents of a run, a page at a time: rollouts are large."""
+    """All documents of a run, read in pages because rollouts are large."""
     documents = mongo.collection(collection)
     query = {"_id": run} if collection == Run.collection else {"run": run}
     ids = mongo.call(
