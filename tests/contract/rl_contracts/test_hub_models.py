@@ -136,7 +136,7 @@ def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: FakeHub) -
     def move() -> None:
         hub.branches["main"] = NEW
 
-    progress = [Words(at={"bringing": move}) for _ in range(4)]
+    progress = [Words(at={"importing": move}) for _ in range(4)]
     makers = [pods.pod(f"pod-{n}", progress=reporter) for n, reporter in enumerate(progress)]
     with ThreadPoolExecutor(len(makers)) as pool:
         locations = list(pool.map(lambda pod: pod.base(ModelSource(uri=URI)), makers))
