@@ -17,8 +17,8 @@ class Judge(Completions):
     """A language model that judges responses."""
 
     prompt: Annotated[str, Field(min_length=1, max_length=16384)] | None = None
-    """Instructions of the judge, with the question, the response and the reference filled in.
-    Unset: the prompt in docs/contributing/sampler.md."""
+    """Instructions of the judge, with `${question}`, `${reference}`, `${answer}`, `${response}` and
+    `${conversation}` filled in; see docs/guides/rewards.md. Unset: a built-in prompt."""
 
 
 class Scorer(Model):

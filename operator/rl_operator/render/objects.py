@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.render.metadata import labels, owned_by, stamped
 
 Manifest = dict[str, Any]
-METRICS_PORT = 8080
 
 
 _text_of: WeakMemo[RLJobSpec, str] = WeakMemo(

@@ -15,14 +15,13 @@ from kubeflow.training.models import (
 
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.workers import Trainer
+from rl_contracts.spec.workers import METRICS_PORT, Trainer
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.kube.settings import Images
 from rl_operator.render import hub_access, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
-from rl_operator.render.objects import METRICS_PORT
 from rl_operator.render.overrides import laid_over
 
 Manifest = dict[str, Any]

@@ -23,8 +23,6 @@ from rl_operator.render.metadata import labels, owned_by, stamped
 Manifest = dict[str, Any]
 
 TRAINER_SET = "trainer"
-MOST_SETS = 8
-"""Most pod sets of a Workload."""
 CONTAINER_KEYS = ("name", "image", "resources", "restartPolicy")
 POD_KEYS = (
     "nodeSelector",

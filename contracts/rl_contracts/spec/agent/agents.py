@@ -60,7 +60,7 @@ class SimulatedUser(Completions):
 
     prompt: Prompt | None = None
     """Instructions of the simulated user, with `${scenario}` and `${conversation}` filled in.
-    Unset: the prompt in docs/guides/agents.md."""
+    Unset: a built-in prompt; see docs/guides/agents.md."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
     """Longest time in seconds for one answer; then the next endpoint is asked."""
 
@@ -72,7 +72,7 @@ class Browse(Completions):
     """Results with more characters than this are summarized; shorter ones are shown as they are."""
     prompt: Prompt | None = None
     """Instructions of the reader, with `${tool}`, `${arguments}` and `${result}` filled in. Unset:
-    the prompt in docs/guides/agents.md."""
+    a built-in prompt; see docs/guides/agents.md."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
     """Longest time in seconds for one answer; then the next endpoint is asked."""
 

@@ -88,8 +88,8 @@ def range_of(field: Schema) -> str:
     below = f"below {_number(high)}" if field.get("exclusiveMaximum") else None
     if above is None and below is None and None not in (low, high):
         return f"{_number(low)} to {_number(high)}"
-    least = above or (f"{_number(low)} or more" if low is not None else "")
-    most = below or (f"{_number(high)} or less" if high is not None else "")
+    least = above or (f"at least {_number(low)}" if low is not None else "")
+    most = below or (f"at most {_number(high)}" if high is not None else "")
     return ", ".join(filter(None, (least, most)))
 
 

@@ -223,11 +223,6 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"samplers": [*GROUPS, {"name": "more", "poolRef": {"name": "x"}}]}, {}, "one pool at most"),
     (
         {},
-        {"maxRuns": 2, "template": {"autoscaling": {"mode": "Builtin", "maxReplicas": 4}}},
-        "SamplerPool shared spec.template.autoscaling.mode = 'Builtin'",
-    ),
-    (
-        {},
         {"template": {"engine": {"args": ["--port", "1"]}}},
         "SamplerPool shared spec.template.engine.args[0] = '--port'",
     ),

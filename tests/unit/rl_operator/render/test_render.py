@@ -10,6 +10,7 @@ import pytest
 
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Child
 from rl_operator.render import agents, objects, pool
@@ -84,7 +85,7 @@ def test_trainer_environment() -> None:
     assert str(told.stores_folder) == "/etc/rl/stores"
     (port,) = container["ports"]
     assert (port["name"], port["containerPort"]) == ("http", told.listen_port)
-    assert told.listen_port == objects.METRICS_PORT, "what the NetworkPolicy lets anyone reach"
+    assert told.listen_port == METRICS_PORT, "what the NetworkPolicy lets anyone reach"
 
 
 def test_the_trainer_section_is_honoured() -> None:
@@ -183,8 +184,8 @@ def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
         assert (told.relay_port, told.pod_ip) == (agents.RELAY_PORT, "from the pod")
     own, anyone = objects.network_policy(JOB)["spec"]["ingress"]
     assert "ports" not in own, "all ports, for the run's own pods"
-    assert [port["port"] for port in anyone["ports"]] == [objects.METRICS_PORT]
-    assert agents.RELAY_PORT != objects.METRICS_PORT
+    assert [port["port"] for port in anyone["ports"]] == [METRICS_PORT]
+    assert agents.RELAY_PORT != METRICS_PORT
     without = env.SamplerEnv.parse(environment_of(pod_of(a_deployment())["containers"][0]))
     assert without.relay_port is None
 
