@@ -65,7 +65,7 @@ async def gather_enough(
         needed: members that are waited for in any case.
 
     Returns:
-        Results of the members that finished.
+        Results of the members that finished, by member in ascending order.
     """
     running = {asyncio.ensure_future(work): member for member, work in works.items()}
     clock = asyncio.get_running_loop().time
@@ -91,7 +91,7 @@ async def gather_enough(
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-    return {member: results[member] for member in works if member in results}
+    return dict(sorted(results.items()))
 
 
 async def gather_all(works: Collection[Coroutine[Any, Any, T]]) -> list[T]:

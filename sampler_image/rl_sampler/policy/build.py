@@ -60,12 +60,16 @@ def build(
     downloads.fetch(wanted, manifest=None if deltas else manifest)
     files = [folder / name for name in sorted({tensor.file for tensor in manifest.tensors})]
     if route.local is not None:
-        for file in files:
-            shutil.copyfile(route.local / file.name, file)
+        _copy(route.local, files)
     if deltas:
         _apply_all(deltas, files, version=manifest.version, cancelled=cancelled)
         _clean_up(deltas, folder, keep_last=keep_delta)
     downloads.close()
+
+
+def _copy(start: Path, files: Iterable[Path]) -> None:
+    for file in files:
+        shutil.copyfile(start / file.name, file)
 
 
 def _apply_all(

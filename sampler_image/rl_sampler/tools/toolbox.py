@@ -168,14 +168,19 @@ def unique_names(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str
     pairs = [(server, tool) for server, tools in by_server.items() for tool in tools]
     if by_server and not pairs:
         raise ToolsRefusedError(f"MCP servers {', '.join(by_server)} offer no tools")
-    own = Counter(tool.name for _, tool in pairs)
-    names = [
-        tool.name if own[tool.name] == 1 else f"{server}_{tool.name}" for server, tool in pairs
-    ]
-    (name, count), *_ = Counter(names).most_common(1) or [("", 0)]
-    if count > 1:
-        raise ToolsRefusedError(f"several MCP servers offer a tool {name!r}: rename a server")
+    names = _prefixed_where_shared(pairs)
+    ambiguous = [name for name, count in Counter(names).items() if count > 1]
+    if ambiguous:
+        raise ToolsRefusedError(
+            f"several MCP servers offer a tool {ambiguous[0]!r}: rename a server"
+        )
     return [(name, server, tool) for name, (server, tool) in zip(names, pairs, strict=True)]
+
+
+def _prefixed_where_shared(pairs: Sequence[tuple[str, Tool]]) -> list[str]:
+    """The tools' names, each with its server's name before it where several servers have it."""
+    own = Counter(tool.name for _, tool in pairs)
+    return [tool.name if own[tool.name] == 1 else f"{server}_{tool.name}" for server, tool in pairs]
 
 
 def _connections(servers: Sequence[McpServer], secrets: Path) -> dict[str, ToolSource]:
