@@ -7,6 +7,8 @@ writes the children's process ids and how they ended.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import selectors
@@ -164,11 +166,17 @@ def main(model: Path) -> int:
     load_prompts(model).render([{"role": "user", "content": "1"}], tools=())
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a process with threads must not fork")
+    gc.freeze()  # or the children's collections would copy the memory that they share
     request = _serve()
     if request is None:
         return 0
     _become(request)
-    return agent([request["program"]], os.environ)
+    status = agent([request["program"]], os.environ)
+    # As an interpreter ends, but without the teardown of all modules, which takes most of a second.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,10 @@ async def test_stopped_agent_hands_back_a_claim_whose_answer_was_lost(
     stores.tasks.insert([a_task()])
     with closing(Stores.connect(behind, patience_seconds=1.0)) as afar:
         shared = SharedStores(afar, problems=Problems())
-        book, nothing = ClaimBook(shared), dict.fromkeys(["runner", "serving", "tally", "outages"])
+        book, nothing = (
+            ClaimBook(shared),
+            dict.fromkeys(["runner", "serving", "counters", "outages"]),
+        )
         assignment: Any = SimpleNamespace(run=RUN, sampler="a")
         parts: dict[str, Any] = {"shared": shared, "book": book, "slots": Slots(), **nothing}
         claimer = Claimer(assignment, **parts)
