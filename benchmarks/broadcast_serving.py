@@ -33,7 +33,7 @@ from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.objects import Objects
 from tests.contract.policy_broadcast.world import Subscriber
 
-MADE = re.compile(r"version (\d+) was made in ([\d.]+) s and verified in ([\d.]+) s")
+BUILT = re.compile(r"version (\d+) was built in ([\d.]+) s and verified in ([\d.]+) s")
 SECTIONS = {
     "training": {"steps": 1000, "precision": "BF16"},
     "weightSync": {"timeoutSeconds": 600},
@@ -162,7 +162,7 @@ def publish(
 
 def steps_of(world: World, *, after: int) -> list[tuple[float, float]]:
     """Seconds that agents took to make and to verify each version after this one."""
-    made = [match for pod in world.pods for match in MADE.findall(pod.log())]
+    made = [match for pod in world.pods for match in BUILT.findall(pod.log())]
     return [(float(make), float(verify)) for version, make, verify in made if int(version) > after]
 
 
