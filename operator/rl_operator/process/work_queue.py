@@ -144,13 +144,6 @@ class WorkQueue(Generic[K]):
         with self._condition:
             self._failures.pop(key, None)
 
-    def seen(self, key: K) -> None:
-        """Drop the requests for a key that a worker has: its work begins again with fresh reads."""
-        with self._condition:
-            if key in self._working:
-                self._requests.pop(key, None)
-                self._started[key] = self._clock()
-
     def close(self) -> None:
         """Hand out no more keys, and release the workers that wait."""
         with self._condition:

@@ -56,24 +56,6 @@ def test_a_key_that_changes_while_a_worker_has_it_comes_again(queue: WorkQueue[s
     assert take(queue) == [None]
 
 
-def test_requests_that_fresh_reads_cover_are_dropped(queue: WorkQueue[str], clock: Clock) -> None:
-    queue.add("a")
-    queue.add("b")
-    assert take(queue) == ["a"]
-    queue.add("a")
-    for key in ("a", "b"):  # no worker has b: nothing reads it again
-        queue.seen(key)
-    queue.done("a")
-    clock.now = 100
-    assert take(queue, 2) == ["b", None]
-    queue.add("a")
-    assert take(queue) == ["a"]
-    queue.seen("a")
-    queue.add("a")  # afterwards
-    queue.done("a")
-    assert take(queue) == ["a"]
-
-
 def test_the_earliest_request_holds(queue: WorkQueue[str], clock: Clock) -> None:
     for seconds in (10, 5, 20):
         queue.add_after("a", seconds)

@@ -106,14 +106,6 @@ class QueueModel(RuleBasedStateMachine):
         assert delay == doubled * (1 + JITTER / 4)
         self.owe(key, self.clock.now + delay, periodic=False)
 
-    @precondition(lambda self: self.working)
-    @rule(data=st.data())
-    def read_again(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(sorted(self.working)))
-        self.queue.seen(key)
-        self.owed.pop(key, None)
-        self.started[key] = self.clock.now
-
     @invariant()
     def the_length_counts_what_is_due(self) -> None:
         assert len(self.queue) == len(self.due_keys())
