@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from rl_operator.cache.cached_reader import CachedReader
-from rl_operator.cache.object_cache import Store
+from rl_operator.cache.object_cache import ObjectCache
 from rl_operator.kube import kinds, metrics
 from rl_operator.kube.cluster import Cluster, connect
 from rl_operator.kube.kinds import Key, Kind
@@ -127,7 +127,7 @@ class _Operator:
 
     def _make_cache(self, cluster: Cluster, *, missing: list[Kind]) -> None:
         """Make the object cache, which the watches and our own writes keep up to date."""
-        store = Store()
+        store = ObjectCache()
         feeding = self._feeding = required_watches(self._settings)
         for kind in others_kinds(self._settings):
             if kind not in missing:

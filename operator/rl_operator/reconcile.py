@@ -210,7 +210,7 @@ class JobReconciler:
         return wait if wait < RESYNC_SECONDS else None
 
     def _finish(self, snapshot: JobSnapshot) -> float:
-        """A job that is over: end what it has no use for, and delete it when its time has come."""
+        """Clean up after a finished job, and delete it once ``ttlSecondsAfterFinished`` is over."""
         self.inputs.stop_polling(snapshot.key)
         self._children.clear(snapshot)
         if snapshot.job.spec is not None:
@@ -229,7 +229,7 @@ class JobReconciler:
         return min(max(left, SOON_SECONDS), RESYNC_SECONDS)
 
     def _delete(self, snapshot: JobSnapshot) -> float | None:
-        """A job that somebody has deleted: let it go once nothing has to be over before."""
+        """Release a deleted job once nothing has to be done before it goes."""
         if not deletion.has_finalizer(snapshot.job.meta):
             return None  # the garbage collector does the rest
         step = deletion.proceed(snapshot, self.inputs.connections, now=self.now())

@@ -33,7 +33,7 @@ from rl_operator.stores.run_poll import RunProgress
 
 SOON_SECONDS = 0.5
 WAITING_SECONDS = 5.0
-"""Between two looks at pods that have to go: that one is overdue is no event."""
+"""Between two checks of pods that have to go: that one is overdue is no event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +54,14 @@ class PoolReconciler:
     """Monotonic seconds."""
     scaler: PoolScaler
     faulty_since: dict[Key, dict[str, float]] = field(default_factory=dict)
-    """By pool and pod's uid; a new process begins to count anew."""
+    """By pool and uid of the pod, in monotonic seconds; a new process starts from zero."""
 
     def reconcile(self, key: Key) -> float | None:
-        """Reconcile one pool; return after how many seconds to look again, if at all."""
+        """Reconcile one pool.
+
+        Returns:
+            Seconds until it is reconciled again; None: not before something changes.
+        """
         snapshot = self.reader.observe(
             key,
             lambda reads: observe.pool_snapshot(reads, key),

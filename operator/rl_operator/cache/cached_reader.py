@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rl_operator.cache.object_cache import Store, fits, parse_selector
+from rl_operator.cache.object_cache import ObjectCache, fits, parse_selector
 from rl_operator.kube.api_errors import ApiMissingError
 from rl_operator.kube.api_requests import Manifest
 from rl_operator.kube.kinds import Key, Kind
@@ -42,7 +42,7 @@ class _LiveReads:
     """Reads of the API server, which also repair the cache."""
 
     cluster: Reads
-    store: Store
+    store: ObjectCache
     complete: bool = True
     """Every kind that was read exists."""
 
@@ -91,7 +91,7 @@ class CachedReader:
         *,
         clock: Callable[[], float],
         seconds: float = REPAIR_SECONDS,
-        store: Store | None = None,
+        store: ObjectCache | None = None,
         is_fed: Callable[[], bool] = lambda: True,
         jitter: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -106,7 +106,7 @@ class CachedReader:
             jitter: random number in [0, 1): spreads live reads over half of the interval.
         """
         self._cluster, self._clock, self._seconds = cluster, clock, seconds
-        self._store, self._is_fed, self._jitter = store or Store(), is_fed, jitter
+        self._store, self._is_fed, self._jitter = store or ObjectCache(), is_fed, jitter
         self._trusted_until: dict[Key, float] = {}
         self._created: set[Key] = set()
         """Objects that watches have shown since their creation, and that were not read yet."""

@@ -1,7 +1,7 @@
-"""What is known of the watched objects, so that a look at one of ours asks the API server nothing.
+"""The watched objects as they are known, so that a reconcile asks the API server nothing.
 
-Watches tell it, answers to the operator's own writes and live looks do, in any order: of an object
-the newest version counts, and what has gone does not come back with an old one.
+Watches, the answers to our own writes and live reads feed it, in any order: the newest version of
+an object counts, and an old version does not bring a deleted object back.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rl_operator.kube.kinds import Kind
 Manifest = dict[str, Any]
 
 LABELLED = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD)
-"""Watched by label alone: one that others made without it is not told of, and is not held."""
+"""Watched by label alone: objects of others without the label are neither shown nor cached."""
 INDEXED = (names.JOB_LABEL, names.POOL_LABEL)
 KEPT_ENDS = 10_000
 
@@ -30,33 +30,31 @@ class _Held:
     uid: str
     version: int
     labels: tuple[tuple[str, str], ...]
-    """Of those that are indexed."""
+    """The indexed ones."""
     content: Packed
 
 
-class Store:
+class ObjectCache:
     """Objects by kind, namespace and name. For any thread."""
 
     def __init__(self) -> None:
         self._held: dict[tuple[str, str, str], _Held] = {}
         self._names: dict[tuple[str, str, str, str], set[str]] = {}
         self._ended: dict[str, int] = {}
-        """Version at its end by uid, oldest first."""
+        """Version at deletion by uid, oldest first."""
         self._listed: dict[tuple[str, str], int] = {}
-        """By kind and namespace, or none: as of which version a list showed last what there is."""
+        """Version of the last list by kind and namespace (empty: all namespaces)."""
         self._packing = Packing()
         self._lock = threading.Lock()
 
     def put(self, kind: Kind, raw: Mapping[str, Any], *, in_turn: bool = False) -> bool:
-        """Note a state of an object; whether it says anything new.
-
-        A state that differs in nothing but its version, or in nothing that is read, does not.
+        """Keep a version of an object; return whether anything that is read has changed.
 
         Args:
             kind: its kind.
-            raw: the state.
-            in_turn: a list or a watch tells it. The answer to a request may come late: what has
-                gone before a list was made, and of whose end nobody tells then, is not there.
+            raw: the object.
+            in_turn: it comes from a list or a watch. The answer to a request may come late: an
+                object that was deleted before a list was made must not come back with it.
         """
         meta = raw["metadata"]
         if kind in LABELLED and names.JOB_LABEL not in meta.get("labels", {}):
@@ -78,14 +76,14 @@ class Store:
         return held is None or not held.content.is_like(new.content)
 
     def end(self, kind: Kind, namespace: str, name: str, *, uid: str, version: int = 0) -> bool:
-        """Note that an object has gone; whether that is new.
+        """Drop a deleted object; return whether it was cached.
 
         Args:
             kind: its kind.
             namespace: its namespace.
             name: its name.
-            uid: of the one that has gone; another one of its name stays.
-            version: at which it went; 0: whichever is held.
+            uid: of the deleted object; another object of the same name stays.
+            version: at its deletion; 0: unknown.
         """
         place = (kind.name, namespace, name)
         with self._lock:
@@ -105,16 +103,16 @@ class Store:
     def keep(
         self, kind: Kind, namespace: str, uids: Collection[str], *, version: int
     ) -> list[Manifest]:
-        """Note a whole list: what is held, is not in it and is not newer than it has gone.
+        """Drop what a whole list does not show and is not newer than the list.
 
         Args:
             kind: its kind.
             namespace: its namespace; empty: all of them.
-            uids: of what it shows.
-            version: as of which it is.
+            uids: of the listed objects.
+            version: of the list.
 
         Returns:
-            What has gone, as it was held.
+            The dropped objects.
         """
         with self._lock:
             self._listed[kind.name, namespace] = version

@@ -1,4 +1,4 @@
-"""Makes what a job consists of, and ends what it must not have."""
+"""Creates and updates the objects of a job, and deletes those that it must not have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.apply.applier import Applier, Made
 from rl_operator.jobs import unrenderable_job
-from rl_operator.jobs.render_inputs import is_settled, made_from
+from rl_operator.jobs.render_inputs import is_settled, render_inputs
 from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiHookError
 from rl_operator.kube.cluster import Cluster
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChildApplier:
-    """Makes jobs' objects where they are not in order, and tells of it by events."""
+    """Applies jobs' objects where something differs, and records events of it."""
 
     cluster: Cluster
     applier: Applier
@@ -44,20 +44,20 @@ class JobChildApplier:
         *,
         checked: bool,
     ) -> Made:
-        """Make what is not in order of a job whose spec its gate grants.
+        """Apply the objects of a job whose gate grants it a spec.
 
         Args:
-            snapshot: what is there.
+            snapshot: the job and the objects that exist.
             gate: what the job may have now.
-            decision: what was decided of its attempts.
-            checked: inputs are in order, so that samplers may be started.
+            decision: the next step of its attempts.
+            checked: inputs have passed their checks, so that samplers may start.
 
         Raises:
             ApiConflictError: an object has changed since it was observed.
         """
         assert gate.spec is not None
         run_trainer = desired.runs_trainer(snapshot, decision)
-        source = made_from(snapshot, gate, checked=checked, run_trainer=run_trainer)
+        source = render_inputs(snapshot, gate, checked=checked, run_trainer=run_trainer)
         wanted: list[Wanted] = []
         unwanted = [*desired.unwanted(snapshot, gate.spec), *([gate.drop] if gate.drop else [])]
         if not self.applier.rests(snapshot.key, source):
@@ -90,14 +90,14 @@ class JobChildApplier:
         return found
 
     def stop(self, snapshot: JobSnapshot, gate: Gate) -> Made:
-        """End what has to end of a job of which nothing can be made."""
+        """Delete what must not go on of a job whose objects cannot be rendered."""
         unwanted = unrenderable_job.unwanted(snapshot)
         if gate.drop is not None and gate.drop not in unwanted:
             unwanted.append(gate.drop)
         return self._apply(snapshot, unrenderable_job.wanted(snapshot), unwanted)
 
     def clear(self, snapshot: JobSnapshot) -> None:
-        """End what a job that is over has no use for."""
+        """Delete what a finished job does not need."""
         self._apply(snapshot, [], desired.unwanted(snapshot, snapshot.job.spec))
 
     def _apply(

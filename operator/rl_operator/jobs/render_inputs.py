@@ -1,4 +1,4 @@
-"""What a job's objects are made from: whether looking at them again could find anything to do."""
+"""What a job's objects are rendered from: as long as it is the same, nothing is rendered again."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rl_operator.state.snapshot import JobSnapshot
 
 
 def is_settled(snapshot: JobSnapshot, wanted: Sequence[Wanted]) -> bool:
-    """Whether the status says that everything was made of this spec, and the trainer reads it."""
+    """Whether the status says that everything was made from this spec, and the trainer reads it."""
     job, trainer = snapshot.job, snapshot.current_trainer()
-    told = job.status.observed_generation == job.meta.generation
-    if trainer is None or not told or not is_true(job.status.conditions, "Ready"):
+    observed = job.status.observed_generation == job.meta.generation
+    if trainer is None or not observed or not is_true(job.status.conditions, "Ready"):
         return False
-    return (kinds.CONFIG_MAP.name, trainer.config) in [one.reference for one in wanted]
+    return (kinds.CONFIG_MAP.name, trainer.config) in [each.reference for each in wanted]
 
 
-def made_from(
+def render_inputs(
     snapshot: JobSnapshot, gate: Gate, *, checked: bool, run_trainer: bool
 ) -> tuple[object, ...]:
-    """Everything that a job's objects are made from, and what there is of them."""
+    """Everything that a job's objects are rendered from, and the objects that exist."""
     meta, status = snapshot.job.meta, snapshot.job.status
     record = attempt_records.current(status)
     return (

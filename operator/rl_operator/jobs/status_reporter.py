@@ -1,4 +1,4 @@
-"""Tells what is to be said of a job: its status, its events, a word to its pools."""
+"""Reports on a job: writes its status, records its events and enqueues its pools."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatusReporter:
-    """Tells it where it has changed."""
+    """Writes job statuses where they have changed."""
 
     statuses: StatusWriter
     events: EventRecorder
@@ -30,13 +30,13 @@ class JobStatusReporter:
     """Asks for another object to be reconciled."""
 
     def report(self, status_input: StatusInput) -> float:
-        """Write the status where it has changed.
+        """Compute the status and write it if it has changed and may be written now.
 
         Returns:
-            Seconds that a change which is held back may wait.
+            Seconds until the status must be computed again.
 
         Raises:
-            ApiConflictError: the job has changed, or gone, since it was observed.
+            ApiConflictError: the job has changed or was deleted since it was observed.
         """
         snapshot, job = status_input.snapshot, status_input.snapshot.job
         before, after = job.status, job_conditions.compute(status_input)
@@ -45,15 +45,16 @@ class JobStatusReporter:
         if wait is not None:
             return wait
         if before.observed_generation != after.observed_generation:
-            self._wake_pools(snapshot)
+            self._enqueue_pools(snapshot)
         self.events.record(job.meta, kinds.RLJOB, of_change(before, after))
         _log(before, after)
         return RESYNC_SECONDS
 
-    def _wake_pools(self, snapshot: JobSnapshot) -> None:
+    def _enqueue_pools(self, snapshot: JobSnapshot) -> None:
         named = pool_ref.of(snapshot.job.spec)
-        for pool in {*(one.meta.name for one in snapshot.pools), *([named] if named else [])}:
-            self.enqueue(Key(kinds.SAMPLER_POOL.name, snapshot.key.namespace, pool))
+        names = {pool.meta.name for pool in snapshot.pools} | ({named} if named else set())
+        for name in names:
+            self.enqueue(Key(kinds.SAMPLER_POOL.name, snapshot.key.namespace, name))
 
 
 def _log(before: RLJobStatus, after: RLJobStatus) -> None:

@@ -1,6 +1,6 @@
-"""What is done for a job of which nothing can be made: its spec is refused, or cannot be read.
+"""What happens to a job whose objects cannot be rendered: its spec is invalid or unreadable.
 
-It keeps what it has. Whoever suspends it, and a queue that evicts it, is obeyed all the same.
+It keeps what it has. A suspension, and an eviction by its queue, take effect all the same.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rl_operator.state.snapshot import JobSnapshot
 
 
 def wanted(snapshot: JobSnapshot) -> list[Wanted]:
-    """Its pools as they are, but without pods where its queue lets it have none."""
+    """Its pools as they are, without pods if its queue allows none."""
     job = snapshot.job
     own = (
         child
@@ -29,9 +29,9 @@ def wanted(snapshot: JobSnapshot) -> list[Wanted]:
 
 
 def unwanted(snapshot: JobSnapshot) -> list[Child]:
-    """Trainers that must not run, and its place in a queue once it has no pods.
+    """Trainers that must not run, and its Workload once it has no pods.
 
-    There it would keep quota from others, and use none.
+    The Workload would reserve quota that nobody uses.
     """
     workload = admission.of(snapshot)
     leaves = workload is not None and is_at_rest(snapshot, snapshot.job.status)
@@ -39,10 +39,10 @@ def unwanted(snapshot: JobSnapshot) -> list[Child]:
 
 
 def decide(snapshot: JobSnapshot) -> Halted | None:
-    """What comes of the attempt of a job whose spec cannot be read, and that has to stop.
+    """Return how the attempt of a stopping job with an unreadable spec ends; None if it does not.
 
-    However its trainer ended, no failure is counted: by which rules, only the spec could say. That
-    the run has succeeded is seen once the spec can be read.
+    However its trainer ended, no failure is counted: only the spec could say by which rules. A run
+    that has succeeded is noticed once the spec can be read.
     """
     status, trainer = snapshot.job.status, snapshot.current_trainer()
     if not snapshot.job.suspended or status.attempt == 0 or attempt_records.ended(status):

@@ -1,4 +1,4 @@
-"""Makes what a pool consists of: its Deployment, and the small objects beside it."""
+"""Applies the objects of a pool: its Deployment, its disruption budget and its policy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ that nothing of a job's start waits for it. A pool that is older has one whateve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolChildApplier:
-    """Makes them where they are not in order."""
+    """Applies pools' objects where something differs."""
 
     cluster: Cluster
     applier: Applier
@@ -42,13 +42,13 @@ class PoolChildApplier:
         """Make what is not in order; what stands in the way, if anything does."""
         assert job.spec is not None
         meta, guarded = snapshot.pool.meta, self.unguarded_seconds(snapshot) == 0
-        made_from = (
+        source = (
             guarded,
             *(meta.uid, meta.generation, replicas, snapshot.pool.status.assignment_epoch),
             *((one.meta.uid, one.meta.run, one.meta.generation) for one in snapshot.served),
             *(child.declared for child in snapshot.children.values()),
         )
-        if self.applier.rests(snapshot.key, made_from):
+        if self.applier.rests(snapshot.key, source):
             return None
         pods = self.rendered(snapshot, spec, job, replicas)
         wanted = [Wanted(manifest=pods), *_beside(meta, spec, job, guarded=guarded)]
@@ -62,7 +62,7 @@ class PoolChildApplier:
             settled=not spec.shared and _is_settled(snapshot.pool),
         )
         if not made.done and made.stall is None:
-            self.applier.rested(snapshot.key, made_from)
+            self.applier.rested(snapshot.key, source)
         return made.stall
 
     def unguarded_seconds(self, snapshot: PoolSnapshot) -> float:

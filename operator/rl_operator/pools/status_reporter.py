@@ -1,4 +1,4 @@
-"""Tells what is to be said of a pool: its status, and its events."""
+"""Reports on a pool: writes its status and records its events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rl_operator.state.snapshot import PoolSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolStatusReporter:
-    """Tells it where it has changed."""
+    """Writes pool statuses where they have changed."""
 
     statuses: StatusWriter
     events: EventRecorder
@@ -41,10 +41,10 @@ class PoolStatusReporter:
         """Write the status where it has changed; the arguments are those of ``pool_status``.
 
         Returns:
-            Seconds that a change which is held back may wait.
+            Seconds until the status must be computed again.
 
         Raises:
-            ApiConflictError: the pool has changed, or gone, since it was observed.
+            ApiConflictError: the pool has changed or was deleted since it was observed.
         """
         after = status.compute(
             snapshot,

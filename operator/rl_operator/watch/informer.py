@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from rl_operator.cache.object_cache import Store
+from rl_operator.cache.object_cache import ObjectCache
 from rl_operator.cache.projection import BY_NAME, KINDS
 from rl_operator.kube.kinds import DEPLOYMENT, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.watch.watches import keys_of
@@ -20,7 +20,7 @@ class Informer:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectCache,
         *,
         enqueue: Callable[[Key], None],
         created: Callable[[Key], None] = lambda key: None,

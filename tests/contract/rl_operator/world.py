@@ -22,7 +22,7 @@ from rl_contracts.stores.connect import Stores
 from rl_operator.apply.applier import Applier
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.cache.cached_reader import CachedReader
-from rl_operator.cache.object_cache import Store
+from rl_operator.cache.object_cache import ObjectCache
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
@@ -93,7 +93,7 @@ class Operator:
         fresh_readings: bool = True,
     ) -> None:
         self.skew = 0.0
-        store = Store()
+        store = ObjectCache()
         cluster.tells(Informer(store, enqueue=lambda key: None))
         connections = self.connections = Connections(
             cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds

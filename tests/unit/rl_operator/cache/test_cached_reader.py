@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_operator.cache.cached_reader import KEPT_IN_PACE, CachedReader, Reads
-from rl_operator.cache.object_cache import Store
+from rl_operator.cache.object_cache import ObjectCache
 from rl_operator.kube.api_errors import ApiConflictError, ApiMissingError
 from rl_operator.kube.kinds import POD, PYTORCH_JOB, RLJOB, Key, Kind
 from rl_operator.kube.names import JOB_LABEL
@@ -173,7 +173,7 @@ def test_listed_object_is_read_from_the_cache_once_all_watches_have_begun(
     server: Server, clock: Clock
 ) -> None:
     begun: list[None] = []
-    store = Store()
+    store = ObjectCache()
     reader = CachedReader(
         server, clock=clock, seconds=120.0, store=store, is_fed=lambda: bool(begun)
     )

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rl_operator.cache.cached_reader import CachedReader, Reads
-from rl_operator.cache.object_cache import KEPT_ENDS, Store
+from rl_operator.cache.object_cache import KEPT_ENDS, ObjectCache
 from rl_operator.kube.kinds import DEPLOYMENT, POD, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, RUN_LABEL
 from rl_operator.state import parsed_pods
@@ -37,7 +37,7 @@ def a_pod(name: str, *, uid: str = "u", version: int = 1, **status: Any) -> Raw:
 
 
 def test_what_is_read_is_a_copy_of_what_matters() -> None:
-    store, pod = Store(), a_pod("a", phase="Running")
+    store, pod = ObjectCache(), a_pod("a", phase="Running")
     pod["metadata"]["managedFields"] = [{"manager": "kubelet"}]
     assert store.put(POD, pod)
     found = store.get(POD, "n", "a")
@@ -52,7 +52,7 @@ def test_what_is_read_is_a_copy_of_what_matters() -> None:
 
 
 def test_news_is_what_differs_in_more_than_its_version() -> None:
-    store = Store()
+    store = ObjectCache()
     assert store.put(POD, a_pod("a", version=1, phase="Pending"))
     assert not store.put(POD, a_pod("a", version=1, phase="Pending"))
     assert not store.put(POD, a_pod("a", version=2, phase="Pending"))
@@ -62,7 +62,7 @@ def test_news_is_what_differs_in_more_than_its_version() -> None:
 
 
 def test_what_has_gone_does_not_come_back_but_its_label_may() -> None:
-    store = Store()
+    store = ObjectCache()
     store.put(POD, a_pod("a", version=3))
     assert store.end(POD, "n", "a", uid="u", version=5)
     assert not store.end(POD, "n", "a", uid="u", version=5)
@@ -74,21 +74,21 @@ def test_what_has_gone_does_not_come_back_but_its_label_may() -> None:
 
 
 def test_another_one_of_the_same_name_stays() -> None:
-    store = Store()
+    store = ObjectCache()
     store.put(POD, a_pod("a", uid="new", version=9))
     assert not store.end(POD, "n", "a", uid="old", version=7)
     assert store.seen(POD, "n", "a") == ("new", 9)
 
 
 def test_what_no_watch_tells_of_is_not_held() -> None:
-    store, foreign = Store(), a_pod("a")
+    store, foreign = ObjectCache(), a_pod("a")
     del foreign["metadata"]["labels"][JOB_LABEL]
     assert not store.put(DEPLOYMENT, foreign)
     assert store.get(DEPLOYMENT, "n", "a") is None
 
 
 def test_ends_are_forgotten_in_their_order() -> None:
-    store = Store()
+    store = ObjectCache()
     for number in range(KEPT_ENDS + 1):
         store.end(POD, "n", "x", uid=f"u{number}", version=5)
     assert store.put(POD, a_pod("a", uid="u0", version=4))
@@ -97,7 +97,7 @@ def test_ends_are_forgotten_in_their_order() -> None:
 
 def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
     looks: list[str] = []
-    informer = Informer(Store(), enqueue=lambda key: looks.append(str(key)))
+    informer = Informer(ObjectCache(), enqueue=lambda key: looks.append(str(key)))
     meta = {"namespace": "n", "name": "j", "uid": "u"}
     job = {"kind": "RLJob", "spec": {}, "metadata": {**meta, "resourceVersion": "1"}}
     informer.observed("ADDED", job)
@@ -126,7 +126,7 @@ def test_who_makes_an_object_knows_of_it(
     kind: Kind, fields: dict[str, Any], others: list[str]
 ) -> None:
     looks: list[str] = []
-    informer = Informer(Store(), enqueue=lambda key: looks.append(str(key)))
+    informer = Informer(ObjectCache(), enqueue=lambda key: looks.append(str(key)))
 
     def one(version: int) -> dict[str, Any]:
         labels = {"rl-operator.io/job": "j", **fields.get("labels", {})}
@@ -149,7 +149,7 @@ def test_who_makes_an_object_knows_of_it(
 
 def test_what_a_list_does_not_show_has_gone_and_is_looked_at() -> None:
     seen: list[str] = []
-    store = Store()
+    store = ObjectCache()
     informer = Informer(store, enqueue=lambda key: seen.append(str(key)))
     for name, uid, version in (("a", "gone", 3), ("b", "there", 4), ("c", "newer", 9)):
         store.put(POD, a_pod(name, uid=uid, version=version))
@@ -178,7 +178,7 @@ def test_births_are_told_before_the_look(
 ) -> None:
     told: list[str] = []
     informer = Informer(
-        Store(),
+        ObjectCache(),
         enqueue=lambda key: told.append("look"),
         created=lambda key: told.append(str(key)),
     )
@@ -191,7 +191,7 @@ def test_births_are_told_before_the_look(
 def test_a_pool_that_we_make_is_born() -> None:
     born: list[str] = []
     informer = Informer(
-        Store(), enqueue=lambda key: None, created=lambda key: born.append(str(key))
+        ObjectCache(), enqueue=lambda key: None, created=lambda key: born.append(str(key))
     )
     meta = {"namespace": "n", "name": "p", "uid": "u", "resourceVersion": "1"}
     pool = {"kind": "SamplerPool", "spec": {"job": "j"}, "metadata": meta}
@@ -213,7 +213,7 @@ class World:
     during: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
-        self.store = Store()
+        self.store = ObjectCache()
         self.informer = Informer(self.store, enqueue=lambda key: self.seen.append(key))
         self.reader = CachedReader(self, clock=lambda: 0.0, seconds=1.0, store=self.store)
 

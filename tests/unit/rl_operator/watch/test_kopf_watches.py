@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_operator.cache.object_cache import Store
+from rl_operator.cache.object_cache import ObjectCache
 from rl_operator.kube import kinds, settings
 from rl_operator.kube.settings import Settings
 from rl_operator.watch import kopf_watches
@@ -79,7 +79,7 @@ async def test_kopf_ends_without_warnings_when_a_watched_kind_is_gone(
 ) -> None:
     watchdog = Lost(parsed)
     ready, stop = asyncio.Event(), asyncio.Event()
-    informer = Informer(Store(), enqueue=lambda key: None)
+    informer = Informer(ObjectCache(), enqueue=lambda key: None)
     watching = asyncio.create_task(
         kopf_watches.watch(parsed, watchdog=watchdog, informer=informer, ready=ready, stop=stop)
     )
