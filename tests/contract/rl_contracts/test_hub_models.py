@@ -2,106 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-from huggingface_hub import close_session, snapshot_download
+from huggingface_hub import snapshot_download
 
-from rl_contracts.errors import IntegrityError, RefusedError, StoreUnavailableError
+from rl_contracts.errors import IntegrityError, StoreUnavailableError
 from rl_contracts.hub import model_import
-from rl_contracts.hub.model_import import ModelImporter
-from rl_contracts.hub.models import HubModels
 from rl_contracts.spec.data import ModelSource
-from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BaseLocations, ModelFolder
-from tests.authority import Authority
-from tests.hub import REPO, FakeHub, commit, files_in, serving
-from tests.tiny_model import save_tiny
-
-URI = f"hf://{REPO}"
-OLD, NEW = commit("old"), commit("new")
-RUN = "11111111-2222"
-TOKEN = "hf_verysecret"
-
-
-@dataclass
-class Words:
-    """What a pod says."""
-
-    said: list[str] = field(default_factory=list)
-    at: dict[str, Callable[[], None]] = field(default_factory=dict)
-    """What happens when a phase that begins so is told."""
-
-    def say(self, phase: str) -> None:
-        self.said.append(phase)
-        for start, act in self.at.items():
-            if phase.startswith(start):
-                act()
-
-    def check(self) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    files = files_in(save_tiny(tmp_path_factory.mktemp("hub") / "tiny"))
-    return files | {"README.md": b"# Tiny", "modeling_tiny.py": b"raise SystemExit"}
-
-
-@pytest.fixture
-def hub(files: dict[str, bytes]) -> Iterator[FakeHub]:
-    moved = files | {"generation_config.json": b'{"temperature": 0.5}'}
-    with serving(FakeHub({OLD: files, NEW: moved}, {"main": OLD, "v1": OLD})) as served:
-        yield served
-
-
-@dataclass
-class Pods:
-    """Makes pods of one run."""
-
-    stores: Stores
-    hub: FakeHub
-    folder: Path
-
-    def pod(self, name: str = "a", *, run: str = RUN, **options: Any) -> ModelImporter:
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
-        token = options.pop("token_file", None)
-        values: dict[str, Any] = {"progress": Words(), "wait_seconds": 60.0} | options
-        hub = HubModels(self.hub.url, token_file=token, patience_seconds=3)
-        return ModelImporter(
-            stores=self.stores, hub=hub, run=run, holder=name, folder=folder, **values
-        )
-
-    def refusal(self, pod: ModelImporter, uri: str = URI, **source: str) -> str:
-        with pytest.raises(RefusedError) as refused:
-            pod.base(ModelSource(uri=uri, **source))
-        refusal = refused.value.refusal
-        assert refusal.remedy
-        assert TOKEN not in str(refused.value)
-        subject = f"{refusal.field} = {refusal.value}"
-        return f"{subject} {refusal.reason}: {refusal.message} {refusal.remedy}"
-
-
-@pytest.fixture
-def pods(stores: Stores, hub: FakeHub, tmp_path: Path) -> Pods:
-    return Pods(stores, hub, tmp_path)
-
-
-def content(stores: Stores, places: BaseLocations, folder: Path) -> dict[str, bytes]:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    ModelFolder(stores.objects, places.model).download(folder)
-    return files_in(folder)
-
-
-def loadable(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {name: data for name, data in files.items() if not name.endswith((".md", ".py"))}
+from rl_contracts.stores.model_folder import BaseLocations
+from tests.contract.rl_contracts.hub_pods import (
+    NEW,
+    OLD,
+    TOKEN,
+    URI,
+    Pods,
+    Reporter,
+    content,
+    loadable,
+)
+from tests.hub import REPO, FakeHub
 
 
 def test_the_fake_hub_serves_the_real_client(hub: FakeHub, tmp_path: Path) -> None:
@@ -136,7 +57,7 @@ def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: FakeHub) -
     def move() -> None:
         hub.branches["main"] = NEW
 
-    progress = [Words(at={"importing": move}) for _ in range(4)]
+    progress = [Reporter(at={"importing": move}) for _ in range(4)]
     makers = [pods.pod(f"pod-{n}", progress=reporter) for n, reporter in enumerate(progress)]
     with ThreadPoolExecutor(len(makers)) as pool:
         locations = list(pool.map(lambda pod: pod.base(ModelSource(uri=URI)), makers))
@@ -157,7 +78,7 @@ def test_an_earlier_pin_of_another_pod_counts(pods: Pods, hub: FakeHub) -> None:
         raise StoreUnavailableError(store="test", doing="dying", cause="killed")
 
     with pytest.raises(StoreUnavailableError):
-        pods.pod("a", progress=Words(at={"importing": lose})).base(ModelSource(uri=URI))
+        pods.pod("a", progress=Reporter(at={"importing": lose})).base(ModelSource(uri=URI))
     hub.branches["main"] = NEW
     locations = pods.pod("a").base(ModelSource(uri=URI))
     assert locations.model.commit == OLD
@@ -179,7 +100,7 @@ def test_two_pods_that_hold_the_lease_do_no_harm(
         if not locations:
             locations.append(other.base(ModelSource(uri=URI)))
 
-    mine = pods.pod("a", progress=Words(at={"asking": overtake})).base(ModelSource(uri=URI))
+    mine = pods.pod("a", progress=Reporter(at={"asking": overtake})).base(ModelSource(uri=URI))
     assert mine == locations[0]
     assert content(pods.stores, mine, tmp_path / "base")["config.json"] == files["config.json"]
 
@@ -191,7 +112,7 @@ def test_a_wait_for_another_pod_ends_with_its_reason(pods: Pods) -> None:
         ):
             pods.pod("b", wait_seconds=0.0).base(ModelSource(uri=URI))
 
-    pods.pod("a", progress=Words(at={"asking": late})).base(ModelSource(uri=URI))
+    pods.pod("a", progress=Reporter(at={"asking": late})).base(ModelSource(uri=URI))
 
 
 def test_broken_connections_and_failures_are_retried(
@@ -265,100 +186,3 @@ def test_a_silent_hub_is_retried_and_named(pods: Pods, hub: FakeHub) -> None:
     hub.failures = 1000
     with pytest.raises(StoreUnavailableError, match="hub did not answer while resolving"):
         pods.pod().base(ModelSource(uri=URI))
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Iterator[Authority]:
-    """One whose certificate is in ``ca.pem``; the hub's client keeps what it trusts."""
-    made = Authority()
-    (tmp_path / "ca.pem").write_text(made.pem)
-    close_session()
-    yield made
-    close_session()
-
-
-UNTRUSTED: dict[str, tuple[bool, str, str]] = {
-    # whether the certificate has expired, the host that is asked, the remedy
-    "an unknown authority": (False, "127.0.0.1", "SSL_CERT_FILE"),
-    "an expired one": (True, "127.0.0.1", "Renew the server's certificate"),
-    "one of another name": (False, "127.0.0.2", "Use a name in spec.data.hub.endpoint"),
-}
-
-
-@pytest.mark.parametrize(("expired", "host", "remedy"), UNTRUSTED.values(), ids=UNTRUSTED.keys())
-def test_a_certificate_that_is_not_trusted_is_refused_at_once(
-    authority: Authority,
-    pods: Pods,
-    hub: FakeHub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    expired: bool,
-    host: str,
-    remedy: str,
-) -> None:
-    if remedy != "SSL_CERT_FILE":
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    context = authority.context(tmp_path / "tls", expired=expired)
-    with serving(FakeHub(hub.commits, hub.branches), host=host, context=context) as closed:
-        pods.hub = closed
-        refusal = pods.refusal(pods.pod())
-        assert refusal.startswith(f"spec.data.hub.endpoint = {closed.url} HubUntrusted: ")
-        assert remedy in refusal
-    assert closed.requests == []
-
-
-def test_a_certificate_of_a_configured_authority_is_trusted(
-    authority: Authority,
-    pods: Pods,
-    hub: FakeHub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
-    context = authority.context(tmp_path / "tls")
-    with serving(FakeHub(hub.commits, hub.branches), context=context) as pods.hub:
-        assert pods.pod().base(ModelSource(uri=URI)).model.commit == OLD
-
-
-REFUSED: dict[str, tuple[dict[str, str], str, str]] = {
-    "another revision": (
-        {"revision": "v9"},
-        "spec.model.uri = hf://org/tiny@v9 ModelNotFound",
-        "no revision 'v9'",
-    ),
-    "another repository": (
-        {"uri": "hf://org/nobody"},
-        "hf://org/nobody@main ModelNotFound",
-        "tokenSecretRef",
-    ),
-    "an impossible name": ({"uri": "hf://org/a--b..c"}, "ModelNotFound", "Correct the name."),
-    "pickles": ({"revision": "pickled"}, "ModelPickled", "pytorch_model.bin"),
-    "a tokenizer's field": (
-        {"tokenizer_uri": "hf://org/nobody"},
-        "spec.model.tokenizerUri = hf://org/nobody@main TokenizerNotFound",
-        "",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refusals_name_field_value_and_remedy(
-    case: str, pods: Pods, hub: FakeHub, files: dict[str, bytes]
-) -> None:
-    source, refusal, message = REFUSED[case]
-    pickled = {
-        name: content for name, content in files.items() if not name.endswith(".safetensors")
-    }
-    hub.commits[commit("pickled")] = pickled | {"pytorch_model.bin": b"\x80"}
-    hub.branches["pickled"] = commit("pickled")
-    said = pods.refusal(pods.pod(), **({"uri": URI} | source))
-    assert refusal in said
-    assert message in said
-    assert hub.read("pytorch_model.bin") == 0
-
-
-def test_a_gated_model_says_what_to_do(pods: Pods, hub: FakeHub) -> None:
-    hub.gated = True
-    said = pods.refusal(pods.pod())
-    assert "ModelAccessDenied" in said
-    assert "Accept its terms on its page" in said
