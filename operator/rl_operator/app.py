@@ -112,8 +112,8 @@ class _Operator:
         return connect(
             may_write=check,
             count=lambda verb, kind: metrics.WRITES.labels(verb, kind).inc(),
-            asked=lambda verb, kind, status: metrics.REQUESTS.labels(verb, kind, status).inc(),
-            dated=self._time.told,
+            on_request=lambda verb, kind, status: metrics.REQUESTS.labels(verb, kind, status).inc(),
+            on_date=self._time.note_date,
             connections=self._settings.workers + 4,
         )
 
@@ -144,7 +144,7 @@ class _Operator:
         if not missing:
             created, listed = self._reader.created, self._reader.listed
         self._informer = Informer(store, enqueue=self._queue.add, created=created, listed=listed)
-        cluster.tells(self._informer)
+        cluster.report_writes_to(self._informer)
 
     async def _reconcile(self, cluster: Cluster, leadership: Leadership) -> None:
         await leadership.gained.wait()

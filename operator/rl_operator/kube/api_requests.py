@@ -15,7 +15,7 @@ from rl_operator.kube.transport import Client, Transport, parsed
 
 Manifest = dict[str, Any]
 Json = Mapping[str, Any]
-Asked = Callable[[str, str, int], None]
+OnRequest = Callable[[str, str, int], None]
 
 READING = {"get", "list", "try"}
 TOO_MANY = 429
@@ -32,8 +32,8 @@ class Requests:
         api: Client,
         *,
         may_write: Callable[[], None],
-        asked: Asked = lambda verb, kind, status: None,
-        dated: Callable[[str], None] = lambda date: None,
+        on_request: OnRequest = lambda verb, kind, status: None,
+        on_date: Callable[[str], None] = lambda date: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Wrap a client.
@@ -42,12 +42,12 @@ class Requests:
             api: an authenticated client.
             may_write: called before every attempt of a write; raises when this process may no
                 longer write.
-            asked: called after every attempt with verb, kind and HTTP status, 0 without an answer.
-            dated: called with every answer's ``Date``.
+            on_request: called after every attempt with verb, kind and HTTP status (0: no answer).
+            on_date: called with every answer's ``Date``.
             sleep: waits so many seconds.
         """
         self._transport = Transport(api)
-        self._may_write, self._asked, self._dated = may_write, asked, dated
+        self._may_write, self._on_request, self._on_date = may_write, on_request, on_date
         self._tries = {reading: _tries(reading=reading, sleep=sleep) for reading in (True, False)}
 
     def send(
@@ -104,12 +104,12 @@ class Requests:
         try:
             answer = self._transport.send(method, path, query, body=body, content=content)
             status = answer.status
-            self._dated(answer.headers.get("Date", ""))
+            self._on_date(answer.headers.get("Date", ""))
         except (urllib3.exceptions.HTTPError, OSError) as error:
             cause = f"{type(error).__name__}: {error}"[:300]
             raise ApiUnavailableError(doing=doing, status=0, message=cause) from error
         finally:
-            self._asked(asking[0], asking[1].name, status)
+            self._on_request(asking[0], asking[1].name, status)
         if not 200 <= status < 300:
             raise translated(answer, doing)
         manifest: Manifest = parsed(answer.data)

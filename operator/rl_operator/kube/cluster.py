@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from rl_operator.kube.api_errors import ApiConflictError, ApiMissingError
-from rl_operator.kube.api_requests import Asked, Json, Manifest, Requests
+from rl_operator.kube.api_requests import Json, Manifest, OnRequest, Requests
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.transport import Client, authenticated
 
@@ -41,8 +41,8 @@ class Cluster:
         *,
         may_write: Callable[[], None],
         count: Callable[[str, str], None],
-        asked: Asked = lambda verb, kind, status: None,
-        dated: Callable[[str], None] = lambda date: None,
+        on_request: OnRequest = lambda verb, kind, status: None,
+        on_date: Callable[[str], None] = lambda date: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Wrap a client.
@@ -51,15 +51,17 @@ class Cluster:
             api: an authenticated client.
             may_write: called before every write; raises when this process may no longer write.
             count: called after every write with its verb and kind.
-            asked: called after every request with verb, kind and HTTP status, 0 without an answer.
-            dated: called with every answer's ``Date``.
+            on_request: called after every attempt with verb, kind and HTTP status (0: no answer).
+            on_date: called with every answer's ``Date``.
             sleep: waits so many seconds.
         """
-        self._requests = Requests(api, may_write=may_write, asked=asked, dated=dated, sleep=sleep)
+        self._requests = Requests(
+            api, may_write=may_write, on_request=on_request, on_date=on_date, sleep=sleep
+        )
         self._written: Written | None = None
         self._count = count
 
-    def tells(self, written: Written) -> None:
+    def report_writes_to(self, written: Written) -> None:
         """Report every write to a listener from now on."""
         self._written = written
 
@@ -230,8 +232,8 @@ def connect(
     *,
     may_write: Callable[[], None],
     count: Callable[[str, str], None],
-    asked: Asked,
-    dated: Callable[[str], None],
+    on_request: OnRequest,
+    on_date: Callable[[str], None],
     connections: int,
 ) -> Cluster:
     """Connect as the pod's service account, or outside of a cluster by the kubeconfig."""
@@ -239,6 +241,6 @@ def connect(
         authenticated(connections),
         may_write=may_write,
         count=count,
-        asked=asked,
-        dated=dated,
+        on_request=on_request,
+        on_date=on_date,
     )

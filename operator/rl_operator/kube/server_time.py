@@ -40,7 +40,7 @@ class ServerTime:
         self._last = ("", 0.0)
         self._lock = threading.Lock()
 
-    def told(self, date: str) -> None:
+    def note_date(self, date: str) -> None:
         """Note the ``Date`` of an answer; a malformed one is ignored."""
         at = self._clock()
         with self._lock:

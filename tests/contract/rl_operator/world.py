@@ -94,7 +94,7 @@ class Operator:
     ) -> None:
         self.skew = 0.0
         store = ObjectCache()
-        cluster.tells(Informer(store, enqueue=lambda key: None))
+        cluster.report_writes_to(Informer(store, enqueue=lambda key: None))
         connections = self.connections = Connections(
             cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
         )

@@ -87,8 +87,8 @@ def a_cluster(
         api,
         may_write=may_write,
         count=lambda verb, kind: None,
-        asked=lambda verb, kind, status: requests.append((verb, kind, status)),
-        dated=lambda date: requests.append(("dated", date, 0)) if dates else None,
+        on_request=lambda verb, kind, status: requests.append((verb, kind, status)),
+        on_date=lambda date: requests.append(("dated", date, 0)) if dates else None,
         sleep=sleep,
     )
     return made, requests

@@ -25,14 +25,14 @@ class Clocks:
     def answer(self, travel: float = 0.0) -> None:
         date = formatdate(self.server, usegmt=True)
         self.wait(travel)
-        self.time.told(date)
+        self.time.note_date(date)
 
 
 def test_server_time_is_the_machines_before_the_first_answer() -> None:
     clocks = Clocks()
     assert clocks.time.now() == clocks.wall
     for date in ("", "yesterday"):
-        clocks.time.told(date)
+        clocks.time.note_date(date)
         assert clocks.time.now() == clocks.wall
 
 
