@@ -1,4 +1,4 @@
-"""What of a manifest nobody reads under another objective than RL."""
+"""Options that are set and that nothing reads under the job's objective: refused by field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.rollouts import Rollouts
 from rl_contracts.spec.storage import WeightSync
 from rl_contracts.spec.training.training import Evaluation
-from rl_operator.validation.untrained import UNREAD, untrained
 
 READ_OF_ALGORITHM = (
     "spec.algorithm.objective",
@@ -32,7 +31,7 @@ DISTILLATION = (
     "spec.algorithm.offPolicy.retrainInterval",
     "spec.algorithm.offPolicy.maxDroppedShare",
 )
-"""Fields of ``spec.algorithm`` that Distillation reads; of other sections all are as ever."""
+"""Fields of ``spec.algorithm`` that Distillation reads; it reads all fields of other sections."""
 SFT = (
     *READ_OF_ALGORITHM,
     "spec.agent.systemPrompt",
@@ -41,15 +40,83 @@ SFT = (
     "spec.training.evaluation.beforeTraining",
     "spec.training.evaluation.afterTraining",
 )
-"""Fields that SFT reads of the sections that are there for sampling and RL."""
+"""Fields that SFT reads of the sections for sampling and RL."""
+REMOVE = "Remove it."
 COLUMNS = ("scorer", "answerSchema", "scenario")
+
+
+TRAINING = (
+    "agent.sampling.temperature",
+    "algorithm.groupSize",
+    "data.seed",
+    "data.shuffle",
+    "data.train",
+    "rollouts.completion",
+    "rollouts.maxAttempts",
+    "training.epochs",
+    "training.promptsPerStep",
+    "training.seed",
+    "training.steps",
+)
+"""Fields that training and sampling read and an evaluation does not."""
+EVALUATING = (
+    "data.test",
+    "data.validation",
+    "training.evaluation.samplesPerPrompt",
+    "training.evaluation.temperatures",
+    "training.evaluation.timeoutSeconds",
+)
+"""Fields that training and an evaluation read and sampling does not."""
+UPDATING = (
+    *(
+        f"algorithm.{model_field.alias}"
+        for name, model_field in Algorithm.model_fields.items()
+        if name not in ("group_size", "objective")
+    ),
+    "lifecycle.retention",
+    "rollouts.maxEmptyBatches",
+    "training.checkpoint.everySteps",
+    "training.checkpoint.exportEverySteps",
+    "training.checkpoint.hubRepo",
+    "training.checkpoint.keepLast",
+    "training.evaluation.afterTraining",
+    "training.evaluation.beforeTraining",
+    "training.evaluation.everySteps",
+    "training.gradientCheckpointing",
+    "training.lora",
+    "training.offloadActivations",
+    "training.offloadOptimizer",
+    "training.offloadParameters",
+    "training.optimizer",
+    "training.passesPerStep",
+    "training.promptsPerUpdate",
+    "training.tracking",
+    "weightSync.everySteps",
+    "weightSync.keepLast",
+    "weightSync.pause",
+    "weightSync.transport.delta",
+)
+"""Fields that are read only where the policy changes."""
+UNREAD: dict[str, tuple[str, ...]] = {
+    "Evaluation": (*TRAINING, *UPDATING),
+    "Sampling": (*EVALUATING, *UPDATING),
+}
+"""Sections and fields below ``spec``, by objective."""
+
+INSTEAD = {
+    "agent.sampling.temperature": "Set training.evaluation.temperatures.",
+    "data.train": "Name it in data.validation or data.test.",
+    "data.validation": "Name it in data.train.",
+    "data.test": "Name it in data.train.",
+}
+"""Remedies other than to remove the field."""
 
 
 def unread(spec: RLJobSpec) -> Iterator[Refusal]:
     """Options that are set and that nothing reads under the job's objective."""
     algorithm = spec.algorithm
     if algorithm.objective in UNREAD:
-        yield from untrained(spec)
+        yield from _of_untrained(spec)
     elif algorithm.supervised:
         yield from _of_supervised(spec)
     elif algorithm.distils:
@@ -69,7 +136,7 @@ def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
     for name, sources in spec.data.by_split.items():
         for index, source in enumerate(sources):
             at = f"spec.data.{name}[{index}].columns"
-            for field, value in _differences(_plain(source.columns), _plain(Columns()), at):
+            for field, value in _differences(at, _plain(source.columns), _plain(Columns())):
                 if field.rpartition(".")[2] in COLUMNS:
                     yield _refused(field, value, spec.algorithm)
     if spec.sandbox is not None:
@@ -77,7 +144,7 @@ def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
 
 
 def _usual_agent(agent: Agent) -> Agent:
-    """The defaults; with a maxTokensPerTurn that lets maxContextTokens be smaller than that."""
+    """The defaults, with a maxTokensPerTurn that fits in a smaller maxContextTokens."""
     usual = Agent()
     if agent.sampling.max_context_tokens > usual.sampling.max_tokens_per_turn:
         return usual
@@ -89,31 +156,55 @@ def _unread(
     sections: Iterable[tuple[str, Model, Model]], read: Collection[str], algorithm: Algorithm
 ) -> Iterator[Refusal]:
     for at, given, usual in sections:
-        for field, value in _differences(_plain(given), _plain(usual), at):
+        for field, value in _differences(at, _plain(given), _plain(usual)):
             if field not in read:
                 yield _refused(field, value, algorithm)
+
+
+def _of_untrained(spec: RLJobSpec) -> Iterator[Refusal]:
+    """Fields that evaluation and sampling do not read."""
+    given, usual = _plain(spec), _plain(_unset(spec))
+    for path in UNREAD[spec.algorithm.objective]:
+        for field, value in _differences(f"spec.{path}", _at(given, path), _at(usual, path)):
+            remedy = INSTEAD.get(field.removeprefix("spec."), REMOVE)
+            yield _refused(field, value, spec.algorithm, remedy)
+
+
+def _unset(spec: RLJobSpec) -> RLJobSpec:
+    """The same job without any optional field."""
+    needed = {"model", "reward", "samplers"}
+    written = spec.model_dump(by_alias=True, include=needed)
+    return RLJobSpec.model_validate({**written, "data": {}, "training": {}})
 
 
 def _plain(section: Model) -> dict[str, Any]:
     return section.model_dump(mode="json", by_alias=True)
 
 
-def _differences(
-    given: Mapping[str, Any], usual: Mapping[str, Any], at: str
-) -> Iterator[tuple[str, Any]]:
-    for name, value in given.items():
-        other = usual.get(name)
-        if isinstance(value, Mapping) and isinstance(other, Mapping):
-            yield from _differences(value, other, f"{at}.{name}")
-        elif value != other:
-            yield f"{at}.{name}", value
+def _at(section: Mapping[str, Any], path: str) -> Any:
+    value: Any = section
+    for name in path.split("."):
+        value = value[name]
+    return value
 
 
-def _refused(field: str, value: object, algorithm: Algorithm) -> Refusal:
+def _differences(at: str, given: Any, usual: Any) -> Iterator[tuple[str, Any]]:
+    """Path and value of each field that differs from a manifest which leaves it out."""
+    if given == usual:
+        return
+    if isinstance(given, Mapping) and isinstance(usual, Mapping):
+        for name in given:
+            yield from _differences(f"{at}.{name}", given[name], usual.get(name))
+        return
+    yield at, given
+
+
+def _refused(field: str, value: object, algorithm: Algorithm, remedy: str = REMOVE) -> Refusal:
+    shown = "set" if isinstance(value, list | Mapping) else value
     return Refusal(
         field=field,
-        value=(value if isinstance(value, str) else json.dumps(value))[:200],
+        value=(shown if isinstance(shown, str) else json.dumps(shown))[:200],
         reason="OptionUnused",
         message=f"Nothing reads this under spec.algorithm.objective {algorithm.objective}.",
-        remedy="Remove it.",
+        remedy=remedy,
     )

@@ -8,8 +8,8 @@ import pytest
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import Training
+from rl_operator.validation.objectives import UNREAD
 from rl_operator.validation.refusals import of_spec
-from rl_operator.validation.untrained import UNREAD
 from tests.unit.rl_operator.builders import a_spec
 
 SOURCE = {"name": "held-out", "uri": "s3://abc/a.jsonl"}
@@ -43,7 +43,7 @@ REFUSED = [
     ("training__optimizer__learningRate", 0.5, "training.optimizer.learningRate", "0.5"),
     ("training__checkpoint__keepLast", 7, "training.checkpoint.keepLast", "7"),
     ("training__evaluation__everySteps", 7, "training.evaluation.everySteps", "7"),
-    ("training__evaluation__afterTraining", False, "training.evaluation.afterTraining", "False"),
+    ("training__evaluation__afterTraining", False, "training.evaluation.afterTraining", "false"),
     ("weightSync__pause", "Abort", "weightSync.pause", "Abort"),
 ]
 
