@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.spec.base import Resources
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import ResourcesStatus, SamplerPoolStatus
 from rl_operator.kube.subset_diff import MOST
@@ -58,9 +59,12 @@ def test_requests_of_all_wanted_pods_are_summed(
 
 
 def test_malformed_quantities_count_as_zero() -> None:
-    job = a_job_object(trainer={"resources": {"limits": {"cpu": "much"}}})
+    job = a_job_object()
     assert job.spec is not None
-    assert resource_totals.resources(a_snapshot(job=job), job.spec, trainers=1).cpu == "0"
+    unchecked = Resources.model_construct(limits={"cpu": "much"}, requests={})
+    trainer = job.spec.trainer.model_copy(update={"resources": unchecked})
+    spec = job.spec.model_copy(update={"trainer": trainer})
+    assert resource_totals.resources(a_snapshot(job=job), spec, trainers=1).cpu == "0"
 
 
 def test_gpu_count_is_capped_at_the_status_field() -> None:
