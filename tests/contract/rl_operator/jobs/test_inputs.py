@@ -53,13 +53,13 @@ BAD: dict[str, tuple[Change, str, str, str]] = {
         secret_with(mongoUri=f"mongodb://127.0.0.1:{deaf_port()}/"),
         "StateStoreUnreachable",
         SECRET,
-        "bring the server up",
+        "start the server",
     ),
     "bucket server is down": (
         secret_with(s3Endpoint=f"http://127.0.0.1:{deaf_port()}"),
         "BucketUnreachable",
         SECRET,
-        "bring the server up",
+        "start the server",
     ),
     "wrong key": (
         secret_with(s3SecretKey="wrong"),
