@@ -38,7 +38,7 @@ AGENT = {"sampling": {"maxTokensPerTurn": 150, "maxContextTokens": 1000}}
 ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lora_engine(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Iterator[EngineServer]:
