@@ -38,7 +38,7 @@ COMPLETE_SECONDS = 4 * HUNG_SECONDS
 SETTLED_SECONDS = 5.0
 QUIET_SECONDS = 60.0
 OPERATOR, STORE, MINIO = "operator", "store", "minio"
-TAKING = re.compile(r"taking version (\d+) from (\S+)")
+DOWNLOADING = re.compile(r"downloading version (\d+) from (\S+)")
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ def handed_on(lab: Lab) -> tuple[str, str] | None:
             continue
         version = peer = ""
         for line in said.splitlines():
-            if match := TAKING.search(line):
+            if match := DOWNLOADING.search(line):
                 version, peer = match.groups()
-            elif "the bucket takes over" in line:
+            elif "falling back from" in line:
                 version = ""
             elif version and f"staged version {version} " in line:
                 return lab.get("pod", pod)["metadata"]["uid"], peer.rpartition(".")[2]

@@ -137,7 +137,7 @@ def test_and_resumed_before_its_pods_have_gone(lab: Lab, begun: Begun) -> None:
     found = said(begun.stopping, "Reconciling")
     assert (found.reason, found.message) == (
         "Stopping",
-        "Waiting for stopping-1-worker-0 to end.",
+        "Waiting for stopping-1-worker-0 to terminate.",
     )
     await_epoch(lab, begun.uids[STOPPING], 2)
     status = await_phase(lab, STOPPING, "Running")

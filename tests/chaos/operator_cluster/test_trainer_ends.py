@@ -150,7 +150,7 @@ ROWS = [
         [("Failed", "ProgressDeadlineExceeded")],
         "*=hang",
         {"lifecycle__progressDeadlineSeconds": 60, "lifecycle__suspendGraceSeconds": 2, **ONCE},
-        ("nothing: it has not taken the run",),
+        ("none; it has not opened the run",),
     ),
     Row(
         "endless",
@@ -175,7 +175,7 @@ ROWS = [
             **ONCE,
             "lifecycle__pendingDeadlineSeconds": SECONDS,
         },
-        (f"within {SECONDS} s", "container pytorch ImagePullBackOff", "rl-operator/nothing"),
+        (f"within {SECONDS} s", "container pytorch: ImagePullBackOff", "rl-operator/nothing"),
     ),
     Row(
         "no-node",

@@ -14,14 +14,13 @@ VARIABLE = re.compile(r"…|\d+|(?:spec|trainer|lifecycle)\.\w+(?:\.\w+)?|<[^>]*
 """Parts of a message that the code fills in."""
 LEAST_WORDS = 4
 """Shorter fragments prove nothing."""
-OF_OTHERS = {"container pytorch ImagePullBackOff:", "has no revision"}
 
 
 def fragments() -> list[str]:
     """The fixed parts of every quoted message."""
     quotes = re.findall(r'"([^"]+)"', PAGE)
     parts = [part.strip(" ,;:.") for quote in quotes for part in VARIABLE.split(quote)]
-    return sorted({part for part in parts if len(part.split()) >= LEAST_WORDS} - OF_OTHERS)
+    return sorted({part for part in parts if len(part.split()) >= LEAST_WORDS})
 
 
 def texts() -> str:
