@@ -92,8 +92,9 @@ class Lifecycle(Model):
         ]
         | None
     ) = None
-    """Seconds that the job may run, from the start of its first attempt or from its resumption;
-    then it fails. Can only be raised or removed. Unset: no limit."""
+    """Seconds that the job may run, from the start of its first attempt, from its resumption, or
+    from the edit that sets this on a running job; then it fails. Can only be raised or removed.
+    Unset: no limit."""
     pending_deadline_seconds: Annotated[int, Field(ge=10, le=604800)] = 1800
     """Longest time in seconds from the creation of an attempt's trainer pods until they run; then
     the attempt fails."""

@@ -19,7 +19,6 @@ def decided(before: RLJobStatus, decision: Decision | None, now: float) -> RLJob
         case Begin(attempt=attempt):
             changes = {"attempt": attempt, "next_retry_time": None}
             changes["start_time"] = before.start_time or time
-            changes["active_since"] = before.active_since or time
         case Ended(failure=failure, counts=counts, retry_at=retry_at, final=final):
             changes = {"last_failure": failure, "failures": before.failures + counts}
             changes["ignored_failures"] = before.ignored_failures + decision.ignored

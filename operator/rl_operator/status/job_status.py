@@ -13,7 +13,7 @@ from rl_contracts.spec.status import (
 from rl_operator.attempts.status import decided
 from rl_operator.kube import names
 from rl_operator.kube.conditions import find, is_true
-from rl_operator.kube.timestamps import parse_time
+from rl_operator.kube.timestamps import format_time, parse_time
 from rl_operator.kueue import admission
 from rl_operator.state import attempt_records
 from rl_operator.state.progress import staleness_bound
@@ -29,8 +29,7 @@ def fields(status_input: StatusInput) -> RLJobStatus:
     """All of the status but its phase and conditions."""
     job = status_input.snapshot.job
     after = decided(job.status, status_input.decision, status_input.now)
-    if job.suspended and attempt_records.is_at_rest(status_input.snapshot, after):
-        after = after.model_copy(update={"active_since": None})
+    after = after.model_copy(update={"active_since": _active_since(status_input, after)})
     trainer, samplers = _trainer(status_input, after), _samplers(status_input, after)
     return after.model_copy(
         update={
@@ -46,6 +45,23 @@ def fields(status_input: StatusInput) -> RLJobStatus:
             **progress_status.of_run(status_input, job.spec),
         }
     )
+
+
+def _active_since(status_input: StatusInput, after: RLJobStatus) -> str | None:
+    """When ``activeDeadlineSeconds`` began to count.
+
+    It counts from the first attempt, from a resumption, or from the edit that sets the deadline on
+    a running job: such an edit must not fail the job for time that has passed before it.
+    """
+    job = status_input.snapshot.job
+    if job.finished or job.spec is None:
+        return after.active_since
+    is_at_rest = job.suspended and attempt_records.is_at_rest(status_input.snapshot, after)
+    if job.spec.lifecycle.active_deadline_seconds is None or is_at_rest:
+        return None
+    record = attempt_records.current(after)
+    has_trainer = record is not None and record.result == "Active"
+    return after.active_since or (format_time(status_input.now) if has_trainer else None)
 
 
 def _resources(status_input: StatusInput, *, trainers: int, samplers: int) -> ResourcesStatus:
