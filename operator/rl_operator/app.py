@@ -30,18 +30,18 @@ from rl_operator.wiring import reconcilers
 log = logging.getLogger(__name__)
 
 SYNC_SECONDS, SYNC_POLL_SECONDS = 60.0, 0.05
-"""How long the first reconciles wait for the first lists at most, and how often that is checked."""
+"""The longest wait of the first reconciles for the first lists, and the interval of its checks."""
 MIN_INTERVAL_SECONDS = {kinds.RLJOB.name: 0.25, kinds.SAMPLER_POOL.name: 1.0}
-"""Between two reconciles of an object because of changes. While a job starts, its objects change
-two dozen times within seconds, and a reconcile costs more than all else that a change costs: at 100
-jobs at once the operator took 0.135 of all processor time without this, 0.12 with it. Most changes
-of a pool are those of its pods, which its job observes itself."""
+"""The least time between two reconciles of an object because of changes. While a job starts, its
+objects change two dozen times within seconds, and a reconcile is the largest cost of a change: with
+100 jobs at once the operator took 0.135 of all processor time without this limit, 0.12 with it.
+Most changes of a pool are those of its pods, which its job observes itself."""
 LOOP_SILENT_SECONDS = 60.0
 """An event loop that is stuck for longer makes the process unhealthy."""
 
 
 def run(settings: Settings) -> int:
-    """Run until the process is told to stop; return its exit status."""
+    """Run until a signal stops the process; return its exit status."""
     memory.prepare()
     return asyncio.run(_Operator(settings).run())
 
@@ -94,7 +94,7 @@ class _Operator:
     def _start_tasks(
         self, cluster: Cluster, leadership: Leadership, missing: list[Kind]
     ) -> dict[str, asyncio.Task[None]]:
-        """By name; the process ends with the first of them that ends."""
+        """The tasks by name; the first that ends also ends the process."""
         tasks = {
             "stop": self._wait_for_stop(),
             "leadership": leadership.run(),
@@ -126,7 +126,7 @@ class _Operator:
         )
 
     def _make_cache(self, cluster: Cluster, *, missing: list[Kind]) -> None:
-        """Make the object cache, which the watches and our own writes keep up to date."""
+        """Create the object cache, which the watches and our own writes keep up to date."""
         store = ObjectCache()
         feeding = self._feeding = required_watches(self._settings)
         for kind in others_kinds(self._settings):
@@ -139,7 +139,7 @@ class _Operator:
             is_fed=lambda: self._watchdog.have_begun(feeding),
             jitter=random.random,
         )
-        # While a kind is missing every read is live: only the API server can say that it is there.
+        # While a kind is missing every read is live: only the API server knows when it exists.
         created = listed = lambda key: None
         if not missing:
             created, listed = self._reader.created, self._reader.listed
@@ -173,7 +173,7 @@ class _Operator:
             made.close()
 
     async def _synced(self) -> None:
-        """Wait a while for the first lists: reconciles before them read everything live."""
+        """Wait up to ``SYNC_SECONDS`` for the first lists; reconciles before them read live."""
         deadline = time.monotonic() + SYNC_SECONDS
         begun = self._watchdog.have_begun
         while not begun(self._feeding) and time.monotonic() < deadline:  # noqa: ASYNC110 - kopf's
@@ -189,7 +189,7 @@ class _Operator:
         )
 
     async def _guard(self) -> None:
-        """Fail once a watch is silent: its changes would be seen only by the next live reads."""
+        """Fail once a watch is silent: until the next live read its changes would be missed."""
         while True:
             self._watchdog.check()
             for path, seconds in self._watchdog.silences().items():
@@ -207,7 +207,9 @@ class _Operator:
 
     async def _keep_signals(self) -> None:
         await self._watching.wait()
-        shutdown.on_signals(self._stop.set)  # kopf has taken them, and would end in its own time
+        shutdown.on_signals(
+            self._stop.set
+        )  # kopf has replaced our handlers, and would stop in its own time
         await self._stop.wait()
 
     async def _beat(self) -> None:

@@ -33,12 +33,12 @@ from rl_operator.stores.run_poll import RunProgress
 
 SOON_SECONDS = 0.5
 WAITING_SECONDS = 5.0
-"""Between two checks of pods that have to go: that one is overdue is no event."""
+"""Between two checks of pods that are to terminate: no event says that one is overdue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolReconciler:
-    """Brings SamplerPools to what they declare."""
+    """Reconciles SamplerPools with their specs."""
 
     cluster: Cluster
     reader: CachedReader
@@ -54,7 +54,8 @@ class PoolReconciler:
     """Monotonic seconds."""
     scaler: PoolScaler
     faulty_since: dict[Key, dict[str, float]] = field(default_factory=dict)
-    """By pool and uid of the pod, in monotonic seconds; a new process starts from zero."""
+    """Since when pods have been faulty, by pool and the pod's uid, in monotonic seconds. A new
+    process starts from zero."""
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool.
@@ -67,18 +68,22 @@ class PoolReconciler:
             lambda reads: observe.pool_snapshot(reads, key),
             must_be_live=self._changes_hands,
         )
-        if snapshot is None or _goes(snapshot.pool) or _is_elsewhere(snapshot.pool):
+        if (
+            snapshot is None
+            or _is_being_deleted(snapshot.pool)
+            or _is_of_another_controller(snapshot.pool)
+        ):
             self._forget(key)
             return None
         if snapshot.pool.spec is not None and snapshot.pool.spec.shared:
             _note(snapshot)
             return self._share(snapshot, snapshot.pool.spec)
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
-            return None  # its job has created it and is about to say what its pods look like
+            return None  # its job has created it and is about to apply its spec
         _note(snapshot)
         stall = stalls.of_own(snapshot)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
-            if _stops(snapshot):  # no template is needed to have no pods
+            if _must_be_empty(snapshot):  # removing all pods needs no template
                 self._empty(snapshot)
                 stall = None
             return self._reporter.report(snapshot, Reading(), stall, Scaled(replicas=0))
@@ -93,16 +98,16 @@ class PoolReconciler:
         self.faulty_since.pop(key, None)
 
     def _empty(self, snapshot: PoolSnapshot) -> None:
-        there = snapshot.children.get((kinds.DEPLOYMENT.name, snapshot.key.name))
-        if there is not None and snapshot.deployment.declared:
-            self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(there.meta))
+        child = snapshot.children.get((kinds.DEPLOYMENT.name, snapshot.key.name))
+        if child is not None and snapshot.deployment.declared:
+            self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(child.meta))
 
     def _changes_hands(self, snapshot: PoolSnapshot | None) -> bool:
-        """Whether a shared pool gets another run, which a stale read must not decide."""
+        """Whether a shared pool is about to get another run, which a stale read must not decide."""
         spec = snapshot.pool.spec if snapshot is not None else None
         if snapshot is None or spec is None or not spec.shared:
             return False
-        if _goes(snapshot.pool) or _is_elsewhere(snapshot.pool):
+        if _is_being_deleted(snapshot.pool) or _is_of_another_controller(snapshot.pool):
             return False
         epoch = snapshot.pool.status.assignment_epoch
         if assignment.decide(snapshot, now=self.now()).epoch != epoch:
@@ -111,9 +116,9 @@ class PoolReconciler:
         return serves and snapshot.deployment.epoch < epoch
 
     def _share(self, snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> float | None:
-        """Give a shared pool to a run, let it serve that run, or take it back."""
+        """Assign a shared pool to a run, let it serve that run, or release it."""
         allocation = assignment.decide(snapshot, now=self.now())
-        given = allocation.epoch != snapshot.pool.status.assignment_epoch
+        reassigned = allocation.epoch != snapshot.pool.status.assignment_epoch
         step = assignment.step(snapshot, now=self.now())
         writes = SharedPools(cluster=self.cluster)
         if step == "Empty":
@@ -122,7 +127,7 @@ class PoolReconciler:
             return SOON_SECONDS
         stall = stalls.of_shared(snapshot, spec)
         if (
-            not given
+            not reassigned
             and allocation.holder is not None
             and snapshot.job is not None
             and stall is None
@@ -135,7 +140,9 @@ class PoolReconciler:
         wait = self._reporter.report(
             snapshot, Reading(), stall, Scaled(replicas=0), allocation=allocation
         )
-        return SOON_SECONDS if given else min(wait, WAITING_SECONDS if allocation.left else wait)
+        return (
+            SOON_SECONDS if reassigned else min(wait, WAITING_SECONDS if allocation.left else wait)
+        )
 
     def _advance(
         self,
@@ -145,22 +152,22 @@ class PoolReconciler:
         *,
         allocation: Allocation | None = None,
     ) -> float:
-        """Make a pool that has a run as large as it is to be, and see that its pods are of use."""
-        key, rests = snapshot.key, _rests(job) or snapshot.held or spec.suspend
+        """Scale a pool that serves a run, and replace its faulty pods."""
+        key, rests = snapshot.key, _needs_no_pods(job) or snapshot.held or spec.suspend
         stopped = rests and not snapshot.pods
         if stopped:
             self.progress.forget(key)
         reading = Reading() if stopped else self._read(key, job)
-        others = tuple(self._read(key, one) for one in snapshot.beside)
+        others = tuple(self._read(key, other) for other in snapshot.beside)
         scaled = Scaled(replicas=0)
         if not rests and job.spec is not None:
             scaled = self.scaler.scale(snapshot, spec, job.spec, reading)
         replicas = min(scaled.replicas, snapshot.size)
-        told, removal = (reading, *others), self._removal
-        ready_to_shrink = removal.choose_victims(snapshot, runs.by_pod(told), replicas)
+        readings, removal = (reading, *others), self._removal
+        ready_to_shrink = removal.choose_victims(snapshot, runs.by_pod(readings), replicas)
         size = replicas if ready_to_shrink else snapshot.deployment.declared
         stall = self._children.make(snapshot, spec, job, size)
-        served = [Served(*one) for one in zip(snapshot.served, told, strict=False)]
+        served = [Served(*pair) for pair in zip(snapshot.served, readings, strict=False)]
         lost = removal.replace(snapshot, spec, served, replicas) if replicas else NOTHING_LOST
         wait = self._reporter.report(
             snapshot, reading, stall, scaled, lost=lost, allocation=allocation, others=others
@@ -176,12 +183,12 @@ class PoolReconciler:
     def _next(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, reading: Reading
     ) -> float:
-        """Seconds until a pool is reconciled again though nothing enqueues it."""
+        """Seconds until a pool is reconciled again if nothing enqueues it before."""
         stopped = job.suspended or snapshot.held or spec.suspend
         if job.finished or (stopped and not snapshot.pods):
             return RESYNC_SECONDS
         if spec.template.autoscaling.mode == "Builtin":
-            return self.progress_seconds  # each reconcile is one sample of its evidence
+            return self.progress_seconds  # each reconcile is one sample for the autoscaler
         if self.faulty_since.get(snapshot.key) or not is_at_rest(snapshot, reading):
             return UNSETTLED_INTERVALS * self.progress_seconds
         return min(RESYNC_SECONDS, self._children.unguarded_seconds(snapshot) or RESYNC_SECONDS)
@@ -207,13 +214,13 @@ class PoolReconciler:
         return PoolStatusReporter(statuses=self.statuses, events=self.events, now=self.now)
 
 
-def _goes(pool: Pool) -> bool:
-    """Whether a pool's deletion waits for nobody."""
+def _is_being_deleted(pool: Pool) -> bool:
+    """Whether a pool is deleted and no run holds it by its finalizer."""
     return pool.meta.deleted_at is not None and names.IN_USE_FINALIZER not in pool.meta.finalizers
 
 
-def _is_elsewhere(pool: Pool) -> bool:
-    """Whether another controller has the pool."""
+def _is_of_another_controller(pool: Pool) -> bool:
+    """Whether another controller manages the pool."""
     return pool.spec is not None and pool.spec.managed_by != OURS
 
 
@@ -223,22 +230,23 @@ def _note(snapshot: PoolSnapshot) -> None:
         logs.note(job=f"{job.meta.namespace}/{job.meta.name}", attempt=job.status.attempt)
 
 
-def _rests(job: Job) -> bool:
+def _needs_no_pods(job: Job) -> bool:
+    """Whether a job is suspended, or finished without keeping its samplers."""
     return (job.finished and not job.keeps_samplers) or job.suspended
 
 
-def _stops(snapshot: PoolSnapshot) -> bool:
-    """Whether the pool's own job is suspended, or its queue lets it have no pods."""
+def _must_be_empty(snapshot: PoolSnapshot) -> bool:
+    """Whether the pool's own job is suspended, or its queue allows no pods."""
     job = snapshot.job
-    mine = job is not None and job.meta.uid == snapshot.pool.meta.owner_uid
-    return mine and job is not None and (job.suspended or snapshot.held)
+    is_own = job is not None and job.meta.uid == snapshot.pool.meta.owner_uid
+    return is_own and job is not None and (job.suspended or snapshot.held)
 
 
 def is_at_rest(snapshot: PoolSnapshot, reading: Reading) -> bool:
-    """Whether nothing but an event or a change of its run changes a pool.
+    """Whether only an event or a change of its run can change a pool.
 
-    The clock decides about a pod from which no sampler has registered, and about who comes next in
-    a shared pool.
+    Time alone can change a pod from which no sampler has registered, and the assignment of a shared
+    pool.
     """
     if snapshot.pool.spec is None or snapshot.pool.spec.shared:
         return False

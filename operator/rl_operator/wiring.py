@@ -39,7 +39,7 @@ class Reconcilers:
 
     by_kind: Mapping[str, Reconcile]
     close: Callable[[], None]
-    """Ends what runs beside them, once none of them runs any more."""
+    """Stops the poller; call it once no reconciler runs."""
 
 
 def reconcilers(
@@ -51,14 +51,14 @@ def reconcilers(
     events: EventQueue,
     now: Callable[[], float],
 ) -> Reconcilers:
-    """Build what reconciles each of our kinds.
+    """Build the reconcilers of RLJob and SamplerPool.
 
     Args:
-        cluster: for writes, by the leader alone.
-        settings: of the process.
+        cluster: writes, as the leader only.
+        settings: settings of the process.
         reader: reads the cluster through the object cache.
-        enqueue: asks for a reconcile of an object.
-        events: posts the events.
+        enqueue: requests a reconcile of an object.
+        events: the queue of Events to post.
         now: seconds since 1970, as the API server counts them.
     """
     connections = Connections(cluster, secret_seconds=SECRET_SECONDS)

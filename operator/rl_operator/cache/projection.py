@@ -1,8 +1,8 @@
-"""Of watched objects what the operator reads, and no more, out of the JSON that tells of them.
+"""Projects watched objects onto the fields that the operator reads, while parsing their JSON.
 
-Half of an object is who manages which of its fields, and of a pod nothing but metadata and status
-is read. What is left out here is never made into Python's objects, which takes longer than all else
-that is done with a list.
+Half of an object is ``managedFields``, and of a pod only metadata and status are read. Fields that
+are left out here never become Python objects: creating those takes longer than everything else that
+is done with a list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KINDS = (
     kinds.POD,
     kinds.WORKLOAD,
 )
-"""Those that are watched."""
+"""The watched kinds."""
 BY_NAME = {kind.name: kind for kind in KINDS}
 METADATA = (
     "name",
@@ -52,24 +52,27 @@ Read = Callable[[bytes], Any]
 
 
 def excerpt(kind: Kind, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What is read of an object, in one order whoever tells of it: lists name no kind of items."""
+    """The fields of an object that are read, in the same order from lists and from events.
+
+    Items of lists lack their kind, so it is added.
+    """
     meta = raw["metadata"]
     parts = {part: raw[part] for part in _parts(kind) if part in raw}
-    metadata = {one: meta[one] for one in METADATA if one in meta}
+    metadata = {name: meta[name] for name in METADATA if name in meta}
     return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, **parts}
 
 
 def list_reader(path: str) -> Read:
-    """Reads answers to GETs of a path: of lists of what is watched, what is read of each object.
+    """The parser of answers to GETs of a path; of a list of a watched kind it projects the items.
 
-    Raises, where it is called:
-        ValueError: the text is no JSON, or not of that shape.
+    The parser raises:
+        ValueError: the text is not JSON, or does not have that shape.
     """
     return _LISTS.get(_last(path), parsed)
 
 
 def event_reader(path: str) -> Read:
-    """Reads lines of a watch of a path: type and object, and of that what is read of it."""
+    """The parser of a watch's lines: the event's type and its projected object."""
     return _EVENTS.get(_last(path), parsed)
 
 
@@ -81,26 +84,26 @@ def _parts(kind: Kind) -> tuple[str, ...]:
     return ("status",) if kind == kinds.POD else ("spec", "status")
 
 
-def _some(**fields: CoreSchema) -> CoreSchema:
-    """A mapping of which these are read, where they are there."""
-    optional = {key: typed_dict_field(one, required=False) for key, one in fields.items()}
+def _object_with(**fields: CoreSchema) -> CoreSchema:
+    """A mapping whose other fields are ignored; each of these may be missing."""
+    optional = {name: typed_dict_field(field, required=False) for name, field in fields.items()}
     return typed_dict_schema(optional, extra_behavior="ignore")
 
 
 def _object(kind: Kind) -> CoreSchema:
-    whole = {one: any_schema() for one in ("apiVersion", "kind", *_parts(kind))}
-    return _some(metadata=_some(**{one: any_schema() for one in METADATA}), **whole)
+    whole = {name: any_schema() for name in ("apiVersion", "kind", *_parts(kind))}
+    return _object_with(metadata=_object_with(**{name: any_schema() for name in METADATA}), **whole)
 
 
 def _list(kind: Kind) -> CoreSchema:
-    whole = {one: any_schema() for one in ("apiVersion", "kind", "metadata")}
-    return _some(items=nullable_schema(list_schema(_object(kind))), **whole)
+    whole = {name: any_schema() for name in ("apiVersion", "kind", "metadata")}
+    return _object_with(items=nullable_schema(list_schema(_object(kind))), **whole)
 
 
-_LISTS = {one.plural: any_depth(SchemaValidator(_list(one)).validate_json) for one in KINDS}
+_LISTS = {kind.plural: any_depth(SchemaValidator(_list(kind)).validate_json) for kind in KINDS}
 _EVENTS = {
-    one.plural: any_depth(
-        SchemaValidator(_some(type=any_schema(), object=_object(one))).validate_json
+    kind.plural: any_depth(
+        SchemaValidator(_object_with(type=any_schema(), object=_object(kind))).validate_json
     )
-    for one in KINDS
+    for kind in KINDS
 }

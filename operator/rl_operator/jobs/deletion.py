@@ -1,6 +1,6 @@
-"""When a job goes, and what has to be over before: pods that hold its queue's quota, a run's data.
+"""Deletes a job after its pods, which hold its queue's quota, and after its run's data.
 
-The latter where ``lifecycle.dataPolicy`` says so.
+The data are deleted if ``lifecycle.dataPolicy`` is ``Delete``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TRUE = "true"
 
 
 def due(job: Job) -> float | None:
-    """When a job that is over is to be deleted, in seconds since 1970; None: it stays."""
+    """When to delete a finished job, in seconds since 1970; None: it stays."""
     ended = parse_time(job.status.completion_time)
     ttl = job.spec.lifecycle.ttl_seconds_after_finished if job.spec else None
     return None if ttl is None or ended is None else ended + ttl
@@ -41,7 +41,7 @@ def has_finalizer(job: Meta) -> bool:
 def settle_finalizer(
     cluster: Cluster, snapshot: JobSnapshot, spec: RLJobSpec, *, checked: bool
 ) -> bool:
-    """Hold a job by our finalizer as long as it needs that; whether anything was to be written."""
+    """Add or remove our finalizer as the job needs it; return whether that took a write."""
     wanted = _wants_finalizer(snapshot, spec, checked=checked)
     if wanted == has_finalizer(snapshot.job.meta):
         return False
@@ -50,26 +50,27 @@ def settle_finalizer(
 
 
 def _wants_finalizer(snapshot: JobSnapshot, spec: RLJobSpec, *, checked: bool) -> bool:
-    """Whether a job must not go before its pods, and its data, have gone.
+    """Whether a job may be deleted only after its pods and its data.
 
-    One whose pods were never allowed has neither: it goes at once, whatever its stores are like.
+    A job whose pods were never allowed has neither: it is deleted at once, even if its stores do
+    not answer.
     """
     workload = admission.of(snapshot)
-    # Its Workload goes with it, and with that the quota.
+    # Deleting the job deletes its Workload, which releases the quota.
     quota = workload is not None and workload.reserved and not workload.finished
     deletes_data = spec.lifecycle.data_policy == "Delete"
     return quota or (deletes_data and _may_have_data(snapshot, checked=checked))
 
 
 def _may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
-    """Whether anything may have been written for a run: its pods are there, or about to be."""
+    """Whether a run may have data: its pods exist, did exist, or are about to."""
     job = snapshot.job
-    adopted = job.finished and job.meta.adopted_run  # it may have been complete as it was found
+    adopted = job.finished and job.meta.adopted_run  # its run may have been complete already
     return checked or bool(job.status.attempt or snapshot.pools or snapshot.pods or adopted)
 
 
 def set_finalizer(cluster: Cluster, job: Meta, *, present: bool) -> None:
-    """Add our finalizer to a job, or take it away."""
+    """Add our finalizer to a job, or remove it."""
     finalizers = [names.FINALIZER] if present else []
     manifest = {
         "apiVersion": kinds.RLJOB.api_version,
@@ -94,9 +95,9 @@ class Progress:
 
 
 def proceed(snapshot: JobSnapshot, connections: Connections, *, now: float) -> Progress:
-    """Take the next step of a deletion that our finalizer holds up.
+    """Take the next step of a deletion that our finalizer delays.
 
-    The run's own writers go first: they would write again what is deleted.
+    The trainer and the samplers are stopped first: they could write deleted data again.
     """
     if snapshot.job.meta.annotations.get(names.ABANDON_ANNOTATION) == TRUE:
         return Progress(done=True)
@@ -109,18 +110,18 @@ def proceed(snapshot: JobSnapshot, connections: Connections, *, now: float) -> P
         and child.meta.owner_uid == snapshot.job.meta.uid
     )
     if stopping or snapshot.pods:
-        return Progress(actions=stopping, stall=_slow(snapshot, now))
+        return Progress(actions=stopping, stall=_pods_not_stopping(snapshot, now))
     if not snapshot.job.basics.deletes_data:
         return Progress(done=True)
     key = snapshot.key
     if snapshot.job.spec is None:
         return Progress(stall=_blocked(key, f"The spec is not valid: {snapshot.job.spec_error}"))
     secret = snapshot.job.spec.storage.secret_name
-    found = connections.of(key.namespace, secret)
-    # A namespace that is deleted loses its Secret first: the clients made of it still serve.
-    stores = found.stores or connections.last(key.namespace, secret)
+    current = connections.of(key.namespace, secret)
+    # Deleting a namespace deletes its Secret first: the clients that were made from it still work.
+    stores = current.stores or connections.last(key.namespace, secret)
     if stores is None:
-        return Progress(stall=_blocked(key, str(found.refusal)))
+        return Progress(stall=_blocked(key, str(current.refusal)))
     run = snapshot.job.meta.run
     try:
         with unexpected_answers():
@@ -131,23 +132,23 @@ def proceed(snapshot: JobSnapshot, connections: Connections, *, now: float) -> P
     return Progress(done=True)
 
 
-def _slow(snapshot: JobSnapshot, now: float) -> Stall | None:
+def _pods_not_stopping(snapshot: JobSnapshot, now: float) -> Stall | None:
     since = snapshot.job.meta.deleted_at or now
     if now - since <= STOP_SECONDS:
         return None
     left = ", ".join(sorted(pod.name for pod in snapshot.pods)[:5])
-    cause = f"Pods are still there after {STOP_SECONDS:.0f} s: {left}."
+    cause = f"Pods still exist after {STOP_SECONDS:.0f} s: {left}."
     if snapshot.job.basics.deletes_data:
         return _blocked(snapshot.key, cause)
-    remedy = "Look at their nodes, or give the queue its quota back before they have gone"
+    remedy = "Check their nodes, or release the queue's quota before these pods terminate"
     return Stall(reason="PodsNotStopping", message=f"{cause} {remedy}: {_command(snapshot.key)}")
 
 
 def _blocked(key: Key, cause: str) -> Stall:
-    remedy = f"Mend that, or give the data up: {_command(key)}"
+    remedy = f"Fix the cause, or abandon the data: {_command(key)}"
     return Stall(reason="DataDeletionBlocked", message=f"{cause.strip().rstrip('.')}. {remedy}")
 
 
 def _command(key: Key) -> str:
-    """What lets a job go at once."""
+    """The command that lets a job be deleted at once, without waiting."""
     return f"kubectl annotate -n {key.namespace} rljob {key.name} {names.ABANDON_ANNOTATION}=true"

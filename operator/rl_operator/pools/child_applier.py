@@ -18,13 +18,13 @@ from rl_operator.state import observe
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
 
 UNGUARDED_SECONDS = 30.0
-"""A budget is made with the first look at a ready pod: those that are not may go at any time, so
-that nothing of a job's start waits for it. A pool that is older has one whatever its pods are."""
+"""A budget is created once a pod is ready: unready pods may be evicted at any time, and so no start
+of a job waits for its budget. A pool that is older than this has one in any case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolChildApplier:
-    """Applies pools' objects where something differs."""
+    """Applies a pool's objects that differ from what is wanted."""
 
     cluster: Cluster
     applier: Applier
@@ -39,13 +39,13 @@ class PoolChildApplier:
         job: Job,
         replicas: int,
     ) -> Stall | None:
-        """Make what is not in order; what stands in the way, if anything does."""
+        """Apply and delete objects as the pool wants; return what prevents that, if anything."""
         assert job.spec is not None
         meta, guarded = snapshot.pool.meta, self.unguarded_seconds(snapshot) == 0
         source = (
             guarded,
             *(meta.uid, meta.generation, replicas, snapshot.pool.status.assignment_epoch),
-            *((one.meta.uid, one.meta.run, one.meta.generation) for one in snapshot.served),
+            *((run.meta.uid, run.meta.run, run.meta.generation) for run in snapshot.served),
             *(child.declared for child in snapshot.children.values()),
         )
         if self.applier.rests(snapshot.key, source):
@@ -66,7 +66,7 @@ class PoolChildApplier:
         return made.stall
 
     def unguarded_seconds(self, snapshot: PoolSnapshot) -> float:
-        """For how long a pool has no budget as long as no pod is ready; 0: it is to have one."""
+        """Seconds until a pool without a ready pod gets its budget; 0: it should have one now."""
         if any(pod.ready for pod in snapshot.pods):
             return 0.0
         return max(0.0, snapshot.pool.meta.created_at + UNGUARDED_SECONDS - self.now())
@@ -74,7 +74,7 @@ class PoolChildApplier:
     def rendered(
         self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
     ) -> Manifest:
-        """The Deployment of a pool that serves a job with so many pods."""
+        """The Deployment of a pool that serves a job with ``replicas`` pods."""
         assert job.spec is not None
         return deployment.render(
             snapshot.pool.meta,
@@ -84,13 +84,15 @@ class PoolChildApplier:
             replicas=replicas,
             images=self.images,
             epoch=snapshot.pool.status.assignment_epoch,
-            beside=[(one.meta, one.spec) for one in snapshot.beside if one.spec is not None],
+            beside=[
+                (other.meta, other.spec) for other in snapshot.beside if other.spec is not None
+            ],
         )
 
 
 def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job, *, guarded: bool) -> list[Wanted]:
-    """The small objects that go with a pool's Deployment, as far as it wants them."""
-    found = []
+    """The pool's disruption budget and network policy, if it wants them."""
+    objects_wanted: list[Wanted] = []
     if spec.template.disruption.pdb and guarded:
         budget = objects.disruption_budget(
             meta,
@@ -99,14 +101,14 @@ def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job, *, guarded: bool) -> li
             max_unavailable=spec.template.disruption.max_unavailable,
             shared=spec.shared,
         )
-        found.append(Wanted(manifest=budget))
+        objects_wanted.append(Wanted(manifest=budget))
     if spec.max_runs > 1 and spec.network_policy != "None":
         ports = [agents.PORT + PORT_STEP * index for index in range(spec.max_runs)]
-        found.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
-    return found
+        objects_wanted.append(Wanted(manifest=objects.pool_policy(meta, ports=ports)))
+    return objects_wanted
 
 
 def _is_settled(pool: Pool) -> bool:
-    """Whether the status says that everything was made of this spec."""
-    told = pool.status.observed_generation == pool.meta.generation
-    return told and is_true(pool.status.conditions, "Ready")
+    """Whether the status is ready for this generation: everything was applied from its spec."""
+    current = pool.status.observed_generation == pool.meta.generation
+    return current and is_true(pool.status.conditions, "Ready")

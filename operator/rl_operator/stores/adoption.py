@@ -1,7 +1,7 @@
-"""A job that goes on with the run of a job that is gone: ``spec.runId``.
+"""Adoption: a job continues the run of a deleted job (``spec.runId``).
 
-A Lease of the namespace, owned by the job, says who has the run: made or taken over in one write,
-so that of two jobs one gets it. Trainers of the same run are fenced by its epoch in any case.
+The job claims the run with a Lease (see ``claims``), so only one of two jobs gets it. Trainers of
+the same run are fenced by its epoch in any case.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FIELD = "spec.runId"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adoption:
-    """Gives runs to jobs."""
+    """Assigns runs to the jobs that name them."""
 
     cluster: Cluster
     claims: Claims
 
     def refusal(self, job: Meta, reading: Reading) -> Refusal | None:
-        """Why the job may not have the run that it names, if it may not; else it has it.
+        """Claim the run that the job names; return why the job may not have it, or None.
 
         Args:
-            job: which names a run.
-            reading: of that run, from a store that has answered.
+            job: the job that names a run.
+            reading: that run's progress, from a store that has answered.
         """
         run = reading.run
         if run is None or run.namespace != job.namespace:
@@ -48,27 +48,27 @@ class Adoption:
             )
         left = self._left_behind(job)
         if left:
-            message = f"Pods of its former job are still there: {', '.join(left[:5])}."
-            return _refused(job, "RunInUse", message, "Wait until they have gone.")
+            message = f"Pods of its former job still exist: {', '.join(left[:5])}."
+            return _refused(job, "RunInUse", message, "Wait until they have terminated.")
         return None
 
     def _first_job(self, job: Meta, name: str) -> str:
-        """The job that the run was made for, if that is still there; empty if not."""
-        found = self.cluster.get(kinds.RLJOB, job.namespace, name)
-        return name if found is not None and found["metadata"]["uid"] == job.run else ""
+        """The job that the run was created for if it still exists; else empty."""
+        first = self.cluster.get(kinds.RLJOB, job.namespace, name)
+        return name if first is not None and first["metadata"]["uid"] == job.run else ""
 
     def _left_behind(self, job: Meta) -> list[str]:
-        """Pods of the run that another job has made, or an earlier one of the same name."""
+        """Pods of the run from another job, or from an earlier job of the same name."""
         beside = names.beside(job.run)  # of pods in which it is not the first run
-        found: list[Meta] = []
+        pods: list[Meta] = []
         for labels in (f"{names.RUN_LABEL}={job.run}", beside):
-            there = self.cluster.select(kinds.POD, job.namespace, labels=labels)
-            found += [Meta.parse(one) for one in there]
+            selected = self.cluster.select(kinds.POD, job.namespace, labels=labels)
+            pods += [Meta.parse(pod) for pod in selected]
         return sorted(
-            one.name
-            for one in found
-            if one.labels.get(beside, one.labels.get(names.JOB_LABEL)) != job.name
-            or one.created_at < job.created_at
+            pod.name
+            for pod in pods
+            if pod.labels.get(beside, pod.labels.get(names.JOB_LABEL)) != job.name
+            or pod.created_at < job.created_at
         )
 
 

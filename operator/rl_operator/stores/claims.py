@@ -1,7 +1,8 @@
-"""Things that one object at a time may have, each held by a Lease that its holder owns.
+"""Claims: a Lease for each thing that only one object at a time may have; its holder owns it.
 
-The Lease is made or taken over in one write, so that of two who ask one gets it; it goes with its
-holder, and one whose holder has gone, or has let go, is free. Nothing is renewed.
+One write creates the Lease or takes it over, so only one of two concurrent claimants succeeds.
+A Lease is deleted with its holder. It is free if its holder no longer exists or has released it.
+Nothing is renewed.
 """
 
 from __future__ import annotations
@@ -23,51 +24,51 @@ HOLDERS = {kind.name: kind for kind in (kinds.RLJOB, kinds.SAMPLER_POOL)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """Takes and lets go of Leases."""
+    """Takes and releases claims."""
 
     cluster: Cluster
 
     def take(self, name: str, kind: Kind, holder: Meta) -> str:
-        """Have the named thing, or learn who has it.
+        """Claim the named thing.
 
         Returns:
-            Empty when the holder has it, else the name of the one that does.
+            Empty if the claim succeeded, else the name of the object that holds it.
 
         Raises:
-            ApiConflictError: somebody else asked at the same time; look again.
+            ApiConflictError: another object claimed it at the same time; try again.
         """
-        there = self.cluster.get(LEASE, holder.namespace, name)
-        if there is None:
+        lease = self.cluster.get(LEASE, holder.namespace, name)
+        if lease is None:
             self.cluster.create(LEASE, _lease(name, kind, holder))
             return ""
-        owner = _owner(there)
+        owner = _owner(lease)
         if owner.get("uid") == holder.uid:
             return ""
-        if self._is_there(holder.namespace, owner):
+        if self._exists(holder.namespace, owner):
             return str(owner["name"])
         taken = _lease(name, kind, holder)
-        taken["metadata"]["resourceVersion"] = there["metadata"]["resourceVersion"]
+        taken["metadata"]["resourceVersion"] = lease["metadata"]["resourceVersion"]
         self.cluster.replace(LEASE, taken)
         return ""
 
-    def let_go(self, name: str, holder: Meta) -> None:
-        """Free the named thing if the holder has it."""
-        there = self.cluster.get(LEASE, holder.namespace, name)
-        if there is None or _owner(there).get("uid") != holder.uid:
+    def release(self, name: str, holder: Meta) -> None:
+        """Release the named thing if the holder has it."""
+        lease = self.cluster.get(LEASE, holder.namespace, name)
+        if lease is None or _owner(lease).get("uid") != holder.uid:
             return
-        there["metadata"]["ownerReferences"] = []
-        there["spec"] = {"holderIdentity": ""}
+        lease["metadata"]["ownerReferences"] = []
+        lease["spec"] = {"holderIdentity": ""}
         try:
-            self.cluster.replace(LEASE, there)
+            self.cluster.replace(LEASE, lease)
         except ApiConflictError:
-            return  # somebody else has it now
+            return  # another object has it now
 
-    def _is_there(self, namespace: str, owner: Manifest) -> bool:
+    def _exists(self, namespace: str, owner: Manifest) -> bool:
         kind = HOLDERS.get(owner.get("kind", ""))
         if kind is None:
             return False
-        found = self.cluster.get(kind, namespace, owner["name"])
-        return found is not None and found["metadata"]["uid"] == owner["uid"]
+        holder = self.cluster.get(kind, namespace, owner["name"])
+        return holder is not None and holder["metadata"]["uid"] == owner["uid"]
 
 
 def _owner(lease: Manifest) -> Manifest:

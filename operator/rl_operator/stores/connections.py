@@ -1,4 +1,4 @@
-"""Clients of the stores that the Secrets of namespaces name."""
+"""Opens and caches clients of the stores that Secrets name."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class _Connection:
 
 @dataclass(frozen=True, slots=True)
 class StoresOf:
-    """A namespace's stores, or why there are none."""
+    """The stores that a Secret names, or why there are none."""
 
     stores: Stores | None = None
     settings: StoreSettings | None = None
     version: str = ""
-    """Of the Secret."""
+    """The Secret's resourceVersion."""
     place: str = ""
-    """Namespace, Secret and version: the same for the same clients, and for no others."""
+    """Identifies the clients: namespace, Secret and its version."""
     refusal: Refusal | None = None
     hidden: bool = False
     """The operator may not read the Secret."""
@@ -47,8 +47,8 @@ class StoresOf:
 class Connections:
     """Clients of the stores, one set for each version of a Secret.
 
-    Those of a version that is no more, or of a Secret that no job names any more, are closed when
-    the last of their readers lets go of them: a Secret may change while a long read is under way.
+    Clients of an old version, or of a Secret that no job names any more, are closed when their last
+    reader drops them: a Secret may change during a long read.
     """
 
     def __init__(
@@ -59,33 +59,33 @@ class Connections:
         clock: Callable[[], float] = time.monotonic,
         secret_seconds: float = 0.0,
     ) -> None:
-        """Prepare.
+        """Open no client yet.
 
         Args:
-            cluster: where the Secrets are.
-            patience_seconds: of one command of the stores' clients.
+            cluster: reads the Secrets.
+            patience_seconds: timeout of one command of the stores' clients.
             clock: monotonic seconds.
-            secret_seconds: a Secret that was in order is read again after so long only.
+            secret_seconds: how long a valid Secret is trusted before it is read again.
         """
         self._cluster, self._patience = cluster, patience_seconds
         self._open: dict[tuple[str, str], _Connection] = {}
         self._buckets: dict[int, tuple[float, Reach]] = {}
-        self._found: dict[tuple[str, str], tuple[float, StoresOf]] = {}
+        self._results: dict[tuple[str, str], tuple[float, StoresOf]] = {}
         self._jobs: dict[str, dict[Key, str]] = {}
         """By namespace: the Secret that each job names."""
         self._clock, self._secret_seconds = clock, secret_seconds
         self._lock = threading.Lock()
 
     def of(self, namespace: str, secret: str) -> StoresOf:
-        """The stores that a Secret names."""
-        at, known = self._found.get((namespace, secret), (0.0, StoresOf()))
+        """The stores that a Secret names; reads the Secret if the last read is too old."""
+        at, known = self._results.get((namespace, secret), (0.0, StoresOf()))
         if known.stores is not None and self._clock() - at < self._secret_seconds:
             return known
-        found = self._look(namespace, secret)
-        self._found[(namespace, secret)] = (self._clock(), found)
-        return found
+        stores = self._read_secret(namespace, secret)
+        self._results[(namespace, secret)] = (self._clock(), stores)
+        return stores
 
-    def _look(self, namespace: str, secret: str) -> StoresOf:
+    def _read_secret(self, namespace: str, secret: str) -> StoresOf:
         try:
             raw = self._cluster.get(SECRET, namespace, secret)
         except ApiRefusedError:
@@ -102,44 +102,44 @@ class Connections:
         return StoresOf(stores=stores, settings=settings, version=version, place=place)
 
     def use(self, job: Key, secret: str) -> None:
-        """Keep what a Secret names, even when it is gone, until ``release`` of the job."""
+        """Keep the clients of a Secret, even if it is deleted, until ``release`` of the job."""
         with self._lock:
             jobs = self._jobs.setdefault(job.namespace, {})
             before, jobs[job] = jobs.get(job), secret
-            unused = self._forgotten(job.namespace, before)
-        del unused  # closing them takes time: not under the lock
+            unused = self._pop_unused(job.namespace, before)
+        del unused  # closing clients takes time, so not under the lock
 
     def release(self, job: Key) -> None:
-        """A job is gone: forget what no other one of its namespace uses."""
+        """After a job is deleted: drop clients that no other job of its namespace uses."""
         with self._lock:
             jobs = self._jobs.get(job.namespace, {})
             secret = jobs.pop(job, None)
-            unused = self._forgotten(job.namespace, secret)
+            unused = self._pop_unused(job.namespace, secret)
             if not jobs:
                 self._jobs.pop(job.namespace, None)
         del unused
 
-    def _forgotten(self, namespace: str, secret: str | None) -> object:
-        """What was held of a Secret that no job names any more."""
+    def _pop_unused(self, namespace: str, secret: str | None) -> object:
+        """Remove and return what is cached for a Secret, if no job names it any more."""
         if secret is None or secret in self._jobs[namespace].values():
             return None
         place = namespace, secret
-        return self._open.pop(place, None), self._found.pop(place, None)
+        return self._open.pop(place, None), self._results.pop(place, None)
 
     def last(self, namespace: str, secret: str) -> Stores | None:
-        """The stores that a Secret named when it was read last."""
-        found = self._open.get((namespace, secret))
-        return found.stores if found else None
+        """The stores that a Secret named when it was last read; None if it was never valid."""
+        connection = self._open.get((namespace, secret))
+        return connection.stores if connection else None
 
     def close(self) -> None:
         """Close all clients."""
         with self._lock:
-            for found in self._open.values():
-                found.stores.close()
+            for connection in self._open.values():
+                connection.stores.close()
             self._open.clear()
 
     def bucket(self, stores: Stores, *, now: float) -> Reach:
-        """Whether the bucket is there; asked again after a while only."""
+        """Whether the bucket answers; a good answer is reused for ``BUCKET_CHECK_SECONDS``."""
         at, known = self._buckets.get(id(stores), (-BUCKET_CHECK_SECONDS, NOT_CHECKED))
         if now - at >= BUCKET_CHECK_SECONDS or known.status != "True":
             known = reach(stores.objects.check)
@@ -150,14 +150,14 @@ class Connections:
         self, namespace: str, secret: str, version: str, settings: StoreSettings
     ) -> _Connection:
         with self._lock:
-            found = self._open.get((namespace, secret))
-            if found is not None and found.version == version:
-                return found
+            current = self._open.get((namespace, secret))
+            if current is not None and current.version == version:
+                return current
             stores = Stores.connect(settings, patience_seconds=self._patience)
             unused = weakref.finalize(stores, self._end, id(stores), stores.mongo)
             unused.atexit = False  # the process ends without waiting for a server
-            made = self._open[(namespace, secret)] = _Connection(version, stores)
-        return made
+            connection = self._open[(namespace, secret)] = _Connection(version, stores)
+        return connection
 
     def _end(self, identity: int, mongo: Mongo) -> None:
         self._buckets.pop(identity, None)

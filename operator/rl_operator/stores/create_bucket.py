@@ -12,7 +12,7 @@ PATIENCE_SECONDS = 300.0
 
 
 def main() -> None:
-    """Create the bucket that a mounted stores' Secret names, when it is not there yet."""
+    """Create the bucket that a mounted stores' Secret names if it does not exist yet."""
     settings = StoreSettings.from_folder(Path(sys.argv[1]))
     Objects(settings, patience_seconds=PATIENCE_SECONDS).make_bucket()
 

@@ -1,6 +1,6 @@
-"""Whether a job's stores, model and data can be what its trainer will read.
+"""Checks a job's stores, model and data before its trainer reads them.
 
-Of a dataset the beginning is read, as the trainer will read all of it.
+Only the beginning of a dataset is read, in the way in which the trainer will read all of it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ MODEL_FILES = ("config.json",)
 TOKENIZER_FILE = "tokenizer.json"
 WEIGHTS = "*.safetensors"
 READ_BYTES = 64 << 20
-"""Of each dataset; the trainer reads all of it."""
+"""Most bytes that are read of each dataset; the trainer reads all of it."""
 PARQUET = b"PAR1"
 SECRET = "spec.storage.secretName"
 KEPT_FILES = 5000
 
 
 class InputChecks:
-    """Checks inputs; an unchanged dataset is parsed once. For any thread."""
+    """Checks inputs; an unchanged dataset is parsed once. Thread-safe."""
 
     def __init__(self) -> None:
         self._parsed: dict[tuple[str, str, str], tuple[Refusal, ...]] = {}
 
     def check(self, spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
-        """Return what is wrong with a job's inputs: only the stores if these do not answer."""
+        """Return the refusals of a job's inputs; if the stores do not answer, only theirs."""
         return _stores(stores) or (*_model(spec, stores), *self._data(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
@@ -58,13 +58,13 @@ class InputChecks:
         self, source: DatasetSource, stores: Stores, *, field: str, skip: bool
     ) -> tuple[Refusal, ...]:
         if not source.uri.startswith("s3://"):
-            return ()  # the trainer's pod alone can see it, and refuses it in the same words
+            return ()  # only the trainer's pod can read it, and it refuses with the same message
         bucket, key = split_uri(source.uri)
         objects = stores.objects.of_bucket(bucket)
         try:
             with unexpected_answers():
-                found = objects.stat(key)
-                known = (field, source.model_dump_json(), f"{found.etag} {skip}")
+                stat = objects.stat(key)
+                known = (field, source.model_dump_json(), f"{stat.etag} {skip}")
                 verdict = self._parsed.get(known)
                 if verdict is None:
                     verdict = _parse(objects, key, source, field=field, skip=skip)
@@ -79,7 +79,7 @@ class InputChecks:
 def _parse(
     objects: Objects, key: str, source: DatasetSource, *, field: str, skip: bool
 ) -> tuple[Refusal, ...]:
-    """Read the beginning of a file as the trainer will read all of it."""
+    """Parse the beginning of a file as the trainer will parse all of it."""
     if key.endswith(".parquet"):
         return _parquet(objects, key, source, field=field)
 
@@ -99,7 +99,7 @@ def _parse(
 def _parquet(
     objects: Objects, key: str, source: DatasetSource, *, field: str
 ) -> tuple[Refusal, ...]:
-    """Tell a Parquet file by how it begins; its columns are read by the trainer."""
+    """Recognise a Parquet file by its first bytes; the trainer reads its columns."""
 
     def begin(chunks: Iterator[bytes]) -> bytes:
         return next(chunks, b"")[: len(PARQUET)]
@@ -111,14 +111,14 @@ def _parquet(
             field=f"{field}.uri",
             value=source.uri[:200],
             reason="DatasetMalformed",
-            message=f"{source.uri} is no Parquet file.",
+            message=f"{source.uri} is not a Parquet file.",
             remedy="Upload it again, or name a file of its type.",
         ),
     )
 
 
 def _beginning(chunks: Iterator[bytes]) -> Iterator[RawRecord]:
-    """Records of the first ``READ_BYTES``; one that is cut there is left out."""
+    """Records of the first ``READ_BYTES``, without a record that is cut there."""
     cut = False
 
     def first() -> Iterator[bytes]:
@@ -132,9 +132,9 @@ def _beginning(chunks: Iterator[bytes]) -> Iterator[RawRecord]:
             yield chunk
 
     try:
-        for one in read_text(first()):
-            if not (cut and one.problem):
-                yield one
+        for record in read_text(first()):
+            if not (cut and record.problem):
+                yield record
     except UnreadableError:
         if not cut:
             raise
@@ -155,33 +155,33 @@ def _stores(stores: Stores) -> tuple[Refusal, ...]:
 
 
 def _model(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
-    """What lies in buckets; the pods alone ask the hub, and refuse in words like these."""
+    """Refusals of folders in buckets; only pods ask the hub, and refuse with similar messages."""
     tokenizer = spec.model.tokenizer_uri
-    found: list[Refusal] = []
+    refusals: list[Refusal] = []
     own = (TOKENIZER_FILE,) if tokenizer is None else ()
     if not spec.model.uri.startswith(HUB_SCHEME):
-        found += _folder(stores, "uri", spec.model.uri, (*MODEL_FILES, *own, WEIGHTS))
+        refusals += _folder(stores, "uri", spec.model.uri, (*MODEL_FILES, *own, WEIGHTS))
     if tokenizer is not None and not tokenizer.startswith(HUB_SCHEME):
-        found += _folder(stores, "tokenizerUri", tokenizer, (TOKENIZER_FILE,), what="Tokenizer")
-    return tuple(found)
+        refusals += _folder(stores, "tokenizerUri", tokenizer, (TOKENIZER_FILE,), what="Tokenizer")
+    return tuple(refusals)
 
 
 def _folder(
     stores: Stores, name: str, uri: str, wanted: Sequence[str], *, what: str = "Model"
 ) -> tuple[Refusal, ...]:
-    """What a folder of ``spec.model`` lacks."""
+    """The refusal of a folder of ``spec.model`` that lacks files, if it does."""
     field = f"spec.model.{name}"
     bucket, key = split_uri(uri)
     prefix = key.rstrip("/") + "/"
     try:
         with unexpected_answers():
             listed = stores.objects.of_bucket(bucket).list(prefix)
-        found = {one.key[len(prefix) :] for one in listed}
+        files = {item.key[len(prefix) :] for item in listed}
     except RLError as error:
         return (_refused(error, field, uri, what=what),)
-    if not found:
+    if not files:
         return (_refused(ObjectMissingError(uri), field, uri, what=what),)
-    missing = [one for one in wanted if not fnmatch.filter(found, one)]
+    missing = [pattern for pattern in wanted if not fnmatch.filter(files, pattern)]
     if not missing:
         return ()
     return (
@@ -196,7 +196,7 @@ def _folder(
 
 
 def _refused(error: RLError, field: str, value: str, *, what: str) -> Refusal:
-    """A store's error as the refusal of the field that led to it."""
+    """The refusal of the field whose value led to a store's error."""
     if isinstance(error, ObjectMissingError):
         reason, remedy = f"{what}NotFound", "Create it, or fix the name."
     elif isinstance(error, AccessDeniedError):
@@ -209,8 +209,8 @@ def _refused(error: RLError, field: str, value: str, *, what: str) -> Refusal:
         reason, remedy = f"{what}Refused", "Fix what the store names, there or in its Secret."
     else:
         reason, remedy = f"{what}Unreadable", "Upload it again."
-    said = (
+    cause = (
         error.what if isinstance(error, (AccessDeniedError, StoreUnavailableError)) else str(error)
     )
-    message = f"{plain(said)}."
+    message = f"{plain(cause)}."
     return Refusal(field=field, value=value[:200], reason=reason, message=message, remedy=remedy)

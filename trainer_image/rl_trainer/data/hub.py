@@ -27,12 +27,12 @@ URI = re.compile(r"hf://(datasets/)?(?P<repo>[^/@]+/[^/@]+)(@(?P<revision>[^/]+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubAddress:
-    """What an ``hf://`` URI names."""
+    """The repository, revision and path of an ``hf://`` URI."""
 
     repo: str
     revision: str
     path: str
-    """A folder or a file of the repository; empty: all of it."""
+    """A folder or a file of the repository; empty: the whole repository."""
 
     @classmethod
     def parse(cls, uri: str) -> HubAddress:
@@ -44,7 +44,7 @@ class HubAddress:
 
 
 class NoSuchSplitError(ValueError):
-    """A repository's files do not show which of them hold the split."""
+    """The files of a repository do not show which of them hold the split."""
 
 
 def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
@@ -52,15 +52,15 @@ def files_of_split(names: Sequence[str], *, path: str, split: str) -> list[str]:
 
     A split is recognised by the hub's own conventions: a folder or a part of a file's name between
     ``-``, ``_``, ``.`` or spaces is the split's name, e.g. ``data/train-00000-of-00002.parquet``.
-    Where files are in several folders or formats, none is guessed.
+    If the files are in several folders or formats, no choice is guessed.
 
     Args:
-        names: of all files of the repository.
-        path: a file, which is then the only result, or a folder to search; empty: all of it.
+        names: names of all files of the repository.
+        path: a file, which is then the only result, or a folder to search; empty: search all.
         split: name of the split.
 
     Raises:
-        NoSuchSplitError: there is none, or it is ambiguous.
+        NoSuchSplitError: no file holds the split, or the choice is ambiguous.
     """
     if path in names:
         if not path.endswith(SUFFIXES):
@@ -84,7 +84,7 @@ def _check_unambiguous(matching: Sequence[str], *, split: str) -> None:
             f"split {split!r} is in several folders, {', '.join(folders[:8])}: name one in the URI"
         )
     if len({PurePosixPath(name).suffix for name in matching}) > 1:
-        raise NoSuchSplitError(f"split {split!r} is there in several formats: name one file")
+        raise NoSuchSplitError(f"split {split!r} has files in several formats: name one file")
 
 
 def _is_data(name: str) -> bool:
@@ -92,7 +92,7 @@ def _is_data(name: str) -> bool:
 
 
 class HubClient(HubEndpoint):
-    """Data sets of one endpoint."""
+    """Reads datasets of one hub endpoint."""
 
     def files(
         self, address: HubAddress, *, split: str, field: str, commit: str = ""
@@ -100,13 +100,14 @@ class HubClient(HubEndpoint):
         """The commit that the revision names, and the files of a split in it.
 
         Args:
-            address: of the repository.
-            split: of the data.
+            address: address of the repository.
+            split: name of the split.
             field: path of the source in the manifest.
             commit: read this commit, whatever the revision points to now.
 
         Raises:
-            RefusedError: there is no such repository, revision or split, or it is not ours.
+            RefusedError: the repository, revision or split does not exist, or the token may not
+                read it.
             StoreUnavailableError: the endpoint does not answer.
         """
         with self._refusing(address, field):
@@ -135,7 +136,7 @@ class HubClient(HubEndpoint):
             yield
         except (GatedRepoError, RepositoryNotFoundError) as error:
             # The hub gives the same answer for a private and a missing repository.
-            message = f"{where} is not there, or is not open to this token"
+            message = f"{where} does not exist, or this token has no access"
             remedy = (
                 "Correct the name, or set spec.data.hub.tokenSecretRef to a token that may read it."
             )

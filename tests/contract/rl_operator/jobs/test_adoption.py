@@ -119,9 +119,9 @@ def test_of_two_that_ask_at_once_one_is_told_to_look_again(
     with pytest.raises(ApiConflictError):
         ours.take("run-x", kinds.RLJOB, metas[0])
     assert ours.take("run-x", kinds.RLJOB, metas[0]) == "third"
-    theirs.let_go("run-x", metas[0])  # not its own
+    theirs.release("run-x", metas[0])  # not its own
     assert ours.take("run-x", kinds.RLJOB, metas[0]) == "third"
-    theirs.let_go("run-x", metas[1])
+    theirs.release("run-x", metas[1])
     assert ours.take("run-x", kinds.RLJOB, metas[0]) == ""
 
 

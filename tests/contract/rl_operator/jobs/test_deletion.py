@@ -137,7 +137,7 @@ def test_a_blocked_deletion_says_so_and_has_a_way_out(world: World, way_out: str
         True,
     )
     assert (
-        f". Mend that, or give the data up: kubectl annotate -n {job.namespace} rljob job "
+        f". Fix the cause, or abandon the data: kubectl annotate -n {job.namespace} rljob job "
         in (stalled["message"])
     )
     assert world.status(job)["phase"] == "Terminating"
