@@ -29,7 +29,7 @@ class KopfServer:
 
     def __init__(self, settings: Settings) -> None:
         watched = (kinds.RLJOB, kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.POD)
-        self._kinds = {one.everywhere(): one for one in (*watched, *others_kinds(settings))}
+        self._kinds = {kind.everywhere(): kind for kind in (*watched, *others_kinds(settings))}
         self._gone = {kind: asyncio.Event() for kind in self._kinds}
         self.closed = asyncio.Event()
         self._watched = set[str]()
@@ -68,12 +68,12 @@ class KopfServer:
         if path == "/api":
             return {"versions": ["v1"]}
         if path == "/apis":
-            found = {kind.group: kind for kind in self._kinds.values() if kind.group}
-            return {"groups": [_group(one) for one in found.values()]}
+            by_group = {kind.group: kind for kind in self._kinds.values() if kind.group}
+            return {"groups": [_group(kind) for kind in by_group.values()]}
         named = path.removeprefix("/api/").removeprefix("/apis/")
         known = (NAMESPACE, *self._kinds.values())
-        found_here = [one for one in known if one.api_version == named]
-        return {"groupVersion": named, "resources": [_resource(one) for one in found_here]}
+        found_here = [kind for kind in known if kind.api_version == named]
+        return {"groupVersion": named, "resources": [_resource(kind) for kind in found_here]}
 
 
 def _group(kind: Kind) -> dict[str, Any]:

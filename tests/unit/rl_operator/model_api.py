@@ -66,21 +66,23 @@ class ModelApi:
     def annotate(
         self, kind: Kind, namespace: str, name: str, annotations: dict[str, str | None]
     ) -> None:
-        there = self.objects.get((kind.name, name))
-        if there is not None:
+        stored = self.objects.get((kind.name, name))
+        if stored is not None:
             self._spend()
-            told = {**there["metadata"].get("annotations", {}), **annotations}
-            there["metadata"]["annotations"] = {key: one for key, one in told.items() if one}
-            self.touch(there)
+            merged = {**stored["metadata"].get("annotations", {}), **annotations}
+            stored["metadata"]["annotations"] = {
+                key: value for key, value in merged.items() if value
+            }
+            self.touch(stored)
 
     def create(self, kind: Kind, manifest: Raw, *, manager: str = "") -> Raw:
         self._spend()
         if (kind.name, manifest["metadata"]["name"]) in self.objects:
             raise ApiConflictError(doing="create", status=409, message="it is there")
-        parts = {key: one for key, one in copy.deepcopy(manifest).items() if key in ("spec",)}
+        parts = {key: value for key, value in copy.deepcopy(manifest).items() if key in ("spec",)}
         metadata = {
-            key: one
-            for key, one in manifest["metadata"].items()
+            key: value
+            for key, value in manifest["metadata"].items()
             if key in ("labels", "annotations", "ownerReferences")
         }
         return self.put(
@@ -95,25 +97,25 @@ class ModelApi:
 
     def _write(self, kind: Kind, manifest: Raw, *, of_manager: str = "") -> Raw:
         self._spend()
-        there, meta = (
+        stored, meta = (
             self.objects.get((kind.name, manifest["metadata"]["name"])),
             manifest["metadata"],
         )
-        late = there is None or any(
-            meta.get(key, there["metadata"][key]) != there["metadata"][key]
+        late = stored is None or any(
+            meta.get(key, stored["metadata"][key]) != stored["metadata"][key]
             for key in ("uid", "resourceVersion")
         )
-        if there is None or late:
+        if stored is None or late:
             raise ApiConflictError(doing="write", status=409, message="changed meanwhile")
-        before = copy.deepcopy(there.get("spec"))
+        before = copy.deepcopy(stored.get("spec"))
         for key in ("labels", "annotations"):
-            there["metadata"].setdefault(key, {}).update(meta.get(key, {}))
+            stored["metadata"].setdefault(key, {}).update(meta.get(key, {}))
         if of_manager == names.POOL_MANAGER:
-            there["metadata"]["finalizers"] = meta["finalizers"]
-        there["status"] = copy.deepcopy(manifest.get("status", there.get("status", {})))
-        there.setdefault("spec", {}).update(copy.deepcopy(manifest.get("spec", {})))
-        self.touch(there, spec=there.get("spec") != before)
-        return copy.deepcopy(there)
+            stored["metadata"]["finalizers"] = meta["finalizers"]
+        stored["status"] = copy.deepcopy(manifest.get("status", stored.get("status", {})))
+        stored.setdefault("spec", {}).update(copy.deepcopy(manifest.get("spec", {})))
+        self.touch(stored, spec=stored.get("spec") != before)
+        return copy.deepcopy(stored)
 
     def _spend(self) -> None:
         if self.left == 0:
@@ -125,9 +127,9 @@ class ModelApi:
 def selected(objects: Objects, kind: Kind, labels: str) -> list[Raw]:
     wanted = parse_selector(labels)
     return [
-        copy.deepcopy(one)
-        for (of, _), one in sorted(objects.items())
-        if of == kind.name and fits(one, wanted)
+        copy.deepcopy(manifest)
+        for (of, _), manifest in sorted(objects.items())
+        if of == kind.name and fits(manifest, wanted)
     ]
 
 

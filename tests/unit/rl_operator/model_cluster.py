@@ -33,19 +33,19 @@ class ModelCluster:
     def perform(self, action: Action) -> None:
         self.writes += 1
         if isinstance(action, Delete):
-            found = self.objects.get((action.kind.name, action.name))
-            if found is not None and found["metadata"]["uid"] == action.uid:
+            stored = self.objects.get((action.kind.name, action.name))
+            if stored is not None and stored["metadata"]["uid"] == action.uid:
                 del self.objects[(action.kind.name, action.name)]
             return
         manifest = copy.deepcopy(action.manifest)
         if isinstance(action, Create) and action.initial_spec:
             manifest["spec"] = copy.deepcopy(action.initial_spec) | manifest["spec"]
         key = (manifest["kind"], manifest["metadata"]["name"])
-        there = self.objects.get(key)
+        stored = self.objects.get(key)
         posts = isinstance(action, Create) and (action.immutable or action.initial_spec)
-        if posts and there is not None:
+        if posts and stored is not None:
             raise ApiConflictError(doing=str(action), status=409, message="it is there")
-        if there is None:
+        if stored is None:
             self._serial += 1
             stamp = {"uid": f"u{self._serial}", "creationTimestamp": format_time(self.now)}
             manifest["metadata"] |= stamp | {"resourceVersion": "1"}
@@ -55,17 +55,17 @@ class ModelCluster:
             self.objects[key] = manifest
             return
         # What one manager leaves out stays where another one has set it: the pool's replicas.
-        kept = there["spec"].get("replicas") if action.kind == SAMPLER_POOL else None
-        version = there["metadata"]["resourceVersion"]
+        kept = stored["spec"].get("replicas") if action.kind == SAMPLER_POOL else None
+        version = stored["metadata"]["resourceVersion"]
         if manifest["metadata"].get("resourceVersion", version) != version:
             raise ApiConflictError(doing=str(action), status=409, message="changed meanwhile")
         if kept is not None:
             manifest["spec"].setdefault("replicas", kept)
         stamp = {"resourceVersion": str(int(version) + 1)}
-        if manifest.get("spec") != there.get("spec"):
-            stamp["generation"] = there["metadata"]["generation"] + 1
-        there["metadata"] |= manifest["metadata"] | stamp
-        there |= {part: manifest[part] for part in ("spec", "data") if part in manifest}
+        if manifest.get("spec") != stored.get("spec"):
+            stamp["generation"] = stored["metadata"]["generation"] + 1
+        stored["metadata"] |= manifest["metadata"] | stamp
+        stored |= {part: manifest[part] for part in ("spec", "data") if part in manifest}
 
     def snapshot(self, job: Job) -> JobSnapshot:
         """What there is now: whoever looks at it later sees nothing newer."""
@@ -96,5 +96,5 @@ class ModelCluster:
 
     def finish(self, attempt: int, kind: str) -> None:
         """What training-operator does when a trainer ends."""
-        found = self.objects[(PYTORCH_JOB.name, names.trainer("job", attempt))]
-        found["status"] = {"conditions": [{"type": kind, "status": "True"}]}
+        trainer = self.objects[(PYTORCH_JOB.name, names.trainer("job", attempt))]
+        trainer["status"] = {"conditions": [{"type": kind, "status": "True"}]}

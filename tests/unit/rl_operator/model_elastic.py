@@ -47,8 +47,8 @@ class ElasticLife(Life):
         self._schedule()
 
     def _make(self, name: str, attempt: int, owner: str) -> None:
-        there = self.pods.get(name)
-        if there is None or (there.started_at is not None and not there.conditions):
+        pod = self.pods.get(name)
+        if pod is None or (pod.started_at is not None and not pod.conditions):
             self._owners[name] = owner
             self.pods[name] = a_pod(
                 name=name,
@@ -63,7 +63,7 @@ class ElasticLife(Life):
 
     def _schedule(self) -> None:
         """Pods that wait get the nodes that are free, the oldest first."""
-        trainers = [one for one in self.pods.values() if one.component == "trainer" and one.live]
+        trainers = [pod for pod in self.pods.values() if pod.component == "trainer" and pod.live]
         taken = sum("PodScheduled" in trainer.conditions for trainer in trainers)
         for pod in trainers:
             if pod.unscheduled and not pod.deleting and taken < self.nodes:

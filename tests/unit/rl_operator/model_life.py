@@ -277,13 +277,13 @@ class Life:
     def end_trainer(self, exit_code: int, **words: Any) -> None:
         """The current trainer's pod ends, and training-operator says so."""
         name = names.trainer("job", self.status.attempt)
-        found = self.pods.get(f"{name}-worker-0")
-        if found is None or not found.live:
+        pod = self.pods.get(f"{name}-worker-0")
+        if pod is None or not pod.live:
             return
         container = Container(name="pytorch", exit_code=exit_code)
         phase = "Failed" if exit_code else "Succeeded"
-        self.pods[found.name] = dataclasses.replace(
-            found, phase=phase, ready=False, started_at=None, containers=(container,), **words
+        self.pods[pod.name] = dataclasses.replace(
+            pod, phase=phase, ready=False, started_at=None, containers=(container,), **words
         )
         if (PYTORCH_JOB.name, name) in self.cluster.objects:
             self.cluster.finish(self.status.attempt, phase)
@@ -299,13 +299,13 @@ class Life:
 
     def _trainers(self) -> None:
         objects = self.cluster.objects.items()
-        there = {name: raw for (kind, name), raw in objects if kind == PYTORCH_JOB.name}
-        owners = {raw["metadata"]["uid"] for raw in there.values()}
-        of_trainers = [one for one in self.pods if one.startswith("job-")]
+        trainers = {name: raw for (kind, name), raw in objects if kind == PYTORCH_JOB.name}
+        owners = {raw["metadata"]["uid"] for raw in trainers.values()}
+        of_trainers = [name for name in self.pods if name.startswith("job-")]
         self._delete(
             [of_trainer for of_trainer in of_trainers if self._owners.get(of_trainer) not in owners]
         )
-        for name, raw in there.items():
+        for name, raw in trainers.items():
             pod = f"{name}-worker-0"
             if "status" not in raw and pod not in self.pods:
                 attempt = int(raw["metadata"]["labels"][names.ATTEMPT_LABEL])
@@ -335,7 +335,7 @@ def _decided(
         return None, [], desired.unwanted(seen, seen.job.spec)
     dropped = [gate.drop] if gate.drop is not None else []
     left = unrenderable_job.unwanted(seen)
-    left += [one for one in dropped if one not in left]
+    left += [child for child in dropped if child not in left]
     if gate.spec is None:
         return unrenderable_job.decide(seen), unrenderable_job.wanted(seen), left
     decision = lifecycle.decide(attempt_step.build_context(seen, gate.spec, inputs, now))

@@ -43,7 +43,7 @@ class QueuedLife(Life):
         seen = super().snapshot()
         if observe._may_be_queued(seen.job):
             return seen
-        children = {key: one for key, one in seen.children.items() if key != WORKLOAD}
+        children = {key: value for key, value in seen.children.items() if key != WORKLOAD}
         return dataclasses.replace(seen, children=children)
 
     def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
@@ -66,14 +66,14 @@ class QueuedLife(Life):
     def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
         """The operator tells the Workload something."""
         assert (kind, subresource) == (kinds.WORKLOAD, "status")
-        there = self.workload
+        workload = self.workload
         version = manifest["metadata"]["resourceVersion"]
-        if there is None or there["metadata"]["resourceVersion"] != version:
+        if workload is None or workload["metadata"]["resourceVersion"] != version:
             raise ApiConflictError(doing="merge", status=409, message="changed meanwhile")
-        status = {**there.get("status", {}), **manifest["status"]}
-        self.set_workload({key: one for key, one in status.items() if one is not None})
+        status = {**workload.get("status", {}), **manifest["status"]}
+        self.set_workload({key: value for key, value in status.items() if value is not None})
         self.writes += 1
-        return there
+        return workload
 
     @property
     def workload(self) -> Raw | None:
@@ -81,22 +81,22 @@ class QueuedLife(Life):
 
     def set_workload(self, status: Raw) -> None:
         """Write the Workload's status, as whoever it is."""
-        there = self.cluster.objects[WORKLOAD]
-        there["status"] = copy.deepcopy(status)
-        version = int(there["metadata"]["resourceVersion"])
-        there["metadata"]["resourceVersion"] = str(version + 1)
+        stored = self.cluster.objects[WORKLOAD]
+        stored["status"] = copy.deepcopy(status)
+        version = int(stored["metadata"]["resourceVersion"])
+        stored["metadata"]["resourceVersion"] = str(version + 1)
 
     def activate(self, *, active: bool) -> None:
         """What an administrator does."""
-        there = self.workload
-        if there is None:
+        workload = self.workload
+        if workload is None:
             return
-        there["spec"]["active"] = active
-        self.set_workload(there.get("status", {}))
-        if not active and kueue.holds_quota(there):
+        workload["spec"]["active"] = active
+        self.set_workload(workload.get("status", {}))
+        if not active and kueue.holds_quota(workload):
             self.evict("Deactivated")
-        elif active and there.get("status"):
-            self.set_workload(kueue.requeued(there))
+        elif active and workload.get("status"):
+            self.set_workload(kueue.requeued(workload))
 
     def admit(self) -> None:
         """The queue has room."""
@@ -105,15 +105,19 @@ class QueuedLife(Life):
 
     def evict(self, reason: str = "Preempted") -> None:
         """The queue wants its quota back."""
-        there = self.workload
-        if there is not None and kueue.holds_quota(there) and there["status"].get("admission"):
-            self.set_workload(kueue.evicted(there, reason=reason))
+        workload = self.workload
+        if (
+            workload is not None
+            and kueue.holds_quota(workload)
+            and workload["status"].get("admission")
+        ):
+            self.set_workload(kueue.evicted(workload, reason=reason))
 
     def requeue(self) -> None:
         """What kept the queue from queueing it again is over."""
-        there = self.workload
-        if there is not None and kueue.condition(there, "Requeued").get("status") == "False":
-            self.set_workload(kueue.requeued(there))
+        workload = self.workload
+        if workload is not None and kueue.condition(workload, "Requeued").get("status") == "False":
+            self.set_workload(kueue.requeued(workload))
 
     def holds_quota(self) -> bool:
         """Whether pods may be there."""

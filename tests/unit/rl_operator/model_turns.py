@@ -78,11 +78,13 @@ class Turns:
         self._moments = [*self._moments, copy.deepcopy(self.api.objects)][-12:]
         status = self.pool["status"]
         first, epoch = status.get("assignment"), status.get("assignmentEpoch", 0)
-        found = tuple(one["job"] for one in ([first] if first else []) + status.get("beside", []))
+        jobs = tuple(
+            assigned["job"] for assigned in ([first] if first else []) + status.get("beside", [])
+        )
         if epoch != self._noted_epoch:
             kept = self._noted if self.max_runs > 1 else ()
-            self.served += [one for one in found if one not in kept]
-        self._noted, self._noted_epoch = found, epoch
+            self.served += [job for job in jobs if job not in kept]
+        self._noted, self._noted_epoch = jobs, epoch
 
     @property
     def pool(self) -> Raw:
@@ -184,21 +186,21 @@ class Turns:
         self.api.objects.pop((kinds.RLJOB.name, name), None)
 
     def suspend(self, name: str, *, wanted: bool) -> None:
-        found = self.api.objects.get((kinds.RLJOB.name, name))
-        if found is not None:
-            found["spec"]["suspend"] = wanted
-            self.api.touch(found, spec=True)
+        manifest = self.api.objects.get((kinds.RLJOB.name, name))
+        if manifest is not None:
+            manifest["spec"]["suspend"] = wanted
+            self.api.touch(manifest, spec=True)
 
     def say(self, name: str, *more: ConditionUpdate) -> None:
         """What the job's reconciler says of its pool, and what else is to be said."""
-        found = self.api.objects.get((kinds.RLJOB.name, name))
-        if found is None:
+        manifest = self.api.objects.get((kinds.RLJOB.name, name))
+        if manifest is None:
             return
         self.now += 1.0
-        job = observe._job(found)
+        job = observe._job(manifest)
         status = self.pool["status"]
-        there = (status.get("assignment") or {}, *status.get("beside", []))
-        mine = found["metadata"]["uid"] in [one.get("uid") for one in there]
+        assignments = (status.get("assignment") or {}, *status.get("beside", []))
+        mine = manifest["metadata"]["uid"] in [assignment.get("uid") for assignment in assignments]
         said = [ConditionUpdate(assignment.ASSIGNED, "True", "Assigned", "m")] if mine else []
         if not mine and not job.suspended and not job.finished:
             said = [ConditionUpdate(assignment.ASSIGNED, "False", assignment.WAITING, "m")]
@@ -207,12 +209,12 @@ class Turns:
             for condition in job.status.conditions
             if condition.type in ("Complete", "Failed")
         ]
-        told = merged(job.status.conditions, said, generation=1, now=self.now)
-        found["status"] = {
+        conditions = merged(job.status.conditions, said, generation=1, now=self.now)
+        manifest["status"] = {
             "observedGeneration": 1,
-            "conditions": [one.model_dump(by_alias=True) for one in told],
+            "conditions": [condition.model_dump(by_alias=True) for condition in conditions],
         }
-        self.api.touch(found)
+        self.api.touch(manifest)
 
     # The Deployment's controller and the kubelet.
 
@@ -221,13 +223,13 @@ class Turns:
 
     def control(self) -> None:
         """It makes and ends pods as it has seen the Deployment last, however long ago."""
-        seen, there = self._controller, self.api.objects.get((kinds.DEPLOYMENT.name, POOL))
-        if seen is None or there is None:
+        seen, deployment = self._controller, self.api.objects.get((kinds.DEPLOYMENT.name, POOL))
+        if seen is None or deployment is None:
             return
         template = seen["spec"]["template"]["metadata"]["labels"]
-        mine = [one for one in self.pods() if one["metadata"]["labels"] == template]
-        alive = [one for one in mine if "deletionTimestamp" not in one["metadata"]]
-        others = [one for one in self.pods() if one not in mine]
+        mine = [pod for pod in self.pods() if pod["metadata"]["labels"] == template]
+        alive = [manifest for manifest in mine if "deletionTimestamp" not in manifest["metadata"]]
+        others = [pod for pod in self.pods() if pod not in mine]
         wanted = seen["spec"]["replicas"]
         for pod in (*others, *alive[wanted:]):
             pod["metadata"].setdefault("deletionTimestamp", format_time(self.now + 86400))
@@ -242,13 +244,13 @@ class Turns:
                 spec={},
                 status={"phase": "Running"},
             )
-        there["status"] = {
+        deployment["status"] = {
             "observedGeneration": seen["metadata"]["generation"],
             "replicas": wanted,
             "readyReplicas": wanted,
             "updatedReplicas": wanted,
         }
-        self.api.touch(there)
+        self.api.touch(deployment)
 
     def end_containers(self) -> None:
         """The kubelet tells of it some time before it lets the pod go."""
@@ -263,7 +265,9 @@ class Turns:
                 del self.api.objects[(kinds.POD.name, pod["metadata"]["name"])]
 
     def pods(self) -> list[Raw]:
-        return [one for (kind, _), one in self.api.objects.items() if kind == kinds.POD.name]
+        return [
+            manifest for (kind, _), manifest in self.api.objects.items() if kind == kinds.POD.name
+        ]
 
     def runs(self) -> set[str]:
         """Runs that have pods of the pool."""
@@ -272,7 +276,7 @@ class Turns:
     def jobs_of(self, pod: Raw) -> set[str]:
         """Jobs whose runs sample in a pod."""
         labels = pod["metadata"]["labels"]
-        beside = {one for key, one in labels.items() if key.startswith(names.BESIDE_PREFIX)}
+        beside = {label for key, label in labels.items() if key.startswith(names.BESIDE_PREFIX)}
         return {labels[names.JOB_LABEL], *beside}
 
     def settle(self) -> None:

@@ -29,8 +29,8 @@ def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
     spec = manifest["spec"]
     if manifest["kind"] == "PyTorchJob":
         spec = spec["pytorchReplicaSpecs"]["Worker"]
-    found: dict[str, Any] = spec["template"]["spec"]
-    return found
+    pod_spec: dict[str, Any] = spec["template"]["spec"]
+    return pod_spec
 
 
 def containers_of(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -40,6 +40,6 @@ def containers_of(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def environment_of(container: dict[str, Any]) -> dict[str, str]:
     return {
-        one["name"]: "from the pod" if "valueFrom" in one else one.get("value", "")
-        for one in container["env"]
+        variable["name"]: "from the pod" if "valueFrom" in variable else variable.get("value", "")
+        for variable in container["env"]
     }

@@ -55,6 +55,6 @@ DOWN = Reach("False", "StateStoreUnreachable", "db:27017: Connection refused")
 def a_status_input(
     status: RLJobStatus = STARTED, reading: Reading | None = None, **changes: Any
 ) -> StatusInput:
-    snapshot = changes.pop("snapshot", None) or a_snapshot(status, **changes.pop("there", AT_WORK))
-    found = reading or a_reading(RUN, samplers=(SAMPLER,))
-    return StatusInput(snapshot=snapshot, reading=found, bucket="b", now=NOW, **changes)
+    snapshot = changes.pop("snapshot", None) or a_snapshot(status, **changes.pop("parts", AT_WORK))
+    read = reading or a_reading(RUN, samplers=(SAMPLER,))
+    return StatusInput(snapshot=snapshot, reading=read, bucket="b", now=NOW, **changes)

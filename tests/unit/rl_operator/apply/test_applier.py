@@ -32,13 +32,13 @@ POLICY = a_manifest("NetworkPolicy", "job")
 class Server(Cluster):
     """Holds objects by kind and name, and writes down what it is asked."""
 
-    def __init__(self, *there: Manifest) -> None:
+    def __init__(self, *manifests: Manifest) -> None:
         self.asked: list[str] = []
         self.loses_answers = False
         self.managers: list[str] = []
         self.objects: dict[tuple[str, str], Manifest] = {}
-        for one in there:
-            self._put(one)
+        for manifest in manifests:
+            self._put(manifest)
 
     def _put(self, manifest: Manifest) -> Manifest:
         stored = copy.deepcopy(manifest)
@@ -64,8 +64,8 @@ class Server(Cluster):
         self.asked.append(f"apply {kind.name}")
         self.managers.append(manager)
         version = manifest["metadata"].get("resourceVersion")
-        there = self.objects.get((kind.name, manifest["metadata"]["name"]))
-        if there is not None and version not in (None, there["metadata"]["resourceVersion"]):
+        stored = self.objects.get((kind.name, manifest["metadata"]["name"]))
+        if stored is not None and version not in (None, stored["metadata"]["resourceVersion"]):
             raise ApiConflictError(doing="PATCH", status=409, message="another version")
         return self._put(manifest)
 
@@ -77,9 +77,10 @@ class Server(Cluster):
 
 
 def children(server: Server, *kinds: str) -> dict[tuple[str, str], Child]:
-    found = {place: raw for place, raw in server.objects.items() if place[0] in kinds}
+    observed = {place: raw for place, raw in server.objects.items() if place[0] in kinds}
     return {
-        place: Child(kind=place[0], meta=Meta.parse(raw), raw=raw) for place, raw in found.items()
+        place: Child(kind=place[0], meta=Meta.parse(raw), raw=raw)
+        for place, raw in observed.items()
     }
 
 
@@ -176,7 +177,7 @@ def look_at_policy(applier: Applier, server: Server, wanted: Manifest | None) ->
         observed={},
         owner_uid="owner",
     )
-    return [one for one in server.asked if not one.startswith("get")]
+    return [request for request in server.asked if not request.startswith("get")]
 
 
 @pytest.mark.parametrize(
@@ -264,8 +265,8 @@ def test_a_change_is_applied_only_to_the_version_that_was_seen() -> None:
             wanted=[Wanted(manifest=POOL)],
             unwanted=[],
             observed={
-                place: Child(kind=one.kind, meta=one.meta, raw={**one.raw, "spec": {"a": 2}})
-                for place, one in seen.items()
+                place: Child(kind=child.kind, meta=child.meta, raw={**child.raw, "spec": {"a": 2}})
+                for place, child in seen.items()
             },
             owner_uid="owner",
         )

@@ -34,7 +34,7 @@ JOB = RLJobStatus(
 POOL = SamplerPoolStatus(observed_generation=1, replicas=3, conditions=[said("Ready", "False")])
 
 
-def told(*conditions: Condition) -> dict[str, Any]:
+def with_conditions(*conditions: Condition) -> dict[str, Any]:
     """The job's conditions, some of them others."""
     new = {condition.type: condition for condition in conditions}
     return {
@@ -48,13 +48,13 @@ CHANGES: dict[str, tuple[dict[str, Any], bool]] = {
     "published": ({"weights": JOB.weights.model_copy(update={"version": 3})}, False),
     "pods": ({"samplers": JOB.samplers.model_copy(update={"ready": 2})}, False),
     "a trainer's pod": ({"trainer": JOB.trainer.model_copy(update={"ready": 1})}, False),
-    "words": (told(said("Ready", "False", message="1 of 3")), False),
-    "a part": (told(said("SamplersReady")), False),
-    "a part that is new": (told(said("PolicyPublished")), False),
-    "the whole": (told(said("Ready")), True),
-    "why not": (told(said("Ready", "False", "TrainerStarting")), True),
-    "what to do": (told(said("Stalled", "False", message="Mend it.")), True),
-    "an unknown one": (told(said("Suspended")), True),
+    "words": (with_conditions(said("Ready", "False", message="1 of 3")), False),
+    "a part": (with_conditions(said("SamplersReady")), False),
+    "a part that is new": (with_conditions(said("PolicyPublished")), False),
+    "the whole": (with_conditions(said("Ready")), True),
+    "why not": (with_conditions(said("Ready", "False", "TrainerStarting")), True),
+    "what to do": (with_conditions(said("Stalled", "False", message="Mend it.")), True),
+    "an unknown one": (with_conditions(said("Suspended")), True),
     "phase": ({"phase": "Running"}, True),
     "attempt": ({"attempt": 2}, True),
     "failure": ({"last_failure": a_failure()}, True),

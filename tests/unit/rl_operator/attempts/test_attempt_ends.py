@@ -374,10 +374,10 @@ def test_the_active_deadline_ends_the_job(changes: dict[str, Any], ends: bool) -
         )
 
     assert not isinstance(at(100), Ended)
-    found = at(101)
-    assert isinstance(found, Ended) is ends
-    if isinstance(found, Ended):
-        assert (found.failure.reason, found.final) == ("DeadlineExceeded", True)
+    decision = at(101)
+    assert isinstance(decision, Ended) is ends
+    if isinstance(decision, Ended):
+        assert (decision.failure.reason, decision.final) == ("DeadlineExceeded", True)
 
 
 def test_a_signal_has_a_name() -> None:

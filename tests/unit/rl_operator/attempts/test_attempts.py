@@ -149,16 +149,16 @@ def test_late_sampler_fails_the_run_under_on_timeout_fail() -> None:
 def test_recorded_success_completes_the_job_whatever_the_exit_code(
     trainer: Any, heartbeat: float
 ) -> None:
-    found = an_outcome("Succeeded", final_model="s3://b/final/")
-    run = a_run_document(heartbeat_at=heartbeat, progress_at=heartbeat, outcome=found)
-    assert decide(a_view(trainer=trainer, run=run)) == Complete(outcome=found)
+    outcome = an_outcome("Succeeded", final_model="s3://b/final/")
+    run = a_run_document(heartbeat_at=heartbeat, progress_at=heartbeat, outcome=outcome)
+    assert decide(a_view(trainer=trainer, run=run)) == Complete(outcome=outcome)
 
 
 def test_success_during_a_suspension_completes_the_job() -> None:
-    found = an_outcome("Succeeded", final_model="s3://b/final/")
-    run = a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=found)
+    outcome = an_outcome("Succeeded", final_model="s3://b/final/")
+    run = a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=outcome)
     context = a_view(trainer=None, pods=(), run=run, suspend=True)
-    assert decide(context) == Complete(outcome=found)
+    assert decide(context) == Complete(outcome=outcome)
 
 
 def test_attempt_records_are_unique_and_bounded() -> None:
@@ -169,6 +169,6 @@ def test_attempt_records_are_unique_and_bounded() -> None:
         closed = recorded(status, Halted(attempt=attempt), NOW + 5)
         status = status.model_copy(update={"attempts": closed})
         assert recorded(status, Halted(attempt=attempt), NOW + 9) == closed  # told once
-    assert [one.attempt for one in status.attempts] == list(range(3, 13))
-    assert {one.result for one in status.attempts} == {"Suspended"}
+    assert [attempt.attempt for attempt in status.attempts] == list(range(3, 13))
+    assert {attempt.result for attempt in status.attempts} == {"Suspended"}
     assert status.attempts[-1].end_time == format_time(NOW + 5)

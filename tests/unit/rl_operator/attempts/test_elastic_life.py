@@ -78,8 +78,8 @@ def test_elastic_attempt_is_as_large_as_the_nodes_allow(history: list[str]) -> N
     if over or life.suspend:
         assert sizes(life) == (0, 0)
     else:
-        there, running = sizes(life)
-        assert there == running == status.attempts[-1].replicas <= life.nodes
+        wanted, running = sizes(life)
+        assert wanted == running == status.attempts[-1].replicas <= life.nodes
     assert status.failures <= 3
 
 
@@ -93,5 +93,5 @@ def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> 
     if "others work" in faults:  # when they make a pod is told by the clock, too: before both rests
         history = [*history, "others work"]
     check_same_rest(
-        life, history=[ALL[one] for one in history], faults=[STEADY[fault] for fault in faults]
+        life, history=[ALL[event] for event in history], faults=[STEADY[fault] for fault in faults]
     )

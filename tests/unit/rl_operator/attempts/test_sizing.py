@@ -45,9 +45,9 @@ UNFIT = "0/3 nodes are available: insufficient nvidia.com/gpu."
 def trainer_pods(*, placed: int, size: int, attempt: int = 1) -> tuple[Pod, ...]:
     """Pods of an attempt of which some have found a node."""
     common: dict[str, Any] = {"phase": "Pending", "ready": False, "started_at": None}
-    found = a_pod(**common, attempt=attempt, conditions=("PodScheduled",))
+    placed_pod = a_pod(**common, attempt=attempt, conditions=("PodScheduled",))
     unfit = a_pod(**common, attempt=attempt, unscheduled=UNFIT, created_at=NOW - LIMIT - 1)
-    return (found,) * placed + (unfit,) * (size - placed)
+    return (placed_pod,) * placed + (unfit,) * (size - placed)
 
 
 def with_record(attempt: int = 1, **changes: Any) -> RLJobStatus:
@@ -144,9 +144,9 @@ def test_trainer_pods_match_the_recorded_size() -> None:
     snapshot = a_snapshot(job=dataclasses.replace(JOB, status=status))
     made = desired.wanted(snapshot, SPEC, checked=True, run_trainer=True, images=IMAGES)[-1]
     worker = made.manifest["spec"]["pytorchReplicaSpecs"]["Worker"]
-    told = worker["template"]["spec"]["containers"][0]["env"]
+    variables = worker["template"]["spec"]["containers"][0]["env"]
     assert worker["replicas"] == 3
-    assert {"name": env.REPLICAS, "value": "3"} in told
+    assert {"name": env.REPLICAS, "value": "3"} in variables
     assert made.manifest["spec"]["elasticPolicy"]["maxReplicas"] == 3
 
 
@@ -206,7 +206,7 @@ def test_elastic_max_restarts_failures_in_a_row_do_not_count(
     rule = {"action": action, "onExitCodes": {"values": [code]}}
     policy = {"rules": [rule]} if action else {}
     lifecycle = Lifecycle.model_validate({"failurePolicy": policy})
-    status, found = RLJobStatus(), []
+    status, counts = RLJobStatus(), []
     for attempt in range(1, 7):
         record = AttemptStatus(attempt=attempt, start_time=format_time(NOW), replicas=4)
         status = status.model_copy(update={"attempt": attempt, "attempts": [record]})
@@ -221,11 +221,11 @@ def test_elastic_max_restarts_failures_in_a_row_do_not_count(
         )
         assert isinstance(decision, Ended)
         status = decided(status, decision, NOW)
-        found.append(decision.counts)
+        counts.append(decision.counts)
         if decision.final:
             break
-    assert found == counted
-    assert (status.failures, status.ignored_failures) == (sum(found), found.count(False))
+    assert counts == counted
+    assert (status.failures, status.ignored_failures) == (sum(counts), counts.count(False))
     assert status.elastic_restarts <= 2
 
 

@@ -106,14 +106,14 @@ STARTS: dict[str, tuple[JobSnapshot, list[str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("snapshot", "registered", "told"), STARTS.values(), ids=STARTS.keys())
+@pytest.mark.parametrize(("snapshot", "registered", "message"), STARTS.values(), ids=STARTS.keys())
 def test_shortfalls_count_registered_samplers_per_group(
-    snapshot: JobSnapshot, registered: list[str], told: str
+    snapshot: JobSnapshot, registered: list[str], message: str
 ) -> None:
     reading = a_reading(samplers=tuple(a_sampler(pod, pod=pod) for pod in registered))
     assert snapshot.job.spec is not None
     shortfalls = start_gate.find_shortfalls(snapshot, snapshot.job.spec, reading)
-    assert start_gate.describe(shortfalls) == told
+    assert start_gate.describe(shortfalls) == message
 
 
 def under_way(snapshot: JobSnapshot, **changes: Any) -> OperationStatus | None:

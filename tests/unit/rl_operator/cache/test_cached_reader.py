@@ -217,16 +217,16 @@ def test_read_that_must_be_live_is_repeated_live(reader: CachedReader, server: S
     reader.created(KEY)
     observed: list[Any] = []
 
-    def must_be_live(found: Any) -> bool:
-        observed.append(found)
+    def must_be_live(snapshot: Any) -> bool:
+        observed.append(snapshot)
         return True
 
-    found = reader.observe(KEY, look, must_be_live=must_be_live)
+    snapshot = reader.observe(KEY, look, must_be_live=must_be_live)
     assert (server.asked, len(observed)) == (2, 1)
-    assert found != observed[0]
+    assert snapshot != observed[0]
     assert is_cached(reader, KEY), "a live read is trusted"
 
 
 def test_live_read_is_not_repeated(reader: CachedReader, server: Server) -> None:
-    reader.observe(KEY, look, must_be_live=lambda found: True)
+    reader.observe(KEY, look, must_be_live=lambda snapshot: True)
     assert server.asked == 2

@@ -21,7 +21,9 @@ FEW = st.integers(0, 3)
 
 
 def a_pod(number: int, **status: Any) -> dict[str, Any]:
-    labels = {f"rl-operator.io/{one}": f"{one}-of-job-{number}" for one in ("job", "pool", "run")}
+    labels = {
+        f"rl-operator.io/{name}": f"{name}-of-job-{number}" for name in ("job", "pool", "run")
+    }
     times = {f"condition-{index}": "2026-01-01T00:00:00Z" for index in range(10)}
     meta = {"name": f"pod-{number}", "namespace": "n", "labels": labels}
     return {"kind": "Pod", "metadata": meta, "status": {**times, **status}}
@@ -31,18 +33,18 @@ def a_pod(number: int, **status: Any) -> dict[str, Any]:
 def test_any_mapping_is_read_as_it_was(mappings: list[dict[str, Any]], fresh: int) -> None:
     packing = Packing(fresh=fresh)
     packed = [packing.pack("Pod", mapping) for mapping in mappings]
-    assert [one.unpacked() for one in packed] == mappings
+    assert [pack.unpacked() for pack in packed] == mappings
 
 
 @given(MAPPING, MAPPING, st.lists(MAPPING), FEW)
 def test_two_are_alike_where_they_are_equal(
-    one: dict[str, Any], other: dict[str, Any], between: list[dict[str, Any]], fresh: int
+    mapping: dict[str, Any], other: dict[str, Any], between: list[dict[str, Any]], fresh: int
 ) -> None:
     packing = Packing(fresh=fresh)
-    first = packing.pack("Pod", one)
+    first = packing.pack("Pod", mapping)
     for each in between:
         packing.pack("Pod", each)
-    assert first.is_like(packing.pack("Pod", one))
+    assert first.is_like(packing.pack("Pod", mapping))
     assert first.is_like(packing.pack("Pod", other)) == (first.whole() == _whole(other))
 
 
@@ -54,21 +56,21 @@ def test_what_is_like_those_before_it_takes_a_fraction_of_its_size() -> None:
     packing = Packing(fresh=0)
     packed = [packing.pack("Pod", a_pod(index)) for index in range(100)]
     assert len(packed[0].whole()) > SMALL_BYTES
-    assert max(len(one.content) for one in packed[1:]) < len(packed[0].whole()) / 6
-    assert {id(one.words) for one in packed} == {id(packed[0].words)}
+    assert max(len(pack.content) for pack in packed[1:]) < len(packed[0].whole()) / 6
+    assert {id(pack.words) for pack in packed} == {id(packed[0].words)}
 
 
 def test_what_was_packed_last_is_compressed_when_others_follow() -> None:
     packing = Packing(fresh=2)
     packed = [packing.pack("Pod", a_pod(index)) for index in range(5)]
-    assert [bool(one.words) for one in packed] == [True, True, True, False, False]
-    assert [one.unpacked() for one in packed] == [a_pod(index) for index in range(5)]
+    assert [bool(pack.words) for pack in packed] == [True, True, True, False, False]
+    assert [pack.unpacked() for pack in packed] == [a_pod(index) for index in range(5)]
 
 
 def test_what_nobody_has_any_more_is_not_compressed() -> None:
     packing = Packing(fresh=1)
     packing.pack("Pod", a_pod(1))
-    second, third = (packing.pack("Pod", a_pod(one)) for one in (2, 3))
+    second, third = (packing.pack("Pod", a_pod(number)) for number in (2, 3))
     assert second.words == second.whole()[-MOST_WORDS:]  # as the first of its kind
     assert not third.words
 

@@ -40,12 +40,12 @@ def test_what_is_read_is_a_copy_of_what_matters() -> None:
     store, pod = ObjectCache(), a_pod("a", phase="Running")
     pod["metadata"]["managedFields"] = [{"manager": "kubelet"}]
     assert store.put(POD, pod)
-    found = store.get(POD, "n", "a")
-    assert found is not None
-    assert "spec" not in found
-    assert "managedFields" not in found["metadata"]
-    assert (found["kind"], found["metadata"]["resourceVersion"]) == ("Pod", "1")
-    found["status"]["phase"] = "Failed"
+    manifest = store.get(POD, "n", "a")
+    assert manifest is not None
+    assert "spec" not in manifest
+    assert "managedFields" not in manifest["metadata"]
+    assert (manifest["kind"], manifest["metadata"]["resourceVersion"]) == ("Pod", "1")
+    manifest["status"]["phase"] = "Failed"
     assert store.select(POD, "n", labels=SELECTOR)[0]["status"] == {"phase": "Running"}
     assert store.select(POD, "n", labels=f"{JOB_LABEL}=other") == []
     assert store.select(POD, "n", labels=f"{RUN_LABEL}=other,{JOB_LABEL}=j") == []
@@ -102,9 +102,9 @@ def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
     job = {"kind": "RLJob", "spec": {}, "metadata": {**meta, "resourceVersion": "1"}}
     informer.observed("ADDED", job)
     assert looks == ["RLJob/n/j"]
-    told = {**job, "status": {"phase": "Running"}, "metadata": {**meta, "resourceVersion": "2"}}
-    informer.stored(RLJOB, told, subresource="status")
-    informer.observed("MODIFIED", told)  # its echo
+    changed = {**job, "status": {"phase": "Running"}, "metadata": {**meta, "resourceVersion": "2"}}
+    informer.stored(RLJOB, changed, subresource="status")
+    informer.observed("MODIFIED", changed)  # its echo
     assert looks == ["RLJob/n/j"]
     looks.clear()
     informer.stored(POD, a_pod("a"), subresource="")
@@ -128,22 +128,22 @@ def test_who_makes_an_object_knows_of_it(
     looks: list[str] = []
     informer = Informer(ObjectCache(), enqueue=lambda key: looks.append(str(key)))
 
-    def one(version: int) -> dict[str, Any]:
+    def manifest(version: int) -> dict[str, Any]:
         labels = {"rl-operator.io/job": "j", **fields.get("labels", {})}
         meta = {"namespace": "n", "name": "p", "uid": "u", "labels": labels}
         spec = {"spec": fields.get("spec", {})}
         return {"kind": kind.name, **spec, "metadata": {**meta, "resourceVersion": str(version)}}
 
-    informer.stored(kind, one(1), subresource="")
-    informer.observed("ADDED", one(1))  # its echo
+    informer.stored(kind, manifest(1), subresource="")
+    informer.observed("ADDED", manifest(1))  # its echo
     assert looks == others
-    changed = one(2)
+    changed = manifest(2)
     changed["spec"] = {**changed["spec"], "x": 1}
     looks.clear()
     informer.stored(kind, changed, subresource="")
     assert set(looks) > set(others)  # a later change is news to all
     looks.clear()
-    informer.observed("MODIFIED", {**one(3), "status": {"replicas": 1}})
+    informer.observed("MODIFIED", {**manifest(3), "status": {"replicas": 1}})
     assert set(looks) > set(others)
 
 
@@ -159,7 +159,7 @@ def test_what_a_list_does_not_show_has_gone_and_is_looked_at() -> None:
     informer.list_ended("Pod", "n", {"there"}, 7)
     assert seen == ["RLJob/n/j", "SamplerPool/n/p"]
     left = store.select(POD, "n", labels=SELECTOR)
-    assert [one["metadata"]["name"] for one in left] == ["b", "c"]
+    assert [manifest["metadata"]["name"] for manifest in left] == ["b", "c"]
     assert not store.put(POD, a_pod("a", uid="gone", version=6))
 
 
@@ -176,16 +176,16 @@ BIRTHS: dict[str, tuple[str | None, int | None, bool]] = {
 def test_births_are_told_before_the_look(
     change: str | None, observed: int | None, born: bool
 ) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     informer = Informer(
         ObjectCache(),
-        enqueue=lambda key: told.append("look"),
-        created=lambda key: told.append(str(key)),
+        enqueue=lambda key: calls.append("look"),
+        created=lambda key: calls.append(str(key)),
     )
     status = {} if observed is None else {"status": {"observedGeneration": observed}}
     meta = {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": "1"}
     informer.observed(change, {"kind": "RLJob", "spec": {}, "metadata": meta, **status})
-    assert told == (["RLJob/n/j", "look"] if born else ["look"])
+    assert calls == (["RLJob/n/j", "look"] if born else ["look"])
 
 
 def test_a_pool_that_we_make_is_born() -> None:
@@ -205,7 +205,7 @@ class World:
     """An API server, and what is on its way to the store."""
 
     seen: list[Key] = field(default_factory=list)
-    there: dict[str, Raw] = field(default_factory=dict)
+    present: dict[str, Raw] = field(default_factory=dict)
     watched: dict[str, list[tuple[str, Raw]]] = field(default_factory=dict)
     """By uid: kopf keeps the order of one object's events, and of no others."""
     answers: list[Raw] = field(default_factory=list)
@@ -219,15 +219,15 @@ class World:
 
     def write(self, name: str, *, ours: bool) -> None:
         self.version += 1
-        before = self.there.get(name)
+        before = self.present.get(name)
         uid = before["metadata"]["uid"] if before else f"u{self.version}"
-        pod = self.there[name] = a_pod(name, uid=uid, version=self.version, at=self.version)
+        pod = self.present[name] = a_pod(name, uid=uid, version=self.version, at=self.version)
         self.watched.setdefault(uid, []).append(("MODIFIED" if before else "ADDED", pod))
         if ours:
             self.answers.append(pod)
 
     def remove(self, name: str) -> None:
-        pod = self.there.pop(name, None)
+        pod = self.present.pop(name, None)
         if pod is not None:
             self.version += 1
             uid = pod["metadata"]["uid"]
@@ -253,19 +253,21 @@ class World:
 
     def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Raw]:
         self.during()
-        found = list(self.there.values())
+        pods = list(self.present.values())
         self.during()
-        return found
+        return pods
 
     def relist(self) -> None:
         """The watch was too old: what it had still to tell is lost, and a list begins it anew."""
         self.watched.clear()
-        found, version = list(self.there.values()), self.version
-        for pod in found:
+        present, version = list(self.present.values()), self.version
+        for pod in present:
             self.during()
             self.informer.observed(None, pod)
         self.during()
-        self.informer.list_ended("Pod", "", {one["metadata"]["uid"] for one in found}, version)
+        self.informer.list_ended(
+            "Pod", "", {manifest["metadata"]["uid"] for manifest in present}, version
+        )
 
     def look(self) -> None:
         self.reader.distrust(KEY)
@@ -313,8 +315,8 @@ def one_after_the_other(world: World, steps: list[Step]) -> Callable[[], None]:
     return next_one
 
 
-def state(found: list[Raw]) -> dict[str, tuple[str, str]]:
-    metas = [one["metadata"] for one in found]
+def state(pods_now: list[Raw]) -> dict[str, tuple[str, str]]:
+    metas = [pod["metadata"] for pod in pods_now]
     return {meta["name"]: (meta["uid"], meta["resourceVersion"]) for meta in metas}
 
 
@@ -336,7 +338,7 @@ def test_once_all_is_told_the_store_is_the_server(
         world.deliver(0, twice=False)
     while world.answers:
         world.answer(0)
-    assert state(pods(world.store)) == state(list(world.there.values()))
+    assert state(pods(world.store)) == state(list(world.present.values()))
 
 
 @given(st.lists(STEPS, max_size=20))
@@ -345,7 +347,7 @@ def test_a_live_look_mends_what_no_watch_has_told(steps: list[Step]) -> None:
     for step in steps:
         take(world, step)
     world.look()
-    assert state(pods(world.store)) == state(list(world.there.values()))
+    assert state(pods(world.store)) == state(list(world.present.values()))
 
 
 def test_a_pod_is_parsed_anew_once_its_version_or_uid_is_another() -> None:
@@ -354,9 +356,9 @@ def test_a_pod_is_parsed_anew_once_its_version_or_uid_is_another() -> None:
         a_pod("a", uid="kept", version=2, phase="Running"),
         a_pod("a", uid="other", version=2, phase="Failed"),
     ]
-    for one in states:
-        one["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    for state in states:
+        state["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     pods = parsed_pods._Pods(kept=2)
-    assert [pods.parse(one).phase for one in states] == ["Pending", "Running", "Failed"]
+    assert [pods.parse(state).phase for state in states] == ["Pending", "Running", "Failed"]
     assert pods.parse(states[1]) is pods.parse(states[1])
     assert len(pods._found) == 2

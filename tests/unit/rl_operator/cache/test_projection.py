@@ -29,7 +29,7 @@ PARTS = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda one: one.plural)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.plural)
 @given(parts=PARTS)
 def test_lists_watches_and_answers_tell_the_same(kind: Kind, parts: dict[str, Any]) -> None:
     whole = {"kind": kind.name, **parts, "apiVersion": kind.api_version}
@@ -38,11 +38,11 @@ def test_lists_watches_and_answers_tell_the_same(kind: Kind, parts: dict[str, An
     text = json.dumps({"kind": "List", "apiVersion": "v1", "metadata": meta, "items": [parts]})
     listed = list_reader(path)(text.encode())
     assert (event["type"], listed["metadata"]) == ("ADDED", meta)
-    told = [excerpt(kind, one) for one in (whole, event["object"], *listed["items"])]
-    assert len({marshal.dumps(one, 2) for one in told}) == 1
+    excerpts = [excerpt(kind, manifest) for manifest in (whole, event["object"], *listed["items"])]
+    assert len({marshal.dumps(excerpt, 2) for excerpt in excerpts}) == 1
     kept = {"apiVersion", "kind", "metadata", "status", *([] if kind == POD else ["spec"])}
-    assert set(told[0]) == kept & {*whole}
-    assert set(event["object"]) == set(told[0])
+    assert set(excerpts[0]) == kept & {*whole}
+    assert set(event["object"]) == set(excerpts[0])
     assert set(event["object"]["metadata"]) == set(METADATA) & {*parts["metadata"]}
 
 

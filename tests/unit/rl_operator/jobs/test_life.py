@@ -220,10 +220,10 @@ def check_same_rest(life: Life, *, history: list[Event], faults: list[Event]) ->
     spared = copy.deepcopy(life)
     for fault in faults:
         fault(life)
-    for one in (spared, life):
-        one.settle()
-        wait(one)  # pauses between attempts are over
-        one.settle()
+    for model in (spared, life):
+        model.settle()
+        wait(model)  # pauses between attempts are over
+        model.settle()
     assert world_of(life) == world_of(spared)
 
 
@@ -239,5 +239,7 @@ def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> 
     """Lost and repeated looks, refused writes, stale reads and a clock that jumps."""
     life = Life(backoffLimit=2, failurePolicy={"rules": RULES})
     check_same_rest(
-        life, history=[EVENTS[one] for one in history], faults=[FAULTS[fault] for fault in faults]
+        life,
+        history=[EVENTS[event] for event in history],
+        faults=[FAULTS[fault] for fault in faults],
     )

@@ -36,12 +36,12 @@ from tests.waiting import HUNG_SECONDS
 DATE = "Sun, 22 Nov 2026 03:00:00 GMT"
 MANIFEST = {"metadata": {"name": "x", "namespace": "n"}}
 WRITES: dict[str, Callable[[Cluster], Any]] = {
-    "apply": lambda one: one.apply(POD, MANIFEST, manager="m"),
-    "create": lambda one: one.create(POD, MANIFEST),
-    "replace": lambda one: one.replace(POD, MANIFEST),
-    "merge": lambda one: one.merge(POD, MANIFEST),
-    "annotate": lambda one: one.annotate(POD, "n", "x", {"a": "b"}),
-    "delete": lambda one: one.delete(POD, "n", "x", uid="u"),
+    "apply": lambda cluster: cluster.apply(POD, MANIFEST, manager="m"),
+    "create": lambda cluster: cluster.create(POD, MANIFEST),
+    "replace": lambda cluster: cluster.replace(POD, MANIFEST),
+    "merge": lambda cluster: cluster.merge(POD, MANIFEST),
+    "annotate": lambda cluster: cluster.annotate(POD, "n", "x", {"a": "b"}),
+    "delete": lambda cluster: cluster.delete(POD, "n", "x", uid="u"),
 }
 
 
@@ -245,10 +245,10 @@ def test_former_leader_does_not_retry_a_write() -> None:
 
 @pytest.mark.parametrize("status", [200, 409, 500])
 def test_date_of_every_answer_is_reported(status: int) -> None:
-    cluster, told = a_cluster(Answer(status), dates=True)
+    cluster, heard = a_cluster(Answer(status), dates=True)
     with contextlib.suppress(ClusterError):
         cluster.create(POD, MANIFEST)
-    assert told == [("dated", DATE, 0), ("create", "Pod", status)]
+    assert heard == [("dated", DATE, 0), ("create", "Pod", status)]
 
 
 class Silent(BaseHTTPRequestHandler):

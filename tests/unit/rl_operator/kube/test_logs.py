@@ -21,18 +21,18 @@ KEY = Key("RLJob", "ns", "job")
 @pytest.fixture
 def lines() -> Iterator[list[dict[str, object]]]:
     """What is logged while the test runs."""
-    found: list[dict[str, object]] = []
+    lines: list[dict[str, object]] = []
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            found.append(json.loads(logs.JsonFormatter().format(record)))
+            lines.append(json.loads(logs.JsonFormatter().format(record)))
 
     handler, logger = Handler(), logging.getLogger("rl_operator")
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel("INFO")
     try:
-        yield found
+        yield lines
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)

@@ -36,7 +36,7 @@ def an_object(depth: int) -> str:
     return f'{{"metadata":{metadata},"spec":{{"trainer":{{"podTemplate":{nested(depth)}}}}}}}'
 
 
-@pytest.mark.parametrize("kind", [RLJOB, SAMPLER_POOL], ids=lambda one: one.plural)
+@pytest.mark.parametrize("kind", [RLJOB, SAMPLER_POOL], ids=lambda kind: kind.plural)
 def test_list_with_a_deeply_nested_object_is_read(kind: Kind) -> None:
     items = ",".join(an_object(depth) for depth in DEPTHS)
     text = f'{{"kind":"List","apiVersion":"v1","metadata":{{}},"items":[{items}]}}'.encode()
@@ -72,7 +72,7 @@ def test_job_with_a_cut_spec_is_not_valid() -> None:
     spec = a_job()["spec"]
     spec["trainer"] = {"podTemplate": {"spec": {"a": [nesting.TOO_DEEP]}}}
     api.put(RLJOB, "job", spec=spec)
-    found = job_snapshot(api, Key(RLJOB.name, NAMESPACE, "job"))
-    assert found is not None
-    assert found.job.spec is None
-    assert found.job.spec_error.startswith("spec.trainer.podTemplate.spec.a[0]")
+    snapshot = job_snapshot(api, Key(RLJOB.name, NAMESPACE, "job"))
+    assert snapshot is not None
+    assert snapshot.job.spec is None
+    assert snapshot.job.spec_error.startswith("spec.trainer.podTemplate.spec.a[0]")

@@ -96,7 +96,7 @@ def test_no_pool_is_made_before_the_inputs_are_checked() -> None:
     snapshot = ModelCluster().snapshot(JOB)
     assert JOB.spec is not None
     wanted = desired.wanted(snapshot, JOB.spec, checked=False, run_trainer=False, images=IMAGES)
-    assert [one.reference[0] for one in wanted] == ["ConfigMap"]
+    assert [manifest.reference[0] for manifest in wanted] == ["ConfigMap"]
 
 
 def test_only_the_first_write_of_a_pool_names_its_replicas() -> None:
@@ -126,7 +126,7 @@ def test_a_pool_without_its_template_is_completed() -> None:
         for action in planned(cluster, JOB, run_trainer=False).actions
         if action.kind == kinds.SAMPLER_POOL
     ]
-    assert [type(one) for one in applied] == [Apply]
+    assert [type(action) for action in applied] == [Apply]
 
 
 def test_foreign_edits_are_repaired() -> None:
@@ -204,7 +204,7 @@ def test_a_finished_job_is_cleaned_up_by_its_policy(policy: str, gone: list[str]
     status = RLJobStatus(attempt=2, last_failure=a_failure(2), conditions=[failed])
     job = a_job_object(status, lifecycle={"cleanupPolicy": policy})
     snapshot = cluster.snapshot(job)
-    assert sorted(one.meta.name for one in desired.unwanted(snapshot, job.spec)) == gone
+    assert sorted(child.meta.name for child in desired.unwanted(snapshot, job.spec)) == gone
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(0, ["job-4"]), (2, ["job-2", "job-3", "job-4"])])
@@ -245,9 +245,9 @@ TAKEN = {
 
 @pytest.mark.parametrize(("changes", "going"), TAKEN.values(), ids=TAKEN.keys())
 def test_a_taken_name_is_never_written(changes: dict[str, Any], going: bool) -> None:
-    there = foreign(**changes)
+    child = foreign(**changes)
     key = ("SamplerPool", "job-main")
-    made = plan([wanted_pool()], [there], observed={key: there}, owner_uid=RUN)
+    made = plan([wanted_pool()], [child], observed={key: child}, owner_uid=RUN)
     assert made.actions == ()
     assert made.conflicts == (Conflict(kind="SamplerPool", name="job-main", deleting=going),)
 
@@ -261,9 +261,9 @@ def test_a_pool_name_that_two_jobs_derive_stays_with_the_first() -> None:
     cluster = ModelCluster()
     cluster.perform(Create(kind=kinds.SAMPLER_POOL, manifest=first))
     raw = cluster.objects[("SamplerPool", "a-b-c")]
-    there = Child(kind="SamplerPool", meta=Meta.parse(raw), raw=raw)
+    child = Child(kind="SamplerPool", meta=Meta.parse(raw), raw=raw)
     made = plan(
-        [Wanted(manifest=second)], [], observed={("SamplerPool", "a-b-c"): there}, owner_uid="a"
+        [Wanted(manifest=second)], [], observed={("SamplerPool", "a-b-c"): child}, owner_uid="a"
     )
     assert made == Plan(conflicts=(Conflict(kind="SamplerPool", name="a-b-c", deleting=False),))
 
@@ -274,7 +274,11 @@ def test_an_apply_is_conditional_on_the_version_that_was_seen() -> None:
     edited = a_job_object(samplers=[{"name": "main", "template": {"maxConcurrentGroups": 2}}])
     stale = planned(cluster, edited, run_trainer=False).actions
     settle(cluster, edited, run_trainer=False)
-    (change,) = [one for one in stale if isinstance(one, Apply) and one.kind.name == "SamplerPool"]
+    (change,) = [
+        action
+        for action in stale
+        if isinstance(action, Apply) and action.kind.name == "SamplerPool"
+    ]
     assert change.manifest["metadata"]["resourceVersion"] == "1"
     with pytest.raises(ApiConflictError):
         cluster.perform(change)

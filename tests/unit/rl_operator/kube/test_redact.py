@@ -134,13 +134,13 @@ def a_trainer_s_job() -> str:
 
 
 def a_refused_child() -> str:
-    found = translated(an_answer(403, WORDS), "POST /apis/apps/v1/namespaces/n/deployments/d")
-    return f"{found} {found.message}"
+    error = translated(an_answer(403, WORDS), "POST /apis/apps/v1/namespaces/n/deployments/d")
+    return f"{error} {error.message}"
 
 
 def a_refused_field() -> str:
-    found = translated(an_answer(422, "no", {"field": "spec.a", "message": WORDS}), "POST /x")
-    return str(found.causes)
+    error = translated(an_answer(422, "no", {"field": "spec.a", "message": WORDS}), "POST /x")
+    return str(error.causes)
 
 
 def a_webhook_that_does_not_answer() -> str:
@@ -181,7 +181,7 @@ SPEAKERS = (
 )
 
 
-@pytest.mark.parametrize("speaker", SPEAKERS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("speaker", SPEAKERS, ids=lambda function: function.__name__)
 def test_external_texts_are_redacted(speaker: Callable[[], str]) -> None:
     shown = speaker()
     assert "denied by" in shown

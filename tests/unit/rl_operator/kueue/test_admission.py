@@ -61,7 +61,7 @@ class TestWhatIsAsked:
             {"name": "more", "template": {"autoscaling": scaled}},
         ]
         asked = pod_sets(demand(samplers=samplers, trainer={"replicas": 2}))
-        counts = {name: one["count"] for name, one in asked.items()}
+        counts = {name: pod_set["count"] for name, pod_set in asked.items()}
         assert counts == {"trainer": 2, "sampler-main": 3, "sampler-more": 6}
 
     @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ class TestWhatIsAsked:
         ]
         sections = {"samplers": groups} | quota_of(quota)
         raw = stored(kueue.admitted, **sections)
-        assert {name: one["count"] for name, one in pod_sets(raw).items()} == counts
+        assert {name: pod_set["count"] for name, pod_set in pod_sets(raw).items()} == counts
         spec = a_spec(**QUEUED | sections)
         assert list(of_spec(spec)) == []
         assert gate.unusable(spec, parsed(raw), demand(**sections), {"spot": SPOT}) is None
@@ -97,8 +97,8 @@ class TestWhatIsAsked:
 
     def test_an_elastic_trainer_may_be_admitted_with_less(self) -> None:
         elastic = {"replicas": 3, "elastic": {"minReplicas": 2, "maxReplicas": 5}}
-        found = pod_sets(demand(trainer=elastic))["trainer"]
-        assert (found["count"], found["minCount"]) == (3, 2)
+        trainer = pod_sets(demand(trainer=elastic))["trainer"]
+        assert (trainer["count"], trainer["minCount"]) == (3, 2)
 
     def test_all_containers_of_a_pod_count_and_nothing_else_is_told(self) -> None:
         resources = {"limits": {"nvidia.com/gpu": 1}}
@@ -126,15 +126,15 @@ class TestWhatIsAsked:
 
     def test_the_pods_priority_is_the_workloads_unless_the_queue_has_one(self) -> None:
         of_pods = a_spec(**QUEUED, trainer={"priorityClassName": "high"})
-        found = workload.priority_class(of_pods)
-        assert found is not None
-        assert (found.kind.group, found.name) == ("scheduling.k8s.io", "high")
+        chosen = workload.priority_class(of_pods)
+        assert chosen is not None
+        assert (chosen.kind.group, chosen.name) == ("scheduling.k8s.io", "high")
         both = {**QUEUED["scheduling"], "workloadPriorityClassName": "urgent"}
-        found = workload.priority_class(
+        chosen = workload.priority_class(
             a_spec(scheduling=both, trainer={"priorityClassName": "high"})
         )
-        assert found is not None
-        assert (found.kind.group, found.name) == ("kueue.x-k8s.io", "urgent")
+        assert chosen is not None
+        assert (chosen.kind.group, chosen.name) == ("kueue.x-k8s.io", "urgent")
         assert workload.priority_class(a_spec(**QUEUED)) is None
 
 
@@ -190,13 +190,13 @@ CHANGES: dict[str, tuple[Raw, Raw, str]] = {
 }
 
 
-@pytest.mark.parametrize(("before", "after", "told"), CHANGES.values(), ids=CHANGES)
-def test_a_workload_covers_what_a_job_wants(before: Raw, after: Raw, told: str) -> None:
+@pytest.mark.parametrize(("before", "after", "message"), CHANGES.values(), ids=CHANGES)
+def test_a_workload_covers_what_a_job_wants(before: Raw, after: Raw, message: str) -> None:
     was = workload.render(a_meta(), a_spec(**{**QUEUED, **before}), images=IMAGES)
     wants = workload.render(a_meta(), a_spec(**{**QUEUED, **after}), images=IMAGES)
-    found = missing_demand(was, wants)
-    assert found.startswith(told)
-    assert bool(found) == bool(told)
+    missing = missing_demand(was, wants)
+    assert missing.startswith(message)
+    assert bool(missing) == bool(message)
 
 
 def evicted(raw: Raw) -> Raw:
@@ -243,10 +243,10 @@ WORDS: dict[str, tuple[Raw | None, str, str]] = {
 def test_held_job_shows_the_queues_reason_and_message(
     raw: Raw | None, reason: str, message: str
 ) -> None:
-    found = hold(parsed(raw) if raw is not None else None, demand(), "team")
-    assert found is not None
-    assert found.reason == reason
-    assert message in found.message
+    held = hold(parsed(raw) if raw is not None else None, demand(), "team")
+    assert held is not None
+    assert held.reason == reason
+    assert message in held.message
 
 
 def test_an_admitted_job_is_not_held_back() -> None:
@@ -283,7 +283,9 @@ class TestWhatIsAdmitted:
     def test_fewer_trainers_are_all_there_are(self) -> None:
         bounds = {"minReplicas": 1, "maxReplicas": 5, "maxRestarts": 7}
         trainer = {"replicas": 3, "elastic": bounds}
-        raw = stored(lambda one: kueue.admitted(one, counts={"trainer": 2}), trainer=trainer)
+        raw = stored(
+            lambda manifest: kueue.admitted(manifest, counts={"trainer": 2}), trainer=trainer
+        )
         spec = gate.granted(a_spec(**QUEUED, trainer=trainer), parsed(raw), {"spot": SPOT})
         assert spec.trainer.elastic is not None
         assert spec.trainer.elastic.max_restarts == 7
@@ -301,17 +303,17 @@ class TestWhatIsAdmitted:
         self, reason: str, change: Raw, flavors: dict[str, Flavor | None]
     ) -> None:
         raw, spec = stored(kueue.admitted, **change), a_spec(**QUEUED, **change)
-        found = gate.unusable(spec, parsed(raw), demand(**change), flavors)
-        assert found is not None
-        assert found.reason == reason
+        problem = gate.unusable(spec, parsed(raw), demand(**change), flavors)
+        assert problem is not None
+        assert problem.reason == reason
 
     def test_a_placement_by_topology_is_refused(self) -> None:
         raw = stored(kueue.admitted)
         first = raw["status"]["admission"]["podSetAssignments"][0]
         first["topologyAssignment"] = {"levels": ["rack"], "slices": []}
-        found = gate.unusable(a_spec(**QUEUED), parsed(raw), demand(), {"spot": SPOT})
-        assert found is not None
-        assert (found.reason, "spec.scheduling.queueName = 'team'" in found.message) == (
+        problem = gate.unusable(a_spec(**QUEUED), parsed(raw), demand(), {"spot": SPOT})
+        assert problem is not None
+        assert (problem.reason, "spec.scheduling.queueName = 'team'" in problem.message) == (
             "TopologyUnsupported",
             True,
         )
@@ -335,10 +337,10 @@ def test_second_admission_within_a_second_has_its_own_flavors() -> None:
             condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
         child = Child(kind="Workload", meta=Meta.parse(raw), raw=raw)
         children = {("Workload", "rljob-job"): child}
-        _, found = queueing.gate(a_snapshot(job=a_job_object(**QUEUED), children=children))
-        assert found is not None
-        assert found.spec is not None
-        assert (found.stall, found.spec.trainer.node_selector) == (None, {"pool": name})
+        _, queue_gate = queueing.gate(a_snapshot(job=a_job_object(**QUEUED), children=children))
+        assert queue_gate is not None
+        assert queue_gate.spec is not None
+        assert (queue_gate.stall, queue_gate.spec.trainer.node_selector) == (None, {"pool": name})
 
 
 class NoCluster:
@@ -352,24 +354,30 @@ class NoCluster:
 
 
 @pytest.mark.parametrize(
-    ("enabled", "there", "reason"),
+    ("enabled", "has_kind", "reason"),
     [(False, True, "KueueSwitchedOff"), (True, False, "KueueMissing")],
 )
 def test_a_job_without_kueue_starts_nothing_and_says_why(
-    enabled: bool, there: bool, reason: str
+    enabled: bool, has_kind: bool, reason: str
 ) -> None:
     queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=enabled, now=lambda: NOW)
-    snapshot, found = queueing.gate(a_snapshot(job=a_job_object(**QUEUED), has_queue_kind=there))
-    assert found is not None
-    assert found.stall is not None
-    assert (found.stall.reason, found.make, found.sizes) == (reason, None, {"main": 0})
-    assert "spec.scheduling.provider = 'Kueue'" in found.stall.message
+    snapshot, queue_gate = queueing.gate(
+        a_snapshot(job=a_job_object(**QUEUED), has_queue_kind=has_kind)
+    )
+    assert queue_gate is not None
+    assert queue_gate.stall is not None
+    assert (queue_gate.stall.reason, queue_gate.make, queue_gate.sizes) == (
+        reason,
+        None,
+        {"main": 0},
+    )
+    assert "spec.scheduling.provider = 'Kueue'" in queue_gate.stall.message
     assert snapshot.job.suspended
 
 
 def test_job_without_a_queue_is_not_held() -> None:
     queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=True, now=lambda: NOW)
-    snapshot, found = queueing.gate(a_snapshot())
+    snapshot, queue_gate = queueing.gate(a_snapshot())
     assert snapshot.job.spec is not None
-    assert found == Gate(spec=snapshot.job.spec)
+    assert queue_gate == Gate(spec=snapshot.job.spec)
     assert not snapshot.job.suspended

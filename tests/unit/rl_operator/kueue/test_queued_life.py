@@ -194,10 +194,10 @@ def rest_of(life: QueuedLife) -> dict[str, object]:
     """The world, but of a job that is over what its last look was told of the queue."""
     world = world_of(life)
     if is_over(life.status):
-        told = [
+        conditions = [
             condition for condition in world["conditions"] if condition[0] not in admission.SHOWN
         ]
-        world["conditions"] = told
+        world["conditions"] = conditions
     return world
 
 
@@ -238,13 +238,13 @@ def test_faults_lead_to_the_same_rest(history: list[str], faults: list[str]) -> 
     stale = any(fault.startswith("a stale look") for fault in faults)
     if stale:
         # As one before the edit that spoilt it: what that made stays until it is mended.
-        for one in (spared, life):
-            one.settle()
-            one.spoil("")
-    for one in (spared, life):
-        one.settle()
-        wait(one)
-        one.settle()
+        for model in (spared, life):
+            model.settle()
+            model.spoil("")
+    for model in (spared, life):
+        model.settle()
+        wait(model)
+        model.settle()
     seen = rest_of if stale else world_of
     assert seen(life) == seen(spared)
     assert life.holds_quota() == spared.holds_quota()

@@ -31,12 +31,12 @@ def seen(**changes: Any) -> Observation:
 
 
 def evidence(wait: float, busy: float, *, age: float = 1000.0, steps: int = 5) -> Evidence:
-    told = tuple((step, 10 * wait, 10 * (1 - wait)) for step in range(5, 5 + steps))
+    readings = tuple((step, 10 * wait, 10 * (1 - wait)) for step in range(5, 5 + steps))
     return Evidence(
         replicas=4,
         since=NOW - age,
         first_step=4,
-        steps=told,
+        steps=readings,
         samples=20,
         busy=busy,
         tokens_per_second=400.0,

@@ -98,7 +98,7 @@ class Simulation:
             self.waited += TICK
 
     def _serving(self) -> int:
-        return sum(self.now >= one + self.start_seconds for one in self.starts)
+        return sum(self.now >= start + self.start_seconds for start in self.starts)
 
     def _look(self) -> None:
         serving = self._serving()
@@ -209,11 +209,11 @@ def test_no_trace_flaps(
         seed=seed,
     )
 
-    def change(one: Simulation) -> None:
-        one.pod_groups_per_second *= later
+    def change(simulation: Simulation) -> None:
+        simulation.pod_groups_per_second *= later
 
     simulation.run(4 * 3600, change=change)
-    assert all(1 <= one.after <= 32 for one in simulation.changes)
+    assert all(1 <= change.after <= 32 for change in simulation.changes)
     assert simulation.turns() <= 4, simulation.changes
 
 

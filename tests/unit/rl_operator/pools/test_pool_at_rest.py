@@ -33,9 +33,9 @@ def a_pool_snapshot(*pods: str, **spec: Any) -> PoolSnapshot:
     template = {"autoscaling": {"minReplicas": 1, **spec.pop("autoscaling", {})}}
     parsed = SamplerPoolSpec.model_validate({"job": "job", "template": template, **spec})
     pool = Pool(meta=a_meta("p"), spec=parsed, spec_error="", status=READY)
-    found = tuple(a_pod("sampler", name=pod) for pod in pods)
+    observed = tuple(a_pod("sampler", name=pod) for pod in pods)
     return PoolSnapshot(
-        key=Key("SamplerPool", "ns", "p"), pool=pool, job=a_job_object(), pods=found
+        key=Key("SamplerPool", "ns", "p"), pool=pool, job=a_job_object(), pods=observed
     )
 
 

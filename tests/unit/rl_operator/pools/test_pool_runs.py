@@ -40,16 +40,16 @@ def sampler(pod: str, *, step: int = 5, **changes: Any) -> Any:
 
 def reading(*samplers: Any, step: int = 5, known: bool = True) -> Reading:
     policy = PolicyPointer(version=step, epoch=1, step=step, prefix="p/", manifest_sha256="0")
-    found = a_reading(a_run_document(policy=policy, step=step), samplers=samplers)
-    return found if known else Reading()
+    read = a_reading(a_run_document(policy=policy, step=step), samplers=samplers)
+    return read if known else Reading()
 
 
 def served(*readings: Reading) -> list[Served]:
     jobs = (a_job_object(meta=a_meta(f"job{number}")) for number in range(len(readings)))
-    return [Served(job, one) for job, one in zip(jobs, readings, strict=True)]
+    return [Served(job, reading) for job, reading in zip(jobs, readings, strict=True)]
 
 
-PODS = [a_pod("sampler", name=one, uid=one, started_at=LONG_AGO) for one in "ab"]
+PODS = [a_pod("sampler", name=name, uid=name, started_at=LONG_AGO) for name in "ab"]
 FAULTY: dict[str, tuple[list[Reading], list[str] | None]] = {
     "both runs hear of both pods": ([reading(sampler("a"), sampler("b"))] * 2, []),
     "one run does not hear of a pod": (
@@ -70,8 +70,8 @@ FAULTY: dict[str, tuple[list[Reading], list[str] | None]] = {
 def test_pod_is_faulty_only_if_it_is_for_every_run(
     readings: list[Reading], wanted: list[str] | None
 ) -> None:
-    found = faults(PODS, served(*readings), now=NOW)
-    assert (found if found is None else [one.pod.name for one in found]) == wanted
+    faulty = faults(PODS, served(*readings), now=NOW)
+    assert (faulty if faulty is None else [fault.pod.name for fault in faulty]) == wanted
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_on_timeout_decides_about_late_samplers(
 ) -> None:
     job = a_job_object(weightSync={"onTimeout": on_timeout})
     heard = dataclasses.replace(reading(sampler("a")), run=reading(step=900).run)
-    found = faults(PODS, [Served(job, heard)], now=NOW)
-    assert found is not None
-    assert [(one.pod.name, one.reason, one.ends_run) for one in found] == wanted
+    faulty = faults(PODS, [Served(job, heard)], now=NOW)
+    assert faulty is not None
+    assert [(fault.pod.name, fault.reason, fault.ends_run) for fault in faulty] == wanted
 
 
 def test_running_groups_of_a_pod_are_summed_over_runs() -> None:
-    one, other = reading(sampler("a"), sampler("b")), reading(sampler("b"), sampler("c"))
-    assert {each.pod: each.groups_running for each in by_pod([one, other])} == {
+    first, other = reading(sampler("a"), sampler("b")), reading(sampler("b"), sampler("c"))
+    assert {each.pod: each.groups_running for each in by_pod([first, other])} == {
         "a": 2,
         "b": 4,
         "c": 2,
@@ -113,7 +113,7 @@ def a_shared_snapshot(pods: list[Pod], **status: Any) -> PoolSnapshot:
         spec_error="",
         status=SamplerPoolStatus(**status),
     )
-    first, second = (a_job_object(meta=a_meta(one, uid=f"{one}-uid")) for one in ("one", "two"))
+    first, second = (a_job_object(meta=a_meta(name, uid=f"{name}-uid")) for name in ("one", "two"))
     key = Key("SamplerPool", "ns", "shared")
     return PoolSnapshot(key=key, pool=pool, job=first, beside=(second,), pods=tuple(pods))
 
@@ -121,10 +121,10 @@ def a_shared_snapshot(pods: list[Pod], **status: Any) -> PoolSnapshot:
 def test_status_has_counters_of_each_run() -> None:
     allocation = Allocation(epoch=3, began=2, holders=(holder("one"), holder("two")))
     snapshot = a_shared_snapshot(PODS)
-    one = reading(sampler("a"), sampler("b", step=4))
+    own = reading(sampler("a"), sampler("b", step=4))
     two = reading(sampler("a", step=8), step=9)
     after = status.compute(
-        snapshot, one, stall=None, replicas=2, allocation=allocation, others=[two], now=NOW
+        snapshot, own, stall=None, replicas=2, allocation=allocation, others=[two], now=NOW
     )
     assert (after.assignment, after.beside) == (holder("one"), [holder("two")])
     assert [(each.job, each.serving, each.version, each.lag) for each in after.runs] == [
@@ -137,7 +137,7 @@ def test_status_has_counters_of_each_run() -> None:
     assert "RLJob ns/two has it" in assigned.message
     unknown = status.compute(
         dataclasses.replace(snapshot, pool=dataclasses.replace(snapshot.pool, status=after)),
-        one,
+        own,
         stall=None,
         replicas=2,
         allocation=allocation,

@@ -32,9 +32,9 @@ TOGETHER: dict[str, Event] = {
     "d comes": partial(Turns.make, name="d"),
     "d says": lambda turns: turns.say("d"),
     "d resumes": partial(Turns.suspend, name="d", wanted=False),
-    "the last to join ends": of_last(lambda turns, one: turns.say(one, ENDED)),
-    "the last to join is suspended": of_last(lambda turns, one: turns.suspend(one, wanted=True)),
-    "the last to join is deleted": of_last(lambda turns, one: turns.delete(one)),
+    "the last to join ends": of_last(lambda turns, name: turns.say(name, ENDED)),
+    "the last to join is suspended": of_last(lambda turns, name: turns.suspend(name, wanted=True)),
+    "the last to join is deleted": of_last(lambda turns, name: turns.delete(name)),
 }
 
 
@@ -45,9 +45,9 @@ def some() -> Turns:
 def check(turns: Turns, event: str) -> None:
     """Nobody stands beside a run that trains all weights, and no pod has more than two runs."""
     of_pods = [turns.jobs_of(pod) for pod in turns.pods()]
-    there = set().union(*of_pods)
+    jobs = set().union(*of_pods)
     assert all(len(of_pod) <= 2 for of_pod in of_pods), f"after {event}: {of_pods}"
-    assert there <= set(LORA) or there == {"d"}, f"after {event}: pods of {there}"
+    assert jobs <= set(LORA) or jobs == {"d"}, f"after {event}: pods of {jobs}"
     assert len(turns.holders) <= 2, event
     assert "d" not in turns.holders or turns.holders == ("d",), event
 
@@ -59,7 +59,7 @@ def serve_all(turns: Turns) -> None:
             turns.suspend(name, wanted=False)
             turns.say(name)
         turns.settle()
-    waiting = [one["job"] for one in turns.pool["status"].get("waiting", [])]
+    waiting = [entry["job"] for entry in turns.pool["status"].get("waiting", [])]
     began = len(turns.served)
     for _ in [*turns.holders, *waiting]:
         assert turns.holders, "nobody has the pool although somebody waits"
@@ -134,7 +134,7 @@ def test_queue_order_holds_for_a_run_that_cannot_share() -> None:
     ask(turns, "a", "d", "b")
     assert turns.holders == ("a",), "b would go with a, and d would wait for ever"
     waiting = turns.pool["status"]["waiting"]
-    assert [one["job"] for one in waiting] == ["d", "b"]
+    assert [entry["job"] for entry in waiting] == ["d", "b"]
     assert waiting[0]["why"] == "without spec.training.lora a run has the engines for itself"
     turns.say("a", ENDED)
     turns.settle()

@@ -39,10 +39,10 @@ def lose_deployment(turns: Turns) -> None:
 
 def raise_deployment(turns: Turns) -> None:
     """A person scales it by hand."""
-    found = turns.api.objects.get((kinds.DEPLOYMENT.name, POOL))
-    if found is not None:
-        found["spec"]["replicas"] = 3
-        turns.api.touch(found, spec=True)
+    deployment = turns.api.objects.get((kinds.DEPLOYMENT.name, POOL))
+    if deployment is not None:
+        deployment["spec"]["replicas"] = 3
+        turns.api.touch(deployment, spec=True)
 
 
 def lose_status(turns: Turns) -> None:
@@ -71,12 +71,12 @@ EVENTS: dict[str, Event] = {
     "containers end": lambda turns: turns.end_containers(),
     "pods end": lambda turns: turns.end_pods(),
     "settle": lambda turns: turns.settle(),
-    "the holder ends": of_holder(lambda turns, one: turns.say(one, ENDED)),
-    "the holder is suspended": of_holder(lambda turns, one: turns.suspend(one, wanted=True)),
-    "the holder is deleted": of_holder(lambda turns, one: turns.delete(one)),
-    **{f"{one} comes": partial(Turns.make, name=one) for one in "abc"},
-    **{f"{one} says": partial(say, name=one) for one in "abc"},
-    **{f"{one} resumes": partial(Turns.suspend, name=one, wanted=False) for one in "abc"},
+    "the holder ends": of_holder(lambda turns, name: turns.say(name, ENDED)),
+    "the holder is suspended": of_holder(lambda turns, name: turns.suspend(name, wanted=True)),
+    "the holder is deleted": of_holder(lambda turns, name: turns.delete(name)),
+    **{f"{job} comes": partial(Turns.make, name=job) for job in "abc"},
+    **{f"{job} says": partial(say, name=job) for job in "abc"},
+    **{f"{job} resumes": partial(Turns.suspend, name=job, wanted=False) for job in "abc"},
 }
 BY_HAND: dict[str, Event] = {
     **EVENTS,
@@ -96,7 +96,7 @@ def serve_all(turns: Turns) -> None:
     for name in turns.jobs:
         turns.say(name)
     turns.settle()
-    waiting = [one["job"] for one in turns.pool["status"].get("waiting", [])]
+    waiting = [entry["job"] for entry in turns.pool["status"].get("waiting", [])]
     expected = [*([turns.holder] if turns.holder else []), *waiting]
     began = len(turns.served) - (1 if turns.holder else 0)
     for _ in expected:
@@ -170,7 +170,7 @@ def test_first_request_is_served_first() -> None:
     turns.settle()
     assert turns.holder == "a"
     status = turns.pool["status"]
-    assert [one["job"] for one in status["waiting"]] == ["c", "b"]
+    assert [entry["job"] for entry in status["waiting"]] == ["c", "b"]
     assert status["waitingJobs"] == 2
     serve_all(turns)
     assert turns.served == ["b", "a", "c", "b"]

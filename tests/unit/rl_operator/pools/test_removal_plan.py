@@ -57,8 +57,8 @@ VICTIMS: dict[str, tuple[list[Pod], list[Any], str]] = {
 def test_shrink_removes_the_least_useful_pod(
     pods: list[Pod], samplers: list[Any], victim: str
 ) -> None:
-    assert [one.name for one in victims(pods, samplers, count=1)] == [victim]
-    assert [one.name for one in victims(pods[::-1], samplers, count=1)] == [victim]
+    assert [pod.name for pod in victims(pods, samplers, count=1)] == [victim]
+    assert [pod.name for pod in victims(pods[::-1], samplers, count=1)] == [victim]
 
 
 PODS = st.lists(
@@ -71,7 +71,7 @@ PODS = st.lists(
         st.booleans(),
         st.sampled_from([0, VICTIM_COST, 7]),
     ),
-    unique_by=lambda one: one.name,
+    unique_by=lambda pod: pod.name,
 )
 
 
@@ -81,14 +81,14 @@ def test_marks_once_written_are_never_written_again(pods: list[Pod], count: int)
     chosen = victims(pods, [], count=count)
     written = {mark.pod: mark.cost for mark in marks(pods, chosen)}
     after = [
-        dataclasses.replace(one, deletion_cost=written.get(one.name, one.deletion_cost))
-        for one in pods
+        dataclasses.replace(pod, deletion_cost=written.get(pod.name, pod.deletion_cost))
+        for pod in pods
     ]
     again = victims(after, [], count=count)
-    assert {one.name for one in again} == {one.name for one in chosen}
+    assert {pod.name for pod in again} == {pod.name for pod in chosen}
     assert marks(after, again) == []
-    marked = {one.name for one in after if one.deletion_cost == VICTIM_COST and not one.deleting}
-    assert marked == {one.name for one in chosen}
+    marked = {pod.name for pod in after if pod.deletion_cost == VICTIM_COST and not pod.deleting}
+    assert marked == {pod.name for pod in chosen}
 
 
 def test_mark_is_removed_when_the_pool_grows_again() -> None:
@@ -96,9 +96,9 @@ def test_mark_is_removed_when_the_pool_grows_again() -> None:
     assert marks([pod("a", deletion_cost=7)], []) == []  # somebody else's
 
 
-def found(pods: list[Pod], samplers: list[Any]) -> list[tuple[str, str]]:
+def found_faults(pods: list[Pod], samplers: list[Any]) -> list[tuple[str, str]]:
     seen = faults(pods, samplers, step=9, bound=3, update_seconds=60, now=NOW)
-    return [(one.pod.name, one.reason) for one in seen]
+    return [(fault.pod.name, fault.reason) for fault in seen]
 
 
 FAULTS: dict[str, tuple[Pod, list[Any], str]] = {
@@ -113,9 +113,9 @@ FAULTS: dict[str, tuple[Pod, list[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("one", "samplers", "reason"), FAULTS.values(), ids=FAULTS.keys())
-def test_stale_and_silent_pods_are_faulty(one: Pod, samplers: list[Any], reason: str) -> None:
-    assert found([one], samplers) == ([("a", reason)] if reason else [])
+@pytest.mark.parametrize(("pod", "samplers", "reason"), FAULTS.values(), ids=FAULTS.keys())
+def test_stale_and_silent_pods_are_faulty(pod: Pod, samplers: list[Any], reason: str) -> None:
+    assert found_faults([pod], samplers) == ([("a", reason)] if reason else [])
 
 
 def test_only_a_fault_that_lasts_counts() -> None:
@@ -138,9 +138,9 @@ def test_replacements_respect_max_unavailable(
 ) -> None:
     good = [pod(f"g{index}") for index in range(ready)]
     bad = [Fault(pod(f"b{index}"), "Stale", "", 0.0) for index in range(faulty)]
-    pods = good + [one.pod for one in bad]
+    pods = good + [fault.pod for fault in bad]
     chosen = replaceable(pods, bad, replicas=4, max_unavailable=away)
-    assert [one.pod.name for one in chosen] == [f"b{index}" for index in range(gone)]
+    assert [fault.pod.name for fault in chosen] == [f"b{index}" for index in range(gone)]
 
 
 @pytest.mark.parametrize(

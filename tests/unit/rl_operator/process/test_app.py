@@ -56,7 +56,7 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
 def test_a_watched_object_concerns_these_jobs_and_pools(
     body: dict[str, Any], keys: list[str]
 ) -> None:
-    assert [str(one) for one in keys_of(body)] == keys
+    assert [str(key) for key in keys_of(body)] == keys
 
 
 ARGUMENTS = [

@@ -27,7 +27,7 @@ def a_kubeconfig(folder: Path, url: str) -> Path:
 
 
 def started(*options: str, **environment: str) -> subprocess.Popen[str]:
-    images = [f"--{one}-image={one}:1" for one in ("trainer", "sampler", "engine")]
+    images = [f"--{name}-image={name}:1" for name in ("trainer", "sampler", "engine")]
     return subprocess.Popen(
         [
             sys.executable,
@@ -71,6 +71,6 @@ def test_sigterm_while_the_api_server_hangs_ends_the_process_with_status_0(tmp_p
         finally:
             process.kill()
     assert process.returncode == 0, said
-    told = [json.loads(line)["message"] for line in said.splitlines()]
-    assert told[0] == "stopping"
-    assert "while these threads wait for answers" in told[-1]
+    messages = [json.loads(line)["message"] for line in said.splitlines()]
+    assert messages[0] == "stopping"
+    assert "while these threads wait for answers" in messages[-1]

@@ -96,11 +96,11 @@ TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
 }
 
 
-@pytest.mark.parametrize(("before", "after", "told"), TURNS.values(), ids=TURNS.keys())
+@pytest.mark.parametrize(("before", "after", "events"), TURNS.values(), ids=TURNS.keys())
 def test_a_change_of_status_is_recorded_once(
-    before: RLJobStatus, after: RLJobStatus, told: list[tuple[str, str]]
+    before: RLJobStatus, after: RLJobStatus, events: list[tuple[str, str]]
 ) -> None:
-    assert [(one.reason, one.type) for one in of_change(before, after)] == told
+    assert [(event.reason, event.type) for event in of_change(before, after)] == events
     assert of_change(after, after) == []
 
 
@@ -136,8 +136,8 @@ def test_an_event_that_the_api_server_does_not_take_is_reported_as_dropped() -> 
         kinds.RLJOB,
         [EventNote("Resolved", "It continues."), EventNote("Resumed", "Again.")],
     )
-    assert [one.split(" of ")[0] for one in lost] == ["Resolved", "Resumed"]
-    assert all("away" in one for one in lost)
+    assert [message.split(" of ")[0] for message in lost] == ["Resolved", "Resumed"]
+    assert all("away" in message for message in lost)
 
 
 def test_warnings_are_submitted_as_warnings() -> None:

@@ -63,16 +63,18 @@ async def test_a_lost_watch_is_logged_without_a_traceback(caplog: pytest.LogCapt
 
     done, _ = await asyncio.wait({asyncio.create_task(guard(), name="watchdog")})
     await shutdown.end(done, set())
-    (told,) = caplog.records
-    assert told.getMessage().startswith(
+    (record,) = caplog.records
+    assert record.getMessage().startswith(
         "watchdog ended: the API server no longer serves /api/v1/pods"
     )
-    assert told.exc_info is None
+    assert record.exc_info is None
 
 
-@pytest.mark.parametrize(("tasks", "told"), TASKS.values(), ids=TASKS.keys())
+@pytest.mark.parametrize(("tasks", "messages"), TASKS.values(), ids=TASKS.keys())
 async def test_tasks_that_fail_are_logged_by_name(
-    tasks: dict[str, Coroutine[Any, Any, None]], told: list[str], caplog: pytest.LogCaptureFixture
+    tasks: dict[str, Coroutine[Any, Any, None]],
+    messages: list[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.ERROR)
     begun = [asyncio.create_task(task, name=name) for name, task in tasks.items()]
@@ -80,7 +82,7 @@ async def test_tasks_that_fail_are_logged_by_name(
     await shutdown.end(done, pending)
     del begun, done, pending
     gc.collect()  # of a task whose failure nobody has read asyncio tells then
-    assert [record.getMessage() for record in caplog.records] == told
+    assert [record.getMessage() for record in caplog.records] == messages
 
 
 async def test_a_task_that_kopf_has_cancelled_counts_as_failed(

@@ -57,8 +57,11 @@ def test_a_hub_is_asked_only_where_data_come_from_it_or_the_model_goes_to_it() -
 
     pod = rendered("hf://org/name")
     (container,) = pod["containers"]
-    told = environment_of(container)
-    assert (told["HF_HUB_OFFLINE"], told["RL_HUB_TOKEN_FILE"]) == ("0", "/etc/rl/hub/token")
+    environment = environment_of(container)
+    assert (environment["HF_HUB_OFFLINE"], environment["RL_HUB_TOKEN_FILE"]) == (
+        "0",
+        "/etc/rl/hub/token",
+    )
     mounts = {
         volume_mount["name"]: volume_mount["mountPath"]
         for volume_mount in container["volumeMounts"]
@@ -95,22 +98,26 @@ def test_a_model_of_the_hub_is_brought_by_the_trainer_or_a_samplers_init_contain
         (pod_of(a_deployment(data=data, model=model)), "stage"),
     ):
         for container in containers_of(pod):
-            told = environment_of(container)
+            environment = environment_of(container)
             mounts = {
                 volume_mount["name"]: volume_mount["mountPath"]
                 for volume_mount in container["volumeMounts"]
             }
-            found = (told.get("HF_HUB_OFFLINE"), told.get(env.HUB_TOKEN_FILE), mounts.get("hub"))
+            actual = (
+                environment.get("HF_HUB_OFFLINE"),
+                environment.get(env.HUB_TOKEN_FILE),
+                mounts.get("hub"),
+            )
             ours = container["name"] == asks
             wanted = ("0", "/etc/rl/hub/token", "/etc/rl/hub") if ours else (None, None, None)
-            assert found == wanted, container["name"]
-        (volume,) = (one for one in pod["volumes"] if one["name"] == "hub")
+            assert actual == wanted, container["name"]
+        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "hub")
         assert volume["secret"]["items"] == [{"key": "token", "path": "token"}]
     open_hub = pod_of(a_deployment(data={"train": [source]}, model=model))
-    assert "hub" not in {one["name"] for one in open_hub["volumes"]}
+    assert "hub" not in {volume["name"] for volume in open_hub["volumes"]}
     assert environment_of(open_hub["initContainers"][0])["HF_HUB_OFFLINE"] == "0"
     plain = pod_of(a_deployment(data=data))
-    assert "hub" not in {one["name"] for one in plain["volumes"]}
+    assert "hub" not in {volume["name"] for volume in plain["volumes"]}
     assert "HF_HUB_OFFLINE" not in environment_of(plain["initContainers"][0])
 
 
@@ -144,7 +151,7 @@ def test_only_the_agent_gets_the_tokens_of_mcp_servers() -> None:
     ]
     pod = pod_of(a_deployment(agent={"kind": "ToolLoop", "mcpServers": servers}))
     (agent,) = pod["containers"]
-    (volume,) = [one for one in pod["volumes"] if one["name"].startswith("tool-")]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"].startswith("tool-")]
     assert volume["secret"]["secretName"] == "keys"
     assert volume["secret"]["items"] == [{"key": "search", "path": "token"}]
     (mount,) = [
@@ -168,7 +175,9 @@ def test_only_the_agent_gets_the_tokens_of_judges_and_users() -> None:
     talk = {"kind": "Conversation", "user": asked, "browse": asked}
     pod = pod_of(a_deployment(reward={"scorers": scorers}, agent=talk))
     (agent,) = pod["containers"]
-    volume, users, reader = [one for one in pod["volumes"] if one["name"].startswith("endpoint-")]
+    volume, users, reader = [
+        volume for volume in pod["volumes"] if volume["name"].startswith("endpoint-")
+    ]
     assert reader["name"] == f"endpoint-{token_folder('browse', 0)}"
     assert users["name"] == f"endpoint-{token_folder('user', 0)}"
     assert volume["secret"]["items"] == [{"key": "b", "path": "token"}]
@@ -206,11 +215,13 @@ FROM_OTHERS = {"env": VARIABLES, "envFrom": SOURCES}
 def test_variables_of_secrets_reach_their_container_and_none_replaces_ours(
     manifest: dict[str, Any], readers: list[str]
 ) -> None:
-    with_sources = [one for one in containers_of(pod_of(manifest)) if "envFrom" in one]
+    with_sources = [
+        container for container in containers_of(pod_of(manifest)) if "envFrom" in container
+    ]
     assert [with_source["name"] for with_source in with_sources] == readers
     for container in with_sources:
         assert container["envFrom"] == SOURCES
-        names_there = [one["name"] for one in container["env"]]
+        names_there = [variable["name"] for variable in container["env"]]
         assert len(names_there) == len(set(names_there))
         if container["name"] != "stage":
             assert container["env"][:2] == VARIABLES
@@ -221,13 +232,13 @@ def test_variables_of_secrets_reach_their_container_and_none_replaces_ours(
 def test_empty_optional_variables_count_as_unset() -> None:
     plain = pod_of(a_trainer_manifest())["containers"][0]
     shielded = pod_of(a_trainer_manifest(trainer=FROM_OTHERS))["containers"][0]
-    told = [env.TrainerEnv.parse(environment_of(one)) for one in (plain, shielded)]
-    assert told[0] == told[1]
+    parsed = [env.TrainerEnv.parse(environment_of(container)) for container in (plain, shielded)]
+    assert parsed[0] == parsed[1]
     plain, shielded = (
-        pod_of(a_deployment(samplers=[{"name": "main", "template": one}]))["containers"][0]
-        for one in ({}, FROM_OTHERS)
+        pod_of(a_deployment(samplers=[{"name": "main", "template": template}]))["containers"][0]
+        for template in ({}, FROM_OTHERS)
     )
-    agents = [env.SamplerEnv.parse(environment_of(one)) for one in (plain, shielded)]
+    agents = [env.SamplerEnv.parse(environment_of(container)) for container in (plain, shielded)]
     assert agents[0] == agents[1]
     ours = {var for var in vars(env).values() if str(var).startswith("RL_")}
     always = environment_of(plain).keys() | environment_of(

@@ -54,7 +54,10 @@ def test_pod_template_is_merged_by_name() -> None:
     assert merged["metadata"]["labels"] == {"rl-operator.io/job": "job", "team": "a"}
     trainer, proxy = merged["spec"]["containers"]
     assert proxy == {"name": "proxy", "image": "p:1"}
-    assert (trainer["image"], [one["name"] for one in trainer["env"]]) == ("t:1", ["RL_JOB", "A"])
+    assert (trainer["image"], [variable["name"] for variable in trainer["env"]]) == (
+        "t:1",
+        ["RL_JOB", "A"],
+    )
     assert [volume_mount["name"] for volume_mount in trainer["volumeMounts"]] == ["tmp", "data"]
     assert merged["spec"]["volumes"] == [
         {"name": "spec", "configMap": {"name": "c"}},

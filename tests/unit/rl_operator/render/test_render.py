@@ -65,13 +65,13 @@ def test_a_trainer_of_several_pods_and_processes() -> None:
     assert spec["elasticPolicy"] == {"minReplicas": 3, "maxReplicas": 3, "rdzvBackend": "c10d"}
     assert spec["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
     (container,) = pod_of(manifest)["containers"]
-    (place,) = [one for one in container["env"] if one["name"] == env.REPLICA]
+    (place,) = [variable for variable in container["env"] if variable["name"] == env.REPLICA]
     path = "metadata.labels['training.kubeflow.org/replica-index']"
     assert place == {"name": env.REPLICA, "valueFrom": {"fieldRef": {"fieldPath": path}}}
-    given = {one["name"]: one.get("value", "") for one in container["env"]}
+    given = {variable["name"]: variable.get("value", "") for variable in container["env"]}
     by_others = {env.REPLICA: "2", env.LOCAL_RANK: "1", env.RENDEZVOUS: "job-2-worker-0:23456"}
-    told = env.TrainerEnv.parse(given | by_others)
-    assert (told.size, told.rank, told.rendezvous) == (6, 5, "job-2-worker-0:23456")
+    parsed = env.TrainerEnv.parse(given | by_others)
+    assert (parsed.size, parsed.rank, parsed.rendezvous) == (6, 5, "job-2-worker-0:23456")
 
 
 def test_trainer_environment() -> None:
@@ -79,13 +79,13 @@ def test_trainer_environment() -> None:
     assert container["name"] == "pytorch"
     assert container["command"] == ["python", "-m", "rl_trainer"]
     assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
-    told = env.TrainerEnv.parse(environment_of(container))
-    assert (told.namespace, told.job, told.run, told.attempt) == ("ns", "job", RUN, 2)
-    assert str(told.spec_file) == "/etc/rl/spec/rljob.json"
-    assert str(told.stores_folder) == "/etc/rl/stores"
+    parsed = env.TrainerEnv.parse(environment_of(container))
+    assert (parsed.namespace, parsed.job, parsed.run, parsed.attempt) == ("ns", "job", RUN, 2)
+    assert str(parsed.spec_file) == "/etc/rl/spec/rljob.json"
+    assert str(parsed.stores_folder) == "/etc/rl/stores"
     (port,) = container["ports"]
-    assert (port["name"], port["containerPort"]) == ("http", told.listen_port)
-    assert told.listen_port == METRICS_PORT, "what the NetworkPolicy lets anyone reach"
+    assert (port["name"], port["containerPort"]) == ("http", parsed.listen_port)
+    assert parsed.listen_port == METRICS_PORT, "what the NetworkPolicy lets anyone reach"
 
 
 def test_the_trainer_section_is_honoured() -> None:
@@ -120,13 +120,13 @@ def test_a_sampler_pod_stages_then_runs_engine_and_agent() -> None:
 
 def test_agent_environment() -> None:
     (agent,) = pod_of(a_deployment())["containers"]
-    told = env.SamplerEnv.parse(environment_of(agent))
-    assert (told.job, told.run, told.pool) == ("job", RUN, "main")
-    assert (told.engine_url, told.listen_port) == ("http://127.0.0.1:30000", 8080)
+    parsed = env.SamplerEnv.parse(environment_of(agent))
+    assert (parsed.job, parsed.run, parsed.pool) == ("job", RUN, "main")
+    assert (parsed.engine_url, parsed.listen_port) == ("http://127.0.0.1:30000", 8080)
     paths = {
-        one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"]
-        for one in agent["env"]
-        if "valueFrom" in one
+        variable["name"]: variable["valueFrom"]["fieldRef"]["fieldPath"]
+        for variable in agent["env"]
+        if "valueFrom" in variable
     }
     assert paths == {env.POD_NAME: "metadata.name", env.POD_UID: "metadata.uid"}
 
@@ -180,8 +180,8 @@ def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
     assert ports == {"http": 8080, "relay": agents.RELAY_PORT}
     assert "ports" not in stage
     for container in (agent, stage):
-        told = env.SamplerEnv.parse(environment_of(container))
-        assert (told.relay_port, told.pod_ip) == (agents.RELAY_PORT, "from the pod")
+        parsed = env.SamplerEnv.parse(environment_of(container))
+        assert (parsed.relay_port, parsed.pod_ip) == (agents.RELAY_PORT, "from the pod")
     own, anyone = objects.network_policy(JOB)["spec"]["ingress"]
     assert "ports" not in own, "all ports, for the run's own pods"
     assert [port["port"] for port in anyone["ports"]] == [METRICS_PORT]
@@ -207,8 +207,8 @@ def test_user_code_is_mounted_for_the_agent_alone() -> None:
 
 def test_chat_listens_on_loopback_only() -> None:
     (agent,) = pod_of(a_deployment())["containers"]
-    told = env.SamplerEnv.parse(environment_of(agent))
-    assert told.chat_port == agents.CHAT_PORT
+    parsed = env.SamplerEnv.parse(environment_of(agent))
+    assert parsed.chat_port == agents.CHAT_PORT
     assert agents.CHAT_PORT not in {port["containerPort"] for port in agent["ports"]}
 
 

@@ -43,7 +43,7 @@ def test_programs_run_beside_the_agent_and_share_a_socket_with_it_alone(
     assert security["runAsUser"] not in (0, pod["securityContext"]["runAsUser"])
     assert "env" not in sandbox
     (mount,) = sandbox["volumeMounts"]
-    (volume,) = [one for one in pod["volumes"] if one["name"] == mount["name"]]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
     assert "emptyDir" in volume
     socket = env.SamplerEnv.parse(environment_of(agent)).sandbox_socket
     assert str(socket) == sandbox["command"][-1]
@@ -57,8 +57,10 @@ def test_programs_get_no_token_of_a_clouds_identity() -> None:
     def annotations(**template: Any) -> dict[str, str]:
         groups = [{"name": "main", "template": template}]
         manifest = a_deployment(agent={"kind": "Code"}, samplers=groups)
-        found: dict[str, str] = manifest["spec"]["template"]["metadata"].get("annotations", {})
-        return found
+        annotations: dict[str, str] = manifest["spec"]["template"]["metadata"].get(
+            "annotations", {}
+        )
+        return annotations
 
     assert annotations() == {}
     own = {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}}

@@ -61,7 +61,7 @@ def pod() -> dict[str, Any]:
 
 
 def named(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in containers_of(pod)}
+    return {container["name"]: container for container in containers_of(pod)}
 
 
 def test_a_pod_has_one_engine_and_an_agent_for_each_run(pod: dict[str, Any]) -> None:
@@ -95,13 +95,13 @@ def test_each_agent_is_told_of_its_own_run(
 
 def test_runs_share_no_secret_folder_or_environment(pod: dict[str, Any]) -> None:
     """Spec, Secrets, code, folders: only the model is in both runs' containers."""
-    found = named(pod)
+    containers = named(pod)
     of_run = [
         {
             each["name"]
-            for one in found.values()
-            if one["name"].endswith(run)
-            for each in one["volumeMounts"]
+            for container in containers.values()
+            if container["name"].endswith(run)
+            for each in container["volumeMounts"]
         }
         for run in ("-first", "-second")
     ]
@@ -124,9 +124,9 @@ def test_no_port_and_no_name_is_used_twice(pod: dict[str, Any]) -> None:
     assert sorted(ports) == ["8080", "8083", "8090", "8092", "8093"]
     assert set(ports.values()) == {1}
     opened = [each for container in pod["containers"] for each in container["ports"]]
-    assert sorted(one["containerPort"] for one in opened) == [8080, 8090, 8092]
-    assert len({one["name"] for one in opened}) == 3
-    assert all(len(one["name"]) <= 15 for one in opened)
+    assert sorted(port["containerPort"] for port in opened) == [8080, 8090, 8092]
+    assert len({port["name"] for port in opened}) == 3
+    assert all(len(port["name"]) <= 15 for port in opened)
     for container in pod["containers"]:
         asked = {
             container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")
@@ -158,7 +158,7 @@ def test_unset_lora_targets_of_one_run_mean_all_layers(pod: dict[str, Any]) -> N
     open_run = a_spec(samplers=GROUPS, training={"steps": 60, "lora": {}})
     job, spec = FIRST
     third, fourth = (a_meta("third", uid="u3"), open_run), (a_meta("fourth", uid="u4"), open_run)
-    found = deployment.render(
+    rendered = deployment.render(
         POOL,
         SPEC,
         job=job,
@@ -167,28 +167,28 @@ def test_unset_lora_targets_of_one_run_mean_all_layers(pod: dict[str, Any]) -> N
         images=IMAGES,
         beside=[SECOND, third, fourth],
     )
-    line = " ".join(named(pod_of(found))["engine"]["args"])
+    line = " ".join(named(pod_of(rendered))["engine"]["args"])
     assert f"--lora-target-modules {' '.join(TARGETS)} --lora" in line
     assert "--max-loras-per-batch 16" in line
 
 
 def test_the_model_is_staged_once_and_agents_cannot_change_it(pod: dict[str, Any]) -> None:
-    found = named(pod)
+    containers = named(pod)
     for name, read_only in (("stage-first", False), ("agent-first", True), ("agent-second", True)):
         (mount,) = (
             volume_mount
-            for volume_mount in found[name]["volumeMounts"]
+            for volume_mount in containers[name]["volumeMounts"]
             if volume_mount["name"] == "model"
         )
         assert mount.get("readOnly", False) is read_only
 
 
 def test_the_pools_own_policy_stays_when_a_job_goes() -> None:
-    found = objects.pool_policy(POOL, ports=[8080, 8090])
-    assert found["metadata"]["ownerReferences"][0]["kind"] == "SamplerPool"
-    assert found["spec"]["podSelector"]["matchLabels"] == {names.POOL_LABEL: "shared"}
-    inside, metrics = found["spec"]["ingress"]
-    assert inside["from"] == [{"podSelector": found["spec"]["podSelector"]}]
+    policy = objects.pool_policy(POOL, ports=[8080, 8090])
+    assert policy["metadata"]["ownerReferences"][0]["kind"] == "SamplerPool"
+    assert policy["spec"]["podSelector"]["matchLabels"] == {names.POOL_LABEL: "shared"}
+    inside, metrics = policy["spec"]["ingress"]
+    assert inside["from"] == [{"podSelector": policy["spec"]["podSelector"]}]
     assert [metric["port"] for metric in metrics["ports"]] == [8080, 8090]
 
 

@@ -24,8 +24,8 @@ def test_objects_of_other_owners_with_our_labels_are_ignored() -> None:
         metadata = {"labels": labels, "ownerReferences": owned}
         api.put(kinds.SAMPLER_POOL, name, metadata=metadata, spec={"job": "job"})
         api.put(kinds.PYTORCH_JOB, name, metadata=metadata, spec={})
-    found = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
-    assert found is not None
-    assert [pool.meta.name for pool in found.pools] == ["own"]
-    assert [trainer.name for trainer in found.trainers] == ["own"]
-    assert (kinds.SAMPLER_POOL.name, "copied") in found.children  # its name may be needed
+    snapshot = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
+    assert snapshot is not None
+    assert [pool.meta.name for pool in snapshot.pools] == ["own"]
+    assert [trainer.name for trainer in snapshot.trainers] == ["own"]
+    assert (kinds.SAMPLER_POOL.name, "copied") in snapshot.children  # its name may be needed

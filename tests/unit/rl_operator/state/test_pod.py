@@ -95,11 +95,11 @@ def test_end_of_a_container_is_parsed() -> None:
     assert (container.signal, container.message) == (9, "last words")
 
 
-@pytest.mark.parametrize(("truth", "told"), [("True", ("Why", "Moving.")), ("False", ("", ""))])
-def test_a_disruption_says_why(truth: str, told: tuple[str, str]) -> None:
+@pytest.mark.parametrize(("truth", "expected"), [("True", ("Why", "Moving.")), ("False", ("", ""))])
+def test_a_disruption_says_why(truth: str, expected: tuple[str, str]) -> None:
     said = {"type": "DisruptionTarget", "status": truth, "reason": "Why", "message": "Moving."}
     pod = Pod.parse(a_raw_pod({"phase": "Running", "conditions": [said]}))
-    assert (pod.reason, pod.message) == told
+    assert (pod.reason, pod.message) == expected
 
 
 def test_a_running_pod() -> None:

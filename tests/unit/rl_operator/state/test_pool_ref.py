@@ -67,21 +67,21 @@ def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSn
         observed_generation=1,
     )
     status = RLJobStatus(conditions=[said] if asked else [])
-    found = pool_ref.resolved(a_job_object(status, samplers=GROUPS, **job), pool)
+    job_object = pool_ref.resolved(a_job_object(status, samplers=GROUPS, **job), pool)
     holds = pool is not None and MINE in pool.holders
     pools = (pool,) if pool is not None and holds else ()
-    return dataclasses.replace(a_snapshot(), job=found, shared=pool, pools=pools)
+    return dataclasses.replace(a_snapshot(), job=job_object, shared=pool, pools=pools)
 
 
-def told(snapshot: JobSnapshot, **status_input: Any) -> list[ConditionUpdate]:
+def wait_conditions(snapshot: JobSnapshot, **status_input: Any) -> list[ConditionUpdate]:
     seen = StatusInput(snapshot=snapshot, reading=a_reading(), now=NOW, **status_input)
     return pool_wait.conditions(seen, snapshot.job.status)
 
 
 def test_waiting_job_shows_holder_and_position() -> None:
-    waiting = [WaitingStatus(job=one, since=SINCE) for one in ("first", "job")]
+    waiting = [WaitingStatus(job=name, since=SINCE) for name in ("first", "job")]
     pool = a_pool(assignment=OTHERS, waiting=waiting, waiting_jobs=7)
-    (said,) = told(a_waiting_job(pool))
+    (said,) = wait_conditions(a_waiting_job(pool))
     assert (said.type, said.status, said.reason) == ("PoolAssigned", "False", "WaitingForPool")
     assert said.message == (
         f"SamplerPool shared serves RLJob other since {SINCE}. This job is number 2 of 7 that wait."
@@ -93,7 +93,7 @@ def test_waiting_job_shows_why_it_cannot_join() -> None:
     waiting = [WaitingStatus(job="job", since=SINCE, why=why)]
     third = AssignmentStatus(job="third", uid="u3", run="u3", since=SINCE)
     pool = a_pool(assignment=OTHERS, beside=[third], waiting=waiting, waiting_jobs=1)
-    (said,) = told(a_waiting_job(pool))
+    (said,) = wait_conditions(a_waiting_job(pool))
     assert said.message == (
         f"SamplerPool shared serves RLJob other since {SINCE} and RLJob third since {SINCE}. This "
         f"job is number 1 of 1 that wait. It waits until they release it: {why}."
@@ -101,12 +101,12 @@ def test_waiting_job_shows_why_it_cannot_join() -> None:
 
 
 def test_holder_shows_the_other_holders() -> None:
-    (said,) = told(a_waiting_job(a_pool(assignment=OTHERS, beside=[MINE])))
+    (said,) = wait_conditions(a_waiting_job(a_pool(assignment=OTHERS, beside=[MINE])))
     assert said.message == f"SamplerPool shared serves this run since {SINCE}, beside RLJob other."
 
 
 def test_holder_is_assigned() -> None:
-    (said,) = told(a_waiting_job(a_pool(assignment=MINE)))
+    (said,) = wait_conditions(a_waiting_job(a_pool(assignment=MINE)))
     assert (said.status, said.reason) == ("True", "Assigned")
 
 
@@ -122,11 +122,11 @@ SILENT: dict[str, tuple[JobSnapshot, dict[str, Any]]] = {
 def test_job_that_cannot_use_the_pool_does_not_ask_for_it(
     snapshot: JobSnapshot, status_input: dict[str, Any]
 ) -> None:
-    assert told(snapshot, **status_input) == []
+    assert wait_conditions(snapshot, **status_input) == []
 
 
 def test_checking_inputs_keeps_the_place_in_the_queue() -> None:
-    (said,) = told(a_waiting_job(a_pool()), checking=True)
+    (said,) = wait_conditions(a_waiting_job(a_pool()), checking=True)
     assert said.reason == "WaitingForPool"
 
 
@@ -141,7 +141,7 @@ def test_a_missing_pool_stalls_in_the_end() -> None:
 
 
 def test_samplers_are_waited_for_from_the_assignment_on() -> None:
-    waiting, has = (a_waiting_job(a_pool(assignment=one)) for one in (OTHERS, MINE))
+    waiting, has = (a_waiting_job(a_pool(assignment=assignment)) for assignment in (OTHERS, MINE))
     for snapshot, since, minimum in ((waiting, None, 1), (has, NOW - 60, 1)):
         assert snapshot.job.spec is not None
         assert start_gate.waits_since(snapshot) == since
@@ -162,7 +162,7 @@ def test_samplers_read_the_template_of_their_pool(tmp_path: Path) -> None:
     )
     assert pods["metadata"]["annotations"][names.ASSIGNMENT_ANNOTATION] == "3"
     (agent,) = pods["spec"]["template"]["spec"]["containers"]
-    environ = {one["name"]: one.get("value", "of the pod") for one in agent["env"]}
+    environ = {variable["name"]: variable.get("value", "of the pod") for variable in agent["env"]}
     read = load_assignment({**environ, "RL_SPEC_FILE": str(tmp_path / "rljob.json")})
     assert (read.env.pool, read.template) == ("main", spec.template)
 

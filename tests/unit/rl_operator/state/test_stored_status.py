@@ -39,19 +39,19 @@ NEWER: dict[str, Any] = {
 
 
 def test_unknown_status_fields_are_dropped_and_nothing_else() -> None:
-    found = stored_status.read(RLJobStatus, copy.deepcopy(NEWER))
-    assert (found.attempt, found.failures, found.trainer.ready) == (2, 1, 1)
-    assert found.phase == RLJobStatus().phase
-    assert [condition.type for condition in found.conditions] == ["Ready", "Evicted"]
-    assert [attempt.attempt for attempt in found.attempts] == [1, 2]
+    status = stored_status.read(RLJobStatus, copy.deepcopy(NEWER))
+    assert (status.attempt, status.failures, status.trainer.ready) == (2, 1, 1)
+    assert status.phase == RLJobStatus().phase
+    assert [condition.type for condition in status.conditions] == ["Ready", "Evicted"]
+    assert [attempt.attempt for attempt in status.attempts] == [1, 2]
 
 
 def test_job_with_a_newer_status_is_reconciled() -> None:
     api = ModelApi()
     api.put(kinds.RLJOB, "job", spec=a_job()["spec"], status=copy.deepcopy(NEWER))
-    found = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
-    assert found is not None
-    assert (found.job.status.attempt, found.job.spec is not None) == (2, True)
+    snapshot = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
+    assert snapshot is not None
+    assert (snapshot.job.status.attempt, snapshot.job.spec is not None) == (2, True)
 
 
 @pytest.mark.parametrize("model", [RLJobStatus, SamplerPoolStatus])
@@ -69,6 +69,6 @@ def test_job_with_a_newer_status_is_reconciled() -> None:
     )
 )
 def test_any_stored_status_is_read(model: Any, raw: dict[str, Any]) -> None:
-    found = stored_status.read(model, raw)
-    known = found.model_dump(mode="json", by_alias=True)
-    assert stored_status.read(model, known) == found
+    parsed = stored_status.read(model, raw)
+    known = parsed.model_dump(mode="json", by_alias=True)
+    assert stored_status.read(model, known) == parsed

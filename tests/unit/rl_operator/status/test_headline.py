@@ -73,7 +73,7 @@ CRASHING = a_pod("sampler", ready=False, containers=(LOOPING,))
 
 TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
     "looking at inputs": (
-        a_status_input(RLJobStatus(), checking=True, there={}),
+        a_status_input(RLJobStatus(), checking=True, parts={}),
         "Pending",
         "Reconciling",
         "CheckingInputs",
@@ -91,13 +91,13 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
         "ModelNotFound",
     ),
     "begins": (
-        a_status_input(RLJobStatus(), decision=Begin(attempt=1), there={"pools": POOLS}),
+        a_status_input(RLJobStatus(), decision=Begin(attempt=1), parts={"pools": POOLS}),
         "Starting",
         "Reconciling",
         "TrainerStarting",
     ),
     "no node": (
-        a_status_input(there={"pools": POOLS, "pods": (PENDING,)}),
+        a_status_input(parts={"pools": POOLS, "pods": (PENDING,)}),
         "Starting",
         "Reconciling",
         "TrainerStarting",
@@ -109,7 +109,7 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
         "PublishingPolicy",
     ),
     "a sampler crashes": (
-        a_status_input(there={"pools": POOLS, "pods": (a_pod(), CRASHING)}),
+        a_status_input(parts={"pools": POOLS, "pods": (a_pod(), CRASHING)}),
         "Recovering",
         "Reconciling",
         "SamplersStarting",
@@ -129,7 +129,7 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
     ),
     "trainer again": (
         a_status_input(
-            reading=a_reading(RUN.model_copy(update={"epoch": 2})), there={"pools": POOLS}
+            reading=a_reading(RUN.model_copy(update={"epoch": 2})), parts={"pools": POOLS}
         ),
         "Recovering",
         "Reconciling",
@@ -138,14 +138,14 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
     "succeeded, its pod still ends": (
         a_status_input(
             reading=a_reading(SUCCEEDED),
-            there={"pools": POOLS, "pods": (a_pod(phase="Succeeded", ready=False),)},
+            parts={"pools": POOLS, "pods": (a_pod(phase="Succeeded", ready=False),)},
         ),
         "Running",
         "Reconciling",
         "Finishing",
     ),
     "its pod has ended": (
-        a_status_input(there={"pools": POOLS, "pods": (a_pod(phase="Failed", ready=False),)}),
+        a_status_input(parts={"pools": POOLS, "pods": (a_pod(phase="Failed", ready=False),)}),
         "Recovering",
         "Reconciling",
         "TrainerEnded",
@@ -220,7 +220,7 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
         "Suspended",
     ),
     "resuming": (
-        a_status_input(HALTED, there={"pools": RESTING}),
+        a_status_input(HALTED, parts={"pools": RESTING}),
         "Starting",
         "Reconciling",
         "Resuming",
@@ -260,8 +260,8 @@ def test_the_table_of_states(
     assert (after.phase, ready.reason) == (phase, reason)
     assert ready.status == ("True" if state == "Ready" else "False")
     for kind in ("Reconciling", "Stalled"):
-        found = find(after.conditions, kind)
-        assert (found is not None and found.status == "True") is (state == kind), kind
+        condition = find(after.conditions, kind)
+        assert (condition is not None and condition.status == "True") is (state == kind), kind
     assert after.observed_generation == 1
     assert len({condition.type for condition in after.conditions}) == len(after.conditions)
     assert all(condition.message for condition in after.conditions), after.conditions
@@ -302,7 +302,7 @@ def test_failed_goes_with_stalled_and_stays() -> None:
     after = compute(TABLE["failed for good"][0])
     assert {"Failed", "Stalled"} <= {condition.type for condition in after.conditions}
     assert after.completion_time == format_time(NOW)
-    later = compute(a_status_input(after, a_reading(RUN), there={}))
+    later = compute(a_status_input(after, a_reading(RUN), parts={}))
     assert (later.phase, later.conditions) == ("Failed", after.conditions)
 
 
@@ -310,7 +310,7 @@ def test_completion_keeps_the_last_numbers() -> None:
     after = compute(TABLE["complete"][0])
     assert (after.final_model, after.progress.step) == ("s3://f/", 3)
     assert after.samplers.summary == "0/0"
-    later = compute(a_status_input(after, Reading(), there={}))
+    later = compute(a_status_input(after, Reading(), parts={}))
     assert later == after
 
 

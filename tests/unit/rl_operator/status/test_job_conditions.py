@@ -50,7 +50,7 @@ def test_counters() -> None:
         for temperature, accuracy in ((1.0, 0.25), (0.7, 0.75))
     ]
     skipped: dict[str, Any] = {"skipped": 2, "first_skipped": ["s3://b/d.jsonl line 3 is not JSON"]}
-    found = DatasetSummary(split="train", name="d", uri="s3://b/d.jsonl", records=9, **skipped)
+    dataset = DatasetSummary(split="train", name="d", uri="s3://b/d.jsonl", records=9, **skipped)
     policy = POLICY.model_copy(update={"version": 6, "step": 4})
     latest = a_step(3, reward_mean=0.5, time=NOW, staleness_max=2)
     run = RUN.model_copy(
@@ -60,7 +60,7 @@ def test_counters() -> None:
             "epoch": 3,
             "policy": policy,
             "latest": latest,
-            "datasets": [found],
+            "datasets": [dataset],
         }
     )
     behind = a_sampler("b", pod="gone-pod", version=1, step=0)
@@ -94,13 +94,16 @@ def test_a_source_has_the_loss_of_its_last_evaluation_in_status() -> None:
         )
         for step, dataset, loss in ((0, "a", 2.5), (0, "b", 1.5), (3, "a", 0.12345))
     ]
-    found = [
+    datasets = [
         DatasetSummary(split="validation", name=name, uri="s3://b/d.jsonl", records=9)
         for name in ("a", "b")
     ]
-    run = RUN.model_copy(update={"evaluations": evaluations, "datasets": found})
+    run = RUN.model_copy(update={"evaluations": evaluations, "datasets": datasets})
     after = compute(a_status_input(reading=a_reading(run)))
-    assert [(one.loss, one.accuracy) for one in after.datasets] == [(0.1235, None), (1.5, None)]
+    assert [(dataset.loss, dataset.accuracy) for dataset in after.datasets] == [
+        (0.1235, None),
+        (1.5, None),
+    ]
 
 
 def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:

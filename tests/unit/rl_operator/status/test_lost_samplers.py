@@ -156,12 +156,12 @@ def test_samplers_that_return_before_the_next_attempt_are_not_lost(
 
 
 def test_lost_samplers_count_on_when_their_registrations_are_deleted() -> None:
-    found = [
+    samplers = [
         a_registration("p-a-1", 0, 50, drained=False),
         a_registration("p-a-2", 60, 300),
         a_registration("p-a-3", 310, 400, drained=False),
     ]
-    assert count_lost(found) == 3  # two died, one was evicted and replaced
+    assert count_lost(samplers) == 3  # two died, one was evicted and replaced
     ended = EndedSamplers(before=200, died=1)
-    assert count_lost(found, forgotten=ended) == 3  # noted and not deleted yet
-    assert count_lost(found[1:], forgotten=ended) == 3
+    assert count_lost(samplers, forgotten=ended) == 3  # noted and not deleted yet
+    assert count_lost(samplers[1:], forgotten=ended) == 3

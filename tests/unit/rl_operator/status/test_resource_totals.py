@@ -70,6 +70,6 @@ def test_malformed_quantities_count_as_zero() -> None:
 def test_gpu_count_is_capped_at_the_status_field() -> None:
     job = a_job_object(trainer={"resources": {"limits": {"amd.com/gpu": "1e400", "cpu": "1e999"}}})
     assert job.spec is not None
-    found = resource_totals.resources(a_snapshot(job=job), job.spec, trainers=2)
-    assert found.gpus == resource_totals.MOST_GPUS
-    assert float(found.cpu) == pytest.approx(2 * MOST, rel=1e-4)
+    totals = resource_totals.resources(a_snapshot(job=job), job.spec, trainers=2)
+    assert totals.gpus == resource_totals.MOST_GPUS
+    assert float(totals.cpu) == pytest.approx(2 * MOST, rel=1e-4)

@@ -30,13 +30,13 @@ CASES: dict[str, tuple[int, float, tuple[Pod, ...], str]] = {
 def test_ready_says_what_keeps_the_trainer_from_running(
     attempt: int, age: float, pods: tuple[Pod, ...], words: str
 ) -> None:
-    there = a_snapshot(
+    snapshot = a_snapshot(
         RLJobStatus(attempt=2, start_time="2026-01-01T00:00:00Z"),
         trainers=(a_trainer(attempt, created_at=NOW - age),),
         pods=pods,
     )
     said = find(
-        compute(StatusInput(snapshot=there, reading=a_reading(), now=NOW)).conditions, "Ready"
+        compute(StatusInput(snapshot=snapshot, reading=a_reading(), now=NOW)).conditions, "Ready"
     )
     assert said is not None
     assert (said.status, said.reason) == ("False", "TrainerStarting")
@@ -49,16 +49,16 @@ def test_ready_says_what_keeps_the_trainer_from_running(
 def test_ready_names_the_object_that_a_webhook_blocks(attempt: int, phase: str) -> None:
     status = RLJobStatus(attempt=attempt, start_time="2026-01-01T00:00:00Z")
     blocked_reason = "pytorchjobs/job-1 cannot be written for now"
-    found = compute(
+    computed = compute(
         StatusInput(
             snapshot=a_snapshot(status), reading=a_reading(), now=NOW, blocked_reason=blocked_reason
         )
     )
     said = {
         condition.type: (condition.status, condition.reason, condition.message)
-        for condition in found.conditions
+        for condition in computed.conditions
     }
-    assert found.phase == phase
+    assert computed.phase == phase
     assert said["Ready"] == ("False", "WebhookUnavailable", blocked_reason)
     assert said["Reconciling"] == ("True", "WebhookUnavailable", blocked_reason)
     assert "Stalled" not in said

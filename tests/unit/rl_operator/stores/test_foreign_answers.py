@@ -60,25 +60,25 @@ def stores(endpoint: str, *, mongo: bool) -> Stores:
 )
 def test_the_stores_own_words_are_a_refusal(mongo: bool, reason: str) -> None:
     with listening(Refusing) as endpoint:
-        (found,) = input_checks._stores(stores(endpoint, mongo=mongo))
-    assert found.reason == reason
-    assert found.field == "spec.storage.secretName"
-    assert (WORDS in found.message) is mongo or "InvalidRequest" in found.message
+        (problem,) = input_checks._stores(stores(endpoint, mongo=mongo))
+    assert problem.reason == reason
+    assert problem.field == "spec.storage.secretName"
+    assert (WORDS in problem.message) is mongo or "InvalidRequest" in problem.message
 
 
 def test_a_folder_that_cannot_be_listed_is_one() -> None:
     with listening(Refusing) as endpoint:
         held = stores(endpoint, mongo=False)
-        (found,) = input_checks._folder(held, "uri", "s3://abc/model", ("config.json",))
-    assert (found.reason, found.field, found.value) == (
+        (problem,) = input_checks._folder(held, "uri", "s3://abc/model", ("config.json",))
+    assert (problem.reason, problem.field, problem.value) == (
         "ModelRefused",
         "spec.model.uri",
         "s3://abc/model",
     )
-    assert WORDS in found.message
+    assert WORDS in problem.message
 
 
 def test_a_running_job_says_so_in_its_conditions() -> None:
-    found = reach(refuse)
-    assert found == Reach("False", "Refused", found.message)
-    assert WORDS in found.message
+    reached = reach(refuse)
+    assert reached == Reach("False", "Refused", reached.message)
+    assert WORDS in reached.message

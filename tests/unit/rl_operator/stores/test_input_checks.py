@@ -26,14 +26,14 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_record_that_is_cut_is_not_a_bad_one(separator: bytes) -> None:
     records = separator.join(json.dumps({"id": number}).encode() for number in range(100))
     data = b"[" + records + b"]" if separator == b",\n" else records
-    found = list(input_checks._beginning(cut(data)))
-    assert 10 < len(found) < 30
-    assert [one.value for one in found] == [{"id": number} for number in range(len(found))]
+    lines = list(input_checks._beginning(cut(data)))
+    assert 10 < len(lines) < 30
+    assert [line.value for line in lines] == [{"id": number} for number in range(len(lines))]
 
 
 def test_what_is_bad_before_the_cut_is_told() -> None:
-    found = list(input_checks._beginning(cut(b"{broken\n" + b'{"id": 1}\n' * 100)))
-    assert [bool(one.problem) for one in found[:2]] == [True, False]
+    lines = list(input_checks._beginning(cut(b"{broken\n" + b'{"id": 1}\n' * 100)))
+    assert [bool(line.problem) for line in lines[:2]] == [True, False]
     with pytest.raises(UnreadableError, match="line 1 is not JSON"):
         list(input_checks._beginning(cut(b"[{]")))
     assert len(list(input_checks._beginning(cut(b'{"id": 1}\n{"id"')))) == 2

@@ -39,8 +39,8 @@ ALLOCATION = Allocation(
     epoch=3,
     began=2,
     holders=tuple(
-        AssignmentStatus(job=one, uid=one, run=one, since=format_time(NOW))
-        for one in ("one", "two")
+        AssignmentStatus(job=name, uid=name, run=name, since=format_time(NOW))
+        for name in ("one", "two")
     ),
 )
 
@@ -110,18 +110,21 @@ def test_a_shared_pool_says_that_the_store_of_one_of_its_runs_is_away(
 
 
 def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
-    found = written(
+    statuses = written(
         SAMPLER_POOL,
         said_of(a_pool(), TOLD),
         [TOLD, *outage(20), *[TOLD] * 10],
         lambda before, reading: said_of(a_pool(before), reading),
         is_urgent_for_pool,
     )
-    told = [
-        ("serving" in one, "StateStoreReachable" in {each["type"] for each in one["conditions"]})
-        for one in found
+    shown = [
+        (
+            "serving" in status,
+            "StateStoreReachable" in {each["type"] for each in status["conditions"]},
+        )
+        for status in statuses
     ]
-    assert told == [(False, True), (True, False)]
+    assert shown == [(False, True), (True, False)]
 
 
 def test_that_the_store_is_away_waits_as_the_numbers_do_that_go_with_it() -> None:

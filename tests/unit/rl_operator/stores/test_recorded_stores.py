@@ -20,8 +20,8 @@ STAND_INS = {
     ("real", "method"),
     [
         (name, method)
-        for name, one in STAND_INS.items()
-        for method in vars(one)
+        for name, stand_in in STAND_INS.items()
+        for method in vars(stand_in)
         if not method.startswith("_")
     ],
 )

@@ -17,11 +17,11 @@ NUMBERS = dict.fromkeys({*BEATING, *SAMPLING} - {"heartbeat_at"}, 17)
 
 
 def an_overview(run: dict[str, Any], sampler: dict[str, Any], *more: str) -> Overview:
-    others = [a_sampler(one, heartbeat_at=NOW).to_mongo() for one in more]
-    told = a_sampler("s", heartbeat_at=NOW, state=SamplerState.READY).to_mongo() | sampler
+    others = [a_sampler(name, heartbeat_at=NOW).to_mongo() for name in more]
+    stored = a_sampler("s", heartbeat_at=NOW, state=SamplerState.READY).to_mongo() | sampler
     return Overview(
         stored_run=bson.encode(a_run(heartbeat_at=NOW).to_mongo() | run),
-        stored_samplers=tuple(map(bson.encode, (told, *others))),
+        stored_samplers=tuple(map(bson.encode, (stored, *others))),
     )
 
 
@@ -42,11 +42,11 @@ DIGESTS: dict[str, tuple[Overview, float, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("told", "now", "same"), DIGESTS.values(), ids=DIGESTS.keys())
+@pytest.mark.parametrize(("later", "now", "same"), DIGESTS.values(), ids=DIGESTS.keys())
 def test_digest_ignores_heartbeats_and_what_moves_with_them(
-    told: Overview, now: float, same: bool
+    later: Overview, now: float, same: bool
 ) -> None:
-    assert (told.digest(now) == an_overview({}, {}).digest(NOW)) is same
+    assert (later.digest(now) == an_overview({}, {}).digest(NOW)) is same
 
 
 def test_digest_does_not_depend_on_an_order() -> None:

@@ -31,7 +31,7 @@ NOW_ONLY = ("backlog", "tokens_per_second", "seconds_left", "phase")
 
 
 def about_now(progress: ProgressStatus) -> tuple[object, ...]:
-    return tuple(getattr(progress, one) for one in NOW_ONLY)
+    return tuple(getattr(progress, field) for field in NOW_ONLY)
 
 
 def reached(progress: ProgressStatus) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def test_what_the_run_has_reached_stands_while_the_store_is_away() -> None:
 
 def test_nothing_is_sampled_where_no_pod_is_whatever_the_store_says() -> None:
     before = compute(a_status_input(reading=TOLD))
-    nobody = a_status_input(before, AWAY, there={**AT_WORK, "pods": ()})
+    nobody = a_status_input(before, AWAY, parts={**AT_WORK, "pods": ()})
     assert about_now(compute(nobody).progress) == (None, 0.0, None, "")
 
 
@@ -89,11 +89,11 @@ def test_what_was_told_at_the_end_of_a_job_stands() -> None:
 
 
 def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
-    found = written(
+    statuses = written(
         RLJOB,
         compute(a_status_input(reading=TOLD)),
         [TOLD, *outage(20), *[TOLD] * 10],
         lambda before, reading: compute(a_status_input(before, reading)),
         is_urgent_for_job,
     )
-    assert [one["progress"].get("backlog") for one in found] == [None, 7]
+    assert [status["progress"].get("backlog") for status in statuses] == [None, 7]

@@ -34,9 +34,9 @@ SECTIONS: dict[str, Any] = {
 STARTED = RLJobStatus(attempt=1, start_time="2026-01-01T00:00:00Z")
 
 
-def a_status_input(status: RLJobStatus, reading: Reading, **there: Any) -> StatusInput:
+def a_status_input(status: RLJobStatus, reading: Reading, **parts: Any) -> StatusInput:
     job = a_job_object(status, **SECTIONS)
-    return StatusInput(snapshot=a_snapshot(job=job, **there), reading=reading, bucket="b", now=NOW)
+    return StatusInput(snapshot=a_snapshot(job=job, **parts), reading=reading, bucket="b", now=NOW)
 
 
 def test_supervised_trainer_waits_for_no_samplers() -> None:

@@ -43,8 +43,8 @@ def stall_of(pod: Any, max_runs: int) -> str:
     )
     pool = Pool(meta=a_meta("shared"), spec=spec, spec_error="", status=SamplerPoolStatus())
     snapshot = PoolSnapshot(key=Key(SAMPLER_POOL.name, "ns", "shared"), pool=pool, job=None)
-    found = stalls.of_shared(snapshot, spec)
-    return found.message if found is not None else ""
+    stall = stalls.of_shared(snapshot, spec)
+    return stall.message if stall is not None else ""
 
 
 @pytest.mark.parametrize(("pod", "field"), CASES.values(), ids=CASES.keys())
@@ -57,7 +57,7 @@ def test_what_each_run_has_of_its_own_is_refused_by_name(pod: Any, field: str) -
 def test_every_name_of_a_pod_is_refused_but_the_engine_s() -> None:
     pod = rendered()["spec"]["template"]["spec"]
     containers = [name for name in named(pod) if name != "engine"]
-    volumes = [one["name"] for one in pod["volumes"]]
+    volumes = [volume["name"] for volume in pod["volumes"]]
     assert len(containers) > 4
     for name in containers:
         assert stall_of({"containers": [{"name": name}]}, max_runs=2) != ""

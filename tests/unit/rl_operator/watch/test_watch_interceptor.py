@@ -45,26 +45,26 @@ def read(
     pieces: list[bytes], *, pauses: list[float] | None = None
 ) -> tuple[list[tuple[str | None, Mapping[str, Any]]], bytes, int]:
     """What was told, what kopf reads, and how often the stream was heard."""
-    told: list[tuple[str | None, Mapping[str, Any]]] = []
+    changes: list[tuple[str | None, Mapping[str, Any]]] = []
     heard: list[None] = []
 
     async def pause(seconds: float) -> None:
         if pauses is not None:
             pauses.append(seconds)
 
-    async def one() -> bytes:
+    async def read_all() -> bytes:
         body: Any = Body(pieces)
         stream = WatchInterceptor(
             body,
             read=event_reader(POD.path("n")),
             on_piece=lambda: heard.append(None),
-            on_object=lambda change, raw: told.append((change, raw)),
+            on_object=lambda change, raw: changes.append((change, raw)),
             pause=pause,
         )
         return b"".join([piece async for piece in stream.iter_chunked(1 << 20)])
 
-    left = asyncio.run(one())
-    return told, left, len(heard)
+    left = asyncio.run(read_all())
+    return changes, left, len(heard)
 
 
 @given(
@@ -78,33 +78,33 @@ def test_each_object_is_handed_on_once_and_in_order(
     events = [an_event(kind, number + 1, filling) for number, kind in enumerate(kinds)]
     whole = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    pieces = [whole[one:other] for one, other in itertools.pairwise(places)]
-    told, left, heard = read(pieces)
-    assert told == [
+    pieces = [whole[start:other] for start, other in itertools.pairwise(places)]
+    changes, left, heard = read(pieces)
+    assert changes == [
         (event["type"], event["object"]) for event in events if event["type"] in CHANGES
     ]
     assert heard == len(pieces)
     seen = [json.loads(line) for line in left.splitlines()]
-    assert [one for one in seen if one["type"] == "ERROR"] == [
+    assert [event for event in seen if event["type"] == "ERROR"] == [
         event for event in events if event["type"] == "ERROR"
     ]
-    versions = [one["object"]["metadata"]["resourceVersion"] for one in seen]
-    assert versions[-1:] == [str(one) for one in [len(events)] if events]
-    assert {one["type"] for one in seen} <= {"BOOKMARK", "ERROR"}
+    versions = [event["object"]["metadata"]["resourceVersion"] for event in seen]
+    assert versions[-1:] == [str(number) for number in [len(events)] if events]
+    assert {event["type"] for event in seen} <= {"BOOKMARK", "ERROR"}
 
 
 def test_the_reader_sleeps_after_each_piece_that_is_not_large() -> None:
     line = json.dumps(an_event("ADDED", 7)).encode() + b"\n"
     much = line.replace(b"{", b"{" + b" " * MUCH_BYTES, 1)
     pauses: list[float] = []
-    told, _, heard = read([line, much, line[:9], line[9:]], pauses=pauses)
-    assert (len(told), heard) == (3, 4)
+    changes, _, heard = read([line, much, line[:9], line[9:]], pauses=pauses)
+    assert (len(changes), heard) == (3, 4)
     assert pauses == [GATHER_SECONDS] * 3
 
 
 def test_a_truncated_line_is_left_to_kopf() -> None:
-    told, left, _ = read([json.dumps(an_event("ADDED", 7)).encode()[:-5]])
-    assert told == []
+    changes, left, _ = read([json.dumps(an_event("ADDED", 7)).encode()[:-5]])
+    assert changes == []
     assert left.startswith(b'{"type": "ADDED"')
 
 
@@ -119,16 +119,16 @@ def a_page(*names: str, more: str = "") -> dict[str, Any]:
 
 @dataclass
 class Listing:
-    """Lists, and what they told."""
+    """Lists, and the changes that they reported."""
 
-    told: list[tuple[str | None, Mapping[str, Any]]] = field(default_factory=list)
+    changes: list[tuple[str | None, Mapping[str, Any]]] = field(default_factory=list)
     wholes: list[tuple[str, str, set[str], int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.lists = ListInterceptor(
-            on_object=lambda change, raw: self.told.append((change, raw)),
-            on_list=lambda kind, namespace, there, version: self.wholes.append(
-                (kind, namespace, set(there), version)
+            on_object=lambda change, raw: self.changes.append((change, raw)),
+            on_list=lambda kind, namespace, items, version: self.wholes.append(
+                (kind, namespace, set(items), version)
             ),
         )
 
@@ -138,7 +138,7 @@ def test_the_objects_of_a_list_are_handed_on_and_kopf_reads_an_empty_list() -> N
     left = listing.lists.without_items(EVERYWHERE, body, first=True)
     assert left == body | {"items": []}
     stamp = {"apiVersion": "apps/v1", "kind": "Deployment"}
-    assert listing.told == [(None, stamp | item) for item in body["items"]]
+    assert listing.changes == [(None, stamp | item) for item in body["items"]]
 
 
 def test_the_end_of_a_list_names_the_objects_of_all_its_pages() -> None:
