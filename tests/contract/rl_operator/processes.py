@@ -93,7 +93,9 @@ class Starter:
             log=self.folder / f"{identity}.log",
             environment={
                 "KUBECONFIG": str(self.kubeconfig),
-                "PYTHONPATH": os.pathsep.join(str(ROOT / one) for one in ("contracts", "operator")),
+                "PYTHONPATH": os.pathsep.join(
+                    str(ROOT / name) for name in ("contracts", "operator")
+                ),
             },
         )
         process = Process(server=server, identity=identity, url=f"http://127.0.0.1:{port}")
@@ -136,7 +138,11 @@ def grant(apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM
         capture_output=True,
         text=True,
     ).stdout
-    wanted = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in RIGHTS]
+    wanted = [
+        manifest
+        for manifest in yaml.safe_load_all(rendered)
+        if manifest and manifest["kind"] in RIGHTS
+    ]
     apiserver.kubectl("create", "namespace", system)
     items = {"apiVersion": "v1", "kind": "List", "items": wanted}
     apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(items))
@@ -154,8 +160,8 @@ def trainer_kind(apiserver: ApiServer) -> None:
 
 def lease(world: World) -> dict[str, Any]:
     """The operators' Lease, empty before there is one."""
-    found = world.cluster.get(kinds.LEASE, SYSTEM, "rl-operator")
-    return dict(found["spec"]) if found else {}
+    lease = world.cluster.get(kinds.LEASE, SYSTEM, "rl-operator")
+    return dict(lease["spec"]) if lease else {}
 
 
 def holder(world: World) -> str:

@@ -228,8 +228,8 @@ class World:
             before = self.writes.count
             self.beat()
             operator.jobs.reconcile(key)
-            for one in self.objects(kinds.SAMPLER_POOL):
-                name = one["metadata"]["name"]
+            for pool in self.objects(kinds.SAMPLER_POOL):
+                name = pool["metadata"]["name"]
                 operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
             status = self.status(key)
             if self.writes.count == before and not self._checks(operator, key):
@@ -245,22 +245,26 @@ class World:
         return any(condition.reason == "CheckingInputs" for condition in conditions)
 
     def status(self, key: Key) -> dict[str, Any]:
-        found = self.cluster.get(kinds.RLJOB, key.namespace, key.name)
-        assert found is not None
-        status: dict[str, Any] = found["status"]
+        job = self.cluster.get(kinds.RLJOB, key.namespace, key.name)
+        assert job is not None
+        status: dict[str, Any] = job["status"]
         return status
 
     def objects(self, kind: Kind) -> list[dict[str, Any]]:
         return self.cluster.select(kind, self.namespace, labels="")
 
     def condition(self, key: Key, kind: str) -> dict[str, Any]:
-        found = [one for one in self.status(key)["conditions"] if one["type"] == kind]
-        return found[0] if found else {}
+        conditions = [
+            condition for condition in self.status(key)["conditions"] if condition["type"] == kind
+        ]
+        return conditions[0] if conditions else {}
 
     def condition_now(self, key: Key, kind: str) -> bool:
         """Whether a condition is there and True, even before the first status."""
         said = self.status(key).get("conditions", [])
-        return any(one["type"] == kind and one["status"] == "True" for one in said)
+        return any(
+            condition["type"] == kind and condition["status"] == "True" for condition in said
+        )
 
     # What the rest of the cluster does.
 
@@ -346,8 +350,8 @@ class World:
     def clear(self) -> None:
         """Leave no job to the operators of later tests."""
         for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
-            for found in self.objects(kind):
-                meta = found["metadata"]
+            for manifest in self.objects(kind):
+                meta = manifest["metadata"]
                 if meta.get("finalizers"):
                     bare = {"name": meta["name"], "namespace": self.namespace, "finalizers": None}
                     self.cluster.merge(kind, {"metadata": bare})

@@ -95,9 +95,11 @@ def test_a_namespace_with_running_jobs_is_not_left_out(
 def test_a_secret_outlives_its_place_in_the_list(world: World) -> None:
     rendered = yaml.safe_load_all(render(world, world.namespace).stdout)
     kept = [
-        one["metadata"]["annotations"]["helm.sh/resource-policy"]
-        for one in rendered
-        if one and one["kind"] == "Secret" and one["metadata"]["name"] == "rl-operator-stores"
+        manifest["metadata"]["annotations"]["helm.sh/resource-policy"]
+        for manifest in rendered
+        if manifest
+        and manifest["kind"] == "Secret"
+        and manifest["metadata"]["name"] == "rl-operator-stores"
     ]
     assert kept == ["keep", "keep"]  # of the namespace and of the release's own
 
@@ -106,32 +108,41 @@ def objects(world: World, *values: str) -> list[dict[str, Any]]:
     """What the chart renders with these values."""
     done = render(world, more=[f"--set-json={value}" for value in values])
     assert done.returncode == 0, done.stderr
-    return [one for one in yaml.safe_load_all(done.stdout) if one]
+    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
 
 
 def test_a_password_of_ones_own_is_the_same_at_each_rendering(world: World) -> None:
     for value, number in (('""', 2), ('"long enough"', 1)):
-        found = (objects(world, f"stores.password={value}") for _ in range(2))
-        secrets = ([one["data"] for one in each if one["kind"] == "Secret"] for each in found)
-        of_minio = {one["rootPassword"] for each in secrets for one in each if "rootUser" in one}
+        rendered = (objects(world, f"stores.password={value}") for _ in range(2))
+        secrets = (
+            [manifest["data"] for manifest in each if manifest["kind"] == "Secret"]
+            for each in rendered
+        )
+        of_minio = {
+            secret["rootPassword"] for each in secrets for secret in each if "rootUser" in secret
+        }
         assert len(of_minio) == number
 
 
 def test_extra_labels_are_on_all_that_is_made_and_select_nothing(world: World) -> None:
     monitors = ("serviceMonitor.enabled=true", "podMonitor.enabled=true", "kueue.enabled=true")
-    found = objects(world, 'extraLabels={"release": "prometheus"}', *monitors)
-    for one in found:
-        if one["kind"] == "CustomResourceDefinition":
+    manifests = objects(world, 'extraLabels={"release": "prometheus"}', *monitors)
+    for manifest in manifests:
+        if manifest["kind"] == "CustomResourceDefinition":
             continue  # of all releases
-        assert one["metadata"]["labels"]["release"] == "prometheus", one["metadata"]["name"]
-        spec = one.get("spec", {})
+        assert manifest["metadata"]["labels"]["release"] == "prometheus", manifest["metadata"][
+            "name"
+        ]
+        spec = manifest.get("spec", {})
         assert "prometheus" not in json.dumps([spec.get("selector"), spec.get("podSelector")])
 
 
 def test_one_that_stands_by_is_on_another_node(world: World) -> None:
     def pod(replicas: int) -> dict[str, Any]:
         values = (f"operator.replicas={replicas}", 'operator.priorityClassName="cluster"')
-        (made,) = [one for one in objects(world, *values) if one["kind"] == "Deployment"]
+        (made,) = [
+            manifest for manifest in objects(world, *values) if manifest["kind"] == "Deployment"
+        ]
         return dict(made["spec"]["template"])
 
     assert "topologySpreadConstraints" not in pod(1)["spec"]
@@ -180,16 +191,18 @@ def test_the_pod_monitor_finds_the_pods_of_runs(world: World) -> None:
     rendered = render(world, more=["--set=podMonitor.enabled=true"])
     assert rendered.returncode == 0, rendered.stderr
     (monitor,) = [
-        one for one in yaml.safe_load_all(rendered.stdout) if one and one["kind"] == "PodMonitor"
+        manifest
+        for manifest in yaml.safe_load_all(rendered.stdout)
+        if manifest and manifest["kind"] == "PodMonitor"
     ]
     selector = monitor["spec"]["selector"]
     (component,) = selector["matchExpressions"]
     assert component["key"] == names.COMPONENT_LABEL
-    for one in ("trainer", "sampler"):
-        pod = labels(job="job", run="run", component=one)
+    for name in ("trainer", "sampler"):
+        pod = labels(job="job", run="run", component=name)
         assert selector["matchLabels"].items() <= pod.items()
         assert pod[component["key"]] in component["values"]
     endpoint, *of_several = monitor["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
     seats = [Seat(job="job", number=number, runs=8) for number in range(8)]
-    assert [one["port"] for one in of_several] == [seat.named("http") for seat in seats]
+    assert [endpoint["port"] for endpoint in of_several] == [seat.named("http") for seat in seats]

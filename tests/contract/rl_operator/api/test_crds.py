@@ -32,13 +32,13 @@ def test_crds_stay_small_enough_for_client_side_apply(apiserver: ApiServer, name
     assert file.stat().st_size < MAX_CRD_BYTES
     stored = json.dumps(yaml.safe_load(file.read_text()), separators=(",", ":"))
     assert len(stored.encode()) < MAX_CRD_BYTES  # kubectl's annotation holds 262,144 bytes
-    found = apiserver.get("crd", name)
+    crd = apiserver.get("crd", name)
     conditions = {
-        condition["type"]: condition["status"] for condition in found["status"]["conditions"]
+        condition["type"]: condition["status"] for condition in crd["status"]["conditions"]
     }
     assert conditions["Established"] == "True"
     assert "NonStructuralSchema" not in conditions
-    assert found["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
 
 
 def test_an_agent_with_tools_is_accepted(apiserver: ApiServer) -> None:
@@ -77,8 +77,8 @@ def test_items_of_lists_are_stored_as_they_are_written(apiserver: ApiServer) -> 
 
 def test_jobs_are_selected_by_phase_and_queue(apiserver: ApiServer) -> None:
     def selected(selector: str) -> list[str]:
-        found = apiserver.get("rljob", "-l", "test=selected", f"--field-selector={selector}")
-        return [item["metadata"]["name"] for item in found["items"]]
+        jobs = apiserver.get("rljob", "-l", "test=selected", f"--field-selector={selector}")
+        return [item["metadata"]["name"] for item in jobs["items"]]
 
     for name, queue, phase in (("first", "team", "Running"), ("second", "other", "Queued")):
         manifest = a_job(name, scheduling={"provider": "Kueue", "queueName": queue})

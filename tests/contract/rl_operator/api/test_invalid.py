@@ -22,14 +22,14 @@ MOST_WRITES = 3
 @pytest.fixture(scope="module")
 def answers(with_trainer_kind: object, api: client.ApiClient) -> dict[str, list[Case]]:
     """The cases by how the API server takes them: refused by name, otherwise, or not at all."""
-    found: dict[str, list[Case]] = {"named": [], "unnamed": [], "taken": []}
+    by_answer: dict[str, list[Case]] = {"named": [], "unnamed": [], "taken": []}
     for case in cases():
         fields = _refused_fields(api, case)
         if not fields:
-            found["taken"].append(case)
+            by_answer["taken"].append(case)
         else:
-            found["named" if case.field in fields else "unnamed"].append(case)
-    return found
+            by_answer["named" if case.field in fields else "unnamed"].append(case)
+    return by_answer
 
 
 def _refused_fields(api: client.ApiClient, case: Case) -> list[str]:

@@ -27,10 +27,12 @@ def with_identity(template: Manifest) -> Manifest:
     source = {"serviceAccountToken": {"audience": "sts.amazonaws.com", "path": "token"}}
     pod["volumes"].append({"name": "aws-iam-token", "projected": {"sources": [source]}})
     mount = {"name": "aws-iam-token", "mountPath": TOKEN, "readOnly": True}
-    for one in [*pod.get("initContainers", []), *pod["containers"]]:
-        if one["name"] not in skipped:
-            one["volumeMounts"].append(mount)
-            one["env"].append({"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": f"{TOKEN}/token"})
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        if container["name"] not in skipped:
+            container["volumeMounts"].append(mount)
+            container["env"].append(
+                {"name": "AWS_WEB_IDENTITY_TOKEN_FILE", "value": f"{TOKEN}/token"}
+            )
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": pod}
 
 
@@ -60,10 +62,10 @@ def test_pods_with_a_clouds_identity_meet_the_restricted_standard(world: World, 
         trainer["spec"]["pytorchReplicaSpecs"]["Worker"]["template"],
     ]
     namespace = restricted(world.apiserver)
-    for one in templates:
-        assert one["spec"]["serviceAccountName"] == "buckets"
-        assert one["spec"]["automountServiceAccountToken"] is False
-        pod = json.dumps(with_identity(one))
+    for manifest in templates:
+        assert manifest["spec"]["serviceAccountName"] == "buckets"
+        assert manifest["spec"]["automountServiceAccountToken"] is False
+        pod = json.dumps(with_identity(manifest))
         world.apiserver.kubectl("-n", namespace, "create", "--dry-run=server", "-f", "-", stdin=pod)
     sandboxes = [
         init_container

@@ -27,11 +27,11 @@ def run(world: World) -> str:
     world.make_secret()
     world.upload_inputs()
     first = world.make_job("first")
-    found = str(world.settle(first)["runId"])
+    run = str(world.settle(first)["runId"])
     world.write_run(
-        found, namespace=world.namespace, job="first", policy=POLICY, step=7, steps=60, epoch=2
+        run, namespace=world.namespace, job="first", policy=POLICY, step=7, steps=60, epoch=2
     )
-    return found
+    return run
 
 
 def delete_job(world: World, name: str) -> None:
@@ -56,7 +56,9 @@ def test_a_run_is_refused_while_its_job_is_there_and_goes_on_after_it(
     reason, message = stalled(world, second)
     assert reason == "RunInUse"
     assert message == f"spec.runId = '{run}': RLJob first has this run. Delete that job first."
-    assert [one["metadata"]["name"] for one in world.objects(kinds.SAMPLER_POOL)] == ["first-main"]
+    assert [pool["metadata"]["name"] for pool in world.objects(kinds.SAMPLER_POOL)] == [
+        "first-main"
+    ]
 
     delete_job(world, "first")
     status = world.settle(second)
@@ -73,8 +75,8 @@ def test_a_run_is_refused_while_its_job_is_there_and_goes_on_after_it(
     trainer = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "second-1")
     assert trainer is not None
     worker = trainer["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
-    told = {one["name"]: one["value"] for one in worker["containers"][0]["env"]}
-    assert told["RL_RUN"] == run
+    variables = {variable["name"]: variable["value"] for variable in worker["containers"][0]["env"]}
+    assert variables["RL_RUN"] == run
 
 
 def test_one_of_two_gets_the_run_and_the_other_when_that_is_gone(world: World, run: str) -> None:
@@ -88,7 +90,11 @@ def test_one_of_two_gets_the_run_and_the_other_when_that_is_gone(world: World, r
     world.start_operator()
     world.settle(third)
     assert stalled(world, third) == ("", "")
-    (lease,) = [one for one in world.objects(LEASES) if one["metadata"]["name"] == f"run-{run}"]
+    (lease,) = [
+        manifest
+        for manifest in world.objects(LEASES)
+        if manifest["metadata"]["name"] == f"run-{run}"
+    ]
     assert lease["spec"]["holderIdentity"].startswith("third/")
 
 
@@ -109,10 +115,10 @@ def test_of_two_that_ask_at_once_one_is_told_to_look_again(
         """Another one makes the Lease just after it was found missing."""
 
         def get(self, kind: kinds.Kind, namespace: str, name: str) -> dict[str, Any] | None:
-            found = super().get(kind, namespace, name)
-            if found is None and between:
+            manifest = super().get(kind, namespace, name)
+            if manifest is None and between:
                 assert between.pop()() == ""
-            return found
+            return manifest
 
     raced = Raced(api, may_write=lambda: None, count=lambda verb, kind: None)
     ours = Claims(cluster=raced)

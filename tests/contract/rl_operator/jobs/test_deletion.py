@@ -29,9 +29,9 @@ def prepared(world: World, policy: str) -> tuple[Key, str]:
 
 
 def finalizers(world: World, job: Key) -> list[str]:
-    found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
-    assert found is not None
-    return list(found["metadata"].get("finalizers", []))
+    manifest = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+    assert manifest is not None
+    return list(manifest["metadata"].get("finalizers", []))
 
 
 def delete(world: World, job: Key) -> None:

@@ -18,25 +18,25 @@ ELASTIC = {"replicas": 2, "elastic": {"minReplicas": 1, "maxReplicas": 3, "maxRe
 
 
 def trainer(world: World, attempt: int) -> dict[str, Any]:
-    found = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, f"job-{attempt}")
-    assert found is not None
-    return found
+    pytorch_job = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, f"job-{attempt}")
+    assert pytorch_job is not None
+    return pytorch_job
 
 
 def size(world: World, attempt: int) -> tuple[int, str]:
     """Pods of an attempt, and how many they are told."""
     worker = trainer(world, attempt)["spec"]["pytorchReplicaSpecs"]["Worker"]
-    told = worker["template"]["spec"]["containers"][0]["env"]
-    values = {one["name"]: one.get("value") for one in told}
+    variables = worker["template"]["spec"]["containers"][0]["env"]
+    values = {variable["name"]: variable.get("value") for variable in variables}
     return worker["replicas"], values.get(env.REPLICAS, "1")
 
 
 def place(world: World, attempt: int, *, fits: list[bool]) -> None:
     """What the scheduler says of an attempt's pods."""
-    for number, there in enumerate(fits):
+    for number, fit in enumerate(fits):
         name = f"job-{attempt}-worker-{number}"
         world.start_pod(name, of=trainer(world, attempt))
-        said = {"type": "PodScheduled", "status": str(there), "message": "" if there else UNFIT}
+        said = {"type": "PodScheduled", "status": str(fit), "message": "" if fit else UNFIT}
         world.set_status("pod", name, {"phase": "Pending", "conditions": [said]})
 
 

@@ -20,11 +20,11 @@ def test_a_repeated_note_is_counted_and_another_note_is_another_event(world: Wor
         events = EventRecorder(world.cluster, identity=process, now=time.time)
         events.record(Meta.parse(raw), kinds.RLJOB, [LOST, LOST])
     events.record(Meta.parse(raw), kinds.RLJOB, [EventNote("Suspended", "All pods are gone.")])
-    told = {one["reason"]: one for one in world.objects(kinds.EVENT)}
-    assert len(world.objects(kinds.EVENT)) == len(told) == 2
-    assert told["SamplerLost"]["series"]["count"] == 4
-    assert "series" not in told["Suspended"]
-    about = told["SamplerLost"]["regarding"]
+    by_reason = {event["reason"]: event for event in world.objects(kinds.EVENT)}
+    assert len(world.objects(kinds.EVENT)) == len(by_reason) == 2
+    assert by_reason["SamplerLost"]["series"]["count"] == 4
+    assert "series" not in by_reason["Suspended"]
+    about = by_reason["SamplerLost"]["regarding"]
     assert (about["kind"], about["uid"]) == ("RLJob", raw["metadata"]["uid"])
 
 
@@ -35,6 +35,6 @@ def test_a_note_in_any_script_is_cut_to_the_bytes_that_the_api_server_takes(worl
     words = "模型" * 512  # as many characters as a condition's message may have
     events = EventRecorder(world.cluster, identity="it", now=time.time)
     events.record(Meta.parse(raw), kinds.RLJOB, [EventNote("AttemptFailed", words, "Warning")])
-    (told,) = world.objects(kinds.EVENT)
-    assert len(told["note"]) > 300
-    assert words.startswith(told["note"])
+    (event,) = world.objects(kinds.EVENT)
+    assert len(event["note"]) > 300
+    assert words.startswith(event["note"])

@@ -121,7 +121,7 @@ def test_a_bad_input_stalls_and_is_mended(
         return not world.condition(job, "Stalled")
 
     until(mended, what="the job to go on", seen=lambda: world.status(job))
-    assert [one["metadata"]["name"] for one in world.objects(kinds.SAMPLER_POOL)] == ["job-main"]
+    assert [pool["metadata"]["name"] for pool in world.objects(kinds.SAMPLER_POOL)] == ["job-main"]
 
 
 def test_a_tokenizer_of_its_own_is_looked_for_in_its_folder(world: World) -> None:
@@ -131,7 +131,7 @@ def test_a_tokenizer_of_its_own_is_looked_for_in_its_folder(world: World) -> Non
     root = f"s3://{world.settings.s3_bucket}/{world.settings.s3_prefix}"
     model = {"uri": f"{root}model", "tokenizerUri": f"{root}tokenizer"}
 
-    def told(reason: str) -> None:
+    def await_reason(reason: str) -> None:
         def seen() -> str:
             job = world.make_job(model=model)
             world.settle(job)
@@ -141,11 +141,11 @@ def test_a_tokenizer_of_its_own_is_looked_for_in_its_folder(world: World) -> Non
 
         until(lambda: seen() == reason, what=reason or "the job to go on", seen=seen)
 
-    told("TokenizerNotFound")
+    await_reason("TokenizerNotFound")
     with_object("tokenizer/other.json", b"{}")(world)
-    told("TokenizerIncomplete")
+    await_reason("TokenizerIncomplete")
     with_object("tokenizer/tokenizer.json", b"{}")(world)
-    told("")
+    await_reason("")
 
 
 def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> None:

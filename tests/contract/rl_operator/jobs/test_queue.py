@@ -41,9 +41,9 @@ def queue(with_kueue: ApiServer, world: World) -> World:
 
 
 def workload(world: World) -> dict[str, Any]:
-    found = world.cluster.get(kinds.WORKLOAD, world.namespace, NAME)
-    assert found is not None
-    return found
+    workload = world.cluster.get(kinds.WORKLOAD, world.namespace, NAME)
+    assert workload is not None
+    return workload
 
 
 def decide(world: World, status: dict[str, Any]) -> None:
@@ -55,20 +55,20 @@ def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
     """The pod spec of a Deployment or a PyTorchJob."""
     spec = manifest["spec"]
     template = spec.get("template") or spec["pytorchReplicaSpecs"]["Worker"]["template"]
-    found: dict[str, Any] = template["spec"]
-    return found
+    pod_spec: dict[str, Any] = template["spec"]
+    return pod_spec
 
 
 def begun(world: World, job: Key, attempt: int) -> dict[str, Any]:
     """The trainer of an attempt, once its samplers are there."""
     world.start_samplers(str(world.status(job)["runId"]))
     world.settle(job)
-    found = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, f"job-{attempt}")
-    assert found is not None
-    world.start_pod(f"job-{attempt}-worker-0", of=found)
+    pytorch_job = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, f"job-{attempt}")
+    assert pytorch_job is not None
+    world.start_pod(f"job-{attempt}-worker-0", of=pytorch_job)
     world.write_run(str(world.status(job)["runId"]), step=3, steps=60)
     world.settle(job)
-    return found
+    return pytorch_job
 
 
 def test_samplers_beyond_the_least_may_come_without_the_queue(queue: World) -> None:
@@ -104,12 +104,12 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
 
     decide(queue, kueue.pending(workload(queue), "insufficient quota for cpu in flavor spot"))
     queue.settle(job)
-    told = queue.condition(job, "QuotaReserved")
-    assert (told["status"], told["message"]) == (
+    condition = queue.condition(job, "QuotaReserved")
+    assert (condition["status"], condition["message"]) == (
         "False",
         "insufficient quota for cpu in flavor spot",
     )
-    assert queue.condition(job, "Ready")["message"] == told["message"]
+    assert queue.condition(job, "Ready")["message"] == condition["message"]
 
     decide(queue, kueue.admitted(workload(queue)))
     queue.settle(job)
@@ -136,8 +136,8 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
     assert (status["phase"], status["attempts"][0]["result"]) == ("Queued", "Suspended")
     assert not kueue.holds_quota(workload(queue))
     assert "admission" not in workload(queue)["status"]
-    there = workload(queue)["metadata"]
-    assert status["workloadRef"] == {"name": there["name"], "uid": there["uid"]}
+    metadata = workload(queue)["metadata"]
+    assert status["workloadRef"] == {"name": metadata["name"], "uid": metadata["uid"]}
     assert (status["preemptions"], status["resources"]["cpu"]) == (1, "0")
     assert kueue.condition(workload(queue), "Requeued")["status"] == "True"
 
@@ -159,7 +159,7 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
     assert queue.settle(job)["phase"] == "Succeeded"
     finished = kueue.condition(workload(queue), "Finished")
     assert (finished["status"], finished["reason"]) == ("True", "Succeeded")
-    told_of = {one["reason"] for one in queue.objects(kinds.EVENT)}
+    told_of = {event["reason"] for event in queue.objects(kinds.EVENT)}
     assert {"Admitted", "Evicted", "Completed"} <= told_of
 
 

@@ -26,7 +26,7 @@ def job(world: World) -> Key:
 
 
 def names_of(world: World, kind: kinds.Kind) -> list[str]:
-    return sorted(one["metadata"]["name"] for one in world.objects(kind))
+    return sorted(manifest["metadata"]["name"] for manifest in world.objects(kind))
 
 
 def start_samplers(world: World, key: Key) -> str:
@@ -50,7 +50,7 @@ def start_trainer(world: World, key: Key, attempt: int = 1) -> dict[str, Any]:
 
 
 def reasons(world: World) -> set[str]:
-    return {one["reason"] for one in world.objects(kinds.EVENT)}
+    return {event["reason"] for event in world.objects(kinds.EVENT)}
 
 
 def test_a_whole_life(world: World, job: Key) -> None:
@@ -75,8 +75,8 @@ def test_a_whole_life(world: World, job: Key) -> None:
     assert world.condition(job, "Complete")["status"] == "True"
     assert names_of(world, kinds.SAMPLER_POOL) == []
     assert names_of(world, kinds.PYTORCH_JOB) == ["job-1"]  # for its logs
-    told = {"PoolCreated", "AttemptStarted", "PolicyPublished", "Completed"}
-    assert told <= reasons(world)
+    expected = {"PoolCreated", "AttemptStarted", "PolicyPublished", "Completed"}
+    assert expected <= reasons(world)
 
 
 def test_a_quiet_world_is_left_alone_even_by_a_new_operator(world: World, job: Key) -> None:
@@ -349,4 +349,4 @@ def test_a_quiet_look_costs_few_requests(
     operator.jobs.reconcile(job)
     operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
     assert len(asked) == 8, asked
-    assert all(one.startswith("GET") for one in asked)
+    assert all(request.startswith("GET") for request in asked)

@@ -54,5 +54,5 @@ def test_a_judge_that_is_away_is_named_until_it_is_back(world: World) -> None:
     world.register(run, POD, scorers=["Mine"])
     world.settle(job)
     assert world.condition(job, "ScorerUnavailable")["status"] == "False"
-    events = {one["reason"] for one in world.objects(kinds.EVENT)}
+    events = {event["reason"] for event in world.objects(kinds.EVENT)}
     assert {"ScorerUnavailable", "ScorerAvailable"} <= events

@@ -85,12 +85,14 @@ def test_a_job_is_suspended_and_goes_on(world: World) -> None:
     world.start_samplers(str(status["runId"]))
     status = world.settle(job)
     assert (status["attempt"], status["failures"]) == (2, 0)
-    assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["job-2"]
+    assert [
+        pytorch_job["metadata"]["name"] for pytorch_job in world.objects(kinds.PYTORCH_JOB)
+    ] == ["job-2"]
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     assert deployment["spec"]["replicas"] == 2
     assert world.condition(job, "Suspended")["status"] == "False"
-    told = {one["reason"] for one in world.objects(kinds.EVENT)}
-    assert {"Suspended", "Resumed"} <= told
+    reasons = {event["reason"] for event in world.objects(kinds.EVENT)}
+    assert {"Suspended", "Resumed"} <= reasons
 
 
 def test_a_job_may_begin_suspended(world: World) -> None:
@@ -144,7 +146,9 @@ def test_a_job_whose_spec_is_not_honoured_can_be_suspended(
         reason = spoil(world, job, edited)
         world.settle(job)
         assert world.condition(job, "Stalled")["reason"] == reason
-        assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["job-1"]
+        assert [
+            pytorch_job["metadata"]["name"] for pytorch_job in world.objects(kinds.PYTORCH_JOB)
+        ] == ["job-1"]
         (deployment,) = world.objects(kinds.DEPLOYMENT)
         assert deployment["spec"]["replicas"] == 2, "what runs goes on"
 

@@ -84,21 +84,21 @@ def said(world: World, key: Key, reason: str) -> dict[str, Any]:
 
     def look() -> dict[str, Any] | None:
         operator.jobs.reconcile(key)
-        found = world.condition(key, "Ready")
-        return found if found.get("reason") == reason else None
+        condition = world.condition(key, "Ready")
+        return condition if condition.get("reason") == reason else None
 
-    found = until(look, what=reason, seen=lambda: world.status(key))
-    assert found is not None
-    return found
+    condition = until(look, what=reason, seen=lambda: world.status(key))
+    assert condition is not None
+    return condition
 
 
 def test_a_job_says_which_one_and_goes_on_once_it_answers(world: World, silent: str) -> None:
     world.make_secret()
     world.upload_inputs()
     key = world.make_job(**SUPERVISED)
-    found = said(world, key, "WebhookUnavailable")
-    assert found["message"].startswith("pytorchjobs/job-1 cannot be written for now")
-    assert f'failed calling webhook "{silent}"' in found["message"]
+    condition = said(world, key, "WebhookUnavailable")
+    assert condition["message"].startswith("pytorchjobs/job-1 cannot be written for now")
+    assert f'failed calling webhook "{silent}"' in condition["message"]
     assert world.condition(key, "Reconciling")["status"] == "True"
     assert world.condition(key, "Stalled") == {}
     assert world.status(key)["attempt"] == 1

@@ -50,7 +50,7 @@ def test_a_pool_grows_while_the_trainer_waits(world: World) -> None:
     (scale,) = pool["status"]["lastScale"]
     assert (scale["before"], scale["after"], scale["reason"]) == (1, 2, "TrainerWaits")
     assert "The trainer waited 90% of its time" in scale["message"]
-    assert "Scaled" in {one["reason"] for one in world.objects(kinds.EVENT)}
+    assert "Scaled" in {event["reason"] for event in world.objects(kinds.EVENT)}
     world.settle(job)  # the job's own applies leave the number alone
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     assert deployment["spec"]["replicas"] == 2

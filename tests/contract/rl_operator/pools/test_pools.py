@@ -44,8 +44,8 @@ def heard(world: World, run: str, *, steps: tuple[int, int] = (9, 9)) -> None:
 
 def costs(world: World) -> dict[str, str]:
     return {
-        one["metadata"]["name"]: one["metadata"].get("annotations", {}).get(DELETION_COST, "")
-        for one in world.objects(kinds.POD)
+        pod["metadata"]["name"]: pod["metadata"].get("annotations", {}).get(DELETION_COST, "")
+        for pod in world.objects(kinds.POD)
     }
 
 
@@ -88,7 +88,7 @@ def test_a_pod_of_no_use_is_replaced(world: World, reason: str) -> None:
     assert sorted(costs(world)) == [PODS[0]]
     (pool,) = world.objects(kinds.SAMPLER_POOL)
     assert pool["status"]["replaced"] == 1
-    assert reason in {one["reason"] for one in world.objects(kinds.EVENT)}
+    assert reason in {event["reason"] for event in world.objects(kinds.EVENT)}
 
 
 @pytest.mark.parametrize("on_timeout", ["Exclude", "Fail"])
@@ -131,8 +131,10 @@ def test_a_new_pool_whose_pods_cannot_be_made_says_so_at_once(
     world.set_status("deployment", "job-main", {"conditions": conditions})
     operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
     (pool,) = world.objects(kinds.SAMPLER_POOL)
-    told = {condition["type"]: condition["message"] for condition in pool["status"]["conditions"]}
-    assert told["Ready"] == f"0 of 2 pods are ready. {conditions[0]['message']}"
+    messages = {
+        condition["type"]: condition["message"] for condition in pool["status"]["conditions"]
+    }
+    assert messages["Ready"] == f"0 of 2 pods are ready. {conditions[0]['message']}"
 
 
 def evict(world: World, pod: str) -> bool:
@@ -171,26 +173,26 @@ def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:
         )
         world.settle(job)
         (deployment,) = world.objects(kinds.DEPLOYMENT)
-        found: dict[str, Any] = deployment
-        return found
+        manifest: dict[str, Any] = deployment
+        return manifest
 
-    def told() -> tuple[str, str]:
+    def suspended_condition() -> tuple[str, str]:
         (pool,) = world.objects(kinds.SAMPLER_POOL)
         conditions = {condition["type"]: condition for condition in pool["status"]["conditions"]}
-        found = conditions.get("Suspended", {})
-        return found.get("status", ""), found.get("reason", "")
+        suspended = conditions.get("Suspended", {})
+        return suspended.get("status", ""), suspended.get("reason", "")
 
     assert suspend(True)["spec"]["replicas"] == 0
-    assert told() == ("False", "Stopping")
+    assert suspended_condition() == ("False", "Stopping")
     assert world.status(job)["samplers"]["desired"] == 0
     for pod in PODS:
         world.apiserver.kubectl("-n", world.namespace, "delete", "pod", pod, "--force", "--wait")
     world.settle(job)
-    assert told() == ("True", "Suspended")
+    assert suspended_condition() == ("True", "Suspended")
     (pool,) = world.objects(kinds.SAMPLER_POOL)
     assert pool["spec"]["replicas"] == 2, "what /scale says stands"
     assert suspend(False)["spec"]["replicas"] == 2
-    assert told() == ("", "")
+    assert suspended_condition() == ("", "")
 
 
 @pytest.mark.parametrize("comes", ["a ready pod", "time"])
@@ -220,20 +222,20 @@ def test_a_budget_and_a_policy_are_there_while_they_are_wanted(
     job = running(world)
     world.start_operator(trust_seconds=trust_seconds)
 
-    def there() -> tuple[int, int]:
+    def counts() -> tuple[int, int]:
         world.settle(job)
         kinds_of = (kinds.DISRUPTION_BUDGET, kinds.NETWORK_POLICY)
-        budgets, policies = (len(world.objects(one)) for one in kinds_of)
+        budgets, policies = (len(world.objects(kind)) for kind in kinds_of)
         return budgets, policies
 
     bare = {"name": "main", "template": {"disruption": {"pdb": False}}}
-    assert there() == (1, 1)
+    assert counts() == (1, 1)
     world.make_job(networkPolicy="None", samplers=[bare])
-    assert there() == (0, 0)
+    assert counts() == (0, 0)
     before = world.writes.count
-    assert (there(), world.writes.count) == ((0, 0), before)
+    assert (counts(), world.writes.count) == ((0, 0), before)
     world.make_job()
-    assert there() == (1, 1)
+    assert counts() == (1, 1)
 
 
 def test_a_pool_tells_what_it_does(world: World) -> None:

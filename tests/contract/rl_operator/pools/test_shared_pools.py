@@ -31,20 +31,23 @@ def make_inputs(world: World) -> None:
 
 
 def pool(world: World) -> dict[str, Any]:
-    found = world.cluster.get(kinds.SAMPLER_POOL, world.namespace, POOL)
-    assert found is not None
-    return found
+    pool = world.cluster.get(kinds.SAMPLER_POOL, world.namespace, POOL)
+    assert pool is not None
+    return pool
 
 
 def deployment(world: World) -> dict[str, Any]:
-    (found,) = world.objects(kinds.DEPLOYMENT)
-    return found
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    return deployment
 
 
 def control(world: World) -> None:
     """What the Deployment's controller and the kubelet do until they are done."""
-    found = deployment(world)
-    count, labels = found["spec"]["replicas"], found["spec"]["template"]["metadata"]["labels"]
+    current_deployment = deployment(world)
+    count, labels = (
+        current_deployment["spec"]["replicas"],
+        current_deployment["spec"]["template"]["metadata"]["labels"],
+    )
     runs = [
         labels[names.RUN_LABEL],
         *(label.partition("/")[2] for label in labels if BESIDE in label),
@@ -54,17 +57,17 @@ def control(world: World) -> None:
         for sampler_pod in sampler_pods(world)
         if sampler_pod["metadata"]["labels"] == labels
     ]
-    there = [sampler_pod["metadata"]["name"] for sampler_pod in sampler_pods(world)]
-    for name in [one for one in there if one not in current] + current[count:]:
+    present = [sampler_pod["metadata"]["name"] for sampler_pod in sampler_pods(world)]
+    for name in [pod for pod in present if pod not in current] + current[count:]:
         world.apiserver.kubectl(
             "-n", world.namespace, "delete", "pod", name, "--force", "--grace-period=0"
         )
     for number in range(len(current), count):
         name = f"{POOL}-{names.digest(runs)}-{number}"
-        world.start_pod(name, of=found)
+        world.start_pod(name, of=current_deployment)
         for run in runs:
             world.register(run, name, pool="main")
-    said = {"observedGeneration": found["metadata"]["generation"], "replicas": count}
+    said = {"observedGeneration": current_deployment["metadata"]["generation"], "replicas": count}
     ready = {"readyReplicas": count, "updatedReplicas": count}
     world.set_status("deployment", POOL, {**said, **ready})
 
@@ -116,11 +119,17 @@ def test_two_jobs_have_the_pool_one_after_the_other(world: World) -> None:
     assert pool(world)["status"]["assignment"]["run"] == run
     assert names.IN_USE_FINALIZER in pool(world)["metadata"]["finalizers"]
     assert deployment(world)["spec"]["selector"]["matchLabels"] == {names.POOL_LABEL: POOL}
-    told = {one["name"]: one.get("value") for one in agent(world)["env"]}
-    assert (told["RL_RUN"], told["RL_POOL"], told["RL_JOB"]) == (run, "main", "first")
+    variables = {variable["name"]: variable.get("value") for variable in agent(world)["env"]}
+    assert (variables["RL_RUN"], variables["RL_POOL"], variables["RL_JOB"]) == (
+        run,
+        "main",
+        "first",
+    )
     assert world.condition(first, "PoolAssigned")["status"] == "True"
-    assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["first-1"]
-    assert [one["metadata"]["name"] for one in world.objects(kinds.SAMPLER_POOL)] == [POOL]
+    assert [
+        pytorch_job["metadata"]["name"] for pytorch_job in world.objects(kinds.PYTORCH_JOB)
+    ] == ["first-1"]
+    assert [pool["metadata"]["name"] for pool in world.objects(kinds.SAMPLER_POOL)] == [POOL]
 
     second = world.make_job("second", samplers=GROUPS, lifecycle=LIMIT)
     status = settle(world, first, second)[1]
@@ -164,9 +173,9 @@ def test_two_jobs_have_the_pool_one_after_the_other(world: World) -> None:
 
 
 def agent(world: World) -> dict[str, Any]:
-    (found,) = deployment(world)["spec"]["template"]["spec"]["containers"]
-    assert isinstance(found, dict)
-    return found
+    (agent_container,) = deployment(world)["spec"]["template"]["spec"]["containers"]
+    assert isinstance(agent_container, dict)
+    return agent_container
 
 
 def beside_the_agent(world: World) -> list[str]:
@@ -272,7 +281,7 @@ def test_a_crash_after_every_write_ends_in_the_same_world(world: World) -> None:
     """The pool changes hands although each process of the operator dies after one write."""
     make_inputs(world)
     make_pool(world)
-    jobs = [world.make_job(one, samplers=GROUPS, lifecycle=LIMIT) for one in ("first", "second")]
+    jobs = [world.make_job(name, samplers=GROUPS, lifecycle=LIMIT) for name in ("first", "second")]
     for job in jobs:
         settle(world, job)
     succeed(world, jobs[0])
@@ -319,10 +328,10 @@ def test_two_runs_of_adapters_have_the_pool_at_once(world: World) -> None:
     assert agents(world) == ["agent-first", "agent-second"]
     for job in (first, second):
         assert world.condition(job, "PoolAssigned")["status"] == "True"
-    made = {one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)}
+    made = {pytorch_job["metadata"]["name"] for pytorch_job in world.objects(kinds.PYTORCH_JOB)}
     assert made == {"first-1", "second-1"}
     status = pool(world)["status"]
-    assert (status["assignment"]["job"], [one["job"] for one in status["beside"]]) == (
+    assert (status["assignment"]["job"], [assigned["job"] for assigned in status["beside"]]) == (
         "first",
         ["second"],
     )

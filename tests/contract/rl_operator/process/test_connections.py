@@ -47,7 +47,7 @@ def is_open(mongo: Mongo) -> bool:
 def test_clients_last_as_long_as_a_job_names_their_secret(world: World) -> None:
     world.make_secret()
     connections = Connections(world.cluster)
-    first, second = (Key("RLJob", world.namespace, one) for one in ("first", "second"))
+    first, second = (Key("RLJob", world.namespace, name) for name in ("first", "second"))
     for job in (first, second):
         connections.use(job, SECRET)
     opened = connections.of(world.namespace, SECRET).stores
@@ -91,9 +91,9 @@ def test_the_clients_of_a_job_go_with_it_whatever_it_did_last(world: World) -> N
     assert world.settle(over)["phase"] == "Succeeded"
     other = world.make_job("other")
     world.settle(other)
-    for job, there in ((other, True), (over, False)):
+    for job, expected in ((other, True), (over, False)):
         world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", job.name)
         assert operator.jobs.reconcile(job) is None
-        found = operator.connections.last(world.namespace, SECRET)
-        assert (found is not None) is there
+        connection = operator.connections.last(world.namespace, SECRET)
+        assert (connection is not None) is expected
     assert not world.objects(kinds.RLJOB)

@@ -28,16 +28,20 @@ def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: 
     operator = start("first")
     job, _ = bring_up(world)
 
-    def told() -> set[str]:
-        return {one["reason"] for one in world.objects(kinds.EVENT)}
+    def event_reasons() -> set[str]:
+        return {event["reason"] for event in world.objects(kinds.EVENT)}
 
     # Events are written beside the reconcile that they tell of, after its objects.
-    until(lambda: {"PoolCreated", "AttemptStarted"} <= told(), what="the Events", seen=told)
+    until(
+        lambda: {"PoolCreated", "AttemptStarted"} <= event_reasons(),
+        what="the Events",
+        seen=event_reasons,
+    )
     world.make_job(lifecycle={"dataPolicy": "Delete"})
 
     def held() -> bool:
-        found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
-        return found is not None and bool(found["metadata"].get("finalizers"))
+        manifest = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+        return manifest is not None and bool(manifest["metadata"].get("finalizers"))
 
     until(held, what="the finalizer")
     arguments = (
@@ -57,12 +61,12 @@ def test_kopf_writes_nothing(world: World, start: Starter) -> None:
     start("quiet")
     job = world.make_job()  # stalls: there is no Secret
     until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
-    found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
-    assert found is not None
-    ours = [key for key in found["metadata"].get("annotations", {}) if "kopf" in key]
+    manifest = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+    assert manifest is not None
+    ours = [key for key in manifest["metadata"].get("annotations", {}) if "kopf" in key]
     assert ours == []
-    assert "finalizers" not in found["metadata"]
-    managers = {managed_field["manager"] for managed_field in found["metadata"]["managedFields"]}
+    assert "finalizers" not in manifest["metadata"]
+    managers = {managed_field["manager"] for managed_field in manifest["metadata"]["managedFields"]}
     assert managers == {"kubectl-client-side-apply", "rl-operator-status"}
 
 
@@ -71,8 +75,8 @@ def test_a_process_that_is_stopped_posts_the_events_that_wait(world: World, star
     job = world.make_job()
     until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
     operator.server.stop(signal.SIGTERM)
-    told = [one["reason"] for one in world.objects(kinds.EVENT)]
-    assert told == [world.condition(job, "Stalled")["reason"]]
+    reasons = [event["reason"] for event in world.objects(kinds.EVENT)]
+    assert reasons == [world.condition(job, "Stalled")["reason"]]
 
 
 def test_a_stopped_leader_gives_way_at_once(world: World, start: Starter) -> None:
@@ -119,8 +123,8 @@ def test_a_process_serves_its_metrics(world: World, start: Starter) -> None:
     )
 
     def missing() -> list[str]:
-        found = operator.metrics()
-        return [name for name in counted if found.get(name, 0) <= 0]
+        metrics = operator.metrics()
+        return [name for name in counted if metrics.get(name, 0) <= 0]
 
     until(lambda: not missing(), what="all counts", seen=missing)
     assert operator.metrics()["rl_operator_queue_length"] >= 0
@@ -132,22 +136,22 @@ def test_a_process_serves_its_metrics(world: World, start: Starter) -> None:
     wanted = {"rljobs", "samplerpools", "pytorchjobs", "deployments", "pods"}
     until(lambda: watched() == wanted, what="all watches to be heard of", seen=watched)
 
-    def told() -> list[dict[str, str]]:
+    def lines_of_job() -> list[dict[str, str]]:
         return [
             line for line in operator.lines() if line.get("job") == f"{job.namespace}/{job.name}"
         ]
 
-    until(lambda: "phase Stalled" in [one["message"] for one in told()], what="the line")
-    assert all("attempt" in one and "object" in one for one in told())
+    until(lambda: "phase Stalled" in [line["message"] for line in lines_of_job()], what="the line")
+    assert all("attempt" in line and "object" in line for line in lines_of_job())
 
 
 def reads(operator: Process) -> tuple[float, float]:
     """Reads of the API server but for Leases, and looks at jobs, so far."""
-    found = operator.metrics()
+    metrics = operator.metrics()
     start = "rl_operator_api_requests_total{"
-    asked = (name for name in found if name.startswith(start) and 'kind="Lease"' not in name)
-    read = sum(found[one] for one in asked if 'verb="get"' in one or 'verb="list"' in one)
-    return read, found['rl_operator_reconciles_total{kind="RLJob",result="ok"}']
+    asked = (name for name in metrics if name.startswith(start) and 'kind="Lease"' not in name)
+    read = sum(metrics[name] for name in asked if 'verb="get"' in name or 'verb="list"' in name)
+    return read, metrics['rl_operator_reconciles_total{kind="RLJob",result="ok"}']
 
 
 @pytest.fixture
@@ -164,16 +168,16 @@ def confined(world: World, tmp_path: Path) -> Iterator[Process]:
 def test_a_running_job_at_rest_is_reconciled_without_reads(world: World, confined: Process) -> None:
     operator = confined
     _, run = bring_up(world)
-    found: list[tuple[float, float]] = []
+    readings: list[tuple[float, float]] = []
 
     def rests() -> bool:
         """Two looks went by without a read."""
         begins(world, run)  # samplers that fell silent would be news
-        found.append(reads(operator))
-        same = [looks for read, looks in found if read == found[-1][0]]
+        readings.append(reads(operator))
+        same = [looks for read, looks in readings if read == readings[-1][0]]
         return same[-1] - same[0] >= 2
 
-    until(rests, what="looks without reads", seen=lambda: found[-5:])
+    until(rests, what="looks without reads", seen=lambda: readings[-5:])
     world.apiserver.kubectl("-n", world.namespace, "delete", "deployment", "job-main")
     until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the deletion to be put right")
     assert operator.complaints() == []
@@ -204,6 +208,6 @@ def test_a_paused_leader_is_fenced(world: World, start: Starter) -> None:
     assert paused.server.process.returncode == 1
     said = [line["message"] for line in paused.lines()[written:]]
     assert "leadership lost" in said
-    assert not [one for one in said if one.startswith(("apply", "delete", "phase"))]
+    assert not [line for line in said if line.startswith(("apply", "delete", "phase"))]
     assert holder(world) == "awake"
     assert standby.complaints() == []

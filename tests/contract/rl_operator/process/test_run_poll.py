@@ -28,23 +28,25 @@ RUNS = [f"r{index}" for index in range(12)]
 class BucketIsThere(Connections):
     """No Secret and no bucket take part."""
 
-    def __init__(self, found: StoresOf) -> None:
-        self.found = found
+    def __init__(self, given_stores: StoresOf) -> None:
+        self.given_stores = given_stores
 
     def of(self, namespace: str, secret: str) -> StoresOf:
-        return self.found
+        return self.given_stores
 
     def bucket(self, stores: Stores, *, now: float) -> Reach:
         return REACHED
 
 
 @pytest.fixture
-def found(stores: Stores) -> StoresOf:
+def given_stores(stores: Stores) -> StoresOf:
     stores.mongo.ensure_indexes()
     now = stores.mongo.now()
     for index, run in enumerate(RUNS):
         stores.runs.create(a_run(id=run, steps=index + 1))
-        stores.tasks.insert([a_task(one, id=f"{run}.train.{one}", run=run) for one in range(index)])
+        stores.tasks.insert(
+            [a_task(number, id=f"{run}.train.{number}", run=run) for number in range(index)]
+        )
         document = a_sampler(run, id=f"{run}.sampler.a", run=run, heartbeat_at=now)
         stores.samplers.put([document])
     return StoresOf(stores=stores, place="ns/secret@1")
@@ -53,9 +55,12 @@ def found(stores: Stores) -> StoresOf:
 class Reader:
     """Reads each run for a job of its own."""
 
-    def __init__(self, found: StoresOf) -> None:
+    def __init__(self, given_stores: StoresOf) -> None:
         self.poller = RunProgressPoller(
-            BucketIsThere(found), enqueue=lambda _: None, clock=time.monotonic, seconds=3600.0
+            BucketIsThere(given_stores),
+            enqueue=lambda _: None,
+            clock=time.monotonic,
+            seconds=3600.0,
         )
 
     def read(self, run: str, *, fresh: bool = False) -> Reading:
@@ -63,14 +68,14 @@ class Reader:
 
 
 @pytest.fixture
-def reader(found: StoresOf) -> Iterator[Reader]:
-    made = Reader(found)
+def reader(given_stores: StoresOf) -> Iterator[Reader]:
+    made = Reader(given_stores)
     yield made
     made.poller.close()
 
 
 def test_one_read_serves_all_runs_of_a_namespace(
-    reader: Reader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, given_stores: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[tuple[str, ...]] = []
     ask = overview.read_runs
@@ -103,10 +108,10 @@ def test_one_read_serves_all_runs_of_a_namespace(
 
 
 def test_fresh_read_has_what_was_written_before_it(
-    reader: Reader, found: StoresOf, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, given_stores: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a recent one nor one that is under way, and looked before, will do."""
-    stores, ask = found.stores, overview.read_runs
+    stores, ask = given_stores.stores, overview.read_runs
     assert stores is not None
     looked, goes_on = Event(), Event()
 
@@ -138,10 +143,10 @@ def test_fresh_read_has_what_was_written_before_it(
 
 
 def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
-    reader: Reader, found: StoresOf
+    reader: Reader, given_stores: StoresOf
 ) -> None:
-    assert found.stores is not None
-    found.stores.mongo.collection("runs").update_one(
+    assert given_stores.stores is not None
+    given_stores.stores.mongo.collection("runs").update_one(
         {"_id": RUNS[3]}, {"$set": {"schema_version": 999}}
     )
     assert reader.read(RUNS[4]).run is not None
@@ -150,7 +155,7 @@ def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
     assert reader.read(RUNS[5]).run is not None
 
 
-def test_a_run_that_is_not_there_is_none(reader: Reader, found: StoresOf) -> None:
+def test_a_run_that_is_not_there_is_none(reader: Reader, given_stores: StoresOf) -> None:
     reading = reader.read("nobody")
     assert reading.known
     assert (reading.run, reading.samplers, reading.backlog) == (None, (), 0)

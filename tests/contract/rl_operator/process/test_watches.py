@@ -61,10 +61,10 @@ def operator(world: World, front: ApiFront, rights: Path, tmp_path: Path) -> Ite
     """An operator behind the front that leads."""
     starter = Starter(folder=tmp_path, kubeconfig=behind(front, rights, tmp_path))
     try:
-        found = starter("expired")
+        operator = starter("expired")
         until(lambda: holder(world) == "expired", what="it to lead")
-        yield found
-        assert found.complaints() == []
+        yield operator
+        assert operator.complaints() == []
     finally:
         starter.stop()
 
@@ -106,8 +106,8 @@ def test_a_job_that_is_nested_too_deeply_is_refused_and_hides_no_other(
 
 
 def deployment_of(world: World) -> dict[str, Any]:
-    (found,) = world.objects(kinds.DEPLOYMENT)
-    return found
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    return deployment
 
 
 def a_shared_pool(world: World) -> None:
@@ -116,8 +116,8 @@ def a_shared_pool(world: World) -> None:
 
 
 def pool_status(world: World, name: str) -> dict[str, Any]:
-    found = world.cluster.get(kinds.SAMPLER_POOL, world.namespace, name)
-    return dict(found.get("status", {})) if found is not None else {}
+    pool = world.cluster.get(kinds.SAMPLER_POOL, world.namespace, name)
+    return dict(pool.get("status", {})) if pool is not None else {}
 
 
 def its_pods_are_counted(world: World, job: Key) -> bool:
@@ -229,8 +229,8 @@ def without_trainer_kind(with_trainer_kind: ApiServer) -> Iterator[ApiServer]:
 
 
 def stall(world: World, job: Key) -> dict[str, Any]:
-    found = world.status(job).get("conditions", [])
-    return next((one for one in found if one["type"] == "Stalled"), {})
+    conditions = world.status(job).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == "Stalled"), {})
 
 
 def test_the_trainer_s_kind_may_be_installed_later(
