@@ -47,10 +47,10 @@ def put_inputs(lab: Lab, task: str, folder: Path) -> None:
 def on_cpu(*, model: str = "", **training: Any) -> dict[str, Any]:
     """What makes an example a short one of this machine; ``model`` is a folder of the bucket."""
     (job,) = documents("calculator-agent.yaml")
-    found = {name: job["spec"][name] for name in ON_CPU}
+    spec = {name: job["spec"][name] for name in ON_CPU}
     if model:
-        found["model"] = {"uri": f"s3://rl-data/models/{model}"}
-    return found | ({"training": training} if training else {})
+        spec["model"] = {"uri": f"s3://rl-data/models/{model}"}
+    return spec | ({"training": training} if training else {})
 
 
 @dataclass
@@ -62,27 +62,27 @@ class Stage:
     """Of the samplers, for whatever else needs Python."""
     applied: list[dict[str, Any]] = field(default_factory=list)
 
-    def apply(self, found: list[dict[str, Any]], **changes: Any) -> str:
+    def apply(self, manifests: list[dict[str, Any]], **changes: Any) -> str:
         """Apply objects; ``changes`` are sections of the job. Returns the last one's name."""
-        for one in found:
-            if one["kind"] == "Deployment":
-                (container,) = one["spec"]["template"]["spec"]["containers"]
+        for manifest in manifests:
+            if manifest["kind"] == "Deployment":
+                (container,) = manifest["spec"]["template"]["spec"]["containers"]
                 container["image"] = self.image
-            if one["kind"] == "RLJob":
-                one["spec"] |= changes
-            self.applied.append(one)
-            self.lab.apply(one)
-        return str(found[-1]["metadata"]["name"])
+            if manifest["kind"] == "RLJob":
+                manifest["spec"] |= changes
+            self.applied.append(manifest)
+            self.lab.apply(manifest)
+        return str(manifests[-1]["metadata"]["name"])
 
     def play(
         self,
-        found: list[dict[str, Any]],
+        manifests: list[dict[str, Any]],
         *,
         meanwhile: Callable[[], None] | None = None,
         **changes: Any,
     ) -> Played:
         """Run a job, the last one of ``found``, to its end."""
-        name = self.apply(found, **changes)
+        name = self.apply(manifests, **changes)
         if meanwhile is not None:
             meanwhile()
         self.lab.await_condition(name, "Complete", seconds=COMPLETE_SECONDS)
@@ -93,9 +93,9 @@ class Stage:
             ids = [member.rollout for batch in batches for member in batch.members]
             rollouts = stores.rollouts.get(ids)
             report = read_report(stores.objects, stores.run_prefix(ended.id))
-        return report, [rollouts[one] for one in ids], ended
+        return report, [rollouts[key] for key in ids], ended
 
     def clear(self) -> None:
         """Delete it all, the last first."""
-        for one in reversed(self.applied):
-            self.lab.delete(one["kind"].lower(), one["metadata"]["name"])
+        for manifest in reversed(self.applied):
+            self.lab.delete(manifest["kind"].lower(), manifest["metadata"]["name"])

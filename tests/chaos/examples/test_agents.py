@@ -31,8 +31,8 @@ def act(lab: Lab, stage: Stage, tmp_path: Path) -> Act:
 
     def run(task: str, *manifests: str, **changes: Any) -> Played:
         put_inputs(lab, task, tmp_path)
-        found = [document for manifest in manifests for document in documents(manifest)]
-        return stage.play(found, **changes)
+        objects = [document for manifest in manifests for document in documents(manifest)]
+        return stage.play(objects, **changes)
 
     return run
 
@@ -57,11 +57,11 @@ def talk(lab: Lab) -> tuple[str, str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as forwarding:
         try:
             assert forwarding.stdout is not None
-            found = re.search(r"127\.0\.0\.1:(\d+) ", forwarding.stdout.readline())
-            assert found is not None
+            match = re.search(r"127\.0\.0\.1:(\d+) ", forwarding.stdout.readline())
+            assert match is not None
             said = [{"role": "user", "content": "The number of my order is 1234."}]
             request = urllib.request.Request(
-                f"http://127.0.0.1:{found.group(1)}/v1/chat/completions",
+                f"http://127.0.0.1:{match.group(1)}/v1/chat/completions",
                 json.dumps({"model": "policy", "messages": said, "max_tokens": 8}).encode(),
                 {"Content-Type": "application/json"},
             )
@@ -84,7 +84,7 @@ def test_the_calculator_is_learned_to_be_called(
     assert {(call.tool, call.outcome) for call in calls} >= {("multiply", "answered")}
     last = [rollout for rollout in rollouts[-64:] if rollout.reward == 1]
     assert last
-    assert all(one.turns[0].calls for one in last), "nobody guesses a product"
+    assert all(rollout.turns[0].calls for rollout in last), "nobody guesses a product"
     assert run.step == run.steps
 
 

@@ -53,13 +53,13 @@ TURNS = (
 def judge() -> list[dict[str, Any]]:
     """A judge's server, as the calculator's."""
     text = json.dumps(documents("agents/calculator.yaml")).replace("calculator", "judge")
-    found: list[dict[str, Any]] = json.loads(text)
-    config, deployment, _ = found
+    manifests: list[dict[str, Any]] = json.loads(text)
+    config, deployment, _ = manifests
     config["data"] = {"judge.py": JUDGE_SERVER.read_text()}
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     container["command"] = ["python", "/opt/judge/judge.py", "8000"]
     container["env"] = [{"name": "HOST", "value": "0.0.0.0"}]
-    return found
+    return manifests
 
 
 def scale(lab: Lab, away: Away, replicas: int) -> None:
@@ -88,7 +88,7 @@ def test_nobody_is_missed_for_good(stage: Stage, lab: Lab, tmp_path: Path) -> No
         members = [member.rollout for batch in batches for member in batch.members]
         rollouts = stores.rollouts.get(members)
         dead = stores.tasks.find(run_id, queue=Queue.TRAIN, state=TaskState.DEAD)
-    assert [one.step for one in batches] == list(range(1, run.step + 1))
+    assert [batch.step for batch in batches] == list(range(1, run.step + 1))
     assert len(set(members)) == len(members) == run.step * 8 * 8
     for rollout in rollouts.values():
         parts = {part.scorer: part.value for part in rollout.parts}
@@ -100,7 +100,7 @@ def test_nobody_is_missed_for_good(stage: Stage, lab: Lab, tmp_path: Path) -> No
             "failed",
         }
     # What grew too old to train while nobody could train it is not lost but replaced.
-    assert [one.reason for one in dead if "stale" not in one.reason.lower()] == []
+    assert [letter.reason for letter in dead if "stale" not in letter.reason.lower()] == []
 
 
 def take_turns(lab: Lab, run: str) -> None:
@@ -110,19 +110,22 @@ def take_turns(lab: Lab, run: str) -> None:
         for away in TURNS:
             reader.close()  # a tunnel to a pod that is away would be waited for
             scale(lab, away, 0)
-            said = until(lambda: told(lab, away), what=f"{away.condition} of {away.target}")  # noqa: B023
+            said = until(
+                lambda: outage_condition(lab, away),  # noqa: B023
+                what=f"{away.condition} of {away.target}",
+            )
             assert away.words in said.message
             throughout(lambda: stays(lab, away), seconds=OUTAGE_SECONDS)  # noqa: B023
             scale(lab, away, 1)
-            until(lambda: not told(lab, away), what=f"{away.condition} to end")  # noqa: B023
+            until(lambda: not outage_condition(lab, away), what=f"{away.condition} to end")  # noqa: B023
             step = reader.await_step(step + STEPS_BETWEEN).step
     assert step < STEPS, "the last one was away while steps were made"
 
 
-def told(lab: Lab, away: Away) -> Condition | None:
-    """The condition, while it tells of the outage."""
-    found = lab.condition(NAME, away.condition)
-    return found if found is not None and found.status == away.status else None
+def outage_condition(lab: Lab, away: Away) -> Condition | None:
+    """The condition, while it reports the outage."""
+    condition = lab.condition(NAME, away.condition)
+    return condition if condition is not None and condition.status == away.status else None
 
 
 def stays(lab: Lab, away: Away) -> str:
@@ -130,4 +133,8 @@ def stays(lab: Lab, away: Away) -> str:
     failed = lab.condition(NAME, "Failed")
     if failed is not None and failed.status == "True":
         return f"the job is given up: {failed.message}"
-    return "" if told(lab, away) else f"{away.condition} forgets that {away.target} is away"
+    return (
+        ""
+        if outage_condition(lab, away)
+        else f"{away.condition} forgets that {away.target} is away"
+    )

@@ -31,9 +31,9 @@ def run_of(lab: Lab, name: str) -> Run:
     """A completed job's run."""
     lab.await_condition(name, "Complete", seconds=COMPLETE_SECONDS)
     with lab.stores() as stores:
-        found = stores.runs.get(lab.job(name).status.run_id)
-    assert found is not None
-    return found
+        run = stores.runs.get(lab.job(name).status.run_id)
+    assert run is not None
+    return run
 
 
 def evaluate(stage: Stage, name: str, **training: Any) -> list[float]:
@@ -46,15 +46,19 @@ def evaluate(stage: Stage, name: str, **training: Any) -> list[float]:
     assert (run.step, run.head_batch, run.last_version) == (0, None, 1)
     assert run.outcome is not None
     assert run.outcome.reason == "Evaluated"
-    for one, temperature in zip(run.evaluations, wanted["temperatures"], strict=True):
-        assert (one.dataset, one.temperature, one.version) == ("held-out", temperature, 1)
-        assert one.versions == {"1": one.tokens}
-        assert one.samples_per_prompt == wanted["samplesPerPrompt"]
-        assert one.pass_at["1"] == pytest.approx(one.accuracy)
-        assert one.logprob_gap_mean < 1e-4, "the engine has the weights that the trainer has"
+    for evaluation, temperature in zip(run.evaluations, wanted["temperatures"], strict=True):
+        assert (evaluation.dataset, evaluation.temperature, evaluation.version) == (
+            "held-out",
+            temperature,
+            1,
+        )
+        assert evaluation.versions == {"1": evaluation.tokens}
+        assert evaluation.samples_per_prompt == wanted["samplesPerPrompt"]
+        assert evaluation.pass_at["1"] == pytest.approx(evaluation.accuracy)
+        assert evaluation.logprob_gap_mean < 1e-4, "the engine has the weights that the trainer has"
     status = stage.lab.get("rljob", name)["status"]
-    (told,) = [dataset for dataset in status["datasets"] if dataset["name"] == "held-out"]
-    assert told["accuracy"] == pytest.approx(run.evaluations[0].accuracy, abs=1e-3)
+    (dataset,) = [dataset for dataset in status["datasets"] if dataset["name"] == "held-out"]
+    assert dataset["accuracy"] == pytest.approx(run.evaluations[0].accuracy, abs=1e-3)
     return [accuracy(evaluation) for evaluation in run.evaluations]
 
 
@@ -80,19 +84,19 @@ def test_the_bucket_is_filled_from_one_model_and_scored_by_code_of_a_config_map(
     run = run_of(lab, stage.apply([modules(), job], **on_cpu(**training)))
     assert run.outcome is not None
     assert (run.outcome.reason, run.step, run.last_version) == ("Sampled", 0, 1)
-    told = run.sampled
-    assert (told.windows, told.prompts, told.rollouts, told.given_up) == (3, 48, 192, 0)
-    assert list(told.versions) == ["1"]
+    sampled = run.sampled
+    assert (sampled.windows, sampled.prompts, sampled.rollouts, sampled.given_up) == (3, 48, 192, 0)
+    assert list(sampled.versions) == ["1"]
     with lab.stores() as stores:
         prefix = stores.run_prefix(run.id)
         keys = [reports.samples_key(prefix, number) for number in range(3)]
         lines = [json.loads(line) for key in keys for line in stores.objects.get(key).splitlines()]
-        stored = stores.rollouts.get([one["rollout"] for one in lines])
+        stored = stores.rollouts.get([line["rollout"] for line in lines])
     assert len(stored) == len(lines) == 192
-    assert {one["version"] for one in lines} == {1}
-    assert all(stored[one["rollout"]].text == one["response"] for one in lines)
-    assert {one["reward"] for one in lines} == {0.0, 1.0}
-    parts = {part.scorer for one in stored.values() for part in one.parts}
+    assert {line["version"] for line in lines} == {1}
+    assert all(stored[line["rollout"]].text == line["response"] for line in lines)
+    assert {line["reward"] for line in lines} == {0.0, 1.0}
+    parts = {part.scorer for rollout in stored.values() for part in rollout.parts}
     assert parts == {"ExactMatch", "Brevity"}
 
 
@@ -124,6 +128,6 @@ def test_a_checkpoint_in_the_bucket_of_another_run_is_evaluated(stage: Stage, la
     with lab.stores() as stores:
         uri = stores.objects.uri(run.durable.prefix)
     checkpoint = {"resume": {"mode": "From", "uri": uri}}
-    (found,) = evaluate(stage, "evaluation-from", checkpoint=checkpoint, evaluation=once)
+    (result,) = evaluate(stage, "evaluation-from", checkpoint=checkpoint, evaluation=once)
     (then,) = run.evaluations
-    assert found == pytest.approx(accuracy(then), abs=FEW_ANSWERS)
+    assert result == pytest.approx(accuracy(then), abs=FEW_ANSWERS)

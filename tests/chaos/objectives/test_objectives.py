@@ -74,10 +74,13 @@ def put_chats(stores: Stores) -> None:
     for split, key in CHATS.items():
         lines = stores.objects.get(f"datasets/arithmetic/{split}.jsonl").decode().splitlines()
         chats = []
-        for one in map(json.loads, lines[:RECORDS]):
-            said = [("user", one["query"]), ("assistant", f"<answer>{one['answer']}</answer>")]
+        for record in map(json.loads, lines[:RECORDS]):
+            said = [
+                ("user", record["query"]),
+                ("assistant", f"<answer>{record['answer']}</answer>"),
+            ]
             messages = [{"role": role, "content": content} for role, content in said]
-            chats.append(json.dumps({"id": one["id"], "messages": messages}))
+            chats.append(json.dumps({"id": record["id"], "messages": messages}))
         stores.objects.put(key, "\n".join(chats).encode())
 
 
@@ -134,8 +137,14 @@ def test_demonstrations_are_trained_without_a_sampler(demonstrated: Ended) -> No
     log.info("held-out loss %.4f before, %.4f after", before.loss, after.loss)
     assert after.loss < before.loss - LEAST_FALL
     assert demonstrated.report.evaluations == run.evaluations
-    (told,) = [dataset for dataset in demonstrated.status.datasets if dataset.split == "validation"]
-    assert (told.name, told.loss, told.accuracy) == ("held-out", round(after.loss, 4), None)
+    (dataset,) = [
+        dataset for dataset in demonstrated.status.datasets if dataset.split == "validation"
+    ]
+    assert (dataset.name, dataset.loss, dataset.accuracy) == (
+        "held-out",
+        round(after.loss, 4),
+        None,
+    )
 
 
 def test_a_student_distils_the_fine_tuned_model(

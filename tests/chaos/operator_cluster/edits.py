@@ -57,12 +57,15 @@ def pod_spec(deployment: dict[str, Any]) -> dict[str, Any]:
 
 def container(deployment: dict[str, Any], name: str) -> dict[str, Any]:
     spec = pod_spec(deployment)
-    there = [*spec.get("initContainers", []), *spec["containers"]]
-    return next(one for one in there if one["name"] == name)
+    containers = [*spec.get("initContainers", []), *spec["containers"]]
+    return next(each for each in containers if each["name"] == name)
 
 
 def variables(deployment: dict[str, Any], name: str) -> dict[str, str]:
-    return {one["name"]: one.get("value", "") for one in container(deployment, name)["env"]}
+    return {
+        variable["name"]: variable.get("value", "")
+        for variable in container(deployment, name)["env"]
+    }
 
 
 SOURCE: dict[str, Any] = {"configMapRef": {"name": FAULTS}}
@@ -71,91 +74,95 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAny
 TEMPLATE: dict[str, tuple[dict[str, Any], Found, object]] = {
     "nodeSelector": (
         {"nodeSelector": {**NOWHERE, "a": "b"}},
-        lambda one, _: pod_spec(one)["nodeSelector"],
+        lambda manifest, _: pod_spec(manifest)["nodeSelector"],
         {**NOWHERE, "a": "b"},
     ),
     "tolerations": (
         {"tolerations": [TOLERATION]},
-        lambda one, _: pod_spec(one)["tolerations"],
+        lambda manifest, _: pod_spec(manifest)["tolerations"],
         [TOLERATION],
     ),
     "topologySpread": (
         {"topologySpread": [SPREAD]},
-        lambda one, _: pod_spec(one)["topologySpreadConstraints"][0]["topologyKey"],
+        lambda manifest, _: pod_spec(manifest)["topologySpreadConstraints"][0]["topologyKey"],
         "zone",
     ),
     "priorityClassName": (
         {"priorityClassName": "system-node-critical"},
-        lambda one, _: pod_spec(one)["priorityClassName"],
+        lambda manifest, _: pod_spec(manifest)["priorityClassName"],
         "system-node-critical",
     ),
     "serviceAccountName": (
         {"serviceAccountName": "default"},
-        lambda one, _: pod_spec(one)["serviceAccountName"],
+        lambda manifest, _: pod_spec(manifest)["serviceAccountName"],
         "default",
     ),
     "podTemplate": (
         {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}},
-        lambda one, _: one["spec"]["template"]["metadata"]["annotations"]["a"],
+        lambda manifest, _: manifest["spec"]["template"]["metadata"]["annotations"]["a"],
         "b",
     ),
-    "image": ({"image": "agent:2"}, lambda one, _: container(one, "agent")["image"], "agent:2"),
+    "image": (
+        {"image": "agent:2"},
+        lambda manifest, _: container(manifest, "agent")["image"],
+        "agent:2",
+    ),
     "env": (
         {"env": [{"name": "B", "value": "d"}]},
-        lambda one, _: variables(one, "agent")["B"],
+        lambda manifest, _: variables(manifest, "agent")["B"],
         "d",
     ),
     "envFrom": (
         {"envFrom": [SOURCE]},
-        lambda one, _: container(one, "agent")["envFrom"],
+        lambda manifest, _: container(manifest, "agent")["envFrom"],
         [SOURCE],
     ),
     "engine.image": (
         {"engine": {"image": "e:2"}},
-        lambda one, _: container(one, "engine")["image"],
+        lambda manifest, _: container(manifest, "engine")["image"],
         "e:2",
     ),
     "engine.args": (
         {"engine": {"args": ["--device", "cpu"]}},
-        lambda one, _: (container(one, "engine")["args"])[-2:],
+        lambda manifest, _: (container(manifest, "engine")["args"])[-2:],
         ["--device", "cpu"],
     ),
     "engine.env": (
         {"engine": {"env": [{"name": "A", "value": "c"}]}},
-        lambda one, _: variables(one, "engine")["A"],
+        lambda manifest, _: variables(manifest, "engine")["A"],
         "c",
     ),
     "engine.envFrom": (
         {"engine": {"envFrom": [SOURCE]}},
-        lambda one, _: container(one, "engine")["envFrom"],
+        lambda manifest, _: container(manifest, "engine")["envFrom"],
         [SOURCE],
     ),
     "engine.startupSeconds": (
         {"engine": {"startupSeconds": 1000}},
-        lambda one, _: one["spec"]["progressDeadlineSeconds"],
+        lambda manifest, _: manifest["spec"]["progressDeadlineSeconds"],
         1600,
     ),
     "resources": (
         {"resources": {"requests": {"cpu": "77m"}, "limits": {"memory": "3Gi"}}},
-        lambda one, _: container(one, "engine")["resources"]["requests"]["cpu"],
+        lambda manifest, _: container(manifest, "engine")["resources"]["requests"]["cpu"],
         "77m",
     ),
     "drain.timeoutSeconds": (
         {"drain": {"timeoutSeconds": 111}},
-        lambda one, _: variables(one, "agent")["RL_DRAIN_SECONDS"],
+        lambda manifest, _: variables(manifest, "agent")["RL_DRAIN_SECONDS"],
         "111",
     ),
     "drain.mode": (
         {"drain": {"mode": "Abort"}},
-        lambda one, _: (
-            variables(one, "agent")["RL_DRAIN_SECONDS"],
-            pod_spec(one)["terminationGracePeriodSeconds"],
+        lambda manifest, _: (
+            variables(manifest, "agent")["RL_DRAIN_SECONDS"],
+            pod_spec(manifest)["terminationGracePeriodSeconds"],
         ),
         ("0", 5),
     ),
     "rollout": (
         {"rollout": {"maxUnavailable": 0, "maxSurge": 1}},
-        lambda one, _: one["spec"]["strategy"]["rollingUpdate"],
+        lambda manifest, _: manifest["spec"]["strategy"]["rollingUpdate"],
         {"maxUnavailable": 0, "maxSurge": 1},
     ),
     "disruption.maxUnavailable": (

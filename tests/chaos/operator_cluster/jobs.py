@@ -81,8 +81,8 @@ def trainer_pod(lab: Lab, job: str) -> str:
     """Name of the job's running trainer pod."""
 
     def look() -> str:
-        found = [pod for pod in lab.pods(job) if pod.role == "trainer" and pod.phase == "Running"]
-        return found[-1].name if found else ""
+        pods = [pod for pod in lab.pods(job) if pod.role == "trainer" and pod.phase == "Running"]
+        return pods[-1].name if pods else ""
 
     return until(
         look,
@@ -107,8 +107,8 @@ def await_epoch(lab: Lab, run: str, epoch: int) -> None:
 
     def look() -> bool:
         with lab.stores() as stores:
-            found = stores.runs.get(run)
-        return found is not None and (found.epoch, found.heartbeat_at > 0) == (epoch, True)
+            record = stores.runs.get(run)
+        return record is not None and (record.epoch, record.heartbeat_at > 0) == (epoch, True)
 
     until(look, what=f"epoch {epoch} of {run}", seconds=COMPLETE_SECONDS)
 
@@ -147,9 +147,9 @@ def await_suspended_pool(lab: Lab, pool: str) -> None:
 
 def said(status: RLJobStatus, kind: str) -> Condition:
     """A condition of a job."""
-    found = view.condition(status, kind)
-    assert found is not None, f"{kind} is not said"
-    return found
+    condition = view.condition(status, kind)
+    assert condition is not None, f"{kind} is not said"
+    return condition
 
 
 def await_phase(lab: Lab, job: str, phase: str, reason: str = "") -> RLJobStatus:
@@ -158,15 +158,15 @@ def await_phase(lab: Lab, job: str, phase: str, reason: str = "") -> RLJobStatus
     def look() -> RLJobStatus | None:
         status = lab.job(job).status
         ready = view.condition(status, "Ready")
-        there = status.phase == phase and ready is not None and reason in ("", ready.reason)
-        return status if there else None
+        reached = status.phase == phase and ready is not None and reason in ("", ready.reason)
+        return status if reached else None
 
     def seen() -> str:
         return lab.job(job).status.model_dump_json(by_alias=True)
 
-    found = until(look, what=f"{job} to be {phase} {reason}", seconds=COMPLETE_SECONDS, seen=seen)
-    assert found is not None
-    return found
+    status = until(look, what=f"{job} to be {phase} {reason}", seconds=COMPLETE_SECONDS, seen=seen)
+    assert status is not None
+    return status
 
 
 def await_gone(lab: Lab, jobs: dict[str, str]) -> None:
@@ -174,16 +174,16 @@ def await_gone(lab: Lab, jobs: dict[str, str]) -> None:
     lab.delete("rljob", *jobs)
 
     def left() -> list[str]:
-        found = [
+        objects = [
             *items(lab, namespaces={lab.namespace}).values(),
             *items(lab, namespaces=set()).values(),
         ]
         return sorted(
-            f"{one.kind} {one.name}"
-            for one in found
-            if one.kind != "Event"
+            f"{item.kind} {item.name}"
+            for item in objects
+            if item.kind != "Event"
             and any(
-                uid in one.metadata or one.name.startswith(f"{job}-") for job, uid in jobs.items()
+                uid in item.metadata or item.name.startswith(f"{job}-") for job, uid in jobs.items()
             )
         )
 

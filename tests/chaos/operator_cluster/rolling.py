@@ -19,7 +19,7 @@ class Moment:
     """Pods between two events, by uid; those that are told to end are counted apart."""
 
     ready: frozenset[str]
-    there: frozenset[str]
+    present: frozenset[str]
     """Ready or not."""
     ending: frozenset[str]
 
@@ -34,22 +34,22 @@ class Rolling:
     def read(self, before: set[str]) -> None:
         """Replay the watch from the moment on at which it has told of the pods of the beginning."""
         self.file.seek(0)
-        ready, there, ending = set[str](), set[str](), set[str]()
+        ready, present, ending = set[str](), set[str](), set[str]()
         for event in _documents(self.file.read()):
             uid = event["object"]["metadata"]["uid"]
-            for one in (ready, there, ending):
-                one.discard(uid)
+            for uids in (ready, present, ending):
+                uids.discard(uid)
             if event["type"] == "DELETED":
                 pass
             elif "deletionTimestamp" in event["object"]["metadata"]:
                 ending.add(uid)
             else:
-                there.add(uid)
+                present.add(uid)
                 if _is_ready(event["object"]):
                     ready.add(uid)
             before -= {uid}
             if not before:
-                self.moments.append(Moment(frozenset(ready), frozenset(there), frozenset(ending)))
+                self.moments.append(Moment(frozenset(ready), frozenset(present), frozenset(ending)))
 
 
 def _documents(text: str) -> Iterator[dict[str, Any]]:
@@ -57,10 +57,10 @@ def _documents(text: str) -> Iterator[dict[str, Any]]:
     decoder, at = json.JSONDecoder(), 0
     while at < len(text):
         try:
-            found, at = decoder.raw_decode(text, at)
+            document, at = decoder.raw_decode(text, at)
         except json.JSONDecodeError:
             return
-        yield found
+        yield document
         at += len(text[at:]) - len(text[at:].lstrip())
 
 
@@ -93,11 +93,11 @@ def watching(lab: Lab, *, labels: str, pods: set[str]) -> Iterator[Rolling]:
         "--output-watch-events",
     )
     with tempfile.TemporaryFile("w+") as file:
-        found = Rolling(file)
+        rolling = Rolling(file)
         process = subprocess.Popen(command, stdout=file)
         try:
-            yield found
+            yield rolling
         finally:
             process.terminate()
             process.wait(HUNG_SECONDS)
-        found.read(set(pods))
+        rolling.read(set(pods))

@@ -127,8 +127,8 @@ def listen() -> None:
 
 
 if "rl_trainer" in sys.orig_argv:
-    told = dict(part.split("=", 1) for part in os.environ.get("FAULTS", "").split())
-    now = told.get(os.environ["RL_ATTEMPT"], told.get("*", ""))
+    faults = dict(part.split("=", 1) for part in os.environ.get("FAULTS", "").split())
+    now = faults.get(os.environ["RL_ATTEMPT"], faults.get("*", ""))
     # Signals are the trainer's own: this thread takes none.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     threading.Thread(target=listen, daemon=True).start()

@@ -52,7 +52,7 @@ def uids(lab: Lab) -> Iterator[dict[str, str]]:
     lab.delete("rljob", *JOBS, "first", "second", "third")
 
 
-def there(lab: Lab, job: str) -> bool:
+def exists(lab: Lab, job: str) -> bool:
     try:
         lab.job(job)
     except NotFoundError:
@@ -62,8 +62,8 @@ def there(lab: Lab, job: str) -> bool:
 
 def trainers(lab: Lab, job: str) -> list[str]:
     """Names of the PyTorchJobs."""
-    found = lab.get("pytorchjobs", "-l", f"rl-operator.io/job={job}")["items"]
-    return sorted(one["metadata"]["name"] for one in found)
+    pytorchjobs = lab.get("pytorchjobs", "-l", f"rl-operator.io/job={job}")["items"]
+    return sorted(pytorchjob["metadata"]["name"] for pytorchjob in pytorchjobs)
 
 
 def finalizers(lab: Lab, job: str) -> list[str]:
@@ -91,7 +91,7 @@ def test_the_cleanup_policy(lab: Lab, uids: dict[str, str], name: str, kept: lis
 
 
 def test_a_job_expires_and_its_data_stay(lab: Lab, uids: dict[str, str]) -> None:
-    until(lambda: not there(lab, "expires"), what="the job to go", seconds=COMPLETE_SECONDS)
+    until(lambda: not exists(lab, "expires"), what="the job to go", seconds=COMPLETE_SECONDS)
     until(lambda: lab.pods("expires") == [], what="its pods to go")
     assert has_data(lab, uids["expires"]) == (True, True)
 
@@ -113,9 +113,9 @@ def test_a_run_is_adopted(lab: Lab, uids: dict[str, str]) -> None:
     run = lab.job("first").uid
     await_phase(lab, "first", "Running")
     lab.apply(taught_job("second", faults="*=succeed", runId=run))
-    found = lab.await_condition("second", "Stalled")
-    assert found.reason == "RunInUse"
-    assert "RLJob first has this run" in found.message
+    condition = lab.await_condition("second", "Stalled")
+    assert condition.reason == "RunInUse"
+    assert "RLJob first has this run" in condition.message
     assert lab.pods("second") == []
     lab.delete("rljob", "first")
     status = await_phase(lab, "second", "Succeeded")

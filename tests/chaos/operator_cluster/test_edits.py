@@ -92,11 +92,11 @@ def edit(lab: Lab, job: str, change: dict[str, Any]) -> None:
 def await_names(lab: Lab, kind: str, job: str, wanted: list[str]) -> None:
     """Wait until these are a job's objects of a kind."""
 
-    def there() -> list[str]:
-        found = lab.get(kind, "-l", f"rl-operator.io/job={job}")["items"]
-        return [one["metadata"]["name"] for one in found]
+    def names() -> list[str]:
+        items = lab.get(kind, "-l", f"rl-operator.io/job={job}")["items"]
+        return [item["metadata"]["name"] for item in items]
 
-    until(lambda: there() == wanted, what=f"{kind} {wanted} of {job}", seen=there)
+    until(lambda: names() == wanted, what=f"{kind} {wanted} of {job}", seen=names)
 
 
 @pytest.mark.parametrize(("section", "change"), FIXED.items(), ids=FIXED.keys())
@@ -165,8 +165,8 @@ def test_edits_decide_about_what_comes_after_them(lab: Lab, uids: dict[str, str]
     patch(lab, WORKS, '{"suspend": true}')
     await_phase(lab, WORKS, "Suspended", "Suspended")
     edit(lab, WORKS, {"trainer": {"env": [{"name": "A", "value": "b"}]}, "suspend": False})
-    found = lab.get("pod", trainer_pod(lab, WORKS))["spec"]["containers"][0]["env"]
-    assert {"name": "A", "value": "b"} in found
+    variables = lab.get("pod", trainer_pod(lab, WORKS))["spec"]["containers"][0]["env"]
+    assert {"name": "A", "value": "b"} in variables
 
     edit(lab, WORKS, {"lifecycle": {"backoffLimit": 0, "cleanupPolicy": "All"}})
     order(lab, WORKS, "exit:9")
@@ -190,13 +190,13 @@ def test_edits_decide_about_what_comes_after_them(lab: Lab, uids: dict[str, str]
 
 def of_group(lab: Lab, name: str = "main") -> dict[str, Any]:
     groups = lab.get("rljob", SAMPLED)["spec"]["samplers"]
-    found: dict[str, Any] = next(group for group in groups if group["name"] == name)
-    return found
+    group: dict[str, Any] = next(group for group in groups if group["name"] == name)
+    return group
 
 
 @pytest.mark.parametrize("field", TEMPLATE)
 def test_a_template_s_field_reaches_its_pods(lab: Lab, uids: dict[str, str], field: str) -> None:
-    change, found, wanted = TEMPLATE[field]
+    change, read, wanted = TEMPLATE[field]
     await_names(lab, "pdb", SAMPLED, [POOL])  # it comes with a ready pod
     group = of_group(lab)
     for key, value in change.items():
@@ -207,7 +207,7 @@ def test_a_template_s_field_reaches_its_pods(lab: Lab, uids: dict[str, str], fie
 
     def seen() -> object:
         try:
-            return found(lab.get("deployment", POOL), lab.get("pdb", POOL))
+            return read(lab.get("deployment", POOL), lab.get("pdb", POOL))
         except (KeyError, IndexError):
             return None
 
@@ -277,10 +277,10 @@ def test_a_budget_is_there_while_it_is_wanted(lab: Lab, uids: dict[str, str]) ->
     group = of_group(lab)
     group["template"].setdefault("disruption", {})
     rows: list[tuple[bool, list[str]]] = [(False, []), (True, [POOL])]
-    for wanted, there in rows:
+    for wanted, expected in rows:
         group["template"]["disruption"]["pdb"] = wanted
         edit(lab, SAMPLED, {"samplers": [group]})
-        await_names(lab, "pdb", SAMPLED, there)
+        await_names(lab, "pdb", SAMPLED, expected)
 
 
 def test_a_suspended_pool_has_no_pods(lab: Lab, uids: dict[str, str]) -> None:
@@ -291,8 +291,8 @@ def test_a_suspended_pool_has_no_pods(lab: Lab, uids: dict[str, str]) -> None:
     suspend_pool(lab, POOL, wanted=True)
     await_suspended_pool(lab, POOL)
     assert (size(), lab.pods(SAMPLED)) == (0, [])
-    told = "main has 0 of 1 (its SamplerPool has spec.suspend)"
-    until(lambda: told in said(lab.job(SAMPLED).status, "Ready").message, what=told)
+    message = "main has 0 of 1 (its SamplerPool has spec.suspend)"
+    until(lambda: message in said(lab.job(SAMPLED).status, "Ready").message, what=message)
     suspend_pool(lab, POOL, wanted=False)
     until(lambda: size() == 1 and lab.pods(SAMPLED), what="its pod to come back", seen=size)
 
@@ -304,8 +304,8 @@ def test_a_pool_is_what_its_job_says_but_for_its_size(lab: Lab, uids: dict[str, 
     wanted = of_group(lab)["template"]["maxConcurrentGroups"]
 
     def spec() -> dict[str, Any]:
-        found: dict[str, Any] = lab.get("samplerpool", POOL)["spec"]
-        return found
+        spec: dict[str, Any] = lab.get("samplerpool", POOL)["spec"]
+        return spec
 
     until(
         lambda: spec()["template"]["maxConcurrentGroups"] == wanted,

@@ -76,8 +76,8 @@ def sizes(lab: Lab) -> list[int]:
 
 
 def running(lab: Lab, attempt: int) -> int:
-    found = lab.pods(NAME)
-    return sum(one.attempt == attempt and one.phase == "Running" for one in found)
+    pods = lab.pods(NAME)
+    return sum(pod.attempt == attempt and pod.phase == "Running" for pod in pods)
 
 
 def test_it_makes_do_with_what_fits_and_grows_again(lab: Lab, uid: str) -> None:

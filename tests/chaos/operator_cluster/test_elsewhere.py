@@ -50,7 +50,7 @@ def test_what_is_another_controller_s_is_left_alone(lab: Lab, uids: dict[str, st
     assert f"This SamplerPool is managed by {ANOTHER}." in said(refused, "Ready").message
 
     untouched = lab.get("rljob", THEIRS), lab.get("samplerpool", POOL)
-    statuses = [one["status"] for one in untouched if "status" in one]
+    statuses = [manifest["status"] for manifest in untouched if "status" in manifest]
     assert all(set(status) == {"observedGeneration"} for status in statuses), statuses
     owners = (uids[THEIRS], untouched[1]["metadata"]["uid"])
     made = [

@@ -47,12 +47,14 @@ class Hub:
 
     def __init__(self, lab: Lab) -> None:
         (node,) = lab.get("nodes")["items"]
-        told = node["status"]["addresses"]
-        self._address = next(one["address"] for one in told if one["type"] == "InternalIP")
+        addresses = node["status"]["addresses"]
+        self._address = next(
+            address["address"] for address in addresses if address["type"] == "InternalIP"
+        )
         with lab.stores() as stores:
             listed = stores.objects.list(EXAMPLE_MODEL)
             self.files = {
-                PurePosixPath(one.key).name: stores.objects.get(one.key) for one in listed
+                PurePosixPath(stat.key).name: stores.objects.get(stat.key) for stat in listed
             }
         self.server = FakeHub({COMMIT: self.files}, {}, token=TOKEN)
         self._open = contextlib.ExitStack()
@@ -98,12 +100,12 @@ def check_commit(lab: Lab, hub: Hub, job: str) -> None:
     status = lab.job(job).status
     assert status.model_commit == COMMIT
     with lab.stores() as stores:
-        found = stores.runs.get(status.run_id)
+        run = stores.runs.get(status.run_id)
         prefix = stores.objects.prefix + hub.folder
         keys = [stored_object.key for stored_object in stores.objects.list(prefix)]
         held = {key.removeprefix(prefix): stores.objects.get(key) for key in keys}
-    assert found is not None
-    assert found.base == RunBase(uri=URI, commit=COMMIT)
+    assert run is not None
+    assert run.base == RunBase(uri=URI, commit=COMMIT)
     (_,) = [held.pop(name) for name in sorted(held) if name.startswith("files-")]
     assert held == hub.files
     assert hub.server.read("model.safetensors") == 1
@@ -118,10 +120,10 @@ def served(lab: Lab, run: str) -> set[str]:
 
 def test_a_sampler_starts_anew_without_the_hub(lab: Lab, hub: Hub) -> None:
     lab.apply(short_job(SAMPLED, training__steps=STEPS, **hub.named()))
-    told = lab.await_condition(SAMPLED, "Stalled")
-    assert told.reason == "ModelNotFound"
-    assert f"spec.model.uri = '{URI}@{TAG}'" in told.message
-    assert f"{hub.server.url}/{REPO} has no revision '{TAG}'" in told.message
+    stalled = lab.await_condition(SAMPLED, "Stalled")
+    assert stalled.reason == "ModelNotFound"
+    assert f"spec.model.uri = '{URI}@{TAG}'" in stalled.message
+    assert f"{hub.server.url}/{REPO} has no revision '{TAG}'" in stalled.message
     hub.server.branches[TAG] = COMMIT
     with contextlib.closing(RunReader(lab, lab.job(SAMPLED).uid)) as reader:
         reader.await_step(1, seconds=COMPLETE_SECONDS)

@@ -45,9 +45,9 @@ def put_back(lab: Lab, definition: dict[str, Any]) -> None:
 @pytest.fixture
 def definition(lab: Lab) -> Iterator[dict[str, Any]]:
     """The kind's definition; it is there again in any case."""
-    found = lab.get("crd", KIND)
-    meta = {key: found["metadata"].get(key) or {} for key in ("labels", "annotations")}
-    whole = {key: found[key] for key in ("apiVersion", "kind", "spec")}
+    crd = lab.get("crd", KIND)
+    meta = {key: crd["metadata"].get(key) or {} for key in ("labels", "annotations")}
+    whole = {key: crd[key] for key in ("apiVersion", "kind", "spec")}
     whole["metadata"] = {"name": KIND, **meta}
     yield whole
     lab.delete("rljob", *NAMES)

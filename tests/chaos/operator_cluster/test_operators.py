@@ -49,13 +49,13 @@ class Watched:
 
     def pods(self) -> set[str]:
         """Uids of the run's pods."""
-        found = self.lab.get("pods", "-l", f"rl-operator.io/job={NAME}")["items"]
-        return {one["metadata"]["uid"] for one in found}
+        pods = self.lab.get("pods", "-l", f"rl-operator.io/job={NAME}")["items"]
+        return {pod["metadata"]["uid"] for pod in pods}
 
     def goes_on(self) -> None:
         """Some more steps are made."""
-        found = self.reader.document()
-        self.reader.await_step((found.step if found else 0) + STEPS_BETWEEN)
+        document = self.reader.document()
+        self.reader.await_step((document.step if document else 0) + STEPS_BETWEEN)
 
 
 @pytest.fixture(scope="module")
@@ -74,8 +74,8 @@ def roll_out(lab: Lab, *where: str) -> None:
 
 def operators(lab: Lab) -> set[str]:
     """Names of the operator's ready pods."""
-    found = lab.cluster.pods(SYSTEM, "app.kubernetes.io/component=operator")
-    return {one.name for one in found if one.ready}
+    pods = lab.cluster.pods(SYSTEM, "app.kubernetes.io/component=operator")
+    return {pod.name for pod in pods if pod.ready}
 
 
 def leader(lab: Lab) -> str:

@@ -82,8 +82,8 @@ def folder(lab: Lab, row: Row) -> str:
 def put_model(lab: Lab, row: Row, spoil: Callable[[Files], None] = lambda files: None) -> None:
     """Put the example's model into the row's folder, spoilt or whole."""
     with lab.stores() as stores:
-        found = stores.objects.list(GOOD)
-        files = {one.key.removeprefix(GOOD): stores.objects.get(one.key) for one in found}
+        stats = stores.objects.list(GOOD)
+        files = {stat.key.removeprefix(GOOD): stores.objects.get(stat.key) for stat in stats}
         spoil(files)
         for name, content in files.items():
             stores.objects.put(f"{folder(lab, row)}/{name}", content)
@@ -112,12 +112,12 @@ def test_the_job_stalls_with_field_value_and_remedy(
     lab: Lab, stalled: dict[str, RLJobStatus], row: Row
 ) -> None:
     status = stalled[row.name]
-    found = said(status, "Stalled")
-    assert (found.status, found.reason) == ("True", "ModelUnusable")
-    assert said(status, "Ready").message == found.message
-    assert found.message.startswith(f"spec.model.uri = 's3://rl-data/{folder(lab, row)}': ")
-    assert row.says in found.message
-    assert "Name a " in found.message  # the remedy
+    condition = said(status, "Stalled")
+    assert (condition.status, condition.reason) == ("True", "ModelUnusable")
+    assert said(status, "Ready").message == condition.message
+    assert condition.message.startswith(f"spec.model.uri = 's3://rl-data/{folder(lab, row)}': ")
+    assert row.says in condition.message
+    assert "Name a " in condition.message  # the remedy
     assert status.last_failure is not None
     assert status.last_failure.exit_code == REFUSED_EXIT_CODE
     assert attempts(status) == [REFUSED]

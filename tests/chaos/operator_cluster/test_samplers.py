@@ -60,13 +60,13 @@ class Watched:
     def pods(self, role: str) -> set[str]:
         """Uids of the pods of a role."""
         labels = f"rl-operator.io/job={NAME},rl-operator.io/component={role}"
-        found = self.lab.get("pods", "-l", labels)["items"]
-        return {one["metadata"]["uid"] for one in found}
+        pods = self.lab.get("pods", "-l", labels)["items"]
+        return {pod["metadata"]["uid"] for pod in pods}
 
     def goes_on(self) -> None:
         """Some more steps are made."""
-        found = self.reader.document()
-        self.reader.await_step((found.step if found else 0) + STEPS_BETWEEN)
+        document = self.reader.document()
+        self.reader.await_step((document.step if document else 0) + STEPS_BETWEEN)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ EDITS = [
 ]
 
 
-@pytest.mark.parametrize("edit", EDITS, ids=[one.name for one in EDITS])
+@pytest.mark.parametrize("edit", EDITS, ids=[edit.name for edit in EDITS])
 def test_an_edited_template_takes_its_place_within_the_rollout_s_bounds(
     lab: Lab, watched: Watched, edit: Edit
 ) -> None:
@@ -153,10 +153,10 @@ def test_an_edited_template_takes_its_place_within_the_rollout_s_bounds(
         patch(lab, NAME, json.dumps({"samplers": [group]}))
 
         def rolled() -> bool:
-            found = lab.get("deployment", f"{NAME}-main")
-            status = found["status"]
+            deployment = lab.get("deployment", f"{NAME}-main")
+            status = deployment["status"]
             counts = {status.get(key) for key in ("replicas", "updatedReplicas", "readyReplicas")}
-            seen = status["observedGeneration"] == found["metadata"]["generation"]
+            seen = status["observedGeneration"] == deployment["metadata"]["generation"]
             return seen and counts == {PODS} and not watched.pods("sampler") & before
 
         until(
@@ -168,7 +168,7 @@ def test_an_edited_template_takes_its_place_within_the_rollout_s_bounds(
         watched.goes_on()
     unavailable, surge = edit.rollout["maxUnavailable"], edit.rollout["maxSurge"]
     assert min(len(moment.ready) for moment in rolling.moments) == PODS - unavailable
-    assert max(len(moment.there) for moment in rolling.moments) == PODS + surge
+    assert max(len(moment.present) for moment in rolling.moments) == PODS + surge
     check_pods(lab, edit)
     assert watched.pods("trainer") == trainer
     status = await_phase(lab, NAME, "Running")
@@ -183,13 +183,15 @@ def test_a_suspended_pool_gives_its_work_back(lab: Lab, watched: Watched) -> Non
     patch(lab, NAME, json.dumps({"samplers": [group]}))
 
     def aborting() -> bool:
-        found = [
+        environments = [
             container["env"]
             for pod in lab.get("pods", "-l", SELECTED)["items"]
             for container in pod["spec"]["containers"]
             if container["name"] == "agent"
         ]
-        return bool(found) and all({"name": DRAIN_SECONDS, "value": "0"} in one for one in found)
+        return bool(environments) and all(
+            {"name": DRAIN_SECONDS, "value": "0"} in environment for environment in environments
+        )
 
     until(
         lambda: aborting() and lab.job(NAME).status.samplers.ready == PODS,
@@ -210,19 +212,19 @@ def test_a_suspended_pool_gives_its_work_back(lab: Lab, watched: Watched) -> Non
 
 def without_edit(template: dict[str, Any]) -> dict[str, Any]:
     """The template without an earlier edit's variable."""
-    kept = [one for one in template["engine"]["env"] if one["name"] != "EDIT"]
+    kept = [variable for variable in template["engine"]["env"] if variable["name"] != "EDIT"]
     return {**template, "engine": {**template["engine"], "env": kept}}
 
 
 def check_pods(lab: Lab, edit: Edit) -> None:
     """All pods are of the edited template."""
-    found = [
+    pods = [
         item
         for item in lab.get("pods", "-l", SELECTED)["items"]
         if "deletionTimestamp" not in item["metadata"]
     ]
-    assert len(found) == PODS
-    for pod in found:
+    assert len(pods) == PODS
+    for pod in pods:
         assert pod["metadata"]["labels"]["edit"] == edit.label
         engine = next(
             init_container
@@ -240,15 +242,15 @@ def names_of(lab: Lab) -> set[str]:
 def check_rollouts(lab: Lab, run: str) -> None:
     """Each task was trained once or is of no use, and no step is missing."""
     with lab.stores() as stores:
-        found = stores.runs.get(run)
-        assert found is not None
-        lineage = stores.batches.lineage(found.head_batch)
+        record = stores.runs.get(run)
+        assert record is not None
+        lineage = stores.batches.lineage(record.head_batch)
         dead = [
             (task.cause, task.reason)
             for queue in Queue
             for task in stores.tasks.find(run, queue=queue, state=TaskState.DEAD)
         ]
-    assert [one for one in dead if one[0] not in OF_NO_USE] == []
+    assert [letter for letter in dead if letter[0] not in OF_NO_USE] == []
     tasks = Counter(task for batch in lineage for task in batch.tasks)
     assert [task for task, times in tasks.items() if times > 1] == []
     assert [batch.step for batch in lineage] == list(range(1, len(lineage) + 1))

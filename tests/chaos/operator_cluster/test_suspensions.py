@@ -117,9 +117,9 @@ def resume(lab: Lab, job: str) -> None:
 
 def check_epoch(lab: Lab, run: str, *, epoch: int) -> None:
     with lab.stores() as stores:
-        found = stores.runs.get(run)
-    assert found is not None
-    assert found.epoch == epoch
+        record = stores.runs.get(run)
+    assert record is not None
+    assert record.epoch == epoch
 
 
 def test_while_it_trains(lab: Lab, begun: Begun) -> None:
@@ -134,8 +134,8 @@ def test_while_it_trains(lab: Lab, begun: Begun) -> None:
 
 
 def test_and_resumed_before_its_pods_have_gone(lab: Lab, begun: Begun) -> None:
-    found = said(begun.stopping, "Reconciling")
-    assert (found.reason, found.message) == (
+    condition = said(begun.stopping, "Reconciling")
+    assert (condition.reason, condition.message) == (
         "Stopping",
         "Waiting for stopping-1-worker-0 to terminate.",
     )
@@ -157,8 +157,8 @@ def test_while_no_node_takes_the_trainer(lab: Lab, begun: Begun) -> None:
 
 
 def trouble(lab: Lab, job: str) -> str:
-    found = lab.condition(job, "Reconciling")
-    return found.message if found else ""
+    condition = lab.condition(job, "Reconciling")
+    return condition.message if condition else ""
 
 
 def test_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
@@ -176,8 +176,8 @@ def test_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
 
 
 def test_while_its_data_are_missing(lab: Lab, begun: Begun) -> None:
-    found = said(await_phase(lab, "stalled", "Stalled", "DatasetNotFound"), "Stalled")
-    assert found.message.startswith(f"spec.data.train[0].uri = '{LATE}'")
+    condition = said(await_phase(lab, "stalled", "Stalled", "DatasetNotFound"), "Stalled")
+    assert condition.message.startswith(f"spec.data.train[0].uri = '{LATE}'")
     assert suspend(lab, "stalled").attempt == 0
     resume(lab, "stalled")
     await_phase(lab, "stalled", "Stalled", "DatasetNotFound")
@@ -190,11 +190,11 @@ def test_while_its_data_are_missing(lab: Lab, begun: Begun) -> None:
 
 
 def test_while_it_waits_for_samplers(lab: Lab, begun: Begun) -> None:
-    def told() -> bool:
+    def reports_trouble() -> bool:
         words = trouble(lab, WAITING)
         return "main has 0 of 1" in words and "container engine: ImagePullBackOff" in words
 
-    until(told, what="the kubelet's word", seen=lambda: trouble(lab, WAITING))
+    until(reports_trouble, what="the kubelet's word", seen=lambda: trouble(lab, WAITING))
     assert suspend(lab, WAITING).attempt == 0
     assert lab.cluster.pools(lab.namespace, WAITING)[0].replicas == 1
     resume(lab, WAITING)
@@ -211,14 +211,14 @@ def test_once_it_is_over(lab: Lab, begun: Begun, name: str, phase: str) -> None:
     until(lambda: lab.job(name).status.observed_generation == generation, what="the edit's look")
     after = lab.job(name).status
     assert (after.phase, after.attempts) == (phase, before.attempts)
-    told = [
+    expected = [
         (condition.type, condition.status, condition.reason, condition.message)
         for condition in before.conditions
     ]
     assert [
         (condition.type, condition.status, condition.reason, condition.message)
         for condition in after.conditions
-    ] == told
+    ] == expected
 
 
 def test_from_its_beginning(lab: Lab, begun: Begun) -> None:

@@ -236,9 +236,9 @@ def ended(lab: Lab, name: str) -> RLJobStatus:
     def seen() -> str:
         return lab.job(name).status.model_dump_json(by_alias=True)
 
-    found = until(look, what=f"{name} to be over", seconds=COMPLETE_SECONDS, seen=seen)
-    assert found is not None
-    return found
+    status = until(look, what=f"{name} to be over", seconds=COMPLETE_SECONDS, seen=seen)
+    assert status is not None
+    return status
 
 
 def check_told(status: RLJobStatus, *, completes: bool) -> None:
@@ -262,7 +262,7 @@ def check_told(status: RLJobStatus, *, completes: bool) -> None:
     assert words["Failed"] == status.last_failure.message
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[one.name for one in ROWS])
+@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 def test_an_end_is_told_and_counted(lab: Lab, uids: dict[str, str], row: Row) -> None:
     status = ended(lab, row.name)
     assert attempts(status) == row.attempts
@@ -287,10 +287,10 @@ def test_an_end_is_told_and_counted(lab: Lab, uids: dict[str, str], row: Row) ->
 def check_whole(lab: Lab, run: str) -> None:
     """Two trainers made the run together: no step is missing, none was made twice."""
     with lab.stores() as stores:
-        found = stores.runs.get(run)
-        assert found is not None
-        lineage = stores.batches.lineage(found.head_batch)
-    assert found.epoch == 2
+        record = stores.runs.get(run)
+        assert record is not None
+        lineage = stores.batches.lineage(record.head_batch)
+    assert record.epoch == 2
     assert [batch.step for batch in lineage] == list(range(1, LONG + 1))
 
 

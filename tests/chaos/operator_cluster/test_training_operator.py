@@ -75,8 +75,8 @@ def trainer_uids(lab: Lab, job: str) -> set[str]:
 
 def goes_on(reader: RunReader) -> None:
     """Some more steps are made."""
-    found = reader.document()
-    reader.await_step((found.step if found else 0) + STEPS_BETWEEN)
+    document = reader.document()
+    reader.await_step((document.step if document else 0) + STEPS_BETWEEN)
 
 
 def waits(lab: Lab) -> str:

@@ -89,8 +89,8 @@ def follow(world: World, job: Key, metrics: PodMetrics, *, groups: int) -> int:
     run = str(world.settle(job)["runId"])
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     pods = [f"{POOL}-x-{number}" for number in range(int(deployment["spec"]["replicas"]))]
-    there = {one["metadata"]["name"] for one in world.objects(kinds.POD)}
-    for name in [pod for pod in pods if pod not in there]:
+    present = {pod["metadata"]["name"] for pod in world.objects(kinds.POD)}
+    for name in [pod for pod in pods if pod not in present]:
         world.start_pod(name, of=deployment)
         world.register(run, name)
     metrics.values = dict.fromkeys(pods, groups)
@@ -110,7 +110,9 @@ def test_it_grows_and_shrinks_as_the_hpa_says(
     assert follow(world, job, measured, groups=2 * TARGET) == 4
     await_size(world, hpa["spec"]["maxReplicas"])
     assert follow(world, job, measured, groups=0) == 8
-    assert {frozenset(one.split(",")) for one in measured.selectors} == {frozenset(selector(world))}
+    assert {frozenset(selector.split(",")) for selector in measured.selectors} == {
+        frozenset(selector(world))
+    }
     (pool,) = world.objects(kinds.SAMPLER_POOL)
     assert not pool["status"].get("lastScale")  # the operator itself has scaled nothing
     hpa["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = 0

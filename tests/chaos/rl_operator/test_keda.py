@@ -22,7 +22,7 @@ def with_keda(apiserver: ApiServer) -> Iterator[ApiServer]:
     for plural in PLURALS:
         apiserver.install(module / FOLDER / f"keda.sh_{plural}.yaml")
     yield apiserver
-    apiserver.kubectl("delete", "crd", *(f"{one}.keda.sh" for one in PLURALS))
+    apiserver.kubectl("delete", "crd", *(f"{plural}.keda.sh" for plural in PLURALS))
 
 
 def test_the_example_is_taken_as_it_is(with_keda: ApiServer) -> None:

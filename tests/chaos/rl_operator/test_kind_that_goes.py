@@ -22,8 +22,10 @@ def put_back(with_trainer_kind: ApiServer) -> Iterator[None]:
 
 
 def stalled(world: World, job: Key) -> str:
-    found = world.status(job).get("conditions", [])
-    return next((one["reason"] for one in found if one["type"] == "Stalled"), "")
+    conditions = world.status(job).get("conditions", [])
+    return next(
+        (condition["reason"] for condition in conditions if condition["type"] == "Stalled"), ""
+    )
 
 
 @pytest.mark.usefixtures("put_back")
@@ -54,7 +56,9 @@ def test_the_attempt_waits_for_it_and_goes_on(
 
     trainer_kind(with_trainer_kind)
     until(goes_on, what="the attempt's object", seen=lambda: world.status(job))
-    assert [one["metadata"]["name"] for one in world.objects(kinds.PYTORCH_JOB)] == ["job-1"]
+    assert [
+        pytorch_job["metadata"]["name"] for pytorch_job in world.objects(kinds.PYTORCH_JOB)
+    ] == ["job-1"]
     world.start_pod("job-1-worker-0", of=world.objects(kinds.PYTORCH_JOB)[0])
     outcome = {"kind": "Succeeded", "reason": "Trained", "message": "m", "final_model": "s3://f"}
     world.write_run(run, step=60, steps=60, outcome=outcome)

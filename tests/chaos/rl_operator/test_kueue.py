@@ -48,7 +48,9 @@ def test_a_cluster_without_kueue_is_told_of_and_kueue_found(
 
         def reason() -> str:
             said = world.status(job).get("conditions", [])
-            return next((str(one["reason"]) for one in said if one["type"] == "Ready"), "")
+            return next(
+                (str(condition["reason"]) for condition in said if condition["type"] == "Ready"), ""
+            )
 
         until(lambda: reason() == "KueueMissing", what="the missing kind to be told", seen=reason)
         restore(with_kueue, tmp_path)

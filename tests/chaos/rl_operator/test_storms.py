@@ -42,7 +42,11 @@ class Burst:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, method: str, path: str, agent: str) -> Fault | None:
-        if method not in self.methods or "kopf" in agent or any(one in path for one in LEFT_ALONE):
+        if (
+            method not in self.methods
+            or "kopf" in agent
+            or any(part in path for part in LEFT_ALONE)
+        ):
             return None
         with self.lock:
             if not self.left or self.chance.random() < 0.5:
@@ -61,7 +65,7 @@ def starter(front: ApiFront, rights: Path, tmp_path: Path) -> Iterator[Starter]:
 def rest(world: World) -> dict[str, list[str]]:
     """What there is, whoever made it how often."""
     made = (kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.PYTORCH_JOB, kinds.NETWORK_POLICY)
-    found = {one.name: [raw["metadata"]["name"] for raw in world.objects(one)] for one in made}
+    names = {kind.name: [raw["metadata"]["name"] for raw in world.objects(kind)] for kind in made}
     (job,) = world.objects(kinds.RLJOB)
     status = job["status"]
     wrong = [
@@ -70,7 +74,7 @@ def rest(world: World) -> dict[str, list[str]]:
         if condition["type"] in ("Stalled", "Failed")
     ]
     return {
-        **found,
+        **names,
         "attempts": [f"{attempt['attempt']} {attempt['result']}" for attempt in status["attempts"]],
         "wrong": wrong,
     }
@@ -86,7 +90,7 @@ AT_REST = {
 }
 
 
-@pytest.mark.parametrize("burst", [Burst(*one) for one in BURSTS.values()], ids=BURSTS.keys())
+@pytest.mark.parametrize("burst", [Burst(*burst) for burst in BURSTS.values()], ids=BURSTS.keys())
 def test_a_burst_leads_to_the_same_rest(
     world: World, front: ApiFront, starter: Starter, burst: Burst
 ) -> None:

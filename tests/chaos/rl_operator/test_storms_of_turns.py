@@ -41,7 +41,7 @@ class Storm:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, method: str, path: str, agent: str) -> Fault | None:
-        if "kopf" in agent or any(one in path for one in LEFT_ALONE):
+        if "kopf" in agent or any(part in path for part in LEFT_ALONE):
             return None
         with self.lock:
             fault, methods = self.chance.choice(list(BURSTS.values()))
@@ -72,13 +72,13 @@ def spend(world: World, storm: Storm, operator: Process, keep: Callable[[], obje
 
     def spent() -> bool:
         keep()
-        for one in world.objects(kinds.DEPLOYMENT):
+        for deployment in world.objects(kinds.DEPLOYMENT):
             world.apiserver.kubectl(
                 "-n",
                 world.namespace,
                 "label",
                 "deployment",
-                one["metadata"]["name"],
+                deployment["metadata"]["name"],
                 f"{names.COMPONENT_LABEL}=drifted-{storm.left}",
                 "--overwrite",
             )
@@ -87,8 +87,10 @@ def spend(world: World, storm: Storm, operator: Process, keep: Callable[[], obje
     until(spent, what="all faults to be spent", seen=lambda: storm.left)
 
     def labels() -> set[str]:
-        there = world.objects(kinds.DEPLOYMENT)
-        return {one["metadata"]["labels"][names.COMPONENT_LABEL] for one in there}
+        deployments = world.objects(kinds.DEPLOYMENT)
+        return {
+            deployment["metadata"]["labels"][names.COMPONENT_LABEL] for deployment in deployments
+        }
 
     until(lambda: labels() == {"sampler"}, what="the drift to be put right", seen=labels)
     assert {status for _, status in storm.met} == {409, 422, 429, 500, 503}
@@ -96,16 +98,16 @@ def spend(world: World, storm: Storm, operator: Process, keep: Callable[[], obje
 
 
 def named(world: World, kind: Kind) -> list[str]:
-    return [one["metadata"]["name"] for one in world.objects(kind)]
+    return [manifest["metadata"]["name"] for manifest in world.objects(kind)]
 
 
 def replicas(world: World) -> list[int]:
-    return [one["spec"]["replicas"] for one in world.objects(kinds.DEPLOYMENT)]
+    return [deployment["spec"]["replicas"] for deployment in world.objects(kinds.DEPLOYMENT)]
 
 
 def attempts(world: World, job: Key) -> list[str]:
-    found = world.status(job).get("attempts", [])
-    return [f"{one['attempt']} {one['result']}" for one in found]
+    attempts = world.status(job).get("attempts", [])
+    return [f"{attempt['attempt']} {attempt['result']}" for attempt in attempts]
 
 
 def run_of(world: World, job: Key) -> str:
@@ -207,8 +209,8 @@ def test_a_shared_pool_is_handed_on(world: World, storm: Storm, stormy: Process)
     shared.make_pool(world)
     lifecycle: dict[str, Any] = {"pendingDeadlineSeconds": 3600}
     jobs = [
-        world.make_job(one, samplers=shared.GROUPS, lifecycle=lifecycle)
-        for one in ("first", "second")
+        world.make_job(name, samplers=shared.GROUPS, lifecycle=lifecycle)
+        for name in ("first", "second")
     ]
 
     def serves(job: Key) -> bool:
@@ -227,8 +229,8 @@ def test_a_shared_pool_is_handed_on(world: World, storm: Storm, stormy: Process)
         return str((shared.pool(world).get("status", {}).get("assignment") or {}).get("job", ""))
 
     until(holds, what="somebody to get the pool")
-    first = next(one for one in jobs if one.name == holds())
-    second = next(one for one in jobs if one != first)
+    first = next(job for job in jobs if job.name == holds())
+    second = next(job for job in jobs if job != first)
     until(lambda: serves(first), what="the first trainer")
     shared.succeed(world, first)
     until(lambda: serves(second), what="the second trainer")

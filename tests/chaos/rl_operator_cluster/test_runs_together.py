@@ -57,19 +57,19 @@ def pods_heard(lab: Lab, job: str) -> set[str]:
 
 def agents(lab: Lab) -> list[list[str]]:
     """Containers of each of the pool's pods that is not about to go."""
-    found = lab.get("pods", "-l", f"{POOL_LABEL}={POOL}")["items"]
-    there = [one for one in found if "deletionTimestamp" not in one["metadata"]]
-    return [[each["name"] for each in one["spec"]["containers"]] for one in there]
+    pods = lab.get("pods", "-l", f"{POOL_LABEL}={POOL}")["items"]
+    live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    return [[each["name"] for each in manifest["spec"]["containers"]] for manifest in live]
 
 
 def test_two_runs_of_adapters_share_engines(lab: Lab, reader: RunReader) -> None:
     def over() -> bool:
-        found = lab.condition(SECOND, "Complete")
-        return found is not None and found.status == "True"
+        condition = lab.condition(SECOND, "Complete")
+        return condition is not None and condition.status == "True"
 
     def state() -> object:
         jobs = [
-            lab.job(one).status.model_dump(mode="json", by_alias=True) for one in (FIRST, SECOND)
+            lab.job(name).status.model_dump(mode="json", by_alias=True) for name in (FIRST, SECOND)
         ]
         return [lab.get("samplerpool", POOL)["status"], agents(lab), *jobs]
 

@@ -55,13 +55,15 @@ def jobs(lab: Lab) -> Iterator[tuple[str, str]]:
 
 def holder(lab: Lab) -> dict[str, str]:
     """Who has the pool; empty while nobody has it."""
-    found: dict[str, str] = lab.get("samplerpool", POOL).get("status", {}).get("assignment") or {}
-    return found
+    assignment: dict[str, str] = (
+        lab.get("samplerpool", POOL).get("status", {}).get("assignment") or {}
+    )
+    return assignment
 
 
 def runs_with_pods(lab: Lab) -> set[str]:
-    found = lab.get("pods", "-l", f"{POOL_LABEL}={POOL}")["items"]
-    return {one["metadata"]["labels"][RUN_LABEL] for one in found}
+    pods = lab.get("pods", "-l", f"{POOL_LABEL}={POOL}")["items"]
+    return {pod["metadata"]["labels"][RUN_LABEL] for pod in pods}
 
 
 def pods_heard(lab: Lab, run: str) -> set[str]:
@@ -92,10 +94,10 @@ def test_two_runs_have_one_pool_in_turn(lab: Lab, jobs: tuple[str, str]) -> None
     first, second = jobs
 
     def waits() -> bool:
-        found = lab.condition(second, "PoolAssigned")
-        if found is None or (found.status, found.reason) != ("False", "WaitingForPool"):
+        condition = lab.condition(second, "PoolAssigned")
+        if condition is None or (condition.status, condition.reason) != ("False", "WaitingForPool"):
             return False
-        return f"SamplerPool {POOL} serves RLJob {first} since" in found.message
+        return f"SamplerPool {POOL} serves RLJob {first} since" in condition.message
 
     until(waits, what="the second job to wait", seen=lambda: lab.job(second).status.conditions)
 
@@ -103,14 +105,14 @@ def test_two_runs_have_one_pool_in_turn(lab: Lab, jobs: tuple[str, str]) -> None
     given: list[str] = []
 
     def over() -> bool:
-        there = runs_with_pods(lab)
-        assert len(there) <= 1, f"pods of two runs: {there}"
-        seen.update(there)
+        runs = runs_with_pods(lab)
+        assert len(runs) <= 1, f"pods of two runs: {runs}"
+        seen.update(runs)
         has = holder(lab)
         if has.get("job") == second:
             given[:] = [has["since"]]
-        found = lab.condition(second, "Complete")
-        return found is not None and found.status == "True"
+        condition = lab.condition(second, "Complete")
+        return condition is not None and condition.status == "True"
 
     def state() -> Any:
         return [lab.job(job).status.model_dump(mode="json", by_alias=True) for job in jobs]

@@ -39,8 +39,8 @@ def post(engine: EngineServer, path: str, **body: Any) -> None:
 def scheduler_of(engine: EngineServer) -> int:
     """The process that holds the weights."""
     names = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in engine.pids()}
-    (found,) = (pid for pid, name in names.items() if b"sglang::scheduler" in name)
-    return found
+    (scheduler,) = (pid for pid, name in names.items() if b"sglang::scheduler" in name)
+    return scheduler
 
 
 @pytest.mark.timeout(900)

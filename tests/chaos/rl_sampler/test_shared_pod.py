@@ -79,21 +79,23 @@ class Processes:
 
     def container(self, name: str) -> dict[str, Any]:
         both = (*self.pod["initContainers"], *self.pod["containers"])
-        (found,) = (container for container in both if container["name"] == name)
-        return dict(found)
+        (chosen,) = (container for container in both if container["name"] == name)
+        return dict(chosen)
 
     def command(self, words: list[str], python: Path | str) -> list[str]:
         return [str(python), *(self._moved(word) for word in words[1:])]
 
     def environment(self, container: dict[str, Any]) -> dict[str, str]:
-        told = {
+        environment = {
             variable["name"]: self._moved(variable.get("value", "pod"))
             for variable in container["env"]
         }
-        told[env.SPEC_FILE] = str(self.folder / told.get(env.JOB, "none") / "rljob.json")
-        told[env.STORES_FOLDER] = str(self.folder / "stores")
+        environment[env.SPEC_FILE] = str(
+            self.folder / environment.get(env.JOB, "none") / "rljob.json"
+        )
+        environment[env.STORES_FOLDER] = str(self.folder / "stores")
         paths = os.pathsep.join(str(ROOT / folder) for folder in ("contracts", "sampler_image"))
-        return os.environ | told | {"PYTHONPATH": paths, "HOME": os.environ["HOME"]}
+        return os.environ | environment | {"PYTHONPATH": paths, "HOME": os.environ["HOME"]}
 
     def start(self, words: list[str], environ: dict[str, str], *, python: Path | str) -> None:
         with (self.folder / "log").open("ab") as log:
@@ -181,11 +183,11 @@ def processes(tmp_path: Path, stores: Stores, store_settings: StoreSettings) -> 
     rendered = deployment.render(
         meta("shared"), pool, job=job, job_spec=spec, replicas=1, images=IMAGES, beside=beside
     )
-    found = Processes(tmp_path, rendered["spec"]["template"]["spec"])
-    yield found
-    for number, process in enumerate(found.running):
+    processes = Processes(tmp_path, rendered["spec"]["template"]["spec"])
+    yield processes
+    for number, process in enumerate(processes.running):
         if process.poll() is None:
-            found.kill(number)
+            processes.kill(number)
 
 
 @pytest.mark.timeout(900)
@@ -213,10 +215,10 @@ def test_pod_serves_both_runs(processes: Processes, stores: Stores, tiny_model: 
         tasks = trainer.insert(2)
         until(lambda: trainer.all_done(tasks), what=f"the groups of {job}")  # noqa: B023
         for rollout in trainer.chosen(tasks):
-            found = distance(
+            actual = distance(
                 rollout, folder=tiny_model, seeds={1: seed}, section=section_of(RANKS[job])
             )
-            assert found < CLOSE
+            assert actual < CLOSE
     assert processes.engine_lives()
     processes.kill(1)
     assert processes.engine_lives(), "the second run's agent vouches for it"

@@ -79,9 +79,9 @@ def check_handed_back(pod: Pod, trainer: ScriptedTrainer, tasks: list[str]) -> N
     left = pod.document()
     assert left is not None
     assert left.drained
-    found = trainer.stores.tasks.get(tasks).values()
-    assert {task.state for task in found} <= {TaskState.DONE, TaskState.PENDING, TaskState.RETRY}
-    given_up = [task for task in found if task.state is TaskState.RETRY]
+    stored = trainer.stores.tasks.get(tasks).values()
+    assert {task.state for task in stored} <= {TaskState.DONE, TaskState.PENDING, TaskState.RETRY}
+    given_up = [task for task in stored if task.state is TaskState.RETRY]
     assert {task.cause for task in given_up} <= {Cause.STOPPED}
     assert {task.attempt - task.excused for task in given_up} <= {0}
 

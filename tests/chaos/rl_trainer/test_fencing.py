@@ -38,8 +38,8 @@ def worlds(folder: Path, store: StoreServer, minio: MinioServer) -> Iterator[Mak
     made: list[Stores] = []
 
     def make(name: str) -> World:
-        for one in made:
-            one.close()
+        for stores in made:
+            stores.close()
         (folder / name).mkdir()
         settings = settings_of(store, minio)
         made[:] = [Stores.connect(settings, patience_seconds=20)]
@@ -50,8 +50,8 @@ def worlds(folder: Path, store: StoreServer, minio: MinioServer) -> Iterator[Mak
     try:
         yield make
     finally:
-        for one in made:
-            one.close()
+        for stores in made:
+            stores.close()
 
 
 @pytest.fixture
@@ -75,14 +75,14 @@ def sent(
         with sampling(TestSampler(world.stores, RUN)):
             assert trainers.start(world).await_end() == 0
         lines = (world.folder / "commands.txt").read_text().splitlines()
-    found = Counter(line for line in lines if not line.startswith(QUIET))
-    assert len(found) > 20
-    return found
+    counts = Counter(line for line in lines if not line.startswith(QUIET))
+    assert len(counts) > 20
+    return counts
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("mode", MODES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.__name__)
 def test_a_trainer_paused_anywhere_is_fenced_out(
     a_world: MakeWorld, trainers: Trainers, sent: Counter[str], mode: Mode, when: str
 ) -> None:

@@ -40,25 +40,25 @@ def world(stores: Stores, store_settings: StoreSettings, tmp_path: Path, front: 
     return World.make(tmp_path, stores, store_settings, steps=STEPS, tracking=tracking)
 
 
-def told(server: int, path: str, **body: Any) -> dict[str, Any]:
+def ask(server: int, path: str, **body: Any) -> dict[str, Any]:
     request = urllib.request.Request(
         f"http://127.0.0.1:{server}/api/2.0/mlflow/{path}",
         data=json.dumps(body).encode() if body else None,
         headers={"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=HUNG_SECONDS) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-        return found
+        answer_body: dict[str, Any] = json.loads(answer.read())
+        return answer_body
 
 
 def runs(server: int, world: World) -> list[dict[str, Any]]:
     """MLflow's runs of the world's experiment."""
     name = world.spec.training.tracking.project
-    experiment = told(server, f"experiments/get-by-name?experiment_name={name}")["experiment"]
-    found: list[dict[str, Any]] = told(
+    experiment = ask(server, f"experiments/get-by-name?experiment_name={name}")["experiment"]
+    runs: list[dict[str, Any]] = ask(
         server, "runs/search", experiment_ids=[experiment["experiment_id"]]
     ).get("runs", [])
-    return found
+    return runs
 
 
 def check_told_once(server: int, world: World) -> None:
@@ -67,10 +67,10 @@ def check_told_once(server: int, world: World) -> None:
     lines = [json.loads(line) for line in world.newest("metrics.jsonl").splitlines()]
     assert len(lines) == STEPS
     for key, field in (("reward/mean", "reward_mean"), ("policy/loss", "loss")):
-        history = told(
+        history = ask(
             server, f"metrics/get-history?run_id={run['info']['run_id']}&metric_key={key}"
         )["metrics"]
-        seen = [(int(one.get("step", 0)), one["value"]) for one in history]
+        seen = [(int(metric.get("step", 0)), metric["value"]) for metric in history]
         assert sorted(seen) == [(line["step"], line[field]) for line in lines]
     params = {param["key"]: param["value"] for param in run["data"]["params"]}
     assert params["training.steps"] == str(STEPS)

@@ -30,7 +30,7 @@ tracker.close()
 
 
 def test_an_unreachable_wandb_server_can_be_retried(tmp_path: Path) -> None:
-    places = os.pathsep.join(str(ROOT / one) for one in ("contracts", "trainer_image"))
+    places = os.pathsep.join(str(ROOT / name) for name in ("contracts", "trainer_image"))
     variables = os.environ | {
         "PYTHONPATH": os.pathsep.join([places, os.environ.get("PYTHONPATH", "")]),
         "WANDB_BASE_URL": f"http://127.0.0.1:{deaf_port()}",
@@ -48,4 +48,4 @@ def test_an_unreachable_wandb_server_can_be_retried(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     tried = [line for line in done.stdout.splitlines() if line.startswith("TRIED")]
     assert len(tried) == TRIES
-    assert all("CommError" in one for one in tried), tried
+    assert all("CommError" in line for line in tried), tried

@@ -25,9 +25,9 @@ QUEUED = {"provider": "Kueue", "queueName": "team"}
 
 
 def workload(lab: Lab) -> dict[str, Any]:
-    found = json.loads(lab.kubectl("get", "workload", WORKLOAD, "-o", "json"))
-    assert isinstance(found, dict)
-    return found
+    workload = json.loads(lab.kubectl("get", "workload", WORKLOAD, "-o", "json"))
+    assert isinstance(workload, dict)
+    return workload
 
 
 def decide(lab: Lab, status: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ def test_an_evicted_run_gives_its_quota_back_and_goes_on(queue: Lab, reader: Run
 
     until(finished, what="the Workload to be finished")
     with queue.stores() as stores:
-        found = stores.runs.get(reader.run)
-        assert found is not None
-        lineage = stores.batches.lineage(found.head_batch)
+        run = stores.runs.get(reader.run)
+        assert run is not None
+        lineage = stores.batches.lineage(run.head_batch)
     assert [batch.step for batch in lineage] == list(range(1, STEPS + 1))
