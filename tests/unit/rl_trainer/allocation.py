@@ -32,11 +32,11 @@ class Allocation(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
             for tree_leaf in tree_leaves((args, kwargs))
             if isinstance(tree_leaf, Tensor)
         }
-        found = function(*args, **(kwargs or {}))
-        for tree_leaf in tree_leaves(found):
+        result = function(*args, **(kwargs or {}))
+        for tree_leaf in tree_leaves(result):
             if isinstance(tree_leaf, Tensor) and tree_leaf.shape[-1:] == (self._width,):
                 self._count(tree_leaf.untyped_storage(), given)
-        return found
+        return result
 
     def _count(self, storage: torch.UntypedStorage, given: set[int]) -> None:
         key = storage._cdata

@@ -14,11 +14,11 @@ def weights(learner: Learner) -> dict[str, Tensor]:
 
 
 def gradients(learner: Learner) -> dict[str, Tensor]:
-    found = {}
+    gradients = {}
     for name, parameter in learner.parameters.items():
         assert parameter.grad is not None
-        found[name] = parameter.grad.clone()
-    return found
+        gradients[name] = parameter.grad.clone()
+    return gradients
 
 
 def same(tensors: dict[str, Tensor], other: dict[str, Tensor]) -> bool:

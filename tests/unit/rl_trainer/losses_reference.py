@@ -91,10 +91,10 @@ def stopped(setting: Setting, r: float, advantage: float) -> bool:
 def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[float, float]:
     """Value and derivative by log π."""
     weighing = setting.correction in ("TIS", "IcePop", "MIS")
-    old = {id(one): one.p if weighing else one.mu for one in sequence}
+    old = {id(token): token.p if weighing else token.mu for token in sequence}
     log_ratio = token.pi - old[id(token)]
     if setting.kind == "GSPO":
-        s = exp(sum(one.pi - old[id(one)] for one in sequence) / len(sequence))
+        s = exp(sum(token.pi - old[id(token)] for token in sequence) / len(sequence))
         return clipped(setting, s, s, token.advantage)
     if setting.kind in ("CISPO", "MiniRL"):
         r = exp(log_ratio)
@@ -120,7 +120,9 @@ def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[f
         gradient = 4 * gate * (1 - gate) * slope(log_ratio)
         return -4 / tau * gate * token.advantage, -gradient * token.advantage
     if setting.kind == "GMPO":
-        s = exp(sum(one_sided(setting, one, old[id(one)])[0] for one in sequence) / len(sequence))
+        s = exp(
+            sum(one_sided(setting, token, old[id(token)])[0] for token in sequence) / len(sequence)
+        )
         free = one_sided(setting, token, old[id(token)])[1]
         return -s * token.advantage, -s * token.advantage * free
     if setting.kind == "MaxEnt":
@@ -156,7 +158,7 @@ def on_a_bound(setting: Setting, batch: list[list[Token]]) -> bool:
     """
     if setting.kind != "GMPO":
         return False
-    changes = [one.pi - old for row in batch for one in row for old in (one.p, one.mu)]
+    changes = [token.pi - old for row in batch for token in row for old in (token.p, token.mu)]
     bounds = log_bounds(setting)
     return any(math.isclose(change, bound) for change in changes for bound in bounds)
 
@@ -183,11 +185,11 @@ def correction(setting: Setting, sequence: list[Token], token: Token) -> float:
         if kind == "IcePop":
             w = exp(token.p - token.mu)
         else:
-            total = sum(one.p - one.mu for one in sequence)
+            total = sum(token.p - token.mu for token in sequence)
             w = exp(total / len(sequence) if options.get("level") == "Geometric" else total)
         return w if low <= w <= cap else 0.0
     if kind == "OPSM":
-        left = sum(one.mu - one.pi for one in sequence) / len(sequence)
+        left = sum(token.mu - token.pi for token in sequence) / len(sequence)
         return 0.0 if token.advantage < 0 and left > setting.number("threshold") else 1.0
     if kind == "ImportanceCap":
         own = CLIPS[setting.kind]

@@ -69,10 +69,10 @@ def test_loss_and_gradient_are_those_of_the_reverse_divergence(
     )
     total = 0.0
     for packed in learner.models.microbatches(samples):
-        found = accumulate(
+        terms = accumulate(
             learner.models, packed, step=1, denominator=denominator, kl_coefficient=1.0
         )
-        total += sum(float(one.total) for one in found)
+        total += sum(float(term.total) for term in terms)
     assert total / denominator == pytest.approx(float(wanted.detach()), abs=1e-6)
     for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
         assert parameter.grad is not None, name
@@ -95,14 +95,14 @@ def test_distillation_moves_the_student_and_not_the_teacher(
 ) -> None:
     samples = make_samples()
     before = {name: parameter.clone() for name, parameter in teacher.parameters().items()}
-    found = [learner.update(samples, step=step).loss for step in range(1, 9)]
-    assert found[-1] < 0.5 * found[0]
+    losses = [learner.update(samples, step=step).loss for step in range(1, 9)]
+    assert losses[-1] < 0.5 * losses[0]
     assert all(
         torch.equal(parameter, before[name]) for name, parameter in teacher.parameters().items()
     )
     assert learner.models.reference is not None
     kept = learner.models.reference.policy.parameters()
-    assert all(torch.equal(one, before[name]) for name, one in kept.items())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in kept.items())
     assert learner.auxiliary() == {}
 
 

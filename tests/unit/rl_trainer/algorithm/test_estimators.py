@@ -22,10 +22,16 @@ ROOT = math.sqrt(0.5)
 def estimate(kind: str, groups: list[list[tuple[float, int]]], **options: Any) -> list[Any]:
     """Advantages of (reward, tokens) pairs, all groups after each other, tensors as lists."""
     section = Estimator.model_validate({"kind": kind} | options)
-    episodes = [[Episode(reward=one, num_tokens=tokens) for one, tokens in row] for row in groups]
-    found = ESTIMATORS[kind](episodes, section, State())
-    assert [len(row) for row in found] == [len(row) for row in groups]
-    return [one.tolist() if isinstance(one, torch.Tensor) else one for row in found for one in row]
+    episodes = [
+        [Episode(reward=reward, num_tokens=tokens) for reward, tokens in row] for row in groups
+    ]
+    advantages = ESTIMATORS[kind](episodes, section, State())
+    assert [len(row) for row in advantages] == [len(row) for row in groups]
+    return [
+        advantage.tolist() if isinstance(advantage, torch.Tensor) else advantage
+        for row in advantages
+        for advantage in row
+    ]
 
 
 def one_group(kind: str, rewards: list[float], **options: Any) -> list[Any]:
@@ -75,8 +81,8 @@ def test_equal_rewards_give_exact_zeros(kind: str, reward: float, lengths: list[
 
 
 def test_a_group_of_one_needs_no_comparison_under_reinforce_plus_plus() -> None:
-    found = estimate("REINFORCEPlusPlus", [[(1.0, 1)], [(0.0, 1)]])
-    assert found == pytest.approx([ROOT, -ROOT], rel=1e-6)
+    advantages = estimate("REINFORCEPlusPlus", [[(1.0, 1)], [(0.0, 1)]])
+    assert advantages == pytest.approx([ROOT, -ROOT], rel=1e-6)
     assert estimate("REINFORCEPlusPlus", [[(3.0, 1)]]) == [0.0]
 
 
@@ -86,7 +92,7 @@ def test_estimators_agree_with_the_statistics_module(rewards: list[float]) -> No
     centred = [reward - mean for reward in rewards]
     assert one_group("DrGRPO", rewards) == pytest.approx(centred, abs=1e-9)
     assert one_group("GRPO", rewards) == pytest.approx(
-        [one / (deviation + 1e-6) for one in centred], abs=1e-6
+        [reward / (deviation + 1e-6) for reward in centred], abs=1e-6
     )
     leave_one_out = [
         reward - statistics.fmean(rewards[:index] + rewards[index + 1 :])
@@ -97,8 +103,8 @@ def test_estimators_agree_with_the_statistics_module(rewards: list[float]) -> No
 
 @given(st.lists(st.tuples(st.floats(-9, 9), st.integers(1, 50)), min_size=2, max_size=9))
 def test_the_optimal_baseline_makes_the_weighted_sum_vanish(group: list[tuple[float, int]]) -> None:
-    found = estimate("OPO", [group])
-    assert math.fsum(a * tokens for a, (_, tokens) in zip(found, group, strict=True)) == (
+    advantages = estimate("OPO", [group])
+    assert math.fsum(a * tokens for a, (_, tokens) in zip(advantages, group, strict=True)) == (
         pytest.approx(0, abs=1e-9)
     )
 
@@ -132,12 +138,12 @@ def test_a_constant_reward_offset_changes_no_advantage(
 
 def test_returns_of_tokens_are_discounted_and_normalised() -> None:
     """Reward 1 after 3 tokens at γ = 1/2: returns 1/4, 1/2, 1; and a single token worth 0."""
-    found = estimate("REINFORCEPlusPlus", [[(1.0, 3), (0.0, 1)]], gamma=0.5)
+    advantages = estimate("REINFORCEPlusPlus", [[(1.0, 3), (0.0, 1)]], gamma=0.5)
     returns = [0.25, 0.5, 1.0, 0.0]
     mean, deviation = statistics.fmean(returns), statistics.stdev(returns)
-    expected = [(one - mean) / deviation for one in returns]
-    assert found[0] == pytest.approx(expected[:3], abs=1e-6)
-    assert found[1] == pytest.approx(expected[3], abs=1e-6)
+    expected = [(value - mean) / deviation for value in returns]
+    assert advantages[0] == pytest.approx(expected[:3], abs=1e-6)
+    assert advantages[1] == pytest.approx(expected[3], abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["GRPO", "DrGRPO", "RLOO", "OPO"])
@@ -148,6 +154,6 @@ def test_penalties_of_tokens_lower_the_reward(kind: str) -> None:
     plain = Episode(reward=1.0, num_tokens=2)
     other = Episode(reward=0.25, num_tokens=4)
     section = Estimator.model_validate({"kind": kind})
-    (found,) = ESTIMATORS[kind]([[penalised, other]], section, State())
+    (advantages,) = ESTIMATORS[kind]([[penalised, other]], section, State())
     (expected,) = ESTIMATORS[kind]([[plain, other]], section, State())
-    assert found == pytest.approx(expected)
+    assert advantages == pytest.approx(expected)

@@ -90,19 +90,21 @@ def test_selection_takes_soon_stale_groups_first_and_returns_stale_ones() -> Non
 def test_a_malformed_rollout_makes_its_group_unusable(changes: dict[str, Any], reason: str) -> None:
     group = a_group(0)
     first = group.rollouts[0].model_copy(update=changes)
-    found = assemble(group.task, {first.id: first, group.rollouts[1].id: group.rollouts[1]}, LIMITS)
-    assert isinstance(found, str)
-    assert reason in found
+    problem = assemble(
+        group.task, {first.id: first, group.rollouts[1].id: group.rollouts[1]}, LIMITS
+    )
+    assert isinstance(problem, str)
+    assert reason in problem
 
 
 def test_an_incomplete_group_is_unusable() -> None:
     group = a_group(0)
     rollouts = {rollout.id: rollout for rollout in group.rollouts}
     assert assemble(group.task, rollouts, LIMITS) == group
-    one = group.rollouts[0].id
-    missing = assemble(group.task, {one: rollouts[one]}, LIMITS)
+    name = group.rollouts[0].id
+    missing = assemble(group.task, {name: rollouts[name]}, LIMITS)
     assert "is not in the store" in str(missing)
-    twice = group.task.model_copy(update={"rollouts": [one, one]})
+    twice = group.task.model_copy(update={"rollouts": [name, name]})
     assert "lists 1 rollouts, not 2" in str(assemble(twice, rollouts, LIMITS))
     assert "more than the 3 that fit" in fault(group.rollouts[0], vocabulary=16, max_tokens=3)
 

@@ -42,10 +42,10 @@ def test_one_token_by_hand(estimator: str, value: float, gradient: float) -> Non
     """log π = -1 and log ref = -1.5: Δ = -0.5."""
     logprobs = torch.tensor([-1.0], dtype=torch.float64, requires_grad=True)
     section = KL.model_validate({"estimator": estimator})
-    found = divergence(section, logprobs, reference=torch.tensor([-1.5]).double(), full=None)
-    torch.autograd.backward(found.sum())
+    penalty = divergence(section, logprobs, reference=torch.tensor([-1.5]).double(), full=None)
+    torch.autograd.backward(penalty.sum())
     assert logprobs.grad is not None
-    assert found.item() == pytest.approx(value, abs=1e-7)
+    assert penalty.item() == pytest.approx(value, abs=1e-7)
     assert logprobs.grad.item() == pytest.approx(gradient, abs=1e-7)
 
 
@@ -54,8 +54,8 @@ def test_the_mean_over_the_policy_is_the_divergence(estimator: str) -> None:
     logits, ref, _ = distributions()
     logs = logits.log_softmax(-1).detach()
     section = KL.model_validate({"estimator": estimator})
-    found = divergence(section, logs, reference=ref, full=None)
-    assert float((logs.exp() * found).sum()) == pytest.approx(float(exact(logits.detach(), ref)))
+    penalty = divergence(section, logs, reference=ref, full=None)
+    assert float((logs.exp() * penalty).sum()) == pytest.approx(float(exact(logits.detach(), ref)))
 
 
 def test_the_gradient_of_k2_over_the_policy_is_that_of_the_divergence() -> None:
@@ -68,8 +68,8 @@ def test_the_gradient_of_k2_over_the_policy_is_that_of_the_divergence() -> None:
     ):
         logs = logits.log_softmax(-1)
         values = divergence(KL.model_validate(options), logs, reference=ref, full=None)
-        found = torch.autograd.grad((logs.detach().exp() * values).sum(), logits)[0]
-        assert torch.allclose(found, wanted, atol=1e-12)
+        gradient = torch.autograd.grad((logs.detach().exp() * values).sum(), logits)[0]
+        assert torch.allclose(gradient, wanted, atol=1e-12)
     # K3 alone has another gradient: that of the reverse divergence.
     logs = logits.log_softmax(-1)
     plain = divergence(KL(), logs, reference=ref, full=None)
@@ -95,18 +95,18 @@ def test_straight_through_has_one_value_and_the_other_gradient() -> None:
     logprobs = torch.tensor([-1.0, -2.0], dtype=torch.float64, requires_grad=True)
     ref = torch.tensor([-1.5, -1.0], dtype=torch.float64)
     section = KL.model_validate({"estimator": "Abs", "gradient": "StraightThrough"})
-    found = divergence(section, logprobs, reference=ref, full=None)
-    torch.autograd.backward(found.sum())
-    assert found.tolist() == [0.5, 1.0]
+    penalty = divergence(section, logprobs, reference=ref, full=None)
+    torch.autograd.backward(penalty.sum())
+    assert penalty.tolist() == [0.5, 1.0]
     assert logprobs.grad is not None
     assert logprobs.grad.tolist() == [0.5, -1.0]
 
 
 def test_no_difference_overflows() -> None:
     logprobs = torch.tensor([-500.0, 0.0], requires_grad=True)
-    found = divergence(KL(), logprobs, reference=torch.tensor([0.0, -500.0]), full=None)
-    torch.autograd.backward(found.sum())
-    assert found.tolist() == pytest.approx([math.exp(20) - 21, 19.0], rel=1e-5)
+    penalty = divergence(KL(), logprobs, reference=torch.tensor([0.0, -500.0]), full=None)
+    torch.autograd.backward(penalty.sum())
+    assert penalty.tolist() == pytest.approx([math.exp(20) - 21, 19.0], rel=1e-5)
     assert logprobs.grad is not None
     assert torch.isfinite(logprobs.grad).all()
 
@@ -125,7 +125,7 @@ def test_chunked_statistics_are_those_of_the_whole(temperature: float, chunk_tok
         -(logs.exp() * logs).sum(-1),
         torch.nn.functional.kl_div(others, logs, log_target=True, reduction="none").sum(-1),
     )
-    found = token_statistics(
+    statistics = token_statistics(
         hidden,
         targets,
         head=head,
@@ -133,10 +133,10 @@ def test_chunked_statistics_are_those_of_the_whole(temperature: float, chunk_tok
         chunk_tokens=chunk_tokens,
         reference=(other, other_head),
     )
-    assert found.entropies is not None
-    assert found.divergences is not None
+    assert statistics.entropies is not None
+    assert statistics.divergences is not None
     for logprob, expected in zip(
-        (found.logprobs, found.entropies, found.divergences), whole, strict=True
+        (statistics.logprobs, statistics.entropies, statistics.divergences), whole, strict=True
     ):
         assert torch.allclose(logprob, expected, atol=1e-6)
         gradients = torch.autograd.grad(logprob.sum(), [hidden, head.weight], retain_graph=True)
@@ -185,10 +185,10 @@ def test_the_adaptive_controller_by_hand(kl: float, rollouts: int, expected: flo
     section = algorithm(
         kl={"coefficient": 0.5, "controller": {"kind": "Adaptive", "target": 0.1, "horizon": 1000}}
     )
-    found = controller.advance(
+    state = controller.advance(
         controller.initial(section), section, kl=kl, rollouts=rollouts, weight_entropy=None
     )
-    assert found.kl_coefficient == pytest.approx(expected)
+    assert state.kl_coefficient == pytest.approx(expected)
 
 
 def test_a_fixed_coefficient_stays() -> None:
@@ -222,8 +222,8 @@ def weights(rewards: list[float], references: list[float], **options: Any) -> li
         Episode(reward=reward, num_tokens=2, reference=reference)
         for reward, reference in zip(rewards, references, strict=True)
     ]
-    (found,) = ESTIMATORS["MaxEnt"]([group], section, state)
-    return [float(one) for one in found]
+    (advantages,) = ESTIMATORS["MaxEnt"]([group], section, state)
+    return [float(advantage) for advantage in advantages]
 
 
 def test_weights_by_hand() -> None:
@@ -251,10 +251,10 @@ def test_weights_by_hand() -> None:
 def test_weights_agree_with_torch(
     members: list[tuple[float, float]], tau: float, beta: float, temperature: float, epsilon: float
 ) -> None:
-    rewards, references = (torch.tensor(one).double() for one in zip(*members, strict=True))
+    rewards, references = (torch.tensor(column).double() for column in zip(*members, strict=True))
     q = (rewards / temperature).softmax(-1) * (1 - len(members) * epsilon) + epsilon
     wanted = ((q.log() + beta * references) / (tau + beta)).softmax(-1) * len(members)
-    found = weights(
+    actual = weights(
         rewards.tolist(),
         references.tolist(),
         tau=tau,
@@ -262,8 +262,8 @@ def test_weights_agree_with_torch(
         qTemperature=temperature,
         qEpsilon=epsilon,
     )
-    assert found == pytest.approx(wanted.tolist(), rel=1e-9)
-    assert sum(found) == pytest.approx(len(members))
+    assert actual == pytest.approx(wanted.tolist(), rel=1e-9)
+    assert sum(actual) == pytest.approx(len(members))
 
 
 @pytest.mark.parametrize("size", [1, 4])

@@ -22,11 +22,11 @@ def test_chunks_give_the_values_and_gradients_of_the_whole(
     weights = torch.linspace(-1, 1, len(targets))
     whole = (head(hidden) / temperature).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
     expected = torch.autograd.grad((whole * weights).sum(), [hidden, head.weight])
-    found = token_logprobs(
+    logprobs = token_logprobs(
         hidden, targets, head=head, temperature=temperature, chunk_tokens=chunk_tokens
     )
-    gradients = torch.autograd.grad((found * weights).sum(), [hidden, head.weight])
-    assert torch.allclose(found, whole, atol=1e-6)
+    gradients = torch.autograd.grad((logprobs * weights).sum(), [hidden, head.weight])
+    assert torch.allclose(logprobs, whole, atol=1e-6)
     for gradient, other in zip(gradients, expected, strict=True):
         assert torch.allclose(gradient, other, atol=1e-6)
 
@@ -57,8 +57,10 @@ def test_the_gradient_is_the_derivative() -> None:
     plain = logits.log_softmax(-1).gather(-1, targets[:, None])[:, 0]
     expected = torch.autograd.grad((plain * weights).sum(), [logits])
     # A copy of the logits, since the backward pass overwrites what it is given.
-    found = torch.autograd.grad((chosen_logprobs(1 * logits, targets) * weights).sum(), [logits])
-    assert torch.allclose(found[0], expected[0], atol=1e-12)
+    gradients = torch.autograd.grad(
+        (chosen_logprobs(1 * logits, targets) * weights).sum(), [logits]
+    )
+    assert torch.allclose(gradients[0], expected[0], atol=1e-12)
 
 
 def test_a_second_backward_over_overwritten_logits_raises() -> None:

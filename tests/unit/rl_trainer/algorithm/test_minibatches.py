@@ -17,17 +17,19 @@ def test_one_update_takes_everything_in_order() -> None:
 def test_each_pass_takes_every_sequence_once_in_whole_groups(
     size: int, passes: int, seed: int, step: int
 ) -> None:
-    found = updates(GROUPS, prompts_per_update=size, passes=passes, seed=seed, step=step)
+    chosen_updates = updates(GROUPS, prompts_per_update=size, passes=passes, seed=seed, step=step)
     each = -(-4 // size)
-    assert len(found) == each * passes
+    assert len(chosen_updates) == each * passes
     for number in range(passes):
-        chosen = found[number * each : (number + 1) * each]
-        assert sorted(index for one in chosen for index in one) == [*range(7)]
-        for one in chosen:
-            assert one == sorted(one)
-            taken = {GROUPS[index] for index in one}
-            assert len(one) == sum(group in taken for group in GROUPS)
-    assert found == updates(GROUPS, prompts_per_update=size, passes=passes, seed=seed, step=step)
+        chosen = chosen_updates[number * each : (number + 1) * each]
+        assert sorted(index for indices in chosen for index in indices) == [*range(7)]
+        for indices in chosen:
+            assert indices == sorted(indices)
+            taken = {GROUPS[index] for index in indices}
+            assert len(indices) == sum(group in taken for group in GROUPS)
+    assert chosen_updates == updates(
+        GROUPS, prompts_per_update=size, passes=passes, seed=seed, step=step
+    )
 
 
 def test_passes_and_steps_are_shuffled_differently() -> None:

@@ -51,9 +51,9 @@ def test_assessments_hold_what_estimators_need(
     for estimator in ("K1", "Full"):
         kl = {"placement": "Reward", "estimator": estimator, "coefficient": 0.5}
         learner = make_learner(algorithm={"kl": kl}, training=RATE)
-        found = learner.assess(samples)
-        assert list(found) == ["0", "1", "2"]
-        divergences = found["1"].divergences
+        assessed = learner.assess(samples)
+        assert list(assessed) == ["0", "1", "2"]
+        divergences = assessed["1"].divergences
         assert divergences is not None
         logprobs = torch.cat([score(learner, sample)[sample.mask] for sample in samples[2:4]])
         sampled = torch.cat([sample.logprobs[sample.mask] for sample in samples[2:4]])

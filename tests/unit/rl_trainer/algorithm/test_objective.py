@@ -130,11 +130,11 @@ def packed(batch: list[list[Token]]) -> tuple[torch.Tensor, Packed]:
     )
 
 
-def found(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[float]]:
+def evaluated(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[float]]:
     section = algorithm(setting)
     logprobs, given_tokens = packed(batch)
     terms = objective.evaluate(TokenStatistics(logprobs=logprobs), given_tokens, section, step=STEP)
-    loss = terms.total / objective.denominator([len(one) for one in batch], section)
+    loss = terms.total / objective.denominator([len(sample) for sample in batch], section)
     torch.autograd.backward(loss)
     assert logprobs.grad is not None
     assert terms.not_finite == ()
@@ -171,9 +171,9 @@ def test_value_and_gradient_are_those_of_the_reference(
     setting: Setting, batch: list[list[Token]]
 ) -> None:
     loss, gradients = reference.loss(setting, batch)
-    value, gradient = found(setting, batch)
+    value, gradient = evaluated(setting, batch)
     assert value == pytest.approx(loss, rel=1e-6, abs=1e-9)
-    expected = [one for row in gradients for one in row]
+    expected = [value for row in gradients for value in row]
     if not reference.on_a_bound(setting, batch):
         assert gradient == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
@@ -235,7 +235,7 @@ BY_HAND = [
 def test_objective_terms_by_hand(
     setting: Setting, batch: list[list[Token]], loss: float, gradient: list[float]
 ) -> None:
-    value, slopes = found(setting, batch)
+    value, slopes = evaluated(setting, batch)
     assert value == pytest.approx(loss, abs=2e-5)
     assert slopes == pytest.approx(gradient, abs=2e-5)
 
@@ -244,8 +244,8 @@ def test_objective_terms_by_hand(
 def test_splitting_a_batch_over_microbatches_or_processes_changes_nothing(kind: str) -> None:
     batch = [[ONE, TWO], [TWO], [ONE, ONE, TWO]]
     section = algorithm(Setting(kind=kind))
-    denominator = objective.denominator([len(one) for one in batch], section)
-    total, parts = found(Setting(kind=kind), batch)[0], 0.0
+    denominator = objective.denominator([len(sample) for sample in batch], section)
+    total, parts = evaluated(Setting(kind=kind), batch)[0], 0.0
     for part in ([batch[2]], [batch[0], batch[1]]):
         logprobs, tokens = packed(part)
         parts += (

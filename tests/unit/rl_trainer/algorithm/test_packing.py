@@ -26,9 +26,9 @@ def test_every_sequence_is_packed_once_within_the_budget(
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 5))
 def test_no_microbatch_has_more_sequences_than_asked(lengths: list[int], most: int) -> None:
     microbatches = pack(lengths, max_tokens=64, max_sequences=most)
-    found = [[index for row in rows for index in row] for rows in microbatches]
-    assert sorted(index for one in found for index in one) == list(range(len(lengths)))
-    assert all(len(one) <= most for one in found)
+    batches = [[index for row in rows for index in row] for rows in microbatches]
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    assert all(len(batch) <= most for batch in batches)
 
 
 def test_rows_are_filled_best_fit_longest_first() -> None:
@@ -63,7 +63,7 @@ def test_collated_tokens_by_hand() -> None:
     assert packed.sequences.tolist() == [0, 1, 2, 2]
     assert packed.policy_steps.tolist() == [7, 9, 2, 4]
     assert packed.members == (0, 1, 2)
-    assert [(index, one.tolist()) for index, one in packed.split(packed.targets)] == [
+    assert [(index, tensor.tolist()) for index, tensor in packed.split(packed.targets)] == [
         (0, [7]),
         (1, [9]),
         (2, [2, 4]),

@@ -36,7 +36,7 @@ def test_pass_at_k_is_the_share_of_successful_subsets(rewards: list[list[float]]
     for k, rate in pass_rates(rewards).items():
         expected = fmean(
             fmean(
-                float(any(one > 0.5 for one in chosen))
+                float(any(reward > 0.5 for reward in chosen))
                 for chosen in itertools.combinations(prompt, int(k))
             )
             for prompt in rewards

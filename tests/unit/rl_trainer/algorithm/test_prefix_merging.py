@@ -47,9 +47,9 @@ def trained(learner: Learner, given: list[Sample]) -> tuple[float, dict[str, Ten
     counts = [sample.num_generated for sample in samples]
     denominator = objective.denominator(counts, learner.models.algorithm)
     terms = [
-        one
+        term
         for packed in learner.models.microbatches(samples)
-        for one in accumulate(
+        for term in accumulate(
             learner.models,
             packed,
             step=1,
@@ -66,12 +66,12 @@ def test_the_merged_loss_is_the_sum_of_the_unmerged(
     algorithm: dict[str, Any], budget: int, make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
     merged = several_turns(make_samples((12, 31, 20, 7, 26)))
-    unmerged = [turn for one in merged for turn in by_turns(one)]
-    assert len(unmerged) == sum(len(turns_of(one)) for one in merged) > 3 * len(merged)
+    unmerged = [turn for sample in merged for turn in by_turns(sample)]
+    assert len(unmerged) == sum(len(turns_of(sample)) for sample in merged) > 3 * len(merged)
     assert sum(map(len, unmerged)) > 2 * sum(map(len, merged))
     sections = {"algorithm": algorithm, "training": {"maxTokensPerMicrobatch": budget}}
-    loss, found = trained(make_learner(**sections), merged)
+    loss, gradients = trained(make_learner(**sections), merged)
     expected, wanted = trained(make_learner(**sections), unmerged)
     assert loss == pytest.approx(expected, abs=1e-5)
     for name, gradient in wanted.items():
-        assert float((found[name] - gradient).abs().max()) < 1e-5, name
+        assert float((gradients[name] - gradient).abs().max()) < 1e-5, name

@@ -23,13 +23,13 @@ SMALL = st.integers(1, 6)
     ],
 )
 def test_by_hand(*, outstanding: int, per_step: int, staleness: int, left: int, room: int) -> None:
-    found = admissible(
+    actual = admissible(
         outstanding=outstanding,
         prompts_per_step=per_step,
         max_staleness=staleness,
         steps_left=left,
     )
-    assert found == room
+    assert actual == room
 
 
 @given(SMALL, st.integers(0, 5), st.integers(1, 12), st.data())

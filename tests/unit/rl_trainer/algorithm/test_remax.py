@@ -37,14 +37,14 @@ def rollouts(*rewards: float, greedy: float, **changes: Any) -> tuple[Task, list
     members = [a_rollout(task, number, reward=reward) for number, reward in enumerate(rewards)]
     measure = a_rollout(task, len(rewards), reward=greedy, greedy=True, temperature=1.0, **changes)
     listed = [*members, measure]
-    return task.model_copy(update={"rollouts": [one.id for one in listed]}), listed
+    return task.model_copy(update={"rollouts": [rollout.id for rollout in listed]}), listed
 
 
 def a_group(*rewards: float, greedy: float) -> Group:
     task, listed = rollouts(*rewards, greedy=greedy)
-    found = assemble(task, {one.id: one for one in listed}, LIMITS)
-    assert isinstance(found, Group)
-    return found
+    assembled = assemble(task, {rollout.id: rollout for rollout in listed}, LIMITS)
+    assert isinstance(assembled, Group)
+    return assembled
 
 
 @given(st.lists(REWARDS, min_size=1, max_size=6), REWARDS, st.data())
@@ -62,11 +62,11 @@ def test_advantages_are_what_is_better_than_greedy(
         )
         for reward, length, taken in zip(rewards, lengths, penalties, strict=True)
     ]
-    (found,) = ESTIMATORS["ReMax"]([group], Estimator(kind="ReMax"), State())
+    (advantages,) = ESTIMATORS["ReMax"]([group], Estimator(kind="ReMax"), State())
     expected = [
         reward - sum(taken) - greedy for reward, taken in zip(rewards, penalties, strict=True)
     ]
-    assert found == pytest.approx(expected, abs=1e-9)
+    assert advantages == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_group_teaches_nothing_when_all_did_as_well_as_the_greedy_one(
 
 def test_a_group_without_its_greedy_member_is_unusable() -> None:
     task, listed = rollouts(1.0, 0.0, greedy=0.5)
-    known = {one.id: one for one in listed}
+    known = {rollout.id: rollout for rollout in listed}
     short = task.model_copy(update={"rollouts": task.rollouts[:2]})
     assert "lists 0 greedy rollouts, not 1" in str(assemble(short, known, LIMITS))
     alone = task.model_copy(update={"rollouts": task.rollouts[1:]})
@@ -143,7 +143,7 @@ def test_a_group_without_its_greedy_member_is_unusable() -> None:
 def test_the_greedy_member_is_checked_like_the_others(changes: dict[str, Any], reason: str) -> None:
     task, listed = rollouts(1.0, greedy=0.5)
     listed[-1] = listed[-1].model_copy(update=changes)
-    assert reason in str(assemble(task, {one.id: one for one in listed}, LIMITS))
+    assert reason in str(assemble(task, {rollout.id: rollout for rollout in listed}, LIMITS))
 
 
 def test_a_baselines_age_is_ignored() -> None:

@@ -30,9 +30,9 @@ def a_batch_of(step: int, *groups: Group) -> Batch:
 
 def test_trainings_are_counted_from_batches_alone() -> None:
     first, second = a_group(0, step=0), a_group(1, step=0)
-    found = trainings([a_batch_of(1, first, second), a_batch_of(3, first)])
-    assert found[first.rollouts[0].id] == Trainings(times=2, last_step=3)
-    assert found[second.rollouts[1].id] == Trainings(times=1, last_step=1)
+    by_rollout = trainings([a_batch_of(1, first, second), a_batch_of(3, first)])
+    assert by_rollout[first.rollouts[0].id] == Trainings(times=2, last_step=3)
+    assert by_rollout[second.rollouts[1].id] == Trainings(times=1, last_step=1)
 
 
 @given(
@@ -62,12 +62,12 @@ def test_no_rollout_is_trained_too_often_too_soon_or_too_old(
             max_trainings=times,
             interval=interval,
         )
-        assert again == sorted(again, key=lambda one: (one.oldest_step, one.task.sequence))
+        assert again == sorted(again, key=lambda group: (group.oldest_step, group.task.sequence))
         for group in (*fresh, *again):
             trained.setdefault(group.task.sequence, []).append(step)
         batches.append(a_batch_of(step, *fresh, *again))
         pool += fresh
     for sequence, steps in trained.items():
         assert len(steps) <= times
-        assert all(after - one >= interval for one, after in itertools.pairwise(steps))
+        assert all(after - earlier >= interval for earlier, after in itertools.pairwise(steps))
         assert steps[-1] - 1 - born[sequence] <= staleness

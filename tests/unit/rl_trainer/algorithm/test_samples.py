@@ -14,7 +14,7 @@ from tests.unit.rl_trainer.conftest import MakeSamples
 
 
 def test_tensors_and_documents_have_one_digest() -> None:
-    rollouts = {one.id: one for one in (a_rollout(a_task(n)) for n in range(3))}
+    rollouts = {rollout.id: rollout for rollout in (a_rollout(a_task(n)) for n in range(3))}
     members = [
         BatchMember(rollout=name, advantage=0.1 * number, weight=1 / (number + 1))
         for number, name in enumerate(rollouts)
@@ -43,13 +43,13 @@ def test_the_digest_is_of_what_the_microbatches_hold(make_samples: MakeSamples) 
 
 
 def _places(rows: tuple[tuple[int, ...], ...], lengths: list[int]) -> list[tuple[int, int]]:
-    found = []
+    spans = []
     for number, row in enumerate(rows):
         start = 0
         for index in row:
-            found.append((number, start))
+            spans.append((number, start))
             start += lengths[index]
-    return found
+    return spans
 
 
 def _unpacked(packed: Packed, sample: Sample, member: int, row: int, start: int) -> Sample:

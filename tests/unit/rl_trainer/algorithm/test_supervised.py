@@ -48,7 +48,7 @@ def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: flo
         for sample in sequences(rollout, advantage=member.advantage)
     ]
     packed = collate(samples, [(0, 1)])
-    flat = [one for row in LOGS for one in row]
+    flat = [value for row in LOGS for value in row]
     logprobs = torch.tensor(flat, requires_grad=True)
     terms = objective.evaluate(TokenStatistics(logprobs=logprobs), packed, algorithm, step=1)
     denominator = objective.denominator([3, 2], algorithm)
@@ -65,12 +65,12 @@ def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: flo
 
 
 def test_a_demonstration_is_a_usable_rollout() -> None:
-    found = rollouts()[0]
-    assert fault(found, vocabulary=16, max_tokens=8) == ""
-    assert (found.sampler, found.attempt, found.member) == ("demonstration", 1, 0)
-    assert unpack_int32(found.tokens) == TOKENS[0]
-    assert unpack_float32(found.logprobs) == [0.0] * 7
-    assert [(span.version, span.step, span.start, span.end) for span in found.spans] == [
+    rollout = rollouts()[0]
+    assert fault(rollout, vocabulary=16, max_tokens=8) == ""
+    assert (rollout.sampler, rollout.attempt, rollout.member) == ("demonstration", 1, 0)
+    assert unpack_int32(rollout.tokens) == TOKENS[0]
+    assert unpack_float32(rollout.logprobs) == [0.0] * 7
+    assert [(span.version, span.step, span.start, span.end) for span in rollout.spans] == [
         (0, 0, 2, 4),
         (0, 0, 6, 7),
     ]

@@ -34,52 +34,54 @@ SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 
 def episode(turns: list[int], reward: float, **known: Any) -> Episode:
     values: dict[str, Any] = {"reward": reward, "num_tokens": sum(turns), "turns": tuple(turns)}
-    values |= {name: torch.tensor(one, dtype=torch.float64) for name, one in known.items()}
+    values |= {name: torch.tensor(numbers, dtype=torch.float64) for name, numbers in known.items()}
     return Episode(**values)
 
 
 def estimate(groups: list[list[Episode]], kind: str, **options: Any) -> list[list[float]]:
     """Advantages of each token of each member."""
     section = Estimator.model_validate({"kind": kind, "perTurn": True} | options)
-    found = ESTIMATORS[kind](groups, section, State())
+    advantages = ESTIMATORS[kind](groups, section, State())
     return [
-        one.tolist() if isinstance(one, torch.Tensor) else [one] * episode.num_tokens
-        for row, group in zip(found, groups, strict=True)
-        for one, episode in zip(row, group, strict=True)
+        advantage.tolist()
+        if isinstance(advantage, torch.Tensor)
+        else [advantage] * episode.num_tokens
+        for row, group in zip(advantages, groups, strict=True)
+        for advantage, episode in zip(row, group, strict=True)
     ]
 
 
 def whitened(rows: list[list[float]]) -> list[list[float]]:
-    everything = [one for row in rows for one in row]
+    everything = [value for row in rows for value in row]
     mean = math.fsum(everything) / len(everything)
     squares = math.fsum((part - mean) ** 2 for part in everything)
     scale = math.sqrt(squares / (len(everything) - 1) + 1e-8) if len(everything) > 1 else 1.0
-    return [[(one - mean) / scale for one in row] for row in rows]
+    return [[(value - mean) / scale for value in row] for row in rows]
 
 
 def test_returns_are_discounted_by_turns_however_long_they_are() -> None:
     # Returns 1/4, 1/2, 1 of turns of 1, 3 and 2 tokens, and 0 of a wrong answer in one turn.
     groups = [[episode([1, 3, 2], 1.0)], [episode([2], 0.0)]]
     by_hand = [[0.25, 0.5, 0.5, 0.5, 1.0, 1.0], [0.0, 0.0]]
-    found = estimate(groups, "REINFORCEPlusPlus", gamma=0.5)
-    for row, wanted in zip(found, whitened(by_hand), strict=True):
+    advantages = estimate(groups, "REINFORCEPlusPlus", gamma=0.5)
+    for row, wanted in zip(advantages, whitened(by_hand), strict=True):
         assert row == pytest.approx(wanted, abs=1e-9)
 
 
 def test_penalties_of_a_turn_arrive_together() -> None:
-    one = episode([2, 1], 1.0, penalties=[0.1, 0.3, 0.2])
+    sample = episode([2, 1], 1.0, penalties=[0.1, 0.3, 0.2])
     # r = (-0.4, 0.8): returns 0 and 0.8.
-    (found,) = estimate([[one]], "REINFORCEPlusPlus", gamma=0.5)
-    assert found == pytest.approx(whitened([[0.0, 0.0, 0.8]])[0], abs=1e-9)
+    (advantages,) = estimate([[sample]], "REINFORCEPlusPlus", gamma=0.5)
+    assert advantages == pytest.approx(whitened([[0.0, 0.0, 0.8]])[0], abs=1e-9)
 
 
 def test_generalized_advantages_of_turns_by_hand() -> None:
-    one = episode([2, 1, 2], 1.0, values=[0.5, 9.0, 0.25, 0.75, 9.0])
+    sample = episode([2, 1, 2], 1.0, values=[0.5, 9.0, 0.25, 0.75, 9.0])
     section = Estimator.model_validate({"kind": "GAE", "gamma": 0.8, "lam": 0.5, "perTurn": True})
     # V = (1/2, 1/4, 3/4); δ = (-0.3, 0.35, 0.25); Â = (-0.12, 0.45, 0.25).
-    assert gae.returns(one, section).tolist() == pytest.approx([0.38, 0.38, 0.7, 1.0, 1.0])
-    (found,) = estimate([[one]], "GAE", gamma=0.8, lam=0.5)
-    assert found == pytest.approx(whitened([[-0.12, -0.12, 0.45, 0.25, 0.25]])[0], abs=1e-9)
+    assert gae.returns(sample, section).tolist() == pytest.approx([0.38, 0.38, 0.7, 1.0, 1.0])
+    (advantages,) = estimate([[sample]], "GAE", gamma=0.8, lam=0.5)
+    assert advantages == pytest.approx(whitened([[-0.12, -0.12, 0.45, 0.25, 0.25]])[0], abs=1e-9)
 
 
 @given(SHAPES, SHAPES, st.floats(0.1, 1), st.floats(0, 1), st.data())
@@ -111,8 +113,10 @@ def test_per_turn_credit_treats_turns_as_tokens(
 @pytest.mark.parametrize("kind", ["REINFORCEPlusPlus", "GAE"])
 def test_a_single_turn_gets_one_advantage(kind: str) -> None:
     groups = [[episode([length], 1.0, values=[0.5] * length)] for length in (1, 4)]
-    found = estimate(groups, kind, gamma=0.5)
-    assert [one for row in found for one in row] == pytest.approx([0.0] * 5, abs=1e-9)
+    advantages = estimate(groups, kind, gamma=0.5)
+    assert [advantage for row in advantages for advantage in row] == pytest.approx(
+        [0.0] * 5, abs=1e-9
+    )
 
 
 RIGHT, WRONG = 1.0, 0.5
@@ -137,11 +141,11 @@ TURNS = {"turns": (2, 1), "faulty": (True, False), "num_tokens": 3, "num_turns":
 def test_advantages_of_messages_by_hand(
     options: dict[str, bool], reward: float, advantage: Any, expected: Any
 ) -> None:
-    one = Scored(reward=reward, truncated=False, **TURNS)  # type: ignore[arg-type]
+    scored = Scored(reward=reward, truncated=False, **TURNS)  # type: ignore[arg-type]
     if isinstance(advantage, list):
         advantage = torch.tensor(advantage, dtype=torch.float64)
-    found = shaping.limited(advantage, one, Shaping.model_validate(options))
-    assert (found.tolist() if isinstance(found, torch.Tensor) else found) == expected
+    limited = shaping.limited(advantage, scored, Shaping.model_validate(options))
+    assert (limited.tolist() if isinstance(limited, torch.Tensor) else limited) == expected
 
 
 def a_turn(start: int, end: int, **changes: Any) -> Turn:

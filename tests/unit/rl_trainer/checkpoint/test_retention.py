@@ -37,17 +37,17 @@ def keys(*names: str, complete: bool = True) -> list[ObjectStat]:
 
 
 def expired(
-    found: list[ObjectStat], *, durable: str, keep_last: int, epoch: int, **bounds: Any
+    stats: list[ObjectStat], *, durable: str, keep_last: int, epoch: int, **bounds: Any
 ) -> list[str]:
     gone = expired_checkpoints(
-        folders(found, root=ROOT),
+        folders(stats, root=ROOT),
         durable=f"{ROOT}{durable}/",
         keep_last=keep_last,
         epoch=epoch,
         bound=ObjectBound(**bounds),
         now=NOW,
     )
-    return [one.prefix.removeprefix(ROOT).rstrip("/") for one in gone]
+    return [folder.prefix.removeprefix(ROOT).rstrip("/") for folder in gone]
 
 
 def test_the_newest_checkpoints_stay() -> None:
@@ -58,35 +58,35 @@ def test_the_newest_checkpoints_stay() -> None:
 
 
 def test_incomplete_checkpoints_do_not_count_as_kept() -> None:
-    found = [
+    stats = [
         *keys("00000010-1-a", "00000030-2-c"),
         *keys("00000020-1-torn", complete=False),
     ]
-    assert expired(found, durable="00000030-2-c", keep_last=2, epoch=2) == ["00000020-1-torn"]
+    assert expired(stats, durable="00000030-2-c", keep_last=2, epoch=2) == ["00000020-1-torn"]
 
 
 def test_an_incomplete_checkpoint_of_the_same_step_is_deleted() -> None:
-    found = [*keys("00000010-1-torn", complete=False), *keys("00000010-2-b")]
-    assert expired(found, durable="00000010-2-b", keep_last=3, epoch=2) == ["00000010-1-torn"]
+    stats = [*keys("00000010-1-torn", complete=False), *keys("00000010-2-b")]
+    assert expired(stats, durable="00000010-2-b", keep_last=3, epoch=2) == ["00000010-1-torn"]
 
 
 def test_a_later_epoch_is_never_touched_nor_anything_without_the_durable_one() -> None:
-    found = keys("00000010-1-a", "00000020-3-b", "00000030-2-c")
-    assert expired(found, durable="00000030-2-c", keep_last=1, epoch=2) == ["00000010-1-a"]
-    assert expired(found, durable="00000040-2-d", keep_last=1, epoch=2) == []
+    stats = keys("00000010-1-a", "00000020-3-b", "00000030-2-c")
+    assert expired(stats, durable="00000030-2-c", keep_last=1, epoch=2) == ["00000010-1-a"]
+    assert expired(stats, durable="00000040-2-d", keep_last=1, epoch=2) == []
 
 
 def test_orphaned_policies_are_those_of_earlier_epochs_without_a_record() -> None:
     root = "policies/"
-    found = folders(
+    stored = folders(
         [
             stat(f"{root}{name}/model.safetensors")
             for name in ("00000001-1-a", "00000002-1-b", "00000003-2-c", "00000004-3-d")
         ],
         root=root,
     )
-    gone = orphaned_policies(found, kept={f"{root}00000001-1-a/"}, epoch=2)
-    assert [one.prefix for one in gone] == [f"{root}00000002-1-b/"]
+    gone = orphaned_policies(stored, kept={f"{root}00000001-1-a/"}, epoch=2)
+    assert [folder.prefix for folder in gone] == [f"{root}00000002-1-b/"]
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_orphaned_policies_are_those_of_earlier_epochs_without_a_record() -> Non
 )
 def test_checkpoint_bounds_never_delete_the_durable_one(bounds: dict[str, int], gone: int) -> None:
     names = ["00000010-1-a", "00000020-1-b", "00000030-2-c", "00000040-2-d"]
-    found = keys(*names)
-    assert expired(found, durable=names[-1], keep_last=9, epoch=2, **bounds) == names[:gone]
+    stats = keys(*names)
+    assert expired(stats, durable=names[-1], keep_last=9, epoch=2, **bounds) == names[:gone]
 
 
 def a_policy(version: int, *, base: int = 0, size: int = 10) -> PolicyRecord:

@@ -21,14 +21,14 @@ HOSTILE = 'a"b\\c\nrl_trainer_step 9\n# TYPE x'
 
 def read(page: bytes) -> Series:
     """As Prometheus' own parser reads it; each series once."""
-    found: Series = {}
+    series: Series = {}
     for family in text_string_to_metric_families(page.decode()):
         assert family.documentation
         for sample in family.samples:
             name = (sample.name, tuple(sorted(sample.labels.items())))
-            assert name not in found
-            found[name] = sample.value
-    return found
+            assert name not in series
+            series[name] = sample.value
+    return series
 
 
 def an_evaluation(**changes: object) -> EvaluationResult:
@@ -79,9 +79,11 @@ def test_the_page_holds_the_last_step_and_lineage_sums() -> None:
     )
     figures.step(last)
     figures.evaluated([an_evaluation()])
-    found = read(figures.page)
+    series = read(figures.page)
     plain = {
-        name.removeprefix("rl_trainer_"): one for (name, labels), one in found.items() if not labels
+        name.removeprefix("rl_trainer_"): sample
+        for (name, labels), sample in series.items()
+        if not labels
     }
     assert (plain["step"], plain["reward_mean"], plain["kl_nats"]) == (2, 0.25, 0.5)
     assert (plain["clipped_tokens_ratio"], plain["learning_rate"]) == (0.125, 1e-6)
@@ -89,30 +91,36 @@ def test_the_page_holds_the_last_step_and_lineage_sums() -> None:
     assert (plain["tokens_trained_total"], plain["rollouts_trained_total"]) == (15, 4)
     assert not {"value_loss", "mfu_ratio"} & set(plain), "what is not known is not shown"
 
-    def one(name: str, **labels: str) -> float:
-        return found[f"rl_trainer_{name}", tuple(sorted(labels.items()))]
+    def value_of(name: str, **labels: str) -> float:
+        return series[f"rl_trainer_{name}", tuple(sorted(labels.items()))]
 
-    assert one("reward_part_mean", scorer="Math") == 0.75
-    assert one("tracking_behind_entries", tracker="mlflow") == 7
-    assert one("step_phase_seconds", phase="wait") == 0.5
-    assert one("phase_seconds_total", phase="wait") == 2.0
-    assert one("groups_dropped_total", cause="stale") == 3
-    buckets = {bound: one("staleness_steps_bucket", le=bound) for bound in ("0", "2", "4", "32")}
+    assert value_of("reward_part_mean", scorer="Math") == 0.75
+    assert value_of("tracking_behind_entries", tracker="mlflow") == 7
+    assert value_of("step_phase_seconds", phase="wait") == 0.5
+    assert value_of("phase_seconds_total", phase="wait") == 2.0
+    assert value_of("groups_dropped_total", cause="stale") == 3
+    buckets = {
+        bound: value_of("staleness_steps_bucket", le=bound) for bound in ("0", "2", "4", "32")
+    }
     assert buckets == {"0": 2, "2": 2, "4": 3, "32": 3}
-    assert one("staleness_steps_bucket", le="64") == one("staleness_steps_bucket", le="+Inf") == 4
+    assert (
+        value_of("staleness_steps_bucket", le="64")
+        == value_of("staleness_steps_bucket", le="+Inf")
+        == 4
+    )
     assert (plain["staleness_steps_sum"], plain["staleness_steps_count"]) == (67, 4)
     where = {"split": "validation", "dataset": "sums", "temperature": "0.5"}
-    assert one("evaluation_accuracy", **where) == 0.75
-    assert one("evaluation_pass_ratio", **where, k="2") == 1.0
-    assert one("evaluation_step", **where) == 4
+    assert value_of("evaluation_accuracy", **where) == 0.75
+    assert value_of("evaluation_pass_ratio", **where, k="2") == 1.0
+    assert value_of("evaluation_step", **where) == 4
 
 
 def test_label_values_are_escaped_and_series_bounded() -> None:
     figures = Figures()
     figures.step(a_step(1, reward_parts={HOSTILE: 0.5}))
-    found = read(figures.page)
-    assert found["rl_trainer_reward_part_mean", (("scorer", HOSTILE),)] == 0.5
-    assert found["rl_trainer_step", ()] == 1
+    series = read(figures.page)
+    assert series["rl_trainer_reward_part_mean", (("scorer", HOSTILE),)] == 0.5
+    assert series["rl_trainer_step", ()] == 1
     figures.step(a_step(2, reward_parts={f"s{n}": 0.0 for n in range(10 * MOST_SERIES)}))
     parts = [name for name, _ in read(figures.page) if name == "rl_trainer_reward_part_mean"]
     assert len(parts) == MOST_SERIES

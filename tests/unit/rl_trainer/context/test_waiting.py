@@ -58,5 +58,5 @@ def test_polls_are_more_frequent_while_groups_are_awaited(
 
 
 def test_many_groups_are_polled_less_often() -> None:
-    found = [poll_interval(10_000, missing=one, awaited=False) for one in (0, 1)]
-    assert found == [pytest.approx(4 * poll_seconds(10_000))] * 2
+    intervals = [poll_interval(10_000, missing=number, awaited=False) for number in (0, 1)]
+    assert intervals == [pytest.approx(4 * poll_seconds(10_000))] * 2

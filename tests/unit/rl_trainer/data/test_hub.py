@@ -31,7 +31,7 @@ def test_an_address_is_parsed(uri: str, address: HubAddress) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "path", "split", "found"),
+    ("names", "path", "split", "expected"),
     [
         (GSM8K, "main", "train", ["main/train-00000-of-00001.parquet"]),
         (GSM8K, "main/test-00000-of-00001.parquet", "train", ["main/test-00000-of-00001.parquet"]),
@@ -41,8 +41,8 @@ def test_an_address_is_parsed(uri: str, address: HubAddress) -> None:
         (["train/a.jsonl", "train/b.jsonl"], "", "train", ["train/a.jsonl", "train/b.jsonl"]),
     ],
 )
-def test_files_of_a_split(names: list[str], path: str, split: str, found: list[str]) -> None:
-    assert files_of_split(names, path=path, split=split) == found
+def test_files_of_a_split(names: list[str], path: str, split: str, expected: list[str]) -> None:
+    assert files_of_split(names, path=path, split=split) == expected
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_every_pass_over_a_source_holds_each_record_once(sources: list[tuple[flo
         epochs = [epoch for epoch, _ in mine]
         assert epochs == sorted(epochs) == [at // size for at in range(len(mine))]
         for epoch in range(len(mine) // size):
-            assert sorted(one for at, one in mine if at == epoch) == list(range(size))
+            assert sorted(index for at, index in mine if at == epoch) == list(range(size))
 
 
 @FEW
@@ -70,16 +70,16 @@ def test_any_stream_position_is_computed_directly(
 def test_seeds_epochs_and_sources_have_orders_of_their_own() -> None:
     def order(seed: int, source: int, epoch: int) -> list[int]:
         mixed = mixture([(1.0, 30), (1.0, 30)], seed=seed)
-        found = (mixed.at(position) for position in range(120))
-        return [one.record for one in found if (one.source, one.epoch) == (source, epoch)]
+        drawn = (mixed.at(position) for position in range(120))
+        return [draw.record for draw in drawn if (draw.source, draw.epoch) == (source, epoch)]
 
     orders = [order(1, 0, 0), order(2, 0, 0), order(1, 1, 0), order(1, 0, 1)]
-    assert len({tuple(one) for one in orders}) == 4
+    assert len({tuple(order) for order in orders}) == 4
 
 
 def test_without_shuffling_records_come_in_their_order() -> None:
     mixed = mixture([(1.0, 3), (2.0, 2)], shuffle=False)
-    first = [one.record for one in map(mixed.at, range(9)) if one.source == 0]
+    first = [draw.record for draw in map(mixed.at, range(9)) if draw.source == 0]
     assert first == [0, 1, 2]
 
 
@@ -94,11 +94,11 @@ def test_decimal_weights_are_kept_exactly(weights: list[float], expected: tuple[
 @FEW
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=16))
 def test_schedules_of_any_weights_are_bounded(weights: list[float]) -> None:
-    found = quotas(weights)
-    assert min(found) >= 1
-    assert sum(found) <= MAX_PERIOD + len(weights)
-    for weight, quota in zip(weights, found, strict=True):
-        assert abs(quota / sum(found) - weight / sum(weights)) < 16 / MAX_PERIOD
+    actual = quotas(weights)
+    assert min(actual) >= 1
+    assert sum(actual) <= MAX_PERIOD + len(weights)
+    for weight, quota in zip(weights, actual, strict=True):
+        assert abs(quota / sum(actual) - weight / sum(weights)) < 16 / MAX_PERIOD
 
 
 @FEW

@@ -23,9 +23,9 @@ def written(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
 def test_rows_are_read_over_all_row_groups_without_other_columns(tmp_path: Path) -> None:
     rows = [{"question": f"q{n}", "answer": n, "more": b"x"} for n in range(7)]
     path = written(tmp_path / "a.parquet", rows, row_group_size=3)
-    found = list(read_parquet(path, columns=COLUMNS))
-    assert [one.place for one in found] == [f"row {n}" for n in range(1, 8)]
-    assert found[6].value == {"question": "q6", "answer": 6}
+    read_rows = list(read_parquet(path, columns=COLUMNS))
+    assert [row.place for row in read_rows] == [f"row {n}" for n in range(1, 8)]
+    assert read_rows[6].value == {"question": "q6", "answer": 6}
 
 
 def test_conversations_are_read(tmp_path: Path) -> None:

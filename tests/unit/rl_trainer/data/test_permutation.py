@@ -19,9 +19,9 @@ def test_every_shuffle_is_a_permutation(size: int, key: str) -> None:
 @given(st.integers(1, 2**40), st.data())
 def test_shuffling_a_huge_source_takes_constant_time(size: int, data: st.DataObject) -> None:
     first, second = (data.draw(st.integers(0, size - 1)) for _ in range(2))
-    found = [shuffled(one, size=size, key="k") for one in (first, second)]
-    assert all(0 <= one < size for one in found)
-    assert (found[0] == found[1]) == (first == second)
+    places = [shuffled(index, size=size, key="k") for index in (first, second)]
+    assert all(0 <= place < size for place in places)
+    assert (places[0] == places[1]) == (first == second)
 
 
 def test_shuffles_are_about_uniform() -> None:

@@ -26,10 +26,10 @@ def test_examples_come_back_at_any_place(tmp_path: Path) -> None:
 
 
 def test_the_digest_depends_on_the_order(tmp_path: Path) -> None:
-    one, other = an_example(1), an_example(2)
-    first = Spool(tmp_path / "a", [one, other])
-    assert first.sha256 == Spool(tmp_path / "b", [one, other]).sha256
-    assert first.sha256 != Spool(tmp_path / "c", [other, one]).sha256
+    example, other = an_example(1), an_example(2)
+    first = Spool(tmp_path / "a", [example, other])
+    assert first.sha256 == Spool(tmp_path / "b", [example, other]).sha256
+    assert first.sha256 != Spool(tmp_path / "c", [other, example]).sha256
 
 
 def test_a_scenario_comes_back_and_changes_only_its_own_digest(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ SIZES = st.lists(st.integers(0, 1000), max_size=60)
 
 @given(SIZES, st.integers(1, 9))
 def test_every_index_has_one_part_and_the_parts_are_balanced(sizes: list[int], parts: int) -> None:
-    found = shares(sizes, parts=parts)
-    assert sorted(index for one in found for index in one) == list(range(len(sizes)))
-    sums = [sum(sizes[index] for index in one) for one in found]
+    parted = shares(sizes, parts=parts)
+    assert sorted(index for share in parted for index in share) == list(range(len(sizes)))
+    sums = [sum(sizes[index] for index in share) for share in parted]
     assert max(sums) - min(sums) <= max(sizes, default=0)
 
 

@@ -32,22 +32,22 @@ def script(*each: str) -> list[str]:
     ids=["all well", "refused", "the second failed", "the first was killed", "one hangs"],
 )
 def test_the_pods_exit_code_is_the_first_nonzero_one(lines: tuple[str, ...], code: int) -> None:
-    found = launch(
+    status = launch(
         os.environ,
         processes=2,
         terminated=threading.Event(),
         command=script(*lines),
         last_seconds=1,
     )
-    assert found == code
+    assert status == code
 
 
 def test_sigterm_reaches_every_process() -> None:
     terminated = threading.Event()
     terminated.set()
     waits = "import signal; signal.pause()"
-    found = launch(os.environ, processes=2, terminated=terminated, command=script(waits, waits))
-    assert found == 143
+    status = launch(os.environ, processes=2, terminated=terminated, command=script(waits, waits))
+    assert status == 143
 
 
 @pytest.mark.parametrize(

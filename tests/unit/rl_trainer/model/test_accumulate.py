@@ -57,8 +57,8 @@ def plain(learner: Learner, packed: Packed, *, denominator: int) -> float:
 
 def distributions(policy: Policy, packed: Packed) -> Tensor:
     given = {"input_ids": packed.tokens, "position_ids": packed.positions}
-    found: Tensor = policy.module(**given, use_cache=False).logits
-    logits = found.flatten(0, 1)[packed.sources]
+    all_logits: Tensor = policy.module(**given, use_cache=False).logits
+    logits = all_logits.flatten(0, 1)[packed.sources]
     return (logits / 0.7).log_softmax(-1)
 
 
@@ -73,9 +73,9 @@ def test_parts_give_the_loss_and_gradient_of_the_whole(
 ) -> None:
     sections: dict[str, Any] = {"algorithm": algorithm, "agent": {"sampling": {"temperature": 0.7}}}
     learner, other = make_learner(**sections), make_learner(**sections)
-    for one in (learner, other):
-        if one.models.reference is not None:
-            shift(one.models.reference.policy)
+    for each in (learner, other):
+        if each.models.reference is not None:
+            shift(each.models.reference.policy)
     samples = model_outputs.annotated(other.models, make_samples(), proximal=False)
     (packed,) = other.models.microbatches(samples)
     expected = plain(other, packed, denominator=7)

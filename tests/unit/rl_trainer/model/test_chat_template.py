@@ -50,14 +50,14 @@ def test_only_what_the_assistant_says_and_its_end_is_trained(text: str) -> None:
 def test_the_tokens_are_those_of_the_whole_conversation(text: str) -> None:
     tokenizer: Any = tiny_tokenizer()
     tokenizer.chat_template = text
-    chat = [{"role": one.role, "content": one.text} for one in TWO]
+    chat = [{"role": message.role, "content": message.text} for message in TWO]
     whole = tokenizer.apply_chat_template(chat, tokenize=True, return_dict=True)
     assert template(text).encode(TWO).tokens == whole["input_ids"]
 
 
 def test_text_behind_a_turns_stop_token_is_not_trained() -> None:
-    found = template(TRAILED).encode(ONE)
-    assert found == Encoded([13, 1, 2, 11, 0, 14, 3, 11, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0])
+    encoded = template(TRAILED).encode(ONE)
+    assert encoded == Encoded([13, 1, 2, 11, 0, 14, 3, 11, 0], [0, 0, 0, 0, 0, 0, 1, 1, 0])
 
 
 @pytest.mark.parametrize(
@@ -86,5 +86,5 @@ def test_a_template_that_drops_history_trains_a_single_turn() -> None:
 
 
 def test_stop_tokens_come_from_the_models_config(tmp_path: Any) -> None:
-    found = ChatTemplate.load(save_tiny(tmp_path))
-    assert found.encode(ONE).mask == [0, 0, 0, 0, 0, 1, 1]
+    loaded = ChatTemplate.load(save_tiny(tmp_path))
+    assert loaded.encode(ONE).mask == [0, 0, 0, 0, 0, 1, 1]

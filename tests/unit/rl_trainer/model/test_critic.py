@@ -44,11 +44,11 @@ def section(**options: float) -> Estimator:
 
 def test_returns_by_hand() -> None:
     """γ = λ = 1: what is still to come; γ = 1/2, λ = 0: the next value, halved."""
-    one = episode(1.0, [0.5, 0.25, 0.0])
-    assert gae.returns(one, section()).tolist() == [1.0, 1.0, 1.0]
-    assert gae.returns(one, section(gamma=0.5, lam=0.0)).tolist() == [0.125, 0.0, 1.0]
+    sample = episode(1.0, [0.5, 0.25, 0.0])
+    assert gae.returns(sample, section()).tolist() == [1.0, 1.0, 1.0]
+    assert gae.returns(sample, section(gamma=0.5, lam=0.0)).tolist() == [0.125, 0.0, 1.0]
     # δ = (0.25 - 0.5, 0 - 0.25, 1 - 0); Â = (-0.25 - 0.125 + 0.25, -0.25 + 0.5, 1) at λ = 1/2.
-    assert gae.returns(one, section(lam=0.5)).tolist() == [0.375, 0.5, 1.0]
+    assert gae.returns(sample, section(lam=0.5)).tolist() == [0.375, 0.5, 1.0]
     penalised = episode(1.0, [0.0, 0.0], [0.25, 0.5])
     assert gae.returns(penalised, section()).tolist() == [0.25, 0.5]
 
@@ -75,19 +75,19 @@ def test_advantages_are_the_normalised_sums_of_the_paper(
                 for t in range(len(deltas))
             ]
         )
-    flat = [one for row in raw for one in row]
+    flat = [value for row in raw for value in row]
     variance = statistics.variance(flat) if len(flat) > 1 else 1.0
     mean, scale = statistics.fmean(flat), 1 / math.sqrt(variance + 1e-8)
     given_groups = [[episode(reward, values)] for reward, values in episodes]
     options = section(gamma=gamma, lam=lam)
-    found = ESTIMATORS["GAE"](given_groups, options, State())
-    for (advantage,), row, (one,) in zip(found, raw, given_groups, strict=True):
+    advantages = ESTIMATORS["GAE"](given_groups, options, State())
+    for (advantage,), row, (sample,) in zip(advantages, raw, given_groups, strict=True):
         expected = [(number - mean) * scale for number in row]
         shown = advantage.tolist() if isinstance(advantage, torch.Tensor) else [advantage]
         assert shown * (len(row) // len(shown)) == pytest.approx(expected, abs=1e-6)
-        assert one.values is not None
-        wanted = [a + v for a, v in zip(row, one.values.tolist(), strict=True)]
-        assert gae.returns(one, options).tolist() == pytest.approx(wanted, abs=1e-9)
+        assert sample.values is not None
+        wanted = [a + v for a, v in zip(row, sample.values.tolist(), strict=True)]
+        assert gae.returns(sample, options).tolist() == pytest.approx(wanted, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_the_value_loss_by_hand(
 ) -> None:
     """The return is 1."""
     values = torch.tensor([now], dtype=torch.float64, requires_grad=True)
-    found = value.loss(
+    losses = value.loss(
         values, torch.ones(1).double(), old=torch.tensor([before]).double(), clip=clip
     )
-    torch.autograd.backward(found.sum())
+    torch.autograd.backward(losses.sum())
     assert values.grad is not None
-    assert found.item() == pytest.approx(loss)
+    assert losses.item() == pytest.approx(loss)
     assert values.grad.item() == pytest.approx(gradient)
 
 
@@ -138,13 +138,13 @@ def test_the_critic_starts_at_zero_and_learns_what_comes(
 ) -> None:
     learner, samples = make_learner(algorithm=algorithm()), with_returns(make_samples())
     before = learner.assess(samples)
-    assert [one.values.tolist() for one in before.values() if one.values is not None] == [
-        [0.0] * sample.num_generated for sample in samples
-    ]
-    found = [learner.update(samples, step=step).value_loss for step in range(1, 25)]
-    assert found[0] == pytest.approx(0.245)
-    assert found[-1] is not None
-    assert found[-1] < 0.02
+    assert [
+        assessed.values.tolist() for assessed in before.values() if assessed.values is not None
+    ] == [[0.0] * sample.num_generated for sample in samples]
+    losses = [learner.update(samples, step=step).value_loss for step in range(1, 25)]
+    assert losses[0] == pytest.approx(0.245)
+    assert losses[-1] is not None
+    assert losses[-1] < 0.02
 
 
 def test_warm_up_trains_the_critic_alone(
@@ -182,8 +182,8 @@ def test_packing_changes_no_value_loss(
         algorithm=algorithm(valueClip=clip, passesPerStep=2, maxTokensPerMicrobatch=16)
     )
     for step in (1, 2):
-        one, other = once.update(samples, step=step), often.update(samples, step=step)
-        assert other.value_loss == pytest.approx(one.value_loss, abs=1e-5)
+        metrics, other = once.update(samples, step=step), often.update(samples, step=step)
+        assert other.value_loss == pytest.approx(metrics.value_loss, abs=1e-5)
 
 
 def test_a_critic_may_have_a_model_of_its_own(
@@ -195,7 +195,7 @@ def test_a_critic_may_have_a_model_of_its_own(
             parameter.mul_(0.5)
     learner = Learner(policy, make_spec(algorithm=algorithm()), critic=own)
     before = {name: parameter.detach().clone() for name, parameter in learner.parameters.items()}
-    started = {name: one.clone() for name, one in learner.auxiliary().items()}
+    started = {name: tensor.clone() for name, tensor in learner.auxiliary().items()}
     name = "critic/weights/layers.embed_tokens.weight"
     assert torch.equal(started[name] * 2, before["model.embed_tokens.weight"])
     samples = [
@@ -219,7 +219,9 @@ def test_a_critic_makes_updates_of_its_own_size(
     ]
     learner.update(samples, step=1)
     own = learner.auxiliary()
-    assert updates({name.removeprefix("critic/moments/"): one for name, one in own.items()}) == {6}
+    assert updates(
+        {name.removeprefix("critic/moments/"): tensor for name, tensor in own.items()}
+    ) == {6}
     assert updates(optimizer.state(learner.optimizer, learner.parameters)) == {1}
 
 
@@ -240,13 +242,13 @@ def restored(learner: Learner, other: Learner) -> None:
 def test_a_restored_critic_goes_on_bit_for_bit(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
-    one, other = (make_learner(algorithm=algorithm()) for _ in range(2))
+    first, other = (make_learner(algorithm=algorithm()) for _ in range(2))
     samples = with_returns(make_samples())
-    one.update(samples, step=1)
-    restored(one, other)
-    for learner in (one, other):
+    first.update(samples, step=1)
+    restored(first, other)
+    for learner in (first, other):
         learner.update(samples, step=2)
-    mine, theirs = one.auxiliary(), other.auxiliary()
+    mine, theirs = first.auxiliary(), other.auxiliary()
     assert mine.keys() == theirs.keys()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in mine.items())
 

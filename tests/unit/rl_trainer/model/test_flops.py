@@ -28,9 +28,9 @@ def test_parameters_that_are_multiplied_are_those_of_the_model() -> None:
         tie_word_embeddings=False,
     )
     matrices = {
-        name: one.numel()
-        for name, one in Qwen3ForCausalLM(config).named_parameters()
-        if one.ndim == 2 and "embed_tokens" not in name
+        name: parameter.numel()
+        for name, parameter in Qwen3ForCausalLM(config).named_parameters()
+        if parameter.ndim == 2 and "embed_tokens" not in name
     }
     work = work_of(config)
     assert work is not None

@@ -37,9 +37,9 @@ def test_unmasked_tokens_do_not_change_the_loss(
         )
         for sample in samples
     ]
-    one, other = make_learner(), make_learner()
-    assert one.update(samples, step=1).loss == other.update(noisy, step=1).loss
-    assert same(weights(one), weights(other))
+    first, other = make_learner(), make_learner()
+    assert first.update(samples, step=1).loss == other.update(noisy, step=1).loss
+    assert same(weights(first), weights(other))
 
 
 def test_loss_is_the_mean_over_all_generated_tokens(
@@ -62,13 +62,13 @@ def test_loss_is_the_mean_over_all_generated_tokens(
 def test_an_update_raises_the_probability_of_better_rollouts(make_learner: MakeLearner) -> None:
     learner = make_learner(training={"optimizer": {"learningRate": 1e-2}})
     pair = [sample([12, 3, 14, 5, 11], advantage=1.0), sample([12, 3, 14, 6, 11], advantage=-1.0)]
-    before = [score(learner, one) for one in pair]
+    before = [score(learner, sample) for sample in pair]
     pair = [
-        dataclasses.replace(one, logprobs=logprobs)
-        for one, logprobs in zip(pair, before, strict=True)
+        dataclasses.replace(sample, logprobs=logprobs)
+        for sample, logprobs in zip(pair, before, strict=True)
     ]
     update = learner.update(pair, step=1)
-    after = [score(learner, one) for one in pair]
+    after = [score(learner, sample) for sample in pair]
     assert update.gap.largest < 1e-5
     assert update.clip_fraction == 0
     assert after[0][3] > before[0][3]
@@ -90,27 +90,27 @@ def sample(tokens: list[int], *, advantage: float) -> Sample:
 def test_the_same_batches_give_the_same_weights_bit_for_bit(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
-    one, other = make_learner(), make_learner()
+    first, other = make_learner(), make_learner()
     for step in range(1, 4):
         samples = make_samples(seed=step)
-        one.update(samples, step=step)
+        first.update(samples, step=step)
         other.update(samples, step=step)
-    assert same(weights(one), weights(other))
+    assert same(weights(first), weights(other))
 
 
 def test_a_restored_optimizer_goes_on_bit_for_bit(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
-    one, other = make_learner(), make_learner()
-    one.update(make_samples(seed=1), step=1)
+    first, other = make_learner(), make_learner()
+    first.update(make_samples(seed=1), step=1)
     with torch.no_grad():
         for name, parameter in other.parameters.items():
-            parameter.copy_(one.parameters[name])
-    saved = optimizer.state(one.optimizer, one.parameters)
+            parameter.copy_(first.parameters[name])
+    saved = optimizer.state(first.optimizer, first.parameters)
     optimizer.restore(other.optimizer, other.parameters, saved, other.training)
-    for learner in (one, other):
+    for learner in (first, other):
         learner.update(make_samples(seed=2), step=2)
-    assert same(weights(one), weights(other))
+    assert same(weights(first), weights(other))
 
 
 @pytest.mark.parametrize("field", ["advantage", "logprobs"])
@@ -240,6 +240,6 @@ def test_an_entropy_bonus_flattens_the_distributions(
     samples = [dataclasses.replace(make_sample, advantage=0.0) for make_sample in make_samples()]
     learner = make_learner(algorithm={"entropyCoefficient": 1.0}, training=RATE)
     entropies = [learner.update(samples, step=step).entropy for step in (1, 2, 3, 4)]
-    found = [entropy for entropy in entropies if entropy is not None]
-    assert len(found) == 4
-    assert found == sorted(found)
+    known = [entropy for entropy in entropies if entropy is not None]
+    assert len(known) == 4
+    assert known == sorted(known)

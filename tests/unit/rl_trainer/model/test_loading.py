@@ -40,10 +40,10 @@ def test_packed_sequences_have_the_logits_of_single_ones(
             together = policy.token_logprobs(collate(samples, rows), temperature=0.7)
             alone = []
             for index in (index for row in rows for index in row):
-                one = samples[index]
-                logits = policy.module(input_ids=one.tokens[None]).logits[0] / 0.7
-                chosen = logits[:-1].log_softmax(-1).gather(-1, one.tokens[1:, None])[:, 0]
-                alone.append(chosen[one.mask[1:]])
+                sample = samples[index]
+                logits = policy.module(input_ids=sample.tokens[None]).logits[0] / 0.7
+                chosen = logits[:-1].log_softmax(-1).gather(-1, sample.tokens[1:, None])[:, 0]
+                alone.append(chosen[sample.mask[1:]])
             assert torch.allclose(together, torch.cat(alone), atol=2e-6)
 
 
@@ -103,15 +103,15 @@ def test_bfloat16_is_near_float32_and_masters_stay_float32(
 ) -> None:
     samples = make_samples()
     packed = collate(samples, [tuple(range(len(samples)))])
-    found = {}
+    by_precision = {}
     precisions: tuple[Literal["FP32", "BF16"], ...] = ("FP32", "BF16")
     for precision in precisions:
         policy = loading.load(tiny_folder, precision=precision, uri=URI)
         assert {parameter.dtype for parameter in policy.parameters().values()} == {torch.float32}
         policy.module.eval()
-        found[precision] = policy.token_logprobs(packed, temperature=1.0)
-        assert found[precision].dtype == torch.float32
-    gap = (found["FP32"] - found["BF16"]).abs().max()
+        by_precision[precision] = policy.token_logprobs(packed, temperature=1.0)
+        assert by_precision[precision].dtype == torch.float32
+    gap = (by_precision["FP32"] - by_precision["BF16"]).abs().max()
     assert 0 < gap < 0.2
 
 

@@ -63,18 +63,18 @@ def fill(learner: Learner) -> None:
 def test_a_fresh_adapter_changes_no_output(
     make_adapted: MakeAdapted, make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
-    one, other = make_adapted(), make_learner()
-    assert all(torch.equal(score(one, it), score(other, it)) for it in make_samples())
+    adapted, other = make_adapted(), make_learner()
+    assert all(torch.equal(score(adapted, it), score(other, it)) for it in make_samples())
     bounds = {
         name: 1 / math.sqrt(tensor.shape[1])
-        for name, tensor in one.parameters.items()
+        for name, tensor in adapted.parameters.items()
         if name.endswith("lora_A")
     }
     assert len(bounds) == 2 * len(TARGETS)
     for name, bound in bounds.items():
-        largest = float(one.parameters[name].detach().abs().max())
+        largest = float(adapted.parameters[name].detach().abs().max())
         assert 0.8 * bound < largest <= bound, name
-        assert not one.parameters[name.replace("lora_A", "lora_B")].any()
+        assert not adapted.parameters[name.replace("lora_A", "lora_B")].any()
 
 
 def test_the_gradient_is_that_of_the_merged_weights(
@@ -89,8 +89,8 @@ def test_the_gradient_is_that_of_the_merged_weights(
     with torch.no_grad():
         for name, parameter in whole.parameters.items():
             parameter.copy_(merged[name])
-    found, expected = (count.update(make_samples(), step=1) for count in (low, whole))
-    assert found.loss == pytest.approx(expected.loss, abs=1e-6)
+    actual, expected = (count.update(make_samples(), step=1) for count in (low, whole))
+    assert actual.loss == pytest.approx(expected.loss, abs=1e-6)
     partial, full = gradients(low), gradients(whole)
     for name, layer in layers.items():
         first, second = before[f"{name}.lora_A"], before[f"{name}.lora_B"]
@@ -106,15 +106,15 @@ def test_training_changes_only_adapters(
     make_adapted: MakeAdapted, make_samples: MakeSamples
 ) -> None:
     learner = make_adapted({"targets": ["q_proj", "down_proj"]})
-    before = {name: one.clone() for name, one in learner.policy.module.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in learner.policy.module.state_dict().items()}
     for step in (1, 2):
         learner.update(make_samples(), step=step)
     held = {id(param) for group in learner.optimizer.param_groups for param in group["params"]}
     assert held == {id(parameter) for parameter in learner.parameters.values()}
     changed = {
         name
-        for name, one in learner.policy.module.state_dict().items()
-        if not torch.equal(one, before[name])
+        for name, tensor in learner.policy.module.state_dict().items()
+        if not torch.equal(tensor, before[name])
     }
     assert changed == set(learner.parameters)
     assert {name.split(".")[-2] for name in changed} == {"q_proj", "down_proj"}
@@ -128,7 +128,7 @@ def test_frozen_weights_have_the_engines_precision(
     make_samples: MakeSamples,
 ) -> None:
     policy = loading.load(tiny_folder, precision="BF16", uri="s3://models/tiny")
-    exact = {name: one.clone() for name, one in policy.module.named_buffers()}
+    exact = {name: tensor.clone() for name, tensor in policy.module.named_buffers()}
     spec = make_spec(training=UNBOUND | {"lora": {}, "precision": "BF16"})
     learner = Learner(policy, spec, adapter=entry(LoRA()))
     kinds = {
@@ -136,7 +136,7 @@ def test_frozen_weights_have_the_engines_precision(
     }
     assert kinds == {torch.bfloat16}
     assert {parameter.dtype for parameter in learner.parameters.values()} == {torch.float32}
-    assert all(torch.equal(one, exact[name]) for name, one in policy.module.named_buffers())
+    assert all(torch.equal(tensor, exact[name]) for name, tensor in policy.module.named_buffers())
     assert math.isfinite(learner.update(make_samples(), step=1).gradient_norm)
     assert any(
         parameter.any() for name, parameter in learner.parameters.items() if "lora_B" in name
@@ -165,17 +165,17 @@ def test_an_adapter_is_written_as_peft_reads_it(make_adapted: MakeAdapted, tmp_p
     assert learner.policy.adapter is not None
     taken = weights.adapter(learner.policy, precision="FP32")
     weights.write_adapter(taken, learner.policy.adapter, tmp_path)
-    found = load_file(tmp_path / "adapter_model.safetensors")
-    shapes = {name: tuple(one.shape) for name, one in found.items()}
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     at = "base_model.model.model.layers.{}.self_attn.v_proj.lora_{}.weight"
     assert shapes == {
         at.format(layer, part): shape
         for layer in (0, 1)
         for part, shape in (("A", (4, 32)), ("B", (16, 4)))
     }
-    for name, one in found.items():
+    for name, tensor in tensors.items():
         own = name.removeprefix("base_model.model.").removesuffix(".weight")
-        assert torch.equal(one, learner.parameters[own])
+        assert torch.equal(tensor, learner.parameters[own])
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", 4, 8)
     assert config["target_modules"] == ["v_proj"]
@@ -191,12 +191,14 @@ def test_dropout_repeats_with_its_step(
             learner.update(make_samples(), step=step)
         return learner
 
-    one, again, other = trained(1, 2), trained(1, 2), trained(1, 3)
-    assert same(weights_of(one), weights_of(again))
-    assert not same(weights_of(one), weights_of(other))
-    assert not same(weights_of(one), weights_of(trained(1, 2, dropout=0.0)))
+    first, again, other = trained(1, 2), trained(1, 2), trained(1, 3)
+    assert same(weights_of(first), weights_of(again))
+    assert not same(weights_of(first), weights_of(other))
+    assert not same(weights_of(first), weights_of(trained(1, 2, dropout=0.0)))
     samples = make_samples()
-    assert all(torch.equal(score(one, it), score(again, it)) for it in samples), "not when scoring"
+    assert all(torch.equal(score(first, it), score(again, it)) for it in samples), (
+        "not when scoring"
+    )
 
 
 @pytest.mark.parametrize("estimator", ["K3", "Full"])
@@ -214,9 +216,9 @@ def test_the_reference_is_the_model_without_its_adapters(
         plain = make_adapted().policy
         plain.module.eval()
         expected = plain.token_logprobs(packed, temperature=1.0)
-        found = reference.policy.token_logprobs(packed, temperature=1.0)
+        logprobs = reference.policy.token_logprobs(packed, temperature=1.0)
         with_adapters = learner.policy.token_logprobs(packed, temperature=1.0)
-    assert torch.equal(found, expected)
+    assert torch.equal(logprobs, expected)
     assert not torch.allclose(with_adapters, expected, atol=1e-2)
     assert learner.policy.module.training, "as it was before"
     kl = learner.update(make_samples(), step=1).kl
@@ -228,15 +230,15 @@ def test_a_checkpoint_holds_adapters_alone_and_goes_on_bit_for_bit(
     make_adapted: MakeAdapted, make_samples: MakeSamples
 ) -> None:
     section = {"dropout": 0.25}
-    one, other = make_adapted(section), make_adapted(section)
-    one.update(make_samples(), step=1)
-    tensors = saved.copied(one)
-    assert tensors.masters.keys() == one.parameters.keys()
-    assert {name.partition("/")[2] for name in tensors.moments} == set(one.parameters)
-    saved.put_back(Saved(tensors=tensors, state=a_state(one.policy.adapter)), other)
-    for learner in (one, other):
+    first, other = make_adapted(section), make_adapted(section)
+    first.update(make_samples(), step=1)
+    tensors = saved.copied(first)
+    assert tensors.masters.keys() == first.parameters.keys()
+    assert {name.partition("/")[2] for name in tensors.moments} == set(first.parameters)
+    saved.put_back(Saved(tensors=tensors, state=a_state(first.policy.adapter)), other)
+    for learner in (first, other):
         learner.update(make_samples(seed=3), step=2)
-    assert same(weights_of(one), weights_of(other))
+    assert same(weights_of(first), weights_of(other))
 
 
 @pytest.mark.parametrize(
@@ -256,9 +258,9 @@ def test_a_checkpoint_of_another_adapter_is_refused(
     entry = learner.policy.adapter
     assert entry is not None
     other = None if changes is None else entry.model_copy(update=changes)
-    found = Saved(tensors=saved.copied(learner), state=a_state(other))
+    checkpoint = Saved(tensors=saved.copied(learner), state=a_state(other))
     with pytest.raises(IntegrityError, match=said):
-        saved.put_back(found, learner)
+        saved.put_back(checkpoint, learner)
 
 
 def test_a_critic_of_all_weights_goes_beside_adapters(

@@ -24,15 +24,15 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 def test_offloaded_activations_change_no_number(
     load_policy: Callable[[], Policy], make_spec: MakeSpec, make_samples: MakeSamples
 ) -> None:
-    found = []
+    taken = []
     for offload in (False, True):
         policy = load_policy()
         policy.module.gradient_checkpointing_enable({"use_reentrant": False})
         learner = Learner(dataclasses.replace(policy, offload=offload), make_spec())
         for step in (1, 2):
             learner.update(make_samples(seed=step), step=step)
-        found.append(weights(learner))
-    assert same(*found)
+        taken.append(weights(learner))
+    assert same(*taken)
 
 
 def test_layers_that_are_run_again_save_their_inputs_alone(
@@ -43,7 +43,7 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
 
     class Counting(torch.autograd.graph.saved_tensors_hooks):
         def __init__(self, **_: Any) -> None:
-            super().__init__(self._move, lambda one: one)
+            super().__init__(self._move, lambda tensor: tensor)
 
         def _move(self, tensor: torch.Tensor) -> torch.Tensor:
             moved.append(tensor)
@@ -59,7 +59,7 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
         parameter.data_ptr() for parameter in policy.parameters().values() if parameter.ndim > 1
     }
     assert moved
-    assert not kept & {one.data_ptr() for one in moved}
+    assert not kept & {tensor.data_ptr() for tensor in moved}
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def moments(made: torch.optim.Optimizer) -> int:
     """Bytes."""
     (held,) = made.state.values()
     return sum(
-        one.numel() * one.element_size()
-        for name, one in held.items()
-        if isinstance(one, torch.Tensor) and not name.startswith("qmap")
+        tensor.numel() * tensor.element_size()
+        for name, tensor in held.items()
+        if isinstance(tensor, torch.Tensor) and not name.startswith("qmap")
     )
 
 
@@ -148,20 +148,20 @@ def test_moments_of_8_bits_are_saved_and_go_on_bit_for_bit(
 ) -> None:
     save_tiny(tmp_path, intermediate_size=512)  # matrices of more than 4096 numbers
     spec = make_spec(training={"optimizer": {"kind": "AdamW8bit", "learningRate": 1e-2}})
-    one, other = (
+    first, other = (
         Learner(loading.load(tmp_path, precision="FP32", uri="s3://models/tiny"), spec)
         for _ in range(2)
     )
-    one.update(make_samples(seed=1), step=1)
+    first.update(make_samples(seed=1), step=1)
     with torch.no_grad():
         for name, parameter in other.parameters.items():
-            parameter.copy_(one.parameters[name])
-    saved = optimizer.state(one.optimizer, one.parameters)
+            parameter.copy_(first.parameters[name])
+    saved = optimizer.state(first.optimizer, first.parameters)
     assert any(value.dtype == torch.uint8 for value in saved.values())
     optimizer.restore(other.optimizer, other.parameters, saved, spec.training)
-    for learner in (one, other):
+    for learner in (first, other):
         learner.update(make_samples(seed=2), step=2)
-    assert same(weights(one), weights(other))
+    assert same(weights(first), weights(other))
     plain = Learner(loading.load(tmp_path, precision="FP32", uri="s3://models/tiny"), make_spec())
     with pytest.raises(KeyError, match=r"another training\.optimizer\.kind"):
         optimizer.restore(plain.optimizer, plain.parameters, saved, spec.training)

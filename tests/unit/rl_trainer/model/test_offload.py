@@ -36,7 +36,7 @@ def test_moments_in_host_memory_change_no_number(
     kind: str, folder: Path, make_spec: MakeSpec, make_samples: MakeSamples
 ) -> None:
     """Also not through a checkpoint, whichever side it is of."""
-    whole, aside = (learner(folder, make_spec, offload=one, kind=kind) for one in (False, True))
+    whole, aside = (learner(folder, make_spec, offload=flag, kind=kind) for flag in (False, True))
     for count in (whole, aside):
         for step in (1, 2):
             count.update(make_samples(seed=step), step=step)
@@ -62,11 +62,11 @@ def test_a_critics_moments_are_offloaded_too(
     algorithm = {"estimator": {"kind": "GAE"}, "critic": {}}
     states = []
     for offload in (False, True):
-        one = learner(folder, make_spec, offload=offload, kind="AdamW", algorithm=algorithm)
+        trained = learner(folder, make_spec, offload=offload, kind="AdamW", algorithm=algorithm)
         for step in (1, 2):
             samples = make_samples(seed=step)
-            one.update(with_returns(samples), step=step)
-        states.append(one.auxiliary())
+            trained.update(with_returns(samples), step=step)
+        states.append(trained.auxiliary())
     assert same(*states)
 
 
@@ -86,23 +86,23 @@ def test_an_offloaded_update_holds_one_parameters_moments(
     offload: bool, folder: Path, make_spec: MakeSpec, make_samples: MakeSamples
 ) -> None:
     """Copies of moments that an update makes: of the largest parameter at most, and let go."""
-    one = learner(folder, make_spec, offload=offload, kind="AdamW")
-    one.update(make_samples(seed=1), step=1)
-    rows = [it for it in one.parameters.values() if it.shape[-1] == WIDTH]
+    trained = learner(folder, make_spec, offload=offload, kind="AdamW")
+    trained.update(make_samples(seed=1), step=1)
+    rows = [it for it in trained.parameters.values() if it.shape[-1] == WIDTH]
     largest = max(it.numel() * it.element_size() for it in rows)
     assert len(rows) > 1
     allocation = Allocation(width=WIDTH)
     with allocation:
-        optimizer.step(one.optimizer, one.training)
+        optimizer.step(trained.optimizer, trained.training)
     assert allocation.peak == (2 * largest if offload else 0)
     assert allocation.alive == 0
 
 
 def test_parameters_without_a_gradient_are_left_alone(folder: Path, make_spec: MakeSpec) -> None:
-    one = learner(folder, make_spec, offload=True, kind="AdamW")
-    groups = one.optimizer.param_groups
-    before = weights(one)
-    optimizer.step(one.optimizer, one.training)
-    assert same(weights(one), before)
-    assert not one.optimizer.state
-    assert one.optimizer.param_groups is groups
+    made = learner(folder, make_spec, offload=True, kind="AdamW")
+    groups = made.optimizer.param_groups
+    before = weights(made)
+    optimizer.step(made.optimizer, made.training)
+    assert same(weights(made), before)
+    assert not made.optimizer.state
+    assert made.optimizer.param_groups is groups

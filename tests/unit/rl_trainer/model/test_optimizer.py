@@ -35,8 +35,8 @@ def test_the_learning_rate_follows_its_schedule_after_warmup(
     section = Optimizer.model_validate(
         {"learningRate": 0.5, "warmupSteps": 2, "schedule": schedule, "minimumRatio": low}
     )
-    found = optimizer.learning_rate(section, step=step, steps=10)
-    assert found == pytest.approx(0.5 * rate, abs=1e-8)
+    actual = optimizer.learning_rate(section, step=step, steps=10)
+    assert actual == pytest.approx(0.5 * rate, abs=1e-8)
 
 
 def test_vectors_do_not_decay() -> None:

@@ -93,12 +93,12 @@ def test_values_and_gradients_are_those_of_the_dequantized_model(
     kind: Quantization, make_quantized: MakeQuantized, make_samples: MakeSamples
 ) -> None:
     low, dense = make_quantized(kind), reference(make_quantized(kind))
-    for one in (low, dense):
-        fill(one)
+    for each in (low, dense):
+        fill(each)
     assert all(torch.equal(score(low, it), score(dense, it)) for it in make_samples())
-    found, expected = (one.update(make_samples(), step=1) for one in (low, dense))
-    assert found.loss == expected.loss
-    assert found.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-6)
+    actual, expected = (each.update(make_samples(), step=1) for each in (low, dense))
+    assert actual.loss == expected.loss
+    assert actual.gradient_norm == pytest.approx(expected.gradient_norm, rel=1e-6)
     for name, wanted in gradients(dense).items():
         assert torch.allclose(gradients(low)[name], wanted, atol=1e-7), name
 
@@ -112,11 +112,11 @@ def test_a_layer_computes_with_its_dequantized_weight(kind: Quantization, autoca
     layer = QuantizedLinear(plain, kind, CPU)
     given = torch.randn(2, 5, 128, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-        found = layer(given)
+        actual = layer(given)
     dtype = torch.bfloat16 if autocast else torch.float32
     weight, bias = whole(layer, dtype=dtype), plain.bias.detach().to(dtype)
-    assert torch.equal(found, torch.nn.functional.linear(given.to(dtype), weight, bias))
-    torch.autograd.backward(found.sum())
+    assert torch.equal(actual, torch.nn.functional.linear(given.to(dtype), weight, bias))
+    torch.autograd.backward(actual.sum())
     wanted = torch.ones(2, 5, 48, dtype=dtype) @ weight
     assert given.grad is not None
     assert torch.equal(given.grad, wanted.float())
@@ -129,22 +129,24 @@ def test_quantization_error_is_small(kind: Quantization, most: float) -> None:
     weight = 0.02 * torch.randn(256, 128, generator=torch.Generator().manual_seed(0))
     weight[7] = 0.0
     packed, scales = quantization.quantized(weight, kind)
-    found = quantization.dequantized(packed, scales, kind, dtype=torch.float32)
-    assert float((found - weight).norm() / weight.norm()) < most
-    assert not found[7].any()
+    dequantized = quantization.dequantized(packed, scales, kind, dtype=torch.float32)
+    assert float((dequantized - weight).norm() / weight.norm()) < most
+    assert not dequantized[7].any()
     part = quantization.dequantized(packed[9:20], scales[9:20], kind, dtype=torch.float32)
-    assert torch.equal(part, found[9:20]), "rows are independent, so that ranks can divide them"
+    assert torch.equal(part, dequantized[9:20]), (
+        "rows are independent, so that ranks can divide them"
+    )
 
 
 def test_4_bits_are_the_nearest_levels() -> None:
     weight = torch.randn(8, 128, generator=torch.Generator().manual_seed(2))
     packed, scales = quantization.quantized(weight, "NF4")
-    found = quantization.dequantized(packed, scales, "NF4", dtype=torch.float32)
+    dequantized = quantization.dequantized(packed, scales, "NF4", dtype=torch.float32)
     blocks = weight.reshape(-1, quantization.BLOCK)
     largest = blocks.abs().amax(1, keepdim=True)
     levels = torch.tensor(NF4_LEVELS)
     nearest = (blocks / largest)[..., None].sub(levels).abs().argmin(-1)
-    assert torch.allclose(found.reshape(blocks.shape), levels[nearest] * largest, atol=1e-6)
+    assert torch.allclose(dequantized.reshape(blocks.shape), levels[nearest] * largest, atol=1e-6)
     assert torch.equal(scales.reshape(-1, 1), largest)
 
 
@@ -170,7 +172,7 @@ def test_quantized_layers_take_the_stated_bytes_per_weight(
     for layer in lora.layers(learner.policy.module).values():
         assert layer.weight is None
         numbers += layer.in_features * layer.out_features
-        held += sum(one.untyped_storage().nbytes() for one in (layer.packed, layer.scales))
+        held += sum(tensor.untyped_storage().nbytes() for tensor in (layer.packed, layer.scales))
     assert 0 < held <= bytes_each * numbers
     dense = make_quantized(None, precision="BF16")
     assert size(learner) < size(dense) - 0.9 * (2 - bytes_each) * numbers
@@ -179,8 +181,8 @@ def test_quantized_layers_take_the_stated_bytes_per_weight(
 def size(learner: Learner) -> int:
     """Bytes of all parameters and buffers."""
     module = learner.policy.module
-    held = {one.untyped_storage().data_ptr(): one for one in module.state_dict().values()}
-    return sum(one.untyped_storage().nbytes() for one in held.values())
+    held = {tensor.untyped_storage().data_ptr(): tensor for tensor in module.state_dict().values()}
+    return sum(tensor.untyped_storage().nbytes() for tensor in held.values())
 
 
 def test_bf16_keeps_float32_scales(
@@ -190,9 +192,9 @@ def test_bf16_keeps_float32_scales(
     pairs = zip(
         *(lora.layers(share.policy.module).values() for share in (exact, rounded)), strict=True
     )
-    for one, other in pairs:
-        assert torch.equal(one.scales, other.scales)
-        assert torch.equal(one.packed, other.packed)
+    for layer, other in pairs:
+        assert torch.equal(layer.scales, other.scales)
+        assert torch.equal(layer.packed, other.packed)
     embedding = rounded.policy.module.get_input_embeddings().weight
     assert embedding.dtype == torch.bfloat16
     rounded.update(make_samples(), step=1)
@@ -207,16 +209,16 @@ def test_adapters_are_merged_into_the_weights_as_they_came(
 ) -> None:
     learner = make_quantized(kind, lora={"targets": ["q_proj", "v_proj"]})
     fill(learner)
-    found = weights.snapshot(learner.policy, precision="FP32")
+    snapshot = weights.snapshot(learner.policy, precision="FP32")
     came = load_file(wide_folder / "model.safetensors")
-    assert found.keys() == came.keys()
+    assert snapshot.keys() == came.keys()
     layers = lora.layers(learner.policy.module)
     assert len(quantization.layers(learner.policy.module)) == 7 * 2
-    for name, one in came.items():
-        wanted, layer = one, layers.get(name.removesuffix(".weight"))
+    for name, tensor in came.items():
+        wanted, layer = tensor, layers.get(name.removesuffix(".weight"))
         if layer is not None:
-            wanted = lora.merged(one, layer.lora_A, layer.lora_B, scaling=layer.scaling)
-        assert torch.equal(found[name], wanted), name
+            wanted = lora.merged(tensor, layer.lora_A, layer.lora_B, scaling=layer.scaling)
+        assert torch.equal(snapshot[name], wanted), name
 
 
 def test_biases_of_quantized_layers_are_exported(
@@ -226,9 +228,9 @@ def test_biases_of_quantized_layers_are_exported(
     learner = make_quantized("NF4", folder=folder)
     came = load_file(folder / "model.safetensors")
     assert any(name.endswith("q_proj.bias") for name in came)
-    found = weights.snapshot(learner.policy, precision="FP32")
-    assert found.keys() == came.keys()
-    assert all(torch.equal(found[name], one) for name, one in came.items())
+    snapshot = weights.snapshot(learner.policy, precision="FP32")
+    assert snapshot.keys() == came.keys()
+    assert all(torch.equal(snapshot[name], tensor) for name, tensor in came.items())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -236,28 +238,28 @@ def test_a_checkpoint_goes_on_bit_for_bit(
     kind: Quantization, make_quantized: MakeQuantized, make_samples: MakeSamples
 ) -> None:
     section = {"lora": {"dropout": 0.25}, "gradientCheckpointing": True}
-    one, other = (make_quantized(kind, **section) for _ in range(2))
-    one.update(make_samples(), step=1)
-    tensors = saved.copied(one)
+    first, other = (make_quantized(kind, **section) for _ in range(2))
+    first.update(make_samples(), step=1)
+    tensors = saved.copied(first)
     assert all("lora_" in name for name in tensors.masters)
-    saved.put_back(Saved(tensors=tensors, state=a_state(one.policy.adapter)), other)
-    for learner in (one, other):
+    saved.put_back(Saved(tensors=tensors, state=a_state(first.policy.adapter)), other)
+    for learner in (first, other):
         learner.update(make_samples(seed=3), step=2)
-    assert same(weights_of(one), weights_of(other))
+    assert same(weights_of(first), weights_of(other))
 
 
 def test_layers_that_are_run_again_change_no_number(
     make_quantized: MakeQuantized, make_samples: MakeSamples
 ) -> None:
-    found = []
+    taken = []
     for again in (False, True):
         learner = make_quantized("NF4")
         if again:
             learner.policy.module.gradient_checkpointing_enable({"use_reentrant": False})
         for step in (1, 2):
             learner.update(make_samples(seed=step), step=step)
-        found.append(weights_of(learner))
-    assert same(*found)
+        taken.append(weights_of(learner))
+    assert same(*taken)
 
 
 def test_nf4_refuses_rows_that_are_no_multiple_of_the_block(tiny_folder: Path) -> None:
@@ -277,14 +279,17 @@ def test_experts_are_refused(load_policy: Callable[[], Policy], tiny_folder: Pat
 
 def test_originals_are_read_from_sharded_files(tmp_path: Path, wide_folder: Path) -> None:
     weights.write(
-        {name: one.half() for name, one in load_file(wide_folder / "model.safetensors").items()},
+        {
+            name: tensor.half()
+            for name, tensor in load_file(wide_folder / "model.safetensors").items()
+        },
         tmp_path,
         shard_bytes=20_000,
     )
     shutil.copy(wide_folder / "config.json", tmp_path)
     layer = "model.layers.1.mlp.down_proj"
-    found = quantization.Originals(tmp_path).weight(layer)
+    weight = quantization.Originals(tmp_path).weight(layer)
     wanted = tiny_model(**WIDE).state_dict()[f"{layer}.weight"]
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    assert found.dtype == torch.float32
-    assert torch.equal(found, wanted.half().float())
+    assert weight.dtype == torch.float32
+    assert torch.equal(weight, wanted.half().float())

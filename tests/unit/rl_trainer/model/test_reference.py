@@ -49,8 +49,8 @@ def test_a_refreshed_reference_is_the_policy_of_that_step(
     make_learner: MakeLearner, make_samples: MakeSamples
 ) -> None:
     learner = make_learner(algorithm={"kl": KL | {"refreshEverySteps": 2}}, training=RATE)
-    found = [learner.update(make_samples(), step=step).kl for step in range(1, 6)]
-    zero = [one == pytest.approx(0, abs=1e-6) for one in found]
+    kls = [learner.update(make_samples(), step=step).kl for step in range(1, 6)]
+    zero = [kl == pytest.approx(0, abs=1e-6) for kl in kls]
     assert zero == [True, False, True, False, True]
 
 
@@ -63,22 +63,22 @@ def test_state_put_back_goes_on_bit_for_bit(
         "estimator": {"kind": "MaxEnt", "maxent": {"tuneTau": {"targetEntropy": 0.5}}},
         "loss": {"kind": "MaxEnt"},
     }
-    one, other = (make_learner(algorithm=algorithm, training=RATE) for _ in range(2))
+    first, other = (make_learner(algorithm=algorithm, training=RATE) for _ in range(2))
     samples = weighted(make_samples())
     for step in (1, 2, 3):
-        one.update(samples, step=step)
+        first.update(samples, step=step)
     with torch.no_grad():
         for name, parameter in other.parameters.items():
-            parameter.copy_(one.parameters[name])
-    saved = optimizer.state(one.optimizer, one.parameters)
+            parameter.copy_(first.parameters[name])
+    saved = optimizer.state(first.optimizer, first.parameters)
     optimizer.restore(other.optimizer, other.parameters, saved, other.training)
-    other.restore_auxiliary(one.auxiliary())
-    other.controls = type(one.controls).model_validate_json(one.controls.model_dump_json())
-    assert one.controls.kl_coefficient != KL["coefficient"]
-    assert one.controls.tau != 1.0
-    assert one.update(samples, step=4).loss == other.update(samples, step=4).loss
-    assert same(weights(one), weights(other))
-    assert one.controls == other.controls
+    other.restore_auxiliary(first.auxiliary())
+    other.controls = type(first.controls).model_validate_json(first.controls.model_dump_json())
+    assert first.controls.kl_coefficient != KL["coefficient"]
+    assert first.controls.tau != 1.0
+    assert first.update(samples, step=4).loss == other.update(samples, step=4).loss
+    assert same(weights(first), weights(other))
+    assert first.controls == other.controls
 
 
 ADAPTIVE = {"kind": "Adaptive", "target": 0.01, "horizon": 100}

@@ -21,11 +21,11 @@ ORIGIN = Origin(kind="policy", run="r", epoch=2, step=3, version=4)
 def test_a_snapshot_is_independent_of_later_updates(load_policy: Callable[[], Policy]) -> None:
     policy = load_policy()
     taken = weights.snapshot(policy, precision="FP32")
-    before = {name: one.clone() for name, one in taken.items()}
+    before = {name: tensor.clone() for name, tensor in taken.items()}
     with torch.no_grad():
         for parameter in policy.parameters().values():
             parameter.add_(1)
-    assert all(torch.equal(taken[name], one) for name, one in before.items())
+    assert all(torch.equal(taken[name], tensor) for name, tensor in before.items())
 
 
 def test_files_have_the_names_and_shapes_of_the_model_they_came_from(
@@ -33,7 +33,9 @@ def test_files_have_the_names_and_shapes_of_the_model_they_came_from(
 ) -> None:
     policy = load_policy()
     weights.write(weights.snapshot(policy, precision="FP32"), tmp_path)
-    written, original = (load_file(one / "model.safetensors") for one in (tmp_path, tiny_folder))
+    written, original = (
+        load_file(folder / "model.safetensors") for folder in (tmp_path, tiny_folder)
+    )
     assert written.keys() == original.keys()
     assert all(torch.equal(written[name], original[name]) for name in original)
 
@@ -41,9 +43,9 @@ def test_files_have_the_names_and_shapes_of_the_model_they_came_from(
 def test_bfloat16_snapshots_are_rounded_masters(load_policy: Callable[[], Policy]) -> None:
     policy = load_policy()
     taken = weights.snapshot(policy, precision="BF16")
-    assert {one.dtype for one in taken.values()} == {torch.bfloat16}
+    assert {tensor.dtype for tensor in taken.values()} == {torch.bfloat16}
     parameters = policy.parameters()
-    assert all(torch.equal(one, parameters[name].bfloat16()) for name, one in taken.items())
+    assert all(torch.equal(tensor, parameters[name].bfloat16()) for name, tensor in taken.items())
 
 
 def test_sharded_files_load_as_one_model(
@@ -58,7 +60,8 @@ def test_sharded_files_load_as_one_model(
     shutil.copy(tiny_folder / "config.json", tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     assert all(
-        torch.equal(one, policy.parameters()[name]) for name, one in loaded.named_parameters()
+        torch.equal(parameter, policy.parameters()[name])
+        for name, parameter in loaded.named_parameters()
     )
 
 
@@ -74,8 +77,8 @@ def test_the_manifest_has_every_files_and_every_tensors_digest(
     assert (manifest.run, manifest.epoch, manifest.step, manifest.version) == ("r", 2, 3, 4)
     with safe_open(path, framework="pt") as file:
         assert {tensor.name for tensor in manifest.tensors} == set(file.keys())
-        for one in manifest.tensors:
-            tensor = file.get_tensor(one.name)
+        for listed in manifest.tensors:
+            tensor = file.get_tensor(listed.name)
             raw = tensor.contiguous().view(torch.uint8).numpy().tobytes()
-            assert one.sha256 == hashlib.sha256(raw).hexdigest()
-            assert (one.dtype, one.shape) == ("BF16", list(tensor.shape))
+            assert listed.sha256 == hashlib.sha256(raw).hexdigest()
+            assert (listed.dtype, listed.shape) == ("BF16", list(tensor.shape))

@@ -72,10 +72,12 @@ def test_each_rank_gets_its_own_request(two: Two) -> None:
     two.begin(counted)
     requester = ShardRequester(two.worlds[0], Scripted(counted))
     for version in range(1, 10, 2):
-        found = requester.request_all(
+        answers = requester.request_all(
             [KeepAsBase(version=version), KeepAsBase(version=version + 1)]
         )
-        assert found == [EncodedDelta(size_bytes=one, files=1) for one in (version, version + 1)]
+        assert answers == [
+            EncodedDelta(size_bytes=size, files=1) for size in (version, version + 1)
+        ]
 
 
 def test_a_failed_rank_is_named_and_its_next_request_answered(two: Two) -> None:

@@ -40,12 +40,12 @@ def entry(step: int) -> Entry:
 
 
 def test_an_entry_holds_what_is_known_under_names_that_all_take() -> None:
-    found = entry(3)
-    assert found.scalars["policy/kl"] == 0.25
-    assert found.scalars["reward/parts/my_scorer"] == 0.5
-    assert "critic/value_loss" not in found.scalars  # there is none
-    assert found.counts == {"rollouts/staleness": {"0": 3, "2": 1}}
-    (sample,) = found.samples
+    written = entry(3)
+    assert written.scalars["policy/kl"] == 0.25
+    assert written.scalars["reward/parts/my_scorer"] == 0.5
+    assert "critic/value_loss" not in written.scalars  # there is none
+    assert written.counts == {"rollouts/staleness": {"0": 3, "2": 1}}
+    (sample,) = written.samples
     assert (sample.reward, len(sample.text)) == (1.0, MAX_TEXT)
 
 
@@ -63,9 +63,9 @@ def test_evaluation_entries_are_by_source_and_temperature() -> None:
         logprob_gap_max=0.0,
         seconds=1.0,
     )
-    (found,) = of_evaluations([result], time=1.0)
+    (written,) = of_evaluations([result], time=1.0)
     root = "evaluation/validation/gsm/0.5"
-    assert found.scalars == {
+    assert written.scalars == {
         f"{root}/accuracy": 0.75,
         f"{root}/seconds": 1.0,
         f"{root}/pass_at/2": 1.0,
@@ -74,14 +74,14 @@ def test_evaluation_entries_are_by_source_and_temperature() -> None:
 
 def events(folder: Path) -> list[Event]:
     """All events, file by file: length, checksum, event, checksum."""
-    found = []
+    events = []
     for path in sorted(folder.iterdir()):
         data = path.read_bytes()
         while data:
             (length,) = struct.unpack("<Q", data[:8])
-            found.append(Event.FromString(data[12 : 12 + length]))
+            events.append(Event.FromString(data[12 : 12 + length]))
             data = data[16 + length :]
-    return found
+    return events
 
 
 def test_tensorboard_gets_scalars_histograms_and_texts(tmp_path: Path) -> None:
@@ -92,12 +92,14 @@ def test_tensorboard_gets_scalars_histograms_and_texts(tmp_path: Path) -> None:
     tracker.close()
     assert len(list(tmp_path.iterdir())) == 2
     values = [(event.step, value) for event in events(tmp_path) for value in event.summary.value]
-    means = [(step, one.simple_value) for step, one in values if one.tag == "reward/mean"]
+    means = [(step, value.simple_value) for step, value in values if value.tag == "reward/mean"]
     assert means == [(1, pytest.approx(a_step(1).reward_mean)), (2, means[1][1])]
-    (histogram, _) = [one.histo for _, one in values if one.tag == "rollouts/staleness"]
+    (histogram, _) = [value.histo for _, value in values if value.tag == "rollouts/staleness"]
     assert (histogram.num, list(histogram.bucket)) == (4, [3, 1])
     (text, _) = [
-        one.tensor.string_val[0].decode() for _, one in values if one.tag.startswith("samples/0")
+        value.tensor.string_val[0].decode()
+        for _, value in values
+        if value.tag.startswith("samples/0")
     ]
     body = text.split("\n\n", 1)[1]
     assert all(line.startswith("    ") for line in body.splitlines()), "a block of code"
@@ -144,7 +146,7 @@ print(json.dumps(seen))
 
 def test_weights_and_biases_writes_a_run_offline(tmp_path: Path) -> None:
     """In a process of its own: the library leaves threads and temporary folders behind."""
-    places = os.pathsep.join(str(ROOT / one) for one in ("contracts", "trainer_image"))
+    places = os.pathsep.join(str(ROOT / name) for name in ("contracts", "trainer_image"))
     variables = os.environ | {
         "PYTHONPATH": os.pathsep.join([places, os.environ.get("PYTHONPATH", "")]),
         "WANDB_ERROR_REPORTING": "false",
@@ -160,8 +162,8 @@ def test_weights_and_biases_writes_a_run_offline(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.strip().splitlines()[-1])
-    assert [json.loads(one["step"]) for one in seen] == [1, 2]
-    assert [json.loads(one["reward/mean"]) for one in seen] == [0.25, 0.5]
+    assert [json.loads(line["step"]) for line in seen] == [1, 2]
+    assert [json.loads(line["reward/mean"]) for line in seen] == [0.25, 0.5]
     assert json.loads(seen[0]["rollouts/staleness/values"]) == [3]
 
 
@@ -191,7 +193,7 @@ assert (run.info.status, run.data.tags["rl.epoch"]) == ("FINISHED", "2")
 
 def test_mlflow_has_metrics_and_settings(tmp_path: Path) -> None:
     """With its own client and store; what goes over HTTP is the client's."""
-    places = os.pathsep.join(str(ROOT / one) for one in ("contracts", "trainer_image"))
+    places = os.pathsep.join(str(ROOT / name) for name in ("contracts", "trainer_image"))
     variables = os.environ | {
         "PYTHONPATH": os.pathsep.join([places, os.environ.get("PYTHONPATH", "")]),
         "MLFLOW_ALLOW_FILE_STORE": "true",
@@ -237,7 +239,7 @@ def test_a_tracker_that_is_down_is_retried_and_loses_oldest_entries(
 ) -> None:
     monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
     tracker, uploaded = Failing(), []
-    outbox = Outbox(tracker, upload=lambda one: uploaded.append(one.name), capacity=3)
+    outbox = Outbox(tracker, upload=lambda event: uploaded.append(event.name), capacity=3)
     with caplog.at_level(logging.INFO):
         outbox.put([entry(1)])
         until(tracker.asked.is_set, what="the tracker was asked")
