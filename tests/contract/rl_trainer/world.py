@@ -135,9 +135,9 @@ class World:
     @property
     def run(self) -> Run:
         """The run document."""
-        found = self.stores.runs.get(RUN)
-        assert found is not None
-        return found
+        run = self.stores.runs.get(RUN)
+        assert run is not None
+        return run
 
     @property
     def outcome(self) -> Outcome:
@@ -149,8 +149,8 @@ class World:
         """For ``until``: the run once it has committed so many steps."""
 
         def look() -> Run | None:
-            found = self.stores.runs.get(RUN)
-            return found if found is not None and found.step >= step else None
+            run = self.stores.runs.get(RUN)
+            return run if run is not None and run.step >= step else None
 
         return look
 
@@ -164,8 +164,8 @@ class World:
 
     def report(self) -> dict[str, Any]:
         """The run's report."""
-        found: dict[str, Any] = json.loads(self.newest(reports.REPORT))
-        return found
+        report: dict[str, Any] = json.loads(self.newest(reports.REPORT))
+        return report
 
     def final_weights(self) -> dict[str, Tensor]:
         """Weights of the final model."""
@@ -173,17 +173,17 @@ class World:
             path = Path(folder) / "model.safetensors"
             _, prefix = split_uri(self.outcome.final_model)
             path.write_bytes(self.stores.objects.get(f"{prefix}model.safetensors"))
-            found: dict[str, Tensor] = load_file(path)
-            return found
+            tensors: dict[str, Tensor] = load_file(path)
+            return tensors
 
     def trained(self) -> list[list[Rollout]]:
         """Rollouts of each step of the lineage, in order."""
-        found = []
+        batches = []
         for batch in self.stores.batches.lineage(self.run.head_batch):
             ids = [member.rollout for member in batch.members]
             rollouts = self.stores.rollouts.get(ids)
-            found.append([rollouts[name] for name in ids])
-        return found
+            batches.append([rollouts[name] for name in ids])
+        return batches
 
     def uninterrupted(self) -> dict[str, Tensor]:
         """Weights of a trainer that trains the lineage's batches without ever stopping."""
@@ -222,7 +222,7 @@ class World:
         for step, rollouts in enumerate(self.trained(), start=1):
             assert max(step - 1 - rollout.oldest_step for rollout in rollouts) <= bound
         final, expected = self.final_weights(), self.uninterrupted()
-        assert all(torch.equal(one, final[name]) for name, one in expected.items())
+        assert all(torch.equal(tensor, final[name]) for name, tensor in expected.items())
 
 
 def training_section(**changes: Any) -> dict[str, Any]:

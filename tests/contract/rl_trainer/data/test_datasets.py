@@ -207,11 +207,11 @@ def test_a_mixture_with_bad_records_is_trained_and_evaluated_by_source(
     with sampling(TestSampler(world.stores, RUN)):
         assert world.attempt() == 0
     run = world.run
-    found = {
+    actual = {
         (dataset.split, dataset.name): (dataset.records, dataset.skipped)
         for dataset in run.datasets
     }
-    assert found == {
+    assert actual == {
         ("train", "train"): (10, 0),
         ("train", "more"): (10, 2),
         ("validation", "test"): (10, 0),
@@ -227,7 +227,7 @@ def test_a_mixture_with_bad_records_is_trained_and_evaluated_by_source(
     ]
     rows_of = [("validation", "test", 10), ("validation", "rest", 3)]
     assert results == [
-        *((step, *one) for step in (0, 2, 3) for one in rows_of),
+        *((step, *row) for step in (0, 2, 3) for row in rows_of),
         (3, "test", "final", 3),
     ]
     tasks = [task for batch in world.stores.batches.lineage(run.head_batch) for task in batch.tasks]

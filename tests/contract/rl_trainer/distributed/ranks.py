@@ -49,7 +49,7 @@ def together(work: Work, *, size: int, folder: Path, scratch: Path) -> list[Any]
     rendezvous = scratch / f"rendezvous-{size}-{len(list(scratch.iterdir()))}"
     files = [scratch / f"{rendezvous.name}-{rank}.pt" for rank in range(size)]
     given = [(work, rank, size, folder, rendezvous, file) for rank, file in enumerate(files)]
-    processes = [context.Process(target=_rank, args=one, daemon=True) for one in given]
+    processes = [context.Process(target=_rank, args=arguments, daemon=True) for arguments in given]
     for process in processes:
         process.start()
     for process in processes:
@@ -161,8 +161,10 @@ def _sample(index: int, generator: torch.Generator) -> Sample:
 
 def gradients(learner: Learner) -> dict[str, Tensor]:
     """Of all parameters, whole."""
-    found = {name: parameter.grad for name, parameter in learner.parameters.items()}
-    return {name: sharding.full(grad).clone() for name, grad in found.items() if grad is not None}
+    gradients = {name: parameter.grad for name, parameter in learner.parameters.items()}
+    return {
+        name: sharding.full(grad).clone() for name, grad in gradients.items() if grad is not None
+    }
 
 
 def weights(learner: Learner) -> dict[str, Tensor]:

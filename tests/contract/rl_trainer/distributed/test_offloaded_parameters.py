@@ -57,28 +57,28 @@ def learner(folder: Path, world: World, sections: dict[str, Any], *, offload: bo
     made = ranks.learner(folder, world, **{**sections, "training": training})
     models = made.models
     divided = [models.policy, *([models.reference.policy] if models.reference else [])]
-    assert all(told(one.module) == {offload} for one in divided)
+    assert all(offload_flags(learner.module) == {offload} for learner in divided)
     if models.critic is not None:
-        assert told(models.critic._module) == {offload}
+        assert offload_flags(models.critic._module) == {offload}
     return made
 
 
-def told(module: torch.nn.Module) -> set[bool]:
-    """What FSDP2 was told of each parameter: whether it lies in host memory."""
+def offload_flags(module: torch.nn.Module) -> set[bool]:
+    """Whether FSDP2 keeps parameters in host memory, as set for each parameter."""
     divided = [module for module in module.modules() if isinstance(module, FSDPModule)]
-    groups = [group for one in divided for group in one._get_fsdp_state()._fsdp_param_groups]
+    groups = [group for module in divided for group in module._get_fsdp_state()._fsdp_param_groups]
     return {parameter.offload_to_cpu for group in groups for parameter in group.fsdp_params}
 
 
 def train(world: World, folder: Path) -> None:
     """Every number is the same to the last bit, whichever side a checkpoint is of."""
     for name, sections in CASES.items():
-        plain, aside = (learner(folder, world, sections, offload=one) for one in (False, True))
-        updates = [one.update(ranks.samples(seed=1), step=1) for one in (plain, aside)]
+        plain, aside = (learner(folder, world, sections, offload=flag) for flag in (False, True))
+        updates = [learner.update(ranks.samples(seed=1), step=1) for learner in (plain, aside)]
         assert updates[0].loss == updates[1].loss, name
         assert updates[0].gradient_norm == updates[1].gradient_norm, name
         check_same(ranks.gradients(plain), ranks.gradients(aside), name)
-        states = [copied(one) for one in (plain, aside)]
+        states = [copied(learner) for learner in (plain, aside)]
         for kind in ("masters", "moments", "auxiliary"):
             check_same(getattr(states[0], kind), getattr(states[1], kind), f"{name}, {kind}")
         check_published(plain.policy, aside.policy, world, name)
@@ -109,8 +109,8 @@ def resumed(into: Learner, state: Tensors) -> Learner:
 
 def check_published(plain: Policy, aside: Policy, world: World, name: str) -> None:
     for take in (weights.own_tensors, weights.snapshot):
-        one, other = (take(it, precision="BF16", world=world) for it in (plain, aside))
-        check_same(one, other, f"{name}, published")
+        first, other = (take(it, precision="BF16", world=world) for it in (plain, aside))
+        check_same(first, other, f"{name}, published")
 
 
 def check_same(tensors: dict[str, Tensor], other: dict[str, Tensor], what: str) -> None:

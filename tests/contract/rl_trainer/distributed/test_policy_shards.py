@@ -88,7 +88,7 @@ def publish(settings: dict[str, str], world: World, folder: Path) -> dict[str, l
     responder = ShardResponder(world, shards)
     if not world.leads:
         responder.begin()
-    found: dict[str, list[Seen]] = {}
+    published: dict[str, list[Seen]] = {}
     for name in MODELS:
         line.base, line.epoch = None, line.epoch + 1
         learner = ranks.learner(folder / name, world, **BF16)
@@ -101,10 +101,12 @@ def publish(settings: dict[str, str], world: World, folder: Path) -> dict[str, l
             world.gather("taken")
             pointer = line.publish(own) if world.leads else None
             world.gather("published")
-            sizes = {key: one.nbytes for key, one in own.items()}
-            found.setdefault(name, []).append(Seen(sizes, pointer, whole if world.leads else None))
+            sizes = {key: tensor.nbytes for key, tensor in own.items()}
+            published.setdefault(name, []).append(
+                Seen(sizes, pointer, whole if world.leads else None)
+            )
     responder.end()
-    return found
+    return published
 
 
 def test_all_ranks_publish_what_a_single_rank_does(
@@ -134,9 +136,9 @@ def test_all_ranks_publish_what_a_single_rank_does(
 
 def check_division(seen: list[Seen], whole: Snapshot) -> None:
     """Each tensor is one rank's, and none has much more than the others."""
-    names = [name for one in seen for name in one.shard]
+    names = [name for view in seen for name in view.shard]
     assert sorted(names) == sorted(whole)
-    sizes = [sum(one.shard.values()) for one in seen]
+    sizes = [sum(view.shard.values()) for view in seen]
     largest_layer = sum(count.nbytes for count in whole.values()) / 3
     assert max(sizes) - min(sizes) <= largest_layer
 

@@ -81,15 +81,15 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(world: World, folder: Path, *, cases: Sequence[str] = tuple(CASES)) -> Seen:
     """One step of each case, then another one's weights."""
-    found = {}
+    results = {}
     for name in cases:
         sections = CASES[name]
         learner = ranks.learner(folder, world, **sections)
         update = learner.update(ranks.samples(seed=1), step=1)
         gradients = ranks.gradients(learner)
         learner.update(ranks.samples(seed=2, count=2), step=2)
-        found[name] = (update, gradients, ranks.weights(learner))
-    return found
+        results[name] = (update, gradients, ranks.weights(learner))
+    return results
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +111,13 @@ def check_ranks(
     for seen in ranks.together(work, size=size, folder=folder, scratch=scratch):
         for name in cases:
             update, gradients, weights = alone[name]
-            found, its_gradients, its_weights = seen[name]
+            actual, its_gradients, its_weights = seen[name]
             for field in COUNTED:
-                expected, value = getattr(update, field), getattr(found, field)
+                expected, value = getattr(update, field), getattr(actual, field)
                 assert (value is None) is (expected is None), (name, field)
                 if expected is not None:
                     assert value == pytest.approx(expected, rel=1e-5, abs=1e-6), (name, field)
-            assert found.gap.tokens == update.gap.tokens
+            assert actual.gap.tokens == update.gap.tokens
             assert its_gradients.keys() == gradients.keys()
             for key, gradient in gradients.items():
                 assert torch.allclose(its_gradients[key], gradient, atol=1e-5), (name, key)
@@ -169,9 +169,9 @@ def test_a_state_resumes_on_another_number_of_ranks(tiny: Path, tmp_path: Path) 
         save_again, size=2, folder=tiny, scratch=tmp_path
     )
     for kind in ("masters", "moments", "auxiliary"):
-        wanted, found = getattr(state, kind), getattr(stored, kind)
-        assert found.keys() == wanted.keys()
-        assert close(found, wanted), kind
+        wanted, actual = getattr(state, kind), getattr(stored, kind)
+        assert actual.keys() == wanted.keys()
+        assert close(actual, wanted), kind
         assert not getattr(nothing, kind), "rank 0 alone stores"
     for weight in (*weights[1:], *same):
         assert equal(weight, weights[0]), "one number of ranks gives the same to the last bit"
@@ -188,9 +188,9 @@ def equal(tensors: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 
 
 NOT_FINITE: tuple[Callable[[Sample], Sample], ...] = (
-    lambda one: dataclasses.replace(one, logprobs=torch.full_like(one.logprobs, math.nan)),
-    lambda one: dataclasses.replace(
-        one, token_advantages=torch.full((one.num_generated,), math.inf)
+    lambda sample: dataclasses.replace(sample, logprobs=torch.full_like(sample.logprobs, math.nan)),
+    lambda sample: dataclasses.replace(
+        sample, token_advantages=torch.full((sample.num_generated,), math.inf)
     ),
 )
 
@@ -212,4 +212,4 @@ def broken(world: World, folder: Path) -> list[str]:
 
 def test_a_nonfinite_loss_on_one_rank_stops_all(tiny: Path, tmp_path: Path) -> None:
     for said in ranks.together(broken, size=2, folder=tiny, scratch=tmp_path):
-        assert all("rollout-4" in one for one in said)
+        assert all("rollout-4" in message for message in said)

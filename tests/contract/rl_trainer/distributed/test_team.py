@@ -40,26 +40,27 @@ def two_pods(world: World, *, dies: int | None = None) -> Iterator[Pair]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
-    told = world.environment | {env.REPLICAS: "2", env.RENDEZVOUS: place}
+    environment = world.environment | {env.REPLICAS: "2", env.RENDEZVOUS: place}
     first, second = (
-        ranks.attempt(told | {env.REPLICA: str(index)}, dies=dies == index) for index in range(2)
+        ranks.attempt(environment | {env.REPLICA: str(index)}, dies=dies == index)
+        for index in range(2)
     )
     try:
         yield first, second
     finally:
-        for one in (first, second):
-            one.kill()
-            one.join()
+        for process in (first, second):
+            process.kill()
+            process.join()
 
 
 def codes(pair: Pair) -> list[int | None]:
     """Exit codes, once both have ended."""
     until(
-        lambda: all(not one.is_alive() for one in pair),
+        lambda: all(not process.is_alive() for process in pair),
         what="both processes end",
         seconds=HUNG_SECONDS,
     )
-    return [one.exitcode for one in pair]
+    return [process.exitcode for process in pair]
 
 
 def published(world: World, *, epoch: int) -> bool:
@@ -98,8 +99,8 @@ def test_a_single_process_resumes_a_run_of_two(make_world: MakeWorld) -> None:
     batches = world.stores.batches.lineage(world.run.head_batch)
     assert [batch.step for batch in batches] == list(range(1, STEPS + 1))
     final, expected = world.final_weights(), world.uninterrupted()
-    for name, one in expected.items():  # of one process that trains the same batches
-        assert torch.allclose(final[name], one, atol=1e-4), name
+    for name, tensor in expected.items():  # of one process that trains the same batches
+        assert torch.allclose(final[name], tensor, atol=1e-4), name
     (evaluation,) = world.run.evaluations
     assert evaluation.logprob_gap_mean < 1e-5
 

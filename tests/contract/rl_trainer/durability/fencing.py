@@ -61,9 +61,9 @@ def both_take_turns(world: World, trainers: Trainers, point: Point) -> bool:
                 new.resume()
             codes.append(new.await_end())
         finally:
-            for one in (old, new):
-                if one is not None:
-                    one.kill()
+            for process in (old, new):
+                if process is not None:
+                    process.kill()
     assert set(codes) <= {SUCCEEDED, FENCED_OUT}, f"{codes}: {logs(world)}"
     assert SUCCEEDED in codes
     check_sound(world)
@@ -79,8 +79,8 @@ def check_sound(world: World) -> None:
     assert [evaluation.step for evaluation in run.evaluations] == [2, 4]
     assert len(world.newest("metrics.jsonl").splitlines()) == STEPS
     assert world.report()["steps"] == STEPS
-    found = audit.audit(stores, RUN)
-    assert found.good, found.findings
+    report = audit.audit(stores, RUN)
+    assert report.good, report.findings
     assert run.policy is not None
     assert run.durable is not None
     for pointer in (run.policy, run.durable):
@@ -101,8 +101,8 @@ def check_sound(world: World) -> None:
 
 def logs(world: World) -> str:
     """The last words of the run's trainers."""
-    found = sorted(world.folder.glob("trainer-*.log"))
-    return "\n".join(f"{one.name}: {one.read_text()[-1500:]}" for one in found)
+    logs = sorted(world.folder.glob("trainer-*.log"))
+    return "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in logs)
 
 
 def _without_epoch(run: Run) -> Run:
@@ -116,7 +116,7 @@ def _referenced(world: World) -> dict[str, str]:
     assert run.policy is not None
     assert run.durable is not None
     _, final = split_uri(world.outcome.final_model)
-    found = {
+    state = {
         stored_object.key: stored_object.etag
         for prefix in (run.policy.prefix, run.durable.prefix, final)
         for stored_object in objects.list(prefix)
@@ -124,7 +124,7 @@ def _referenced(world: World) -> dict[str, str]:
     trained = {
         task for batch in world.stores.batches.lineage(run.head_batch) for task in batch.tasks
     }
-    for one in list_fields(world.stores.mongo, Task.collection, RUN, ["queue", "state"]):
-        if one["_id"] in trained:
-            found[one["_id"]] = f"{one['queue']} {one['state']}"
-    return found
+    for task in list_fields(world.stores.mongo, Task.collection, RUN, ["queue", "state"]):
+        if task["_id"] in trained:
+            state[task["_id"]] = f"{task['queue']} {task['state']}"
+    return state

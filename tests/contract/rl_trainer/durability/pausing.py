@@ -133,8 +133,8 @@ def main() -> None:
         else:
             pid = request["ended"]
             if pid not in ended:
-                found, status = os.waitpid(pid, os.WNOHANG)
-                if found:
+                waited, status = os.waitpid(pid, os.WNOHANG)
+                if waited:
                     ended[pid] = os.waitstatus_to_exitcode(status)
             answer = ended.get(pid)
         sys.stdout.write(json.dumps(answer) + "\n")
@@ -170,8 +170,8 @@ class Trainers:
 
     def code(self, pid: int) -> int | None:
         """Exit code of a trainer; None while it lives."""
-        found: int | None = self._ask({"ended": pid})
-        return found
+        answer: int | None = self._ask({"ended": pid})
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +189,11 @@ class Trainer:
 
     def await_pause(self) -> bool:
         """True once it is stopped; False when it ended before its point came."""
-        found = until(
+        state = until(
             lambda: "stopped" if self.stopped else self.ended and "ended",
             what="pause or end of a trainer",
         )
-        return found == "stopped"
+        return state == "stopped"
 
     @property
     def ended(self) -> bool:

@@ -65,9 +65,9 @@ def test_crashes_between_any_two_commands_lose_nothing(
                 break
             except Crashed:
                 crashes += 1
-            found = world.stores.runs.get(RUN)
-            if found is not None:
-                heads.append(found.step)
+            run = world.stores.runs.get(RUN)
+            if run is not None:
+                heads.append(run.step)
         else:
             assert world.attempt() == 0
     assert crashes >= 1  # a whole run takes more commands than a fuse holds
@@ -150,7 +150,7 @@ def test_sigterm_checkpoints_replayed_steps(
     lines = world.newest("metrics.jsonl").splitlines()
     replayed = [StepMetrics.model_validate_json(line).replayed for line in lines]
     assert replayed == [True, True, True, True, False, False, False, False]
-    assert world.run.totals.rollouts_trained == sum(len(one) for one in world.trained())
+    assert world.run.totals.rollouts_trained == sum(len(step) for step in world.trained())
     world.check_lineage()
 
 

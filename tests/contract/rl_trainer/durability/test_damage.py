@@ -46,7 +46,7 @@ def test_a_damaged_rollout_drops_only_its_group(make_world: MakeWorld) -> None:
     world.check_lineage()
     assert world.run.totals.drops.by_cause == {Cause.UNUSABLE: len(DAMAGES)}
     dropped = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DEAD)
-    reasons = {one.id: one.reason for one in dropped if one.cause is Cause.UNUSABLE}
+    reasons = {task.id: task.reason for task in dropped if task.cause is Cause.UNUSABLE}
     assert reasons.keys() == store.damaged.keys()
     for task, words in store.damaged.items():
         assert f"overflow/{task}." in reasons[task]

@@ -66,15 +66,15 @@ def test_a_replay_with_changed_data_is_refused(interrupted: World) -> None:
         assert batch.digest is not None
         assert rebuilt(interrupted, batch) == batch.digest.sha256
         assert batch.digest.sequences == len(batch.members) == 16
-    told = audit(interrupted, "run")
-    assert told["good"], told["findings"]
-    assert [(one["firstStep"], one["epoch"]) for one in told["lineage"]] == [
+    report = audit(interrupted, "run")
+    assert report["good"], report["findings"]
+    assert [(piece["firstStep"], piece["epoch"]) for piece in report["lineage"]] == [
         (1, 1),
         (before.step + 1, 3),
     ]
-    told = audit(interrupted, "batch", "--step", str(before.step + 1))
-    assert told["digest"]["verdict"] == "match"
-    assert len(told["sequences"]) == 16
+    report = audit(interrupted, "batch", "--step", str(before.step + 1))
+    assert report["digest"]["verdict"] == "match"
+    assert len(report["sequences"]) == 16
 
 
 def audit(world: World, *arguments: str) -> Any:

@@ -62,9 +62,9 @@ def test_a_run_that_deletes_and_crashes_is_whole(
     durable = world.run.durable.step if world.run.durable else 0
     assert set(range(max(1, durable), STEPS + 1)) <= set(kept)
     assert min(kept) >= min(durable, STEPS - 1)  # two stay if none of them is needed
-    found = audit_run.audit(world.stores, RUN)
-    assert found.good, found.findings
-    for step in {step.step for step in found.facts.lineage.steps}:
+    report = audit_run.audit(world.stores, RUN)
+    assert report.good, report.findings
+    for step in {step.step for step in report.facts.lineage.steps}:
         assert audit_batch.audit(world.stores, RUN, step=step).good
     assert world.run.totals.rollouts_trained == STEPS * 16
     durable_state = world.run.durable
@@ -126,11 +126,11 @@ def test_a_task_that_was_trained_and_deleted_is_not_trained_again(
     ghost = last.model_copy(update={"id": name, "sequence": 0, "queue": Queue.TRAIN})
     stores.tasks.insert([ghost])
     undo_end(stores, ghost)
-    told: list[str] = []
+    messages: list[str] = []
     drop = TaskStore.drop
 
     def heard(self: TaskStore, tasks: Sequence[str], *, reason: str, cause: Cause) -> None:
-        told.extend(f"{name}: {reason}" for name in tasks)
+        messages.extend(f"{name}: {reason}" for name in tasks)
         drop(self, tasks, reason=reason, cause=cause)
 
     monkeypatch.setattr(TaskStore, "drop", heard)
@@ -141,7 +141,7 @@ def test_a_task_that_was_trained_and_deleted_is_not_trained_again(
     with sampling(TestSampler(stores, RUN)):
         assert world.attempt() == 0
     assert stores.tasks.total(RUN, queue=Queue.TRAIN) == 0
-    assert f"{name}: its place in the stream was trained before" in told
+    assert f"{name}: its place in the stream was trained before" in messages
     trained = {task for batch in stores.batches.of_run(RUN) for task in batch.tasks}
     assert name not in trained
 

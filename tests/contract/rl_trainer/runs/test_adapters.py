@@ -45,15 +45,15 @@ class AdapterSampler(TestSampler):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Not made anew for each policy: that would seed the generator of the trainer's dropout.
-        self._base = {name: one.clone() for name, one in self._model.state_dict().items()}
+        self._base = {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
 
     def _load(self, pointer: PolicyPointer) -> None:
-        manifest, found = published(self, pointer)
+        manifest, tensors = published(self, pointer)
         assert manifest.adapter is not None
         scaling = manifest.adapter.alpha / manifest.adapter.rank
         state = dict(self._base)
-        for name in [one for one in state if tensor_name(stem(one), "lora_A") in found]:
-            first, second = (found[tensor_name(stem(name), part)] for part in PARTS)
+        for name in [key for key in state if tensor_name(stem(key), "lora_A") in tensors]:
+            first, second = (tensors[tensor_name(stem(name), part)] for part in PARTS)
             state[name] = state[name] + scaling * second @ first
         self._model.load_state_dict(state)
         self.held = pointer
@@ -100,9 +100,9 @@ def test_a_run_of_crashing_trainers_ends_with_the_adapters_of_one_that_never_sto
         assert world.attempt() == 0
     assert crashes >= 1  # a whole run takes more commands than a fuse holds
     world.check_lineage()
-    (found,) = world.run.evaluations
+    (evaluation,) = world.run.evaluations
     least, most = (0.0, 1e-5) if quantization is None else (1e-4, 0.1)
-    assert least <= found.logprob_gap_mean < most, "the engine's model is not quantized"
+    assert least <= evaluation.logprob_gap_mean < most, "the engine's model is not quantized"
     check_published(sampler)
     check_checkpoint(world)
     check_final(world, tmp_path)
@@ -118,48 +118,48 @@ def check_published(sampler: TestSampler) -> None:
     run = sampler.stores.runs.get(RUN)
     assert run is not None
     assert run.policy is not None
-    manifest, found = published(sampler, run.policy)
+    manifest, tensors = published(sampler, run.policy)
     assert manifest.adapter is not None
     assert manifest.adapter.base_uri.endswith("model")
     assert (manifest.adapter.rank, manifest.adapter.alpha) == (4, 8.0)
-    assert sum(4 * one.numel() for one in found.values()) < FULL_BYTES
-    assert {name.rpartition(".lora_")[2] for name in found} == {"A.weight", "B.weight"}
+    assert sum(4 * tensor.numel() for tensor in tensors.values()) < FULL_BYTES
+    assert {name.rpartition(".lora_")[2] for name in tensors} == {"A.weight", "B.weight"}
 
 
 def check_checkpoint(world: World) -> None:
     assert world.run.durable is not None
     with tempfile.TemporaryDirectory() as folder:
-        found = saved.read(
+        restored = saved.read(
             world.stores.objects,
             world.run.durable.prefix,
             manifest_sha256=world.run.durable.manifest_sha256,
             scratch=Path(folder),
         )
-    assert all("lora_" in name for name in found.tensors.masters)
-    assert all("lora_" in name for name in found.tensors.moments)
-    assert found.state.adapter is not None
-    assert len(found.state.adapter.base_sha256) == 64
+    assert all("lora_" in name for name in restored.tensors.masters)
+    assert all("lora_" in name for name in restored.tensors.moments)
+    assert restored.state.adapter is not None
+    assert len(restored.state.adapter.base_sha256) == 64
 
 
 def check_final(world: World, folder: Path) -> None:
     """The final model loads, and is the model with what lies in ``adapter/`` merged into it."""
     _, prefix = split_uri(world.outcome.final_model)
-    for one in world.stores.objects.list(prefix):
-        path = folder / "final" / one.key.removeprefix(prefix)
+    for stat in world.stores.objects.list(prefix):
+        path = folder / "final" / stat.key.removeprefix(prefix)
         path.parent.mkdir(parents=True, exist_ok=True)
-        world.stores.objects.get_file(one.key, path)
+        world.stores.objects.get_file(stat.key, path)
     merged = AutoModelForCausalLM.from_pretrained(folder / "final").state_dict()
-    found = load_file(folder / "final/adapter/adapter_model.safetensors")
+    tensors = load_file(folder / "final/adapter/adapter_model.safetensors")
     config = json.loads((folder / "final/adapter/adapter_config.json").read_text())
     scaling = config["lora_alpha"] / config["r"]
     changed = set()
-    for name, one in tiny_model().state_dict().items():
-        if tensor_name(stem(name), "lora_A") in found:
-            first, second = (found[tensor_name(stem(name), part)] for part in PARTS)
-            assert torch.allclose(merged[name], one + scaling * second @ first, atol=1e-6), name
+    for name, tensor in tiny_model().state_dict().items():
+        if tensor_name(stem(name), "lora_A") in tensors:
+            first, second = (tensors[tensor_name(stem(name), part)] for part in PARTS)
+            assert torch.allclose(merged[name], tensor + scaling * second @ first, atol=1e-6), name
             changed.add(name.split(".")[-2])
         else:
-            assert torch.equal(merged[name], one), name
+            assert torch.equal(merged[name], tensor), name
     assert changed == set(config["target_modules"])
 
 
@@ -176,8 +176,8 @@ def state(world: Ranks, folder: Path, quantization: str | None) -> list[dict[str
     for step in (1, 2):
         learner.update(ranks.samples(seed=step), step=step)
     take: list[Callable[..., dict[str, Tensor]]] = [weights.adapter, weights.snapshot]
-    found = [one(learner.policy, precision="FP32", world=world) for one in take]
-    return [*found, saved.copied(learner).masters]
+    snapshots = [function(learner.policy, precision="FP32", world=world) for function in take]
+    return [*snapshots, saved.copied(learner).masters]
 
 
 def test_rank_0_has_whole_adapters_of_a_divided_model(tmp_path: Path) -> None:
@@ -185,6 +185,6 @@ def test_rank_0_has_whole_adapters_of_a_divided_model(tmp_path: Path) -> None:
     expected = states(ALONE, folder)
     leads, follows = ranks.together(states, size=2, folder=folder, scratch=tmp_path)
     assert not any(follows)
-    for wanted, found in zip(expected, leads, strict=True):
-        assert found.keys() == wanted.keys()
-        assert all(torch.allclose(found[name], wanted[name], atol=1e-5) for name in wanted)
+    for wanted, actual in zip(expected, leads, strict=True):
+        assert actual.keys() == wanted.keys()
+        assert all(torch.allclose(actual[name], wanted[name], atol=1e-5) for name in wanted)

@@ -28,8 +28,8 @@ def exported(world: World) -> dict[str, list[str]]:
         stored_object.key.removeprefix(root) for stored_object in world.stores.objects.list(root)
     ]
     folders = itertools.groupby(sorted(keys), key=lambda key: key.rpartition("/")[0])
-    found = {name: [key.rpartition("/")[2] for key in held] for name, held in folders}
-    return {name: files for name, files in found.items() if "manifest.json" in files}
+    by_folder = {name: [key.rpartition("/")[2] for key in held] for name, held in folders}
+    return {name: files for name, files in by_folder.items() if "manifest.json" in files}
 
 
 def test_every_second_model_is_written_with_its_settings(

@@ -23,13 +23,13 @@ def test_groups_of_one_train_against_a_greedy_rollout_over_crashes(
     with sampling(TestSampler(world.stores, RUN, pause_seconds=0.02)):
         train_over_crashes(world, monkeypatch, first=60, later=60)
     world.check_lineage()
-    trained = {one.id: one for step in world.trained() for one in step}
+    trained = {rollout.id: rollout for step in world.trained() for rollout in step}
     for batch in world.stores.batches.lineage(world.run.head_batch):
         greedy = world.stores.rollouts.get(batch.baselines)
         assert [greedy[baseline].task for baseline in batch.baselines] == batch.tasks
-        assert all(one.greedy for one in greedy.values())
+        assert all(rollout.greedy for rollout in greedy.values())
         assert not trained.keys() & greedy.keys()
-        by_task = {one.task: one.reward for one in greedy.values()}
+        by_task = {rollout.task: rollout.reward for rollout in greedy.values()}
         assert [member.advantage for member in batch.members] == [
             trained[member.rollout].reward - by_task[trained[member.rollout].task]
             for member in batch.members

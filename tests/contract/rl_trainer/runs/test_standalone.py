@@ -74,8 +74,10 @@ def test_one_policy_is_evaluated_and_nothing_is_trained(make_world: MakeWorld) -
     assert (world.outcome.kind, world.outcome.reason) == ("Succeeded", "Evaluated")
     assert world.outcome.final_model == ""
     assert "digits" in world.outcome.message
-    told = [EvaluationResult.model_validate(one) for one in world.report()["evaluations"]]
-    assert told == run.evaluations
+    reported = [
+        EvaluationResult.model_validate(evaluation) for evaluation in world.report()["evaluations"]
+    ]
+    assert reported == run.evaluations
     prefix = world.stores.run_prefix(RUN)
     folders = {
         stored_object.key.removeprefix(prefix).split("/")[0]
@@ -143,11 +145,15 @@ def test_another_runs_checkpoint_is_evaluated_whatever_trained_it(
     sampler = TestSampler(world.stores, NEXT)
     with sampling(sampler):
         assert world.attempt() == 0
-    (found,) = world.run.evaluations
-    assert (found.step, found.version, found.versions) == (0, 1, {"1": found.tokens})
-    assert found.logprob_gap_mean < 1e-5
+    (evaluation,) = world.run.evaluations
+    assert (evaluation.step, evaluation.version, evaluation.versions) == (
+        0,
+        1,
+        {"1": evaluation.tokens},
+    )
+    assert evaluation.logprob_gap_mean < 1e-5
     served = sampler._model.state_dict()
-    assert all(torch.equal(served[name], one) for name, one in trained.items())
+    assert all(torch.equal(served[name], tensor) for name, tensor in trained.items())
     assert world.outcome.reason == "Evaluated"
 
 
@@ -202,25 +208,32 @@ def windows(world: World) -> list[list[dict[str, Any]]]:
     prefix = f"{world.stores.run_prefix(RUN)}samples/"
     keys = sorted(stored_object.key for stored_object in world.stores.objects.list(prefix))
     assert keys == [f"{prefix}{number:08d}.jsonl" for number in range(len(keys))]
-    found = [world.stores.objects.get(key).decode().splitlines() for key in keys]
-    return [[json.loads(line) for line in one] for one in found]
+    texts = [world.stores.objects.get(key).decode().splitlines() for key in keys]
+    return [[json.loads(line) for line in text] for text in texts]
 
 
 def check_windows(world: World) -> None:
     """Every rollout of the store is in the bucket once, and nothing was trained."""
-    found = [line for window in windows(world) for line in window]
+    written = [line for window in windows(world) for line in window]
     tasks = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
-    stored = [one for task in tasks for one in world.stores.rollouts.of_task(task.id)]
-    assert sorted(one["rollout"] for one in found) == sorted(one.id for one in stored)
-    by_id = {one.id: one for one in stored}
-    for line in found:
+    stored = [rollout for task in tasks for rollout in world.stores.rollouts.of_task(task.id)]
+    assert sorted(line["rollout"] for line in written) == sorted(rollout.id for rollout in stored)
+    by_id = {rollout.id: rollout for rollout in stored}
+    for line in written:
         rollout = by_id[line["rollout"]]
         assert (line["response"], line["reward"]) == (rollout.text, rollout.reward)
         assert (line["version"], line["answer"], line["dataset"]) == (1, "7", "train")
-    told = world.run.sampled
-    assert (told.windows, told.prompts, told.given_up, told.rollouts) == (3, 12, 0, 12 * SAMPLES)
-    assert told.versions == {"1": sum(one.num_generated for one in stored)}
-    assert told.reward_mean == pytest.approx(sum(one.reward for one in stored) / len(stored))
+    sampled = world.run.sampled
+    assert (sampled.windows, sampled.prompts, sampled.given_up, sampled.rollouts) == (
+        3,
+        12,
+        0,
+        12 * SAMPLES,
+    )
+    assert sampled.versions == {"1": sum(rollout.num_generated for rollout in stored)}
+    assert sampled.reward_mean == pytest.approx(
+        sum(rollout.reward for rollout in stored) / len(stored)
+    )
     assert (world.run.step, world.run.steps, world.run.last_version) == (0, 3, 1)
     assert (world.outcome.kind, world.outcome.reason) == ("Succeeded", "Sampled")
 

@@ -59,11 +59,11 @@ def supervised(make_world: MakeWorld, **algorithm: Any) -> World:
 
 def labels_of(tokens: list[int]) -> list[int]:
     """What follows each generation prompt up to the end of the turn; -100 elsewhere."""
-    found, speaks = [], False
+    labels, speaks = [], False
     for token in tokens:
-        found.append(token if speaks else -100)
+        labels.append(token if speaks else -100)
         speaks = token == ASSISTANT or (speaks and token != END)
-    return found
+    return labels
 
 
 def nll(model: Any, tokens: list[int]) -> tuple[Tensor, int]:
@@ -78,7 +78,7 @@ def nll(model: Any, tokens: list[int]) -> tuple[Tensor, int]:
 def mean_loss(model: Any, sequences: list[list[int]]) -> Tensor:
     """Over all tokens."""
     parts = [nll(model, sequence) for sequence in sequences]
-    total: Tensor = torch.stack([one for one, _ in parts]).sum()
+    total: Tensor = torch.stack([loss for loss, _ in parts]).sum()
     return total / sum(count for _, count in parts)
 
 
@@ -92,14 +92,18 @@ def reference(world: World) -> tuple[dict[str, Tensor], list[float], list[float]
         if step % 2 == 0:
             validation.append(float(mean_loss(model, held_out).detach()))
         loss = mean_loss(model, [unpack_int32(rollout.tokens) for rollout in rollouts])
-        found = torch.autograd.grad(loss, list(model.parameters()))
-        for parameter, gradient in zip(model.parameters(), found, strict=True):
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        for parameter, gradient in zip(model.parameters(), gradients, strict=True):
             parameter.grad = gradient
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         losses.append(float(loss.detach()))
     validation.append(float(mean_loss(model, held_out).detach()))
-    return {name: one.detach() for name, one in model.named_parameters()}, losses, validation
+    return (
+        {name: parameter.detach() for name, parameter in model.named_parameters()},
+        losses,
+        validation,
+    )
 
 
 def test_supervised_training_equals_transformers_over_crashes(
@@ -126,14 +130,14 @@ def test_supervised_training_equals_transformers_over_crashes(
 
     # Every record once in a pass, nothing published, nothing left in a queue.
     trained = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
-    assert [one.sequence for one in trained] == list(range(STEPS * PER_STEP))
-    assert len({one.example for one in trained[:10]}) == 10
+    assert [sample.sequence for sample in trained] == list(range(STEPS * PER_STEP))
+    assert len({sample.example for sample in trained[:10]}) == 10
     assert (run.policy, run.last_version) == (None, 0)
     assert run_audit.audit(world.stores, RUN).good
     shown = batch_audit.audit(world.stores, RUN, step=2)
     assert shown.good
     assert {sequence.rollout for sequence in shown.sequences} == {
-        one.id for one in world.trained()[1]
+        sample.id for sample in world.trained()[1]
     }
     assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
 
@@ -145,7 +149,7 @@ def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: Make
         "id": "long",
         "chat": [*conversation(1)[:1], {"role": "assistant", "content": "1" * 60}],
     }
-    lines = [json.dumps(one) + "\n" for one in (long, {"id": "c1", "chat": conversation(1)})]
+    lines = [json.dumps(record) + "\n" for record in (long, {"id": "c1", "chat": conversation(1)})]
     objects.put(f"{objects.prefix}train.jsonl", "".join(lines).encode())
     assert world.attempt() == 2
     assert world.outcome.reason == "RecordUntrainable"
@@ -157,4 +161,4 @@ def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: Make
     world.write_mounts()
     assert world.attempt() == 0
     trained = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
-    assert {one.example for one in trained} == {"c1"}
+    assert {sample.example for sample in trained} == {"c1"}

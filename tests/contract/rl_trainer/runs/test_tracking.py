@@ -40,9 +40,9 @@ def test_files_are_kept_and_a_server_that_is_down_stops_nothing(make_world: Make
     events = [name for name in names if name.startswith("1/TensorBoard/events.out.tfevents.")]
     assert any(b"reward/mean" in world.get(f"tracking/{event}") for event in events)
     shown = [json.loads(line) for line in world.get(f"tracking/{names[-1]}").splitlines()]
-    trained = {one.id: one.reward for one in world.trained()[2]}
+    trained = {rollout.id: rollout.reward for rollout in world.trained()[2]}
     assert len(shown) == 2
-    assert all(trained[one["rollout"]] == one["reward"] for one in shown)
+    assert all(trained[row["rollout"]] == row["reward"] for row in shown)
 
 
 EVERYTHING = {
@@ -87,8 +87,8 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def scraped_at(port: int, step: int) -> dict[str, float] | None:
-    found = scraped(port)
-    return found if found.get("step", 0.0) >= step else None
+    scrape = scraped(port)
+    return scrape if scrape.get("step", 0.0) >= step else None
 
 
 def test_a_step_has_all_metrics_and_prometheus_reads_the_same(
@@ -98,13 +98,13 @@ def test_a_step_has_all_metrics_and_prometheus_reads_the_same(
     changed = world.spec.model_dump(by_alias=True) | {"algorithm": EVERYTHING}
     world.spec = world.spec.model_validate(changed)
     world.write_mounts()
-    told = world.environment | {env.LISTEN_PORT: str(port)}
-    monkeypatch.setattr(World, "environment", told)
+    environment = world.environment | {env.LISTEN_PORT: str(port)}
+    monkeypatch.setattr(World, "environment", environment)
     sampler = TestSampler(world.stores, RUN, rest_at=2, spoil=judged)
     with sampling(sampler), ThreadPoolExecutor(1) as executor:
         attempt = executor.submit(world.attempt)
         until(world.at_step(2), what="step 2")
-        found = until(partial(scraped_at, port, 2), what="a scrape of step 2")
+        scrape = until(partial(scraped_at, port, 2), what="a scrape of step 2")
         sampler.rest_at = 0
         assert attempt.result(timeout=HUNG_SECONDS) == 0
     lines = [json.loads(line) for line in world.newest("metrics.jsonl").splitlines()]
@@ -112,7 +112,7 @@ def test_a_step_has_all_metrics_and_prometheus_reads_the_same(
         for what, names in PROMISED.items():
             assert all(step[name] not in (None, {}) for name in names), (what, step)
         assert "mfu" in step
-    step = lines[int(found["step"]) - 1]
+    step = lines[int(scrape["step"]) - 1]
     same = {
         "reward_mean": "reward_mean",
         "policy_loss": "loss",
@@ -125,10 +125,10 @@ def test_a_step_has_all_metrics_and_prometheus_reads_the_same(
         "tokens_per_second": "tokens_per_second",
         "logprob_gap_nats": "logprob_gap_mean",
     }
-    assert {name: found[name] for name in same} == {name: step[of] for name, of in same.items()}
+    assert {name: scrape[name] for name in same} == {name: step[of] for name, of in same.items()}
     until_then = lines[: step["step"]]
-    assert found["tokens_trained_total"] == sum(one["tokens"] for one in until_then)
-    assert found["staleness_steps_count"] == sum(one["rollouts"] for one in until_then)
+    assert scrape["tokens_trained_total"] == sum(line["tokens"] for line in until_then)
+    assert scrape["staleness_steps_count"] == sum(line["rollouts"] for line in until_then)
 
 
 def test_step_metrics_hold_extremes_parts_staleness_and_phases(make_world: MakeWorld) -> None:

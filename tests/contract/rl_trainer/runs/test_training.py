@@ -59,7 +59,7 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
     world.check_lineage()
 
     # It learned, and trainer and samplers agree on what the same weights say.
-    rewards = [fmean(one.reward for one in step) for step in world.trained()]
+    rewards = [fmean(rollout.reward for rollout in step) for step in world.trained()]
     assert report["accuracyAfter"] >= report["accuracyBefore"] + 0.3, rewards
     assert [(evaluation.step, evaluation.temperature) for evaluation in run.evaluations] == [
         (step, temperature) for step in (0, 12, 24) for temperature in (1.0, 0.7)
@@ -156,7 +156,9 @@ def test_a_rollout_is_trained_as_often_as_declared_and_over_crashes(
             steps.setdefault(member.rollout, []).append(batch.step)
     assert max(len(step) for step in steps.values()) > 1, "nothing was trained again"
     assert all(len(step) <= 3 for step in steps.values())
-    apart = [after - one for each in steps.values() for one, after in itertools.pairwise(each)]
+    apart = [
+        after - earlier for each in steps.values() for earlier, after in itertools.pairwise(each)
+    ]
     assert min(apart) >= 2
     assert world.run.totals.max_staleness_seen <= 4
 
@@ -274,7 +276,7 @@ class Patchy(TestSampler):
         rollouts = self._rollouts(task)
         kept = rollouts[:2] if task.sequence % 2 else rollouts
         self.stores.rollouts.put(kept)
-        self.stores.tasks.complete(task, rollouts=[one.id for one in kept])
+        self.stores.tasks.complete(task, rollouts=[rollout.id for rollout in kept])
 
 
 def test_dead_groups_make_room_and_small_ones_train(make_world: MakeWorld) -> None:
@@ -298,4 +300,4 @@ def test_dead_groups_make_room_and_small_ones_train(make_world: MakeWorld) -> No
     }
     assert sizes == {2, 4}
     dead = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DEAD)
-    assert {one.sequence % 4 for one in dead if one.cause is Cause.FAILED} == {0}
+    assert {letter.sequence % 4 for letter in dead if letter.cause is Cause.FAILED} == {0}

@@ -25,24 +25,24 @@ LONGEST = 9
 
 def samples() -> list[Sample]:
     generator = torch.Generator().manual_seed(5)
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for (prompt, completion), advantage in zip(LENGTHS, ADVANTAGES, strict=True):
         length = prompt + completion
         mask = torch.arange(length) >= prompt
         logprobs = -2.6 + 0.5 * torch.randn(length, generator=generator)
-        found.append(
+        samples.append(
             Sample(
                 tokens=torch.randint(END, (length,), generator=generator),
                 mask=mask,
                 logprobs=torch.where(mask, logprobs, 0.0),
                 temperature=1.0,
                 policy_steps=torch.zeros(length, dtype=torch.int64),
-                rollout=str(len(found)),
+                rollout=str(len(samples)),
                 group="g",
                 advantage=advantage,
             )
         )
-    return found
+    return samples
 
 
 def padded(rows: list[Tensor], *, left: bool, fill: float = 0) -> Tensor:
@@ -53,8 +53,8 @@ def padded(rows: list[Tensor], *, left: bool, fill: float = 0) -> Tensor:
 
 
 def trl_inputs(batch: list[Sample], reference: list[Tensor]) -> dict[str, Any]:
-    prompts = [one.tokens[~one.mask] for one in batch]
-    completions = [one.tokens[one.mask] for one in batch]
+    prompts = [sample.tokens[~sample.mask] for sample in batch]
+    completions = [sample.tokens[sample.mask] for sample in batch]
     return {
         "prompt_ids": padded(prompts, left=True),
         "prompt_mask": padded([torch.ones_like(prompt) for prompt in prompts], left=True),
@@ -62,10 +62,12 @@ def trl_inputs(batch: list[Sample], reference: list[Tensor]) -> dict[str, Any]:
         "completion_mask": padded(
             [torch.ones_like(completion) for completion in completions], left=False
         ),
-        "advantages": torch.tensor([one.advantage for one in batch]),
-        "old_per_token_logps": padded([one.logprobs[one.mask] for one in batch], left=False),
+        "advantages": torch.tensor([sample.advantage for sample in batch]),
+        "old_per_token_logps": padded(
+            [sample.logprobs[sample.mask] for sample in batch], left=False
+        ),
         "ref_per_token_logps": padded(reference, left=False),
-        "num_items_in_batch": torch.tensor(sum(one.num_generated for one in batch)),
+        "num_items_in_batch": torch.tensor(sum(sample.num_generated for sample in batch)),
     }
 
 
@@ -107,9 +109,9 @@ def trl_loss(
     trl.model.eval()  # one window without accumulation; the model has no dropout
     loss = trl._compute_loss(trl.model, trl_inputs(batch, reference))
     loss.backward()
-    found = dict(trl.model.named_parameters())
+    parameters = dict(trl.model.named_parameters())
     return float(loss.detach()), {
-        name: one.grad for name, one in found.items() if one.grad is not None
+        name: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None
     }
 
 
@@ -144,8 +146,10 @@ def our_loss(
         assert learner.models.reference is not None
         shift(learner.models.reference.policy.module)
     loss = learner.update(batch, step=1).loss
-    found = learner.parameters.items()
-    return loss, {name: one.grad for name, one in found if one.grad is not None}
+    parameters = learner.parameters.items()
+    return loss, {
+        name: parameter.grad for name, parameter in parameters if parameter.grad is not None
+    }
 
 
 def shift(module: torch.nn.Module) -> None:
@@ -160,13 +164,13 @@ def reference_logprobs(folder: Path, batch: list[Sample]) -> list[Tensor]:
     policy = loading.load(folder, precision="FP32", uri="s3://models/tiny")
     shift(policy.module)
     policy.module.eval()
-    found = []
+    logprobs = []
     with torch.no_grad():
-        for one in batch:
-            logs = policy.module(input_ids=one.tokens[None]).logits[0].log_softmax(-1)
-            chosen = logs[:-1].gather(-1, one.tokens[1:, None])[:, 0]
-            found.append(chosen[one.mask[1:]])
-    return found
+        for sample in batch:
+            logs = policy.module(input_ids=sample.tokens[None]).logits[0].log_softmax(-1)
+            chosen = logs[:-1].gather(-1, sample.tokens[1:, None])[:, 0]
+            logprobs.append(chosen[sample.mask[1:]])
+    return logprobs
 
 
 CLIP = {"clipLow": 0.2, "clipHigh": 0.28}
@@ -232,7 +236,7 @@ def test_loss_and_gradient_are_those_of_trl(
     folder: Path, tmp_path: Path, ours: dict[str, Any], theirs: dict[str, Any]
 ) -> None:
     batch = samples()
-    assert int(max(one.tokens.max() for one in batch)) < VOCABULARY
+    assert int(max(sample.tokens.max() for sample in batch)) < VOCABULARY
     reference = reference_logprobs(folder, batch)
     expected, wanted = trl_loss(folder, tmp_path, batch, reference, **theirs)
     loss, gradients = our_loss(folder, batch, ours)
