@@ -241,7 +241,7 @@ def ended(lab: Lab, name: str) -> RLJobStatus:
     return status
 
 
-def check_told(status: RLJobStatus, *, completes: bool) -> None:
+def check_conditions(status: RLJobStatus, *, completes: bool) -> None:
     """Phase and conditions of a job that is over agree."""
     said = {condition.type: (condition.status, condition.reason) for condition in status.conditions}
     assert said["TrainerReady"] == ("False", "Finished")
@@ -271,7 +271,7 @@ def test_an_end_is_told_and_counted(lab: Lab, uids: dict[str, str], row: Row) ->
         results.count("Failed"),
         results.count("Ignored"),
     )
-    check_told(status, completes=row.completes)
+    check_conditions(status, completes=row.completes)
     failure = status.last_failure
     if row.attempts == [TRAINED]:
         assert failure is None

@@ -72,8 +72,8 @@ class KopfServer:
             return {"groups": [_group(kind) for kind in by_group.values()]}
         named = path.removeprefix("/api/").removeprefix("/apis/")
         known = (NAMESPACE, *self._kinds.values())
-        found_here = [kind for kind in known if kind.api_version == named]
-        return {"groupVersion": named, "resources": [_resource(kind) for kind in found_here]}
+        served = [kind for kind in known if kind.api_version == named]
+        return {"groupVersion": named, "resources": [_resource(kind) for kind in served]}
 
 
 def _group(kind: Kind) -> dict[str, Any]:

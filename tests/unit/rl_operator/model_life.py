@@ -129,7 +129,7 @@ class Life:
         self,
         *,
         actions: int | None = None,
-        tell: bool = True,
+        writes_status: bool = True,
         refused: int | None = None,
         stale: Stale = "",
         skew: float = 0.0,
@@ -138,7 +138,7 @@ class Life:
 
         Args:
             actions: the operator dies, or is told 409, 429 or 500, after so many.
-            tell: whether it comes to its status.
+            writes_status: whether it comes to its status.
             refused: the action that the API server refuses for good: 422.
             stale: what it sees as it was before its last look. All of it: a look that began then,
                 not long ago, acts now. Where it is a part, for each watch tells in its own time,
@@ -167,7 +167,7 @@ class Life:
         if actions is not None and actions < len(turn.actions):
             return decision
         try:
-            self.tell(turn.seen, turn.gate)
+            self.update_queue(turn.seen, turn.gate)
         except ApiConflictError:
             return decision
         after = job_conditions.compute(
@@ -182,7 +182,7 @@ class Life:
         )
         assert all(each.reason and each.message for each in after.conditions), after.conditions
         unchanged = turn.seen.job.meta.resource_version == str(self.version)
-        if tell and unchanged and after != self.status:
+        if writes_status and unchanged and after != self.status:
             self._write(after)
         return decision
 
@@ -217,8 +217,8 @@ class Life:
         """What the job may have; this one asks no queue."""
         return seen, None if seen.job.finished else without_queue(seen, seen.job.spec)
 
-    def tell(self, seen: JobSnapshot, gate: Gate | None) -> None:
-        """Tell the job's queue what it is to be told: there is none."""
+    def update_queue(self, seen: JobSnapshot, gate: Gate | None) -> None:
+        """Update the job's queue; in this model it has none."""
 
     def _write(self, after: RLJobStatus) -> None:
         if after.attempt != self.status.attempt:

@@ -49,7 +49,7 @@ class QueuedLife(Life):
     def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
         return self._queueing().gate(seen)
 
-    def tell(self, seen: JobSnapshot, gate: Gate | None) -> None:
+    def update_queue(self, seen: JobSnapshot, gate: Gate | None) -> None:
         queueing = self._queueing()
         if gate is None:
             queueing.finish(seen)

@@ -159,8 +159,8 @@ def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
     assert queue.settle(job)["phase"] == "Succeeded"
     finished = kueue.condition(workload(queue), "Finished")
     assert (finished["status"], finished["reason"]) == ("True", "Succeeded")
-    told_of = {event["reason"] for event in queue.objects(kinds.EVENT)}
-    assert {"Admitted", "Evicted", "Completed"} <= told_of
+    reasons = {event["reason"] for event in queue.objects(kinds.EVENT)}
+    assert {"Admitted", "Evicted", "Completed"} <= reasons
 
 
 def test_a_suspended_job_leaves_its_queue(queue: World) -> None:

@@ -28,18 +28,18 @@ RUNS = [f"r{index}" for index in range(12)]
 class BucketIsThere(Connections):
     """No Secret and no bucket take part."""
 
-    def __init__(self, given_stores: StoresOf) -> None:
-        self.given_stores = given_stores
+    def __init__(self, run_stores: StoresOf) -> None:
+        self.run_stores = run_stores
 
     def of(self, namespace: str, secret: str) -> StoresOf:
-        return self.given_stores
+        return self.run_stores
 
     def bucket(self, stores: Stores, *, now: float) -> Reach:
         return REACHED
 
 
 @pytest.fixture
-def given_stores(stores: Stores) -> StoresOf:
+def run_stores(stores: Stores) -> StoresOf:
     stores.mongo.ensure_indexes()
     now = stores.mongo.now()
     for index, run in enumerate(RUNS):
@@ -55,9 +55,9 @@ def given_stores(stores: Stores) -> StoresOf:
 class Reader:
     """Reads each run for a job of its own."""
 
-    def __init__(self, given_stores: StoresOf) -> None:
+    def __init__(self, run_stores: StoresOf) -> None:
         self.poller = RunProgressPoller(
-            BucketIsThere(given_stores),
+            BucketIsThere(run_stores),
             enqueue=lambda _: None,
             clock=time.monotonic,
             seconds=3600.0,
@@ -68,14 +68,14 @@ class Reader:
 
 
 @pytest.fixture
-def reader(given_stores: StoresOf) -> Iterator[Reader]:
-    made = Reader(given_stores)
+def reader(run_stores: StoresOf) -> Iterator[Reader]:
+    made = Reader(run_stores)
     yield made
     made.poller.close()
 
 
 def test_one_read_serves_all_runs_of_a_namespace(
-    reader: Reader, given_stores: StoresOf, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, run_stores: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[tuple[str, ...]] = []
     ask = overview.read_runs
@@ -108,10 +108,10 @@ def test_one_read_serves_all_runs_of_a_namespace(
 
 
 def test_fresh_read_has_what_was_written_before_it(
-    reader: Reader, given_stores: StoresOf, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, run_stores: StoresOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a recent one nor one that is under way, and looked before, will do."""
-    stores, ask = given_stores.stores, overview.read_runs
+    stores, ask = run_stores.stores, overview.read_runs
     assert stores is not None
     looked, goes_on = Event(), Event()
 
@@ -143,10 +143,10 @@ def test_fresh_read_has_what_was_written_before_it(
 
 
 def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
-    reader: Reader, given_stores: StoresOf
+    reader: Reader, run_stores: StoresOf
 ) -> None:
-    assert given_stores.stores is not None
-    given_stores.stores.mongo.collection("runs").update_one(
+    assert run_stores.stores is not None
+    run_stores.stores.mongo.collection("runs").update_one(
         {"_id": RUNS[3]}, {"$set": {"schema_version": 999}}
     )
     assert reader.read(RUNS[4]).run is not None
@@ -155,7 +155,7 @@ def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
     assert reader.read(RUNS[5]).run is not None
 
 
-def test_a_run_that_is_not_there_is_none(reader: Reader, given_stores: StoresOf) -> None:
+def test_a_run_that_is_not_there_is_none(reader: Reader, run_stores: StoresOf) -> None:
     reading = reader.read("nobody")
     assert reading.known
     assert (reading.run, reading.samplers, reading.backlog) == (None, (), 0)

@@ -315,8 +315,8 @@ def one_after_the_other(world: World, steps: list[Step]) -> Callable[[], None]:
     return next_one
 
 
-def state(pods_now: list[Raw]) -> dict[str, tuple[str, str]]:
-    metas = [pod["metadata"] for pod in pods_now]
+def state(manifests: list[Raw]) -> dict[str, tuple[str, str]]:
+    metas = [pod["metadata"] for pod in manifests]
     return {meta["name"]: (meta["uid"], meta["resourceVersion"]) for meta in metas}
 
 

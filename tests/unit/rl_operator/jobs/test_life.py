@@ -58,7 +58,7 @@ EVENTS: dict[str, Event] = {
     "crash at once": crash_after(0),
     "crash after one action": crash_after(1),
     "crash after three actions": crash_after(3),
-    "the status is lost": lambda life: life.reconcile(tell=False),
+    "the status is lost": lambda life: life.reconcile(writes_status=False),
     "suspend": suspend,
     "resume": resume,
     "trainer crashes": lambda life: life.end_trainer(1),
@@ -173,25 +173,25 @@ def test_a_spoilt_spec_may_be_suspended_and_goes_on_when_it_is_mended(history: l
     assert life.begun == list(range(1, len(life.begun) + 1)), "an attempt was skipped or repeated"
 
 
-def look(**faults: Any) -> Event:
+def reconcile(**faults: Any) -> Event:
     return lambda life: life.reconcile(**faults)
 
 
 FAULTS: dict[str, Event] = {
-    "a look too many": look(),
-    "409, 429 or 500 at once": look(actions=0),
-    "409, 429 or 500 after one action": look(actions=1),
-    "409, 429 or 500 after two": look(actions=2),
-    "409, 429 or 500 for the status": look(tell=False),
-    "422 for the first action": look(refused=0),
-    "422 for the second": look(refused=1),
-    "a stale look": look(stale="all"),
-    "a stale look that ends early": look(stale="all", actions=1),
-    "a look that sees older pods": look(stale="pods"),
-    "a look that sees older objects": look(stale="objects"),
-    "a look that sees older objects and ends early": look(stale="objects", actions=1),
-    "the clock an hour back": look(skew=-3600.0),
-    "the clock an hour ahead": look(skew=3600.0),
+    "a look too many": reconcile(),
+    "409, 429 or 500 at once": reconcile(actions=0),
+    "409, 429 or 500 after one action": reconcile(actions=1),
+    "409, 429 or 500 after two": reconcile(actions=2),
+    "409, 429 or 500 for the status": reconcile(writes_status=False),
+    "422 for the first action": reconcile(refused=0),
+    "422 for the second": reconcile(refused=1),
+    "a stale look": reconcile(stale="all"),
+    "a stale look that ends early": reconcile(stale="all", actions=1),
+    "a look that sees older pods": reconcile(stale="pods"),
+    "a look that sees older objects": reconcile(stale="objects"),
+    "a look that sees older objects and ends early": reconcile(stale="objects", actions=1),
+    "the clock an hour back": reconcile(skew=-3600.0),
+    "the clock an hour ahead": reconcile(skew=3600.0),
     "others work": lambda life: life.others(),
     "deleted pods end": lambda life: life.end_deleted_pods(),
 }

@@ -96,7 +96,7 @@ def test_mark_is_removed_when_the_pool_grows_again() -> None:
     assert marks([pod("a", deletion_cost=7)], []) == []  # somebody else's
 
 
-def found_faults(pods: list[Pod], samplers: list[Any]) -> list[tuple[str, str]]:
+def faults_by_pod(pods: list[Pod], samplers: list[Any]) -> list[tuple[str, str]]:
     seen = faults(pods, samplers, step=9, bound=3, update_seconds=60, now=NOW)
     return [(fault.pod.name, fault.reason) for fault in seen]
 
@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[Pod, list[Any], str]] = {
 
 @pytest.mark.parametrize(("pod", "samplers", "reason"), FAULTS.values(), ids=FAULTS.keys())
 def test_stale_and_silent_pods_are_faulty(pod: Pod, samplers: list[Any], reason: str) -> None:
-    assert found_faults([pod], samplers) == ([("a", reason)] if reason else [])
+    assert faults_by_pod([pod], samplers) == ([("a", reason)] if reason else [])
 
 
 def test_only_a_fault_that_lasts_counts() -> None:

@@ -221,12 +221,12 @@ def test_variables_of_secrets_reach_their_container_and_none_replaces_ours(
     assert [with_source["name"] for with_source in with_sources] == readers
     for container in with_sources:
         assert container["envFrom"] == SOURCES
-        names_there = [variable["name"] for variable in container["env"]]
-        assert len(names_there) == len(set(names_there))
+        variable_names = [variable["name"] for variable in container["env"]]
+        assert len(variable_names) == len(set(variable_names))
         if container["name"] != "stage":
             assert container["env"][:2] == VARIABLES
         if container["name"] != "engine":
-            assert set(env.OPTIONAL) <= set(names_there)  # env wins over whatever is called so
+            assert set(env.OPTIONAL) <= set(variable_names)  # env wins over whatever is called so
 
 
 def test_empty_optional_variables_count_as_unset() -> None:
