@@ -152,7 +152,7 @@ class Lab:
 
 
 class RunReader:
-    """Reads a run's documents, through a connection that is made anew whenever it broke."""
+    """Reads a run's documents, through a connection that is reopened whenever it breaks."""
 
     def __init__(self, lab: Lab, run: str) -> None:
         self._lab, self.run = lab, run

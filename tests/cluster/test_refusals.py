@@ -1,6 +1,6 @@
 """Inputs that only the programs can judge: the job stalls with field, value and remedy, quietly.
 
-All bad jobs stand side by side. What is mended goes on by itself, and one goes on to its end.
+All bad jobs stand side by side. A fixed job continues by itself, and one runs to its end.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ QUIET_SECONDS = 15.0
 SETTLED_SECONDS = 5.0
 WRONG = "wrong"
 LASTING = "bad-scorer"
-"""Goes on to its end, once mended."""
+"""Runs to its end once its cause is fixed."""
 
 
 @dataclass(frozen=True)
 class Bad:
-    """A job that cannot go on, and how its cause is mended."""
+    """A job that cannot continue, and how its cause is fixed."""
 
     name: str
     reason: str
     says: tuple[str, ...]
-    mend: Callable[[Lab], None]
+    fix: Callable[[Lab], None]
     changes: dict[str, Any] = field(default_factory=dict)
     secret: dict[str, str] = field(default_factory=dict)
     """Keys of the job's own stores' Secret that are wrong."""
@@ -59,14 +59,14 @@ def put_data(name: str) -> Callable[[Lab], None]:
     return put
 
 
-def mend_secret(name: str) -> Callable[[Lab], None]:
-    def mend(lab: Lab) -> None:
+def fix_secret(name: str) -> Callable[[Lab], None]:
+    def fix(lab: Lab) -> None:
         make_secret(lab, name, {})
 
-    return mend
+    return fix
 
 
-def mend_scorer(lab: Lab) -> None:
+def fix_scorer(lab: Lab) -> None:
     patch = {"spec": {"reward": {"scorers": [{"kind": "ExactMatch"}]}}}
     lab.kubectl("patch", "rljob", "bad-scorer", "--type=merge", "-p", json.dumps(patch))
 
@@ -97,28 +97,28 @@ BAD = [
         "bad-keys",
         "BucketAccessDenied",
         ("spec.storage.secretName", "credentials"),
-        mend_secret("bad-keys"),
+        fix_secret("bad-keys"),
         secret={"s3SecretKey": WRONG},
     ),
     Bad(
         "bad-bucket",
         "BucketUnreachable",
         ("spec.storage.secretName", "bucket did not answer"),
-        mend_secret("bad-bucket"),
+        fix_secret("bad-bucket"),
         secret={"s3Endpoint": "http://nowhere.rl-system.svc:9000"},
     ),
     Bad(
         "bad-store",
         "StateStoreUnreachable",
         ("spec.storage.secretName", "document store did not answer"),
-        mend_secret("bad-store"),
+        fix_secret("bad-store"),
         secret={"mongoUri": "mongodb://nowhere.rl-system.svc:27017/"},
     ),
     Bad(
         "bad-scorer",
         "ScorerUnknown",
         ("spec.reward.scorers[0].kind", "Telepathy", "ExactMatch"),
-        mend_scorer,
+        fix_scorer,
         {"reward__scorers": [{"kind": "Telepathy"}], "lifecycle__dataPolicy": "Delete"},
     ),
 ]
@@ -218,7 +218,7 @@ def test_following_a_stalled_job_ends_with_what_to_do(
 
 @pytest.fixture(scope="module")
 def recovered(lab: Lab, stalled: dict[str, Condition]) -> set[str]:
-    """Names of the jobs that went on after all causes were mended; all but one are deleted then."""
+    """Names of jobs that continued after all causes were fixed; then all but one are deleted."""
     reasons: set[str] = set()
 
     def look() -> bool:
@@ -231,7 +231,7 @@ def recovered(lab: Lab, stalled: dict[str, Condition]) -> set[str]:
         return len(reasons) == len(BAD)
 
     for bad in BAD:
-        bad.mend(lab)
+        bad.fix(lab)
     until(look, what="all jobs to go on", seen=lambda: sorted(reasons))
     return reasons
 

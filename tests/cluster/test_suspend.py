@@ -109,7 +109,7 @@ def audited(lab: Lab, pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_audit(lab: Lab, run: str, trainer: dict[str, Any]) -> None:
-    """A pod finds the tensors of the last step anew, and their digest is that of the training."""
+    """A pod locates the tensors of the last step again; their digest is that of the training."""
     with lab.stores() as stores:
         document = stores.runs.get(run)
         assert document is not None

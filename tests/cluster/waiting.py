@@ -9,7 +9,7 @@ from tests import waiting
 
 T = TypeVar("T")
 POLL_SECONDS = 0.25
-"""Most looks are a process of kubectl or a request; what is waited for stays for seconds."""
+"""Most checks run kubectl or send a request; the awaited states last for seconds."""
 
 
 def until(
@@ -19,5 +19,5 @@ def until(
     seconds: float = waiting.HUNG_SECONDS,
     seen: Callable[[], object] | None = None,
 ) -> T:
-    """``tests.waiting.until`` with a moment for others between two looks."""
+    """``tests.waiting.until`` with a pause between two checks."""
     return waiting.until(look, what=what, seconds=seconds, seen=seen, interval=POLL_SECONDS)

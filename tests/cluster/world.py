@@ -45,7 +45,7 @@ def items(lab: Lab, *, namespaces: set[str]) -> dict[str, Item]:
 
 
 def changed(before: dict[str, Item], after: dict[str, Item]) -> list[str]:
-    """What was written between two looks; an Event that went was not, the API server forgets it."""
+    """What was written between two snapshots; an Event that is gone was not: it has expired."""
     written = [
         f"{child.kind} {child.namespace}/{child.name}"
         for uid, child in after.items()

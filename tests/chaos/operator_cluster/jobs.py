@@ -27,7 +27,7 @@ CRASHED = ("Failed", "TrainerFailed")
 
 
 def fault_config() -> dict[str, Any]:
-    """What is mounted where Python looks for its ``sitecustomize``."""
+    """The ConfigMap that is mounted where Python imports ``sitecustomize`` from."""
     text = (Path(__file__).parent / "strike.py").read_text()
     return {
         "apiVersion": "v1",

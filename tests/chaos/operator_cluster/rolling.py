@@ -16,7 +16,7 @@ from tests.waiting import HUNG_SECONDS
 
 @dataclass(frozen=True)
 class Moment:
-    """Pods between two events, by uid; those that are told to end are counted apart."""
+    """Pods between two events, by uid; terminating ones are counted separately."""
 
     ready: frozenset[str]
     present: frozenset[str]
@@ -32,7 +32,7 @@ class Rolling:
     moments: list[Moment] = field(default_factory=list)
 
     def read(self, before: set[str]) -> None:
-        """Replay the watch from the moment on at which it has told of the pods of the beginning."""
+        """Replay the watch from the moment at which it has listed the pods of the beginning."""
         self.file.seek(0)
         ready, present, ending = set[str](), set[str](), set[str]()
         for event in _documents(self.file.read()):

@@ -1,4 +1,4 @@
-"""Mounted into a trainer's pod as Python's ``sitecustomize``: ends its process as told.
+"""Mounted into a trainer's pod as Python's ``sitecustomize``: ends its process on demand.
 
 ``FAULTS`` says how each attempt ends before it has begun, e.g. ``1=exit:42 2=succeed *=memory``;
 a fault that is written to ``/tmp/fault`` strikes at once. Without either it is the real trainer.
@@ -106,7 +106,7 @@ def succeed() -> None:
 
 
 def pace(seconds: float) -> None:
-    """Have the trainer rest whenever it tells of a step."""
+    """Make the trainer sleep whenever it logs a step."""
     make = logging.getLogRecordFactory()
 
     def paced(*args: Any, **options: Any) -> logging.LogRecord:

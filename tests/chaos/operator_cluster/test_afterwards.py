@@ -80,7 +80,9 @@ def has_data(lab: Lab, run: str) -> tuple[bool, bool]:
 @pytest.mark.parametrize(
     ("name", "kept"), [("workers", ["workers-2", "workers-3"]), ("all", [])], ids=["Workers", "All"]
 )
-def test_the_cleanup_policy(lab: Lab, uids: dict[str, str], name: str, kept: list[str]) -> None:
+def test_cleanup_policy_decides_which_trainer_jobs_stay(
+    lab: Lab, uids: dict[str, str], name: str, kept: list[str]
+) -> None:
     status = await_phase(lab, name, "Succeeded")
     assert (status.attempt, status.failures) == (3, 2)
     until(
@@ -90,13 +92,13 @@ def test_the_cleanup_policy(lab: Lab, uids: dict[str, str], name: str, kept: lis
     assert left <= {2, 3}
 
 
-def test_a_job_expires_and_its_data_stay(lab: Lab, uids: dict[str, str]) -> None:
+def test_expired_job_is_deleted_and_its_data_stay(lab: Lab, uids: dict[str, str]) -> None:
     until(lambda: not exists(lab, "expires"), what="the job to go", seconds=COMPLETE_SECONDS)
     until(lambda: lab.pods("expires") == [], what="its pods to go")
     assert has_data(lab, uids["expires"]) == (True, True)
 
 
-def test_data_go_with_their_job_or_stay(lab: Lab, uids: dict[str, str]) -> None:
+def test_data_policy_decides_whether_data_are_deleted(lab: Lab, uids: dict[str, str]) -> None:
     for name in ("takes", "kept"):
         await_phase(lab, name, "Succeeded")
         assert finalizers(lab, name) == [FINALIZER]
@@ -108,7 +110,7 @@ def test_data_go_with_their_job_or_stay(lab: Lab, uids: dict[str, str]) -> None:
     assert has_data(lab, uids["kept"]) == (True, True)
 
 
-def test_a_run_is_adopted(lab: Lab, uids: dict[str, str]) -> None:
+def test_run_of_a_deleted_job_is_adopted(lab: Lab, uids: dict[str, str]) -> None:
     lab.apply(taught_job("first", faults="*=work"))
     run = lab.job("first").uid
     await_phase(lab, "first", "Running")
@@ -133,5 +135,5 @@ def test_a_run_is_adopted(lab: Lab, uids: dict[str, str]) -> None:
     assert has_data(lab, run) == (False, False)
 
 
-def test_nothing_is_left_behind(lab: Lab, uids: dict[str, str]) -> None:
+def test_deleted_jobs_leave_nothing_behind(lab: Lab, uids: dict[str, str]) -> None:
     await_gone(lab, uids)

@@ -100,7 +100,7 @@ def await_names(lab: Lab, kind: str, job: str, wanted: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("section", "change"), FIXED.items(), ids=FIXED.keys())
-def test_a_fixed_section_is_refused(
+def test_edit_of_a_fixed_section_is_refused(
     lab: Lab, uids: dict[str, str], section: str, change: dict[str, Any]
 ) -> None:
     generation = lab.job(WORKS).generation
@@ -110,7 +110,7 @@ def test_a_fixed_section_is_refused(
 
 
 @pytest.mark.parametrize(("section", "change"), WHILE_SUSPENDED.items(), ids=WHILE_SUSPENDED.keys())
-def test_a_section_needs_a_suspension(
+def test_edit_of_trainer_or_scheduling_needs_a_suspended_job(
     lab: Lab, uids: dict[str, str], section: str, change: dict[str, Any]
 ) -> None:
     against = refusal(lab, WORKS, {section: change})
@@ -118,13 +118,15 @@ def test_a_section_needs_a_suspension(
 
 
 @pytest.mark.parametrize(("field", "value"), FOR_EVER.items(), ids=FOR_EVER.keys())
-def test_a_field_never_changes(lab: Lab, uids: dict[str, str], field: str, value: str) -> None:
+def test_edit_of_an_immutable_field_is_refused(
+    lab: Lab, uids: dict[str, str], field: str, value: str
+) -> None:
     against = refusal(lab, WORKS, {field: value})
     assert "spec.managedBy and spec.runId cannot change" in against
 
 
 @pytest.mark.parametrize(("field", "value"), LIFECYCLE.items(), ids=LIFECYCLE.keys())
-def test_lifecycle_may_change_under_a_trainer(
+def test_edit_of_lifecycle_keeps_the_trainer_pod(
     lab: Lab, uids: dict[str, str], field: str, value: Any
 ) -> None:
     pod = lab.get("pod", trainer_pod(lab, WORKS))["metadata"]["uid"]
@@ -134,7 +136,7 @@ def test_lifecycle_may_change_under_a_trainer(
     assert (status.attempt, status.failures) == (1, 0)
 
 
-def test_a_deadline_is_never_lowered(lab: Lab, uids: dict[str, str]) -> None:
+def test_lowering_the_active_deadline_is_refused(lab: Lab, uids: dict[str, str]) -> None:
     edit(lab, WORKS, {"lifecycle": {"activeDeadlineSeconds": LIFECYCLE["activeDeadlineSeconds"]}})
     edit(lab, WORKS, {"lifecycle": {"activeDeadlineSeconds": 90000}})
     against = refusal(lab, WORKS, {"lifecycle": {"activeDeadlineSeconds": 86400}})
@@ -142,7 +144,7 @@ def test_a_deadline_is_never_lowered(lab: Lab, uids: dict[str, str]) -> None:
     assert "it can only be raised" in against
 
 
-def test_the_network_policy_goes_and_comes_back(lab: Lab, uids: dict[str, str]) -> None:
+def test_network_policy_is_deleted_and_created_by_edits(lab: Lab, uids: dict[str, str]) -> None:
     pod = lab.get("pod", trainer_pod(lab, WORKS))["metadata"]["uid"]
     rows: list[tuple[str, list[str]]] = [("None", []), ("RunOnly", [WORKS])]
     for value, wanted in rows:
@@ -151,7 +153,7 @@ def test_the_network_policy_goes_and_comes_back(lab: Lab, uids: dict[str, str]) 
     assert lab.get("pod", trainer_pod(lab, WORKS))["metadata"]["uid"] == pod
 
 
-def test_edits_decide_about_what_comes_after_them(lab: Lab, uids: dict[str, str]) -> None:
+def test_edits_apply_to_later_events_only(lab: Lab, uids: dict[str, str]) -> None:
     def finalizers() -> list[str]:
         return list(lab.get("rljob", WORKS)["metadata"].get("finalizers", []))
 
@@ -195,7 +197,9 @@ def of_group(lab: Lab, name: str = "main") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("field", TEMPLATE)
-def test_a_template_s_field_reaches_its_pods(lab: Lab, uids: dict[str, str], field: str) -> None:
+def test_edit_of_a_template_field_reaches_deployment_and_budget(
+    lab: Lab, uids: dict[str, str], field: str
+) -> None:
     change, read, wanted = TEMPLATE[field]
     await_names(lab, "pdb", SAMPLED, [POOL])  # it comes with a ready pod
     group = of_group(lab)
@@ -214,7 +218,7 @@ def test_a_template_s_field_reaches_its_pods(lab: Lab, uids: dict[str, str], fie
     until(lambda: seen() == wanted, what=f"{field} in the Deployment", seen=seen)
 
 
-def test_what_the_agent_reads_reaches_it_in_new_pods(lab: Lab, uids: dict[str, str]) -> None:
+def test_edited_agent_config_is_mounted_into_new_pods(lab: Lab, uids: dict[str, str]) -> None:
     group = of_group(lab)
     group["template"]["maxConcurrentGroups"] = 3
     edit(lab, SAMPLED, {"samplers": [group]})
@@ -228,7 +232,7 @@ def test_what_the_agent_reads_reaches_it_in_new_pods(lab: Lab, uids: dict[str, s
     until(lambda: read() == 3, what="what pods mount", seen=read)
 
 
-def test_autoscaling_may_be_switched_on_and_off(lab: Lab, uids: dict[str, str]) -> None:
+def test_autoscaling_is_switched_on_and_off(lab: Lab, uids: dict[str, str]) -> None:
     group = of_group(lab)
     group["template"]["autoscaling"] = {"mode": "Builtin", "minReplicas": 2, "maxReplicas": 3}
     edit(lab, SAMPLED, {"samplers": [group]})
@@ -243,9 +247,7 @@ def test_autoscaling_may_be_switched_on_and_off(lab: Lab, uids: dict[str, str]) 
     until(lambda: size() == 1, what="the user to scale it", seen=size)
 
 
-def test_what_a_group_was_created_with_may_go_and_so_may_the_group(
-    lab: Lab, uids: dict[str, str]
-) -> None:
+def test_fields_of_a_new_group_and_the_group_can_be_removed(lab: Lab, uids: dict[str, str]) -> None:
     def pools() -> list[str]:
         return sorted(pool.name for pool in lab.cluster.pools(lab.namespace, SAMPLED))
 
@@ -273,7 +275,7 @@ def test_what_a_group_was_created_with_may_go_and_so_may_the_group(
     until(lambda: pools() == [POOL], what="its end", seen=pools)
 
 
-def test_a_budget_is_there_while_it_is_wanted(lab: Lab, uids: dict[str, str]) -> None:
+def test_disruption_budget_follows_the_template(lab: Lab, uids: dict[str, str]) -> None:
     group = of_group(lab)
     group["template"].setdefault("disruption", {})
     rows: list[tuple[bool, list[str]]] = [(False, []), (True, [POOL])]
@@ -283,7 +285,7 @@ def test_a_budget_is_there_while_it_is_wanted(lab: Lab, uids: dict[str, str]) ->
         await_names(lab, "pdb", SAMPLED, expected)
 
 
-def test_a_suspended_pool_has_no_pods(lab: Lab, uids: dict[str, str]) -> None:
+def test_suspended_pool_has_no_pods(lab: Lab, uids: dict[str, str]) -> None:
     def size() -> int:
         return int(lab.get("deployment", POOL)["spec"]["replicas"])
 
@@ -297,7 +299,9 @@ def test_a_suspended_pool_has_no_pods(lab: Lab, uids: dict[str, str]) -> None:
     until(lambda: size() == 1 and lab.pods(SAMPLED), what="its pod to come back", seen=size)
 
 
-def test_a_pool_is_what_its_job_says_but_for_its_size(lab: Lab, uids: dict[str, str]) -> None:
+def test_job_reverts_manual_edits_of_its_pool_except_its_size(
+    lab: Lab, uids: dict[str, str]
+) -> None:
     lab.kubectl("scale", "samplerpool", POOL, "--replicas=0")
     change = '{"spec": {"template": {"maxConcurrentGroups": 9}}}'
     lab.kubectl("patch", "samplerpool", POOL, "--type=merge", "-p", change)
@@ -316,5 +320,5 @@ def test_a_pool_is_what_its_job_says_but_for_its_size(lab: Lab, uids: dict[str, 
     until(lambda: lab.pods(SAMPLED) == [], what="its pods to go")
 
 
-def test_nothing_is_left_behind(lab: Lab, uids: dict[str, str]) -> None:
+def test_deleted_job_leaves_nothing_behind(lab: Lab, uids: dict[str, str]) -> None:
     await_gone(lab, {SAMPLED: uids[SAMPLED]})

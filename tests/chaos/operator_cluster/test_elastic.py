@@ -80,7 +80,7 @@ def running(lab: Lab, attempt: int) -> int:
     return sum(pod.attempt == attempt and pod.phase == "Running" for pod in pods)
 
 
-def test_it_makes_do_with_what_fits_and_grows_again(lab: Lab, uid: str) -> None:
+def test_elastic_trainer_shrinks_to_what_fits_and_grows_again(lab: Lab, uid: str) -> None:
     await_epoch(lab, uid, 1)
     status = await_phase(lab, NAME, "Running")
     assert (attempts(status)[0], status.attempt, status.failures) == (UNFIT, 2, 0)

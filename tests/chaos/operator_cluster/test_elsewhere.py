@@ -44,7 +44,7 @@ def uids(lab: Lab) -> Iterator[dict[str, str]]:
     lab.delete("samplerpool", POOL)
 
 
-def test_what_is_another_controller_s_is_left_alone(lab: Lab, uids: dict[str, str]) -> None:
+def test_objects_of_another_controller_are_left_alone(lab: Lab, uids: dict[str, str]) -> None:
     await_phase(lab, OURS, "Succeeded")
     refused = await_phase(lab, NAMES_THEIRS, "Stalled", "PoolRefused")
     assert f"This SamplerPool is managed by {ANOTHER}." in said(refused, "Ready").message

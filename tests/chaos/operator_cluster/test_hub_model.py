@@ -39,7 +39,7 @@ URI, TAG, COMMIT = f"hf://{REPO}", "v1", commit("first")
 TOKEN = "hf_of-a-private-hub"
 SECRET = {"name": "private-hub", "key": "token"}
 STEPS = 30
-"""More than are made while a pod is deleted, or a trainer is told to end."""
+"""More than are made while a pod is deleted, or a trainer terminates."""
 
 
 class Hub:
@@ -96,7 +96,7 @@ def hub(lab: Lab) -> Iterator[Hub]:
 
 
 def check_commit(lab: Lab, hub: Hub, job: str) -> None:
-    """The bucket holds the commit's files, which were read once and by nobody without the token."""
+    """The bucket holds the commit's files, each read once and only with the token."""
     status = lab.job(job).status
     assert status.model_commit == COMMIT
     with lab.stores() as stores:
@@ -118,7 +118,7 @@ def served(lab: Lab, run: str) -> set[str]:
         return {sampler.pod for sampler in stores.samplers.of_run(run) if sampler.version > 0}
 
 
-def test_a_sampler_starts_anew_without_the_hub(lab: Lab, hub: Hub) -> None:
+def test_replaced_sampler_starts_while_the_hub_is_down(lab: Lab, hub: Hub) -> None:
     lab.apply(short_job(SAMPLED, training__steps=STEPS, **hub.named()))
     stalled = lab.await_condition(SAMPLED, "Stalled")
     assert stalled.reason == "ModelNotFound"
@@ -142,7 +142,7 @@ def test_a_sampler_starts_anew_without_the_hub(lab: Lab, hub: Hub) -> None:
     check_commit(lab, hub, SAMPLED)
 
 
-def test_a_trainer_goes_on_without_the_hub(lab: Lab, hub: Hub) -> None:
+def test_restarted_trainer_starts_while_the_hub_is_down(lab: Lab, hub: Hub) -> None:
     hub.server.branches[TAG] = COMMIT
     lab.apply(taught_job(TAUGHT, training__steps=STEPS, **hub.named()))
     await_step(lab, TAUGHT, 1)

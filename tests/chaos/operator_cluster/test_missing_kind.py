@@ -55,7 +55,9 @@ def definition(lab: Lab) -> Iterator[dict[str, Any]]:
         put_back(lab, whole)
 
 
-def test_jobs_wait_for_it_and_go_on(lab: Lab, definition: dict[str, Any]) -> None:
+def test_jobs_wait_for_the_deleted_pytorchjob_kind_and_then_continue(
+    lab: Lab, definition: dict[str, Any]
+) -> None:
     before, meanwhile = NAMES
     lab.apply(taught_job(before, faults="*=work"))
     await_phase(lab, before, "Running")

@@ -84,7 +84,7 @@ def leader(lab: Lab) -> str:
     return str(lease["spec"].get("holderIdentity") or "")
 
 
-def test_a_new_operator_takes_over_a_run(
+def test_upgraded_operator_takes_over_a_run(
     lab: Lab, watched: Watched, installed: DemoSettings
 ) -> None:
     before, old = watched.pods(), operators(lab)
@@ -114,7 +114,7 @@ def test_a_new_operator_takes_over_a_run(
     assert (status.attempt, status.failures, status.trainer.restarts) == (1, 0, 0)
 
 
-def test_of_two_operators_one_leads_and_the_other_follows(lab: Lab, watched: Watched) -> None:
+def test_standby_operator_leads_after_the_leader_is_killed(lab: Lab, watched: Watched) -> None:
     before = watched.pods()
     lab.kubectl("scale", OPERATOR, "-n", SYSTEM, "--replicas=2")
     until(lambda: len(operators(lab)) == 2, what="two operators", seen=lambda: operators(lab))

@@ -1,4 +1,4 @@
-"""Models that only the trainer can judge: each job stalls, counts nothing, and goes on once mended.
+"""Models that only the trainer can judge: each job stalls and continues once fixed.
 
 | row | the model's folder | the trainer says |
 |---|---|---|
@@ -34,8 +34,8 @@ GOOD = "models/arithmetic/"
 REFUSED = ("Refused", "ModelUnusable")
 TRIES = 2
 """Enough to show that a refusal is no failure: the first one would end the job."""
-MENDED = "not-finite"
-"""Goes on to its end, once mended."""
+FIXED = "not-finite"
+"""Runs to its end once its model is fixed."""
 Files = dict[str, bytes]
 
 
@@ -61,7 +61,7 @@ def of_other_shape(files: Files) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """A folder that nobody can train, and what is said of it."""
+    """A folder with an unusable model, and what the job says of it."""
 
     name: str
     spoil: Callable[[Files], None]
@@ -70,7 +70,7 @@ class Row:
 
 ROWS = [
     Row("no-template", without_template, "Its tokenizer has no chat template."),
-    Row(MENDED, not_finite, "holds NaN"),
+    Row(FIXED, not_finite, "holds NaN"),
     Row("other-shape", of_other_shape, "(some are of other shapes): model.layers."),
 ]
 
@@ -108,7 +108,7 @@ def stalled(lab: Lab) -> Iterator[dict[str, RLJobStatus]]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
-def test_the_job_stalls_with_field_value_and_remedy(
+def test_unusable_model_stalls_with_field_value_and_remedy(
     lab: Lab, stalled: dict[str, RLJobStatus], row: Row
 ) -> None:
     status = stalled[row.name]
@@ -125,7 +125,7 @@ def test_the_job_stalls_with_field_value_and_remedy(
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
-def test_it_is_tried_again_and_not_counted(
+def test_refused_attempt_is_retried_and_not_counted(
     lab: Lab, stalled: dict[str, RLJobStatus], row: Row
 ) -> None:
     def refusals() -> int:
@@ -137,9 +137,9 @@ def test_it_is_tried_again_and_not_counted(
     assert status.phase != "Failed"
 
 
-def test_a_mended_model_is_trained(lab: Lab, stalled: dict[str, RLJobStatus]) -> None:
-    put_model(lab, next(row for row in ROWS if row.name == MENDED))
-    status = await_phase(lab, MENDED, "Succeeded")
+def test_job_trains_once_its_model_is_fixed(lab: Lab, stalled: dict[str, RLJobStatus]) -> None:
+    put_model(lab, next(row for row in ROWS if row.name == FIXED))
+    status = await_phase(lab, FIXED, "Succeeded")
     ends = attempts(status)
     assert ends[-1] == TRAINED
     assert set(ends[:-1]) == {REFUSED}

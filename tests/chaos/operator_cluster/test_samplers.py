@@ -46,7 +46,7 @@ STEPS_BETWEEN = 3
 PODS = 2
 SELECTED = f"rl-operator.io/job={NAME},rl-operator.io/component=sampler"
 OF_NO_USE = (Cause.STALE, Cause.EXPIRED, Cause.FILTERED)
-"""Why a group that nobody lost is not trained: it is too old, or teaches nothing."""
+"""Causes for which a finished group is not trained: it is too old, or teaches nothing."""
 
 
 @dataclass
@@ -87,7 +87,7 @@ def watched(lab: Lab) -> Iterator[Watched]:
     lab.delete("rljob", NAME)
 
 
-def test_a_drain_takes_one_sampler_at_a_time(lab: Lab, watched: Watched) -> None:
+def test_drain_evicts_one_sampler_at_a_time(lab: Lab, watched: Watched) -> None:
     trainer = watched.pods("trainer")
     first, second = sorted(pod.name for pod in lab.pods(NAME) if pod.role == "sampler")
 
@@ -142,7 +142,7 @@ EDITS = [
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=[edit.name for edit in EDITS])
-def test_an_edited_template_takes_its_place_within_the_rollout_s_bounds(
+def test_template_edit_replaces_pods_within_max_unavailable_and_surge(
     lab: Lab, watched: Watched, edit: Edit
 ) -> None:
     until(lambda: lab.job(NAME).status.samplers.ready == PODS, what="all samplers")
@@ -176,7 +176,7 @@ def test_an_edited_template_takes_its_place_within_the_rollout_s_bounds(
     check_rollouts(lab, watched.uid)
 
 
-def test_a_suspended_pool_gives_its_work_back(lab: Lab, watched: Watched) -> None:
+def test_suspended_pool_hands_back_work_in_progress(lab: Lab, watched: Watched) -> None:
     trainer = watched.pods("trainer")
     (group,) = lab.get("rljob", NAME)["spec"]["samplers"]
     group["template"]["drain"]["mode"] = "Abort"

@@ -122,7 +122,7 @@ def check_epoch(lab: Lab, run: str, *, epoch: int) -> None:
     assert record.epoch == epoch
 
 
-def test_while_it_trains(lab: Lab, begun: Begun) -> None:
+def test_suspend_while_training(lab: Lab, begun: Begun) -> None:
     status = suspend(lab, RUNNING)
     assert (attempts(status), status.failures) == ([HALTED], 0)
     resume(lab, RUNNING)
@@ -133,7 +133,7 @@ def test_while_it_trains(lab: Lab, begun: Begun) -> None:
     check_epoch(lab, begun.uids[RUNNING], epoch=3)  # the one that succeeds takes another one
 
 
-def test_and_resumed_before_its_pods_have_gone(lab: Lab, begun: Begun) -> None:
+def test_resume_before_the_pods_have_terminated(lab: Lab, begun: Begun) -> None:
     condition = said(begun.stopping, "Reconciling")
     assert (condition.reason, condition.message) == (
         "Stopping",
@@ -147,7 +147,7 @@ def test_and_resumed_before_its_pods_have_gone(lab: Lab, begun: Begun) -> None:
     assert (status.failures, status.ignored_failures) == (0, 0)
 
 
-def test_while_no_node_takes_the_trainer(lab: Lab, begun: Begun) -> None:
+def test_suspend_while_the_trainer_is_unschedulable(lab: Lab, begun: Begun) -> None:
     until(lambda: "fits no node" in trouble(lab, "starting"), what="the scheduler's word")
     assert lab.job("starting").status.phase == "Starting"
     assert attempts(suspend(lab, "starting")) == [HALTED]
@@ -161,7 +161,7 @@ def trouble(lab: Lab, job: str) -> str:
     return condition.message if condition else ""
 
 
-def test_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
+def test_suspend_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
     message = said(begun.crashed, "Ready").message
     assert message.startswith("Attempt 1 ended: Exit code 1. End of its log: ")
     assert message.endswith(f"Attempt 2 starts at {begun.crashed.next_retry_time}.")
@@ -175,7 +175,7 @@ def test_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
     assert (attempts(status), status.failures) == ([CRASHED, TRAINED], 1)
 
 
-def test_while_its_data_are_missing(lab: Lab, begun: Begun) -> None:
+def test_suspend_while_the_data_are_missing(lab: Lab, begun: Begun) -> None:
     condition = said(await_phase(lab, "stalled", "Stalled", "DatasetNotFound"), "Stalled")
     assert condition.message.startswith(f"spec.data.train[0].uri = '{LATE}'")
     assert suspend(lab, "stalled").attempt == 0
@@ -189,7 +189,7 @@ def test_while_its_data_are_missing(lab: Lab, begun: Begun) -> None:
     assert attempts(await_phase(lab, "stalled", "Succeeded")) == [TRAINED]
 
 
-def test_while_it_waits_for_samplers(lab: Lab, begun: Begun) -> None:
+def test_suspend_while_waiting_for_samplers(lab: Lab, begun: Begun) -> None:
     def reports_trouble() -> bool:
         words = trouble(lab, WAITING)
         return "main has 0 of 1" in words and "container engine: ImagePullBackOff" in words
@@ -204,7 +204,9 @@ def test_while_it_waits_for_samplers(lab: Lab, begun: Begun) -> None:
 
 
 @pytest.mark.parametrize(("name", "phase"), [("succeeded", "Succeeded"), ("failed", "Failed")])
-def test_once_it_is_over(lab: Lab, begun: Begun, name: str, phase: str) -> None:
+def test_suspend_of_a_finished_job_changes_nothing(
+    lab: Lab, begun: Begun, name: str, phase: str
+) -> None:
     before = await_phase(lab, name, phase)
     patch(lab, name, '{"suspend": true}')
     generation = lab.job(name).generation
@@ -221,12 +223,12 @@ def test_once_it_is_over(lab: Lab, begun: Begun, name: str, phase: str) -> None:
     ] == expected
 
 
-def test_from_its_beginning(lab: Lab, begun: Begun) -> None:
+def test_job_created_suspended_starts_when_resumed(lab: Lab, begun: Begun) -> None:
     status = await_phase(lab, "born", "Suspended", "Suspended")
     assert (status.attempt, lab.pods("born")) == (0, [])
     resume(lab, "born")
     assert attempts(await_phase(lab, "born", "Succeeded")) == [TRAINED]
 
 
-def test_nothing_is_left_behind(lab: Lab, begun: Begun) -> None:
+def test_deleted_jobs_leave_nothing_behind(lab: Lab, begun: Begun) -> None:
     await_gone(lab, begun.uids)

@@ -263,7 +263,9 @@ def check_conditions(status: RLJobStatus, *, completes: bool) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
-def test_an_end_is_told_and_counted(lab: Lab, uids: dict[str, str], row: Row) -> None:
+def test_end_of_an_attempt_is_reported_and_counted(
+    lab: Lab, uids: dict[str, str], row: Row
+) -> None:
     status = ended(lab, row.name)
     assert attempts(status) == row.attempts
     results = [result for result, _ in row.attempts]
@@ -294,12 +296,14 @@ def check_whole(lab: Lab, run: str) -> None:
     assert [batch.step for batch in lineage] == list(range(1, LONG + 1))
 
 
-def test_a_run_that_crashed_went_on(lab: Lab, uids: dict[str, str]) -> None:
+def test_crashed_run_continues_without_losing_or_repeating_steps(
+    lab: Lab, uids: dict[str, str]
+) -> None:
     ended(lab, "mid-run")
     check_whole(lab, uids["mid-run"])
 
 
-def test_a_drained_trainer_is_not_counted(lab: Lab, uids: dict[str, str]) -> None:
+def test_drained_trainer_is_not_counted_as_a_failure(lab: Lab, uids: dict[str, str]) -> None:
     status = ended(lab, DRAINED)
     assert (attempts(status), status.failures) == ([DISRUPTED, TRAINED], 0)
     assert status.last_failure is not None
@@ -307,7 +311,7 @@ def test_a_drained_trainer_is_not_counted(lab: Lab, uids: dict[str, str]) -> Non
     check_whole(lab, uids[DRAINED])
 
 
-def test_a_deleted_trainer_is_counted(lab: Lab, uids: dict[str, str]) -> None:
+def test_deleted_trainer_pod_is_counted_as_a_failure(lab: Lab, uids: dict[str, str]) -> None:
     status = ended(lab, DELETED)
     assert ([attempt.result for attempt in status.attempts], status.failures) == (
         ["Failed", "Succeeded"],
@@ -315,7 +319,7 @@ def test_a_deleted_trainer_is_counted(lab: Lab, uids: dict[str, str]) -> None:
     )
 
 
-def test_nothing_is_left_behind(lab: Lab, uids: dict[str, str]) -> None:
+def test_deleted_jobs_leave_nothing_behind(lab: Lab, uids: dict[str, str]) -> None:
     for name in uids:
         ended(lab, name)
     until(

@@ -80,7 +80,10 @@ def goes_on(reader: RunReader) -> None:
 
 
 def waits(lab: Lab) -> str:
-    """What is wrong with the job that cannot start, or with the one whose end nobody tells."""
+    """Why the waiting jobs are not in their expected state; empty if they are.
+
+    One cannot start, and the end of the other's trainer is not reported.
+    """
     wanted = {"starts": "WebhookUnavailable", "fails": "TrainerEnded"}
     for name, reason in wanted.items():
         status = lab.job(name).status
@@ -90,7 +93,9 @@ def waits(lab: Lab) -> str:
     return ""
 
 
-def test_what_needs_it_waits_and_goes_on_by_itself(lab: Lab, trains: RunReader) -> None:
+def test_jobs_wait_while_training_operator_is_down_and_then_continue(
+    lab: Lab, trains: RunReader
+) -> None:
     pods = trainer_uids(lab, "trains")
     take_away(lab)
     lab.apply(taught_job("starts", faults="*=succeed"))

@@ -97,7 +97,7 @@ def follow(world: World, job: Key, metrics: PodMetrics, *, groups: int) -> int:
     return len(pods)
 
 
-def test_it_grows_and_shrinks_as_the_hpa_says(
+def test_pool_grows_and_shrinks_with_its_autoscaler(
     world: World, measured: PodMetrics, hpa: dict[str, Any]
 ) -> None:
     world.make_secret()

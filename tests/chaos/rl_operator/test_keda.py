@@ -25,7 +25,7 @@ def with_keda(apiserver: ApiServer) -> Iterator[ApiServer]:
     apiserver.kubectl("delete", "crd", *(f"{plural}.keda.sh" for plural in PLURALS))
 
 
-def test_the_example_is_taken_as_it_is(with_keda: ApiServer) -> None:
+def test_keda_accepts_the_example_unchanged(with_keda: ApiServer) -> None:
     done = with_keda.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(EXAMPLE))
     assert [line.rpartition(" (")[0] for line in done.stdout.splitlines()] == [
         "triggerauthentication.keda.sh/rl-operator-stores created",
@@ -33,7 +33,7 @@ def test_the_example_is_taken_as_it_is(with_keda: ApiServer) -> None:
     ]
 
 
-def test_a_misspelt_field_would_be_found(with_keda: ApiServer) -> None:
+def test_keda_refuses_a_misspelt_field(with_keda: ApiServer) -> None:
     """The test before this one can fail."""
     text = EXAMPLE.read_text().replace("maxReplicaCount", "maxReplicas")
     done = with_keda.kubectl(

@@ -29,14 +29,14 @@ def stalled(world: World, job: Key) -> str:
 
 
 @pytest.mark.usefixtures("put_back")
-def test_the_attempt_waits_for_it_and_goes_on(
+def test_attempt_waits_for_the_deleted_kind_and_then_continues(
     world: World, with_trainer_kind: ApiServer, start: Starter
 ) -> None:
     operators = [start("operator-0")]
     job, run = bring_up(world)
 
     def alive() -> Process:
-        """The operator's process, started anew where it has ended, as the kubelet does."""
+        """The operator's process, restarted after its end, as the kubelet does."""
         if operators[-1].ended():
             operators.append(start(f"operator-{len(operators)}"))
         return operators[-1]

@@ -32,7 +32,7 @@ def restore(apiserver: ApiServer, folder: Path) -> None:
     apiserver.install(path)
 
 
-def test_a_cluster_without_kueue_is_told_of_and_kueue_found(
+def test_missing_kueue_is_reported_and_used_once_installed(
     without_kueue: World, with_kueue: ApiServer, start: Starter, tmp_path: Path
 ) -> None:
     """By a process with the chart's rights, which watches Workloads once they are there."""

@@ -63,7 +63,7 @@ def end(process: Process) -> str:
     return " ".join(process.complaints())
 
 
-def test_a_standby_ends_and_the_next_one_works_by_what_there_is(
+def test_restored_backup_ends_leader_and_standby_and_the_next_works(
     own: ApiServer, alone: World, begin: Starter, tmp_path: Path
 ) -> None:
     data, backup = own.folder / "etcd", tmp_path / "backup"

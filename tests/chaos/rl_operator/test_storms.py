@@ -63,7 +63,7 @@ def starter(front: ApiFront, rights: Path, tmp_path: Path) -> Iterator[Starter]:
 
 
 def rest(world: World) -> dict[str, list[str]]:
-    """What there is, whoever made it how often."""
+    """The objects that exist, regardless of who created them and how often."""
     made = (kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.PYTORCH_JOB, kinds.NETWORK_POLICY)
     names = {kind.name: [raw["metadata"]["name"] for raw in world.objects(kind)] for kind in made}
     (job,) = world.objects(kinds.RLJOB)
@@ -91,7 +91,7 @@ AT_REST = {
 
 
 @pytest.mark.parametrize("burst", [Burst(*burst) for burst in BURSTS.values()], ids=BURSTS.keys())
-def test_a_burst_leads_to_the_same_rest(
+def test_failed_requests_lead_to_the_same_final_state(
     world: World, front: ApiFront, starter: Starter, burst: Burst
 ) -> None:
     operator = starter("stormy")

@@ -142,7 +142,9 @@ def stops(world: World, *pods: str, holds: Callable[[], bool] = lambda: True) ->
         end_pod(world, pod)
 
 
-def test_a_suspended_job_stops_and_goes_on(world: World, storm: Storm, stormy: Process) -> None:
+def test_job_is_suspended_and_resumed_despite_failed_requests(
+    world: World, storm: Storm, stormy: Process
+) -> None:
     until(lambda: holder(world) == "stormy", what="it to lead")
     world.make_secret()
     world.upload_inputs()
@@ -178,9 +180,7 @@ def holds_quota(world: World) -> bool:
     return kueue.holds_quota(world.cluster.get(kinds.WORKLOAD, world.namespace, "rljob-job"))
 
 
-def test_an_evicted_job_gives_its_quota_back_last(
-    queue: World, storm: Storm, queueing: Process
-) -> None:
+def test_evicted_job_releases_its_quota_last(queue: World, storm: Storm, queueing: Process) -> None:
     job = queue.make_job(scheduling=QUEUED)
     until(lambda: named(queue, kinds.WORKLOAD), what="the Workload")
     assert named(queue, kinds.POD) == []
@@ -203,7 +203,9 @@ def test_an_evicted_job_gives_its_quota_back_last(
     until(lambda: not named(queue, kinds.RLJOB), what="the job to go")
 
 
-def test_a_shared_pool_is_handed_on(world: World, storm: Storm, stormy: Process) -> None:
+def test_shared_pool_is_assigned_to_the_next_job(
+    world: World, storm: Storm, stormy: Process
+) -> None:
     until(lambda: holder(world) == "stormy", what="it to lead")
     shared.make_inputs(world)
     shared.make_pool(world)
@@ -239,7 +241,9 @@ def test_a_shared_pool_is_handed_on(world: World, storm: Storm, stormy: Process)
     assert (holds(), replicas(world)) == (second.name, [1])
 
 
-def test_an_elastic_trainer_makes_do_with_less(world: World, storm: Storm, stormy: Process) -> None:
+def test_elastic_trainer_shrinks_despite_failed_requests(
+    world: World, storm: Storm, stormy: Process
+) -> None:
     until(lambda: holder(world) == "stormy", what="it to lead")
     world.make_secret()
     world.upload_inputs()

@@ -54,7 +54,7 @@ def jobs(lab: Lab) -> Iterator[tuple[str, str]]:
 
 
 def holder(lab: Lab) -> dict[str, str]:
-    """Who has the pool; empty while nobody has it."""
+    """The assignment of the pool; empty while it has none."""
     assignment: dict[str, str] = (
         lab.get("samplerpool", POOL).get("status", {}).get("assignment") or {}
     )

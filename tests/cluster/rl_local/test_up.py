@@ -1,4 +1,4 @@
-"""`up` on a cluster that runs: it leaves alone what is well and mends what is not."""
+"""`up` on a cluster that runs: it keeps healthy parts and repairs the others."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def layout() -> Layout:
 
 
 def up(*arguments: str) -> str:
-    """What `up` told about its work."""
+    """What `up` prints about its work."""
     done = subprocess.run(
         [sys.executable, "-m", "rl_local", "up", *arguments],
         check=True,

@@ -89,7 +89,7 @@ class Operator:
         *,
         patience_seconds: float,
         trust_seconds: float = 0.0,
-        look_seconds: float = 0.0,
+        cache_seconds: float = 0.0,
         fresh_readings: bool = True,
     ) -> None:
         self.skew = 0.0
@@ -105,7 +105,7 @@ class Operator:
         self.preflight = Preflight(
             clock=time.monotonic, enqueue=lambda _: None, retry_seconds=RETRY_SECONDS
         )
-        reader = CachedReader(cluster, clock=time.monotonic, seconds=look_seconds, store=store)
+        reader = CachedReader(cluster, clock=time.monotonic, seconds=cache_seconds, store=store)
         shared: dict[str, Any] = {
             "cluster": cluster,
             "applier": Applier(cluster, trust_seconds=trust_seconds),
@@ -170,17 +170,17 @@ class World:
         self,
         *,
         trust_seconds: float = 0.0,
-        look_seconds: float = 0.0,
+        cache_seconds: float = 0.0,
         fresh_readings: bool = True,
     ) -> Operator:
-        """A new process: nothing is remembered. It has no watches: looks are not to be trusted."""
+        """Start a new process without memory or watches; it does not trust cached reads."""
         if self.operator is not None:
             self.operator.close()
         self.operator = Operator(
             self.cluster,
             patience_seconds=self.patience_seconds,
             trust_seconds=trust_seconds,
-            look_seconds=look_seconds,
+            cache_seconds=cache_seconds,
             fresh_readings=fresh_readings,
         )
         return self.operator
@@ -238,7 +238,7 @@ class World:
             time.sleep(0.02)
 
     def _checks(self, operator: Operator, key: Key) -> bool:
-        """Whether a job's inputs are being checked, even if nobody has been told of it yet."""
+        """Whether a job's inputs are being checked, even if no status says so yet."""
         seen = observe.job_snapshot(self.cluster, key)
         assert seen is not None
         conditions = seen.job.status.conditions

@@ -44,7 +44,7 @@ def render(
 
 
 def helm(world: World, verb: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run helm up to the point where it would write, with the API server's answers to look-ups."""
+    """Run helm up to the point where it would write, with the API server's answers to lookups."""
     return subprocess.run(
         [
             binary("helm"),
@@ -68,7 +68,7 @@ def helm(world: World, verb: str, *options: str) -> subprocess.CompletedProcess[
     ("own", "ended", "refused"),
     [(True, "", True), (False, "", False), (True, "Complete", False)],
 )
-def test_a_namespace_with_running_jobs_is_not_left_out(
+def test_rendering_may_not_drop_a_namespace_with_running_jobs(
     world: World, own: bool, ended: str, refused: bool
 ) -> None:
     world.make_secret()
@@ -92,7 +92,7 @@ def test_a_namespace_with_running_jobs_is_not_left_out(
     assert (f"leaves out {world.namespace}, where RLJob job" in done.stderr) is refused
 
 
-def test_a_secret_outlives_its_place_in_the_list(world: World) -> None:
+def test_store_secrets_are_kept_when_removed_from_the_chart(world: World) -> None:
     rendered = yaml.safe_load_all(render(world, world.namespace).stdout)
     kept = [
         manifest["metadata"]["annotations"]["helm.sh/resource-policy"]
@@ -111,7 +111,7 @@ def objects(world: World, *values: str) -> list[dict[str, Any]]:
     return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
 
 
-def test_a_password_of_ones_own_is_the_same_at_each_rendering(world: World) -> None:
+def test_only_a_given_password_is_the_same_in_each_rendering(world: World) -> None:
     for value, number in (('""', 2), ('"long enough"', 1)):
         rendered = (objects(world, f"stores.password={value}") for _ in range(2))
         secrets = (
@@ -124,7 +124,7 @@ def test_a_password_of_ones_own_is_the_same_at_each_rendering(world: World) -> N
         assert len(of_minio) == number
 
 
-def test_extra_labels_are_on_all_that_is_made_and_select_nothing(world: World) -> None:
+def test_extra_labels_are_on_all_objects_and_in_no_selector(world: World) -> None:
     monitors = ("serviceMonitor.enabled=true", "podMonitor.enabled=true", "kueue.enabled=true")
     manifests = objects(world, 'extraLabels={"release": "prometheus"}', *monitors)
     for manifest in manifests:
@@ -137,7 +137,7 @@ def test_extra_labels_are_on_all_that_is_made_and_select_nothing(world: World) -
         assert "prometheus" not in json.dumps([spec.get("selector"), spec.get("podSelector")])
 
 
-def test_one_that_stands_by_is_on_another_node(world: World) -> None:
+def test_standby_is_scheduled_to_another_node(world: World) -> None:
     def pod(replicas: int) -> dict[str, Any]:
         values = (f"operator.replicas={replicas}", 'operator.priorityClassName="cluster"')
         (made,) = [
@@ -164,14 +164,14 @@ def test_one_that_stands_by_is_on_another_node(world: World) -> None:
         ('networkpolicy={"enabled": false}', "networkpolicy"),
     ],
 )
-def test_a_value_that_cannot_be_is_refused_by_name(world: World, value: str, place: str) -> None:
+def test_invalid_value_is_refused_with_its_name(world: World, value: str, place: str) -> None:
     done = render(world, more=[f"--set-json={value}"])
     assert done.returncode != 0
     assert "schema" in done.stderr
     assert place in done.stderr
 
 
-def test_helm_itself_knows_that_there_are_jobs(world: World) -> None:
+def test_helm_upgrade_may_not_drop_a_namespace_with_running_jobs(world: World) -> None:
     world.make_secret()
     world.apiserver.kubectl(
         "-n",

@@ -45,7 +45,7 @@ def test_a_section_is_fixed_once_the_trainer_has_started(
     assert f"spec.{section} cannot change once the trainer has been started" in edited(started=True)
 
 
-def test_no_write_brings_a_fixed_section_in_beside_a_status(apiserver: ApiServer) -> None:
+def test_fixed_section_cannot_be_added_in_a_status_write(apiserver: ApiServer) -> None:
     name = "fixed-beside"
     assert apply(apiserver, a_job(name)) == ""
     _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})

@@ -177,7 +177,7 @@ def test_an_active_deadline_is_raised_or_removed_alone(apiserver: ApiServer) -> 
         ({"managedBy": "kueue.x-k8s.io/multikueue", "model": {"uri": "s3://abc/m"}}, ""),
     ],
 )
-def test_a_pools_options_are_of_its_kind(
+def test_pool_options_must_match_the_kind_of_pool(
     apiserver: ApiServer, changes: dict[str, Any], words: str
 ) -> None:
     job = a_job("options")

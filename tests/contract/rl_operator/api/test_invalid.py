@@ -48,7 +48,7 @@ def _refused_fields(api: client.ApiClient, case: Case) -> list[str]:
     return [cause["field"] for cause in causes]
 
 
-def test_every_break_of_the_schema_is_refused_by_name(answers: dict[str, list[Case]]) -> None:
+def test_every_violation_of_the_schema_names_its_field(answers: dict[str, list[Case]]) -> None:
     assert len(answers["named"]) >= 200
     assert [str(answer) for answer in answers["taken"]] == []
     assert [str(answer) for answer in answers["unnamed"]] == []
@@ -165,7 +165,7 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("sections", "field"), STALLED.values(), ids=STALLED.keys())
-def test_what_the_schema_cannot_say_stalls_by_name(
+def test_violation_beyond_the_schema_stalls_with_its_field(
     world: World, sections: dict[str, Any], field: str
 ) -> None:
     world.make_secret()

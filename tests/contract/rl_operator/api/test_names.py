@@ -36,6 +36,6 @@ def test_no_secret_of_another_namespace_is_read(world: World, proxied: Cluster, 
     assert proxied.get(kinds.SECRET, "default", name.format(world.namespace)) is None
 
 
-def test_a_job_that_names_one_is_refused(apiserver: ApiServer) -> None:
+def test_job_with_a_path_as_secret_name_is_refused(apiserver: ApiServer) -> None:
     job = a_job("named", storage={"secretName": "../../kube-system/secrets/stores"})
     assert "spec.storage.secretName" in apply(apiserver, job)

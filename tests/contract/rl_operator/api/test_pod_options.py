@@ -91,7 +91,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
 
 
 @pytest.mark.parametrize(("options", "field"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_core_v1_does_not_take_is_told_by_the_jobs_field(
+def test_option_refused_by_core_v1_is_reported_with_the_job_s_field(
     world: World, options: Manifest, field: str
 ) -> None:
     world.make_secret()

@@ -48,9 +48,7 @@ def stalled(world: World, job: Key) -> tuple[str, str]:
     return said.get("reason", ""), said.get("message", "")
 
 
-def test_a_run_is_refused_while_its_job_is_there_and_goes_on_after_it(
-    world: World, run: str
-) -> None:
+def test_run_is_adopted_only_after_its_first_job_is_deleted(world: World, run: str) -> None:
     second = world.make_job("second", runId=run)
     world.settle(second)
     reason, message = stalled(world, second)
@@ -79,7 +77,7 @@ def test_a_run_is_refused_while_its_job_is_there_and_goes_on_after_it(
     assert variables["RL_RUN"] == run
 
 
-def test_one_of_two_gets_the_run_and_the_other_when_that_is_gone(world: World, run: str) -> None:
+def test_second_adopter_waits_until_the_first_is_deleted(world: World, run: str) -> None:
     delete_job(world, "first")
     second, third = (world.make_job(name, runId=run) for name in ("second", "third"))
     world.settle(second)
@@ -98,7 +96,7 @@ def test_one_of_two_gets_the_run_and_the_other_when_that_is_gone(world: World, r
     assert lease["spec"]["holderIdentity"].startswith("third/")
 
 
-def test_of_two_that_ask_at_once_one_is_told_to_look_again(
+def test_concurrent_claim_of_a_run_is_a_conflict(
     world: World, run: str, api: client.ApiClient
 ) -> None:
     delete_job(world, "first")
@@ -131,7 +129,7 @@ def test_of_two_that_ask_at_once_one_is_told_to_look_again(
     assert ours.take("run-x", kinds.RLJOB, metas[0]) == ""
 
 
-def test_pods_of_the_former_job_are_waited_for(world: World, run: str) -> None:
+def test_adoption_waits_for_pods_of_the_former_job(world: World, run: str) -> None:
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     world.start_pod("first-main-x-1", of=deployment)
     world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", "first")
@@ -158,7 +156,7 @@ def test_pods_of_the_former_job_are_waited_for(world: World, run: str) -> None:
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["no such run", "of another namespace"])
-def test_a_run_that_is_not_there_is_refused(world: World, *, known: bool) -> None:
+def test_adoption_of_an_unknown_run_is_refused(world: World, *, known: bool) -> None:
     world.make_secret()
     world.upload_inputs()
     name = f"of-{world.namespace}"
@@ -170,14 +168,14 @@ def test_a_run_that_is_not_there_is_refused(world: World, *, known: bool) -> Non
     assert stalled(world, job)[1].startswith(f"spec.runId = '{name}'")
 
 
-def test_a_refused_job_takes_nobody_s_data_along(world: World, run: str) -> None:
+def test_deleting_a_refused_adopter_keeps_the_run_s_data(world: World, run: str) -> None:
     second = world.make_job("second", runId=run, lifecycle={"dataPolicy": "Delete"})
     world.settle(second)
     world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", "second", "--timeout=30s")
     assert world.stores.runs.get(run) is not None
 
 
-def test_the_field_is_immutable(world: World, run: str) -> None:
+def test_run_id_is_immutable(world: World, run: str) -> None:
     for patch in ({"runId": run}, {"runId": None}):
         name = "with" if patch["runId"] is None else "without"
         world.make_job(name, **({"runId": "a"} if name == "with" else {}))
@@ -195,7 +193,7 @@ def test_the_field_is_immutable(world: World, run: str) -> None:
         assert "spec.runId cannot change" in refused.stderr
 
 
-def test_a_run_that_has_succeeded_completes_the_job(world: World, run: str) -> None:
+def test_adopting_a_succeeded_run_completes_the_job(world: World, run: str) -> None:
     delete_job(world, "first")
     outcome = {"kind": "Succeeded", "reason": "Done", "message": "All.", "final_model": "s3://f"}
     world.write_run(run, namespace=world.namespace, job="first", step=60, steps=60, outcome=outcome)

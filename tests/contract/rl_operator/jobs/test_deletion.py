@@ -61,7 +61,7 @@ def test_a_retained_run_needs_no_finalizer(world: World) -> None:
     [(kinds.RLJOB, RLJobStatus()), (kinds.SAMPLER_POOL, SamplerPoolStatus())],
     ids=["job", "pool"],
 )
-def test_a_status_of_what_has_gone_since_the_look_is_a_conflict(
+def test_status_write_to_a_deleted_object_is_a_conflict(
     world: World, kind: Kind, before: RLJobStatus | SamplerPoolStatus
 ) -> None:
     job, _ = prepared(world, "Retain")
@@ -75,7 +75,7 @@ def test_a_status_of_what_has_gone_since_the_look_is_a_conflict(
         writer.write(kind, seen, before=before, after=after, urgent=True)
 
 
-def test_a_change_of_what_has_gone_since_the_look_is_a_conflict(world: World) -> None:
+def test_merge_into_a_deleted_object_is_a_conflict(world: World) -> None:
     """As a pool is scaled, or a Deployment emptied."""
     job, _ = prepared(world, "Retain")
     seen = [
@@ -91,7 +91,7 @@ def test_a_change_of_what_has_gone_since_the_look_is_a_conflict(world: World) ->
     assert len(seen) == 2
 
 
-def test_a_deleted_run_takes_its_data_along(world: World) -> None:
+def test_deleting_a_job_deletes_its_data(world: World) -> None:
     job, run = prepared(world, "Delete")
     assert finalizers(world, job) == [FINALIZER]
     delete(world, job)
@@ -106,7 +106,7 @@ def test_a_deleted_run_takes_its_data_along(world: World) -> None:
 
 
 @pytest.mark.parametrize("broken", ["no Secret", "no model"])
-def test_a_job_that_never_started_goes_at_once(world: World, broken: str) -> None:
+def test_job_that_never_started_is_deleted_at_once(world: World, broken: str) -> None:
     if broken == "no model":
         world.make_secret()
     job = world.make_job(lifecycle={"dataPolicy": "Delete"})
@@ -117,7 +117,7 @@ def test_a_job_that_never_started_goes_at_once(world: World, broken: str) -> Non
     assert gone(world, job)
 
 
-def test_the_policy_may_change(world: World) -> None:
+def test_data_policy_may_change(world: World) -> None:
     job, _ = prepared(world, "Delete")
     world.make_job(lifecycle={"dataPolicy": "Retain"})
     world.settle(job)
@@ -125,7 +125,7 @@ def test_the_policy_may_change(world: World) -> None:
 
 
 @pytest.mark.parametrize("way_out", ["the Secret is mended", "the data are given up"])
-def test_a_blocked_deletion_says_so_and_has_a_way_out(world: World, way_out: str) -> None:
+def test_blocked_deletion_names_its_cause_and_can_be_abandoned(world: World, way_out: str) -> None:
     job, run = prepared(world, "Delete")
     world.make_secret(s3SecretKey="wrong")
     delete(world, job)
@@ -152,7 +152,7 @@ def test_a_blocked_deletion_says_so_and_has_a_way_out(world: World, way_out: str
     assert (world.stores.runs.get(run) is None) is (way_out == "the Secret is mended")
 
 
-def test_pods_go_before_data(world: World) -> None:
+def test_pods_are_stopped_before_data_are_deleted(world: World) -> None:
     job, run = prepared(world, "Delete")
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     world.start_pod("job-main-x-1", of=deployment)
@@ -167,7 +167,7 @@ def test_pods_go_before_data(world: World) -> None:
     assert gone(world, job)
 
 
-def test_a_finished_job_expires(world: World) -> None:
+def test_finished_job_is_deleted_after_its_ttl(world: World) -> None:
     job, run = prepared(world, "Retain")
     world.make_job(lifecycle={"ttlSecondsAfterFinished": 60, "dataPolicy": "Retain"})
     outcome = {"kind": "Succeeded", "reason": "Done", "message": "m"}

@@ -24,7 +24,7 @@ def trainer(world: World, attempt: int) -> dict[str, Any]:
 
 
 def size(world: World, attempt: int) -> tuple[int, str]:
-    """Pods of an attempt, and how many they are told."""
+    """Number of pods of an attempt, and the number that their environment states."""
     worker = trainer(world, attempt)["spec"]["pytorchReplicaSpecs"]["Worker"]
     variables = worker["template"]["spec"]["containers"][0]["env"]
     values = {variable["name"]: variable.get("value") for variable in variables}
@@ -78,7 +78,7 @@ def test_a_trainer_shrinks_to_what_fits_and_grows_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 5])
-def test_replicas_are_within_the_bounds(world: World, replicas: int) -> None:
+def test_replicas_outside_the_elastic_bounds_are_refused(world: World, replicas: int) -> None:
     bounds = {"replicas": replicas, "elastic": {"minReplicas": 2, "maxReplicas": 4}}
     good = world.make_job("good", trainer={**bounds, "replicas": 2})
     job = world.cluster.get(kinds.RLJOB, world.namespace, good.name)

@@ -12,7 +12,7 @@ from tests.contract.rl_operator.world import World
 LOST = EventNote("SamplerLost", "A sampler pod terminated unexpectedly.", "Warning")
 
 
-def test_a_repeated_note_is_counted_and_another_note_is_another_event(world: World) -> None:
+def test_repeated_note_raises_the_count_and_another_note_is_a_new_event(world: World) -> None:
     job = world.make_job(suspend=True)
     raw = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
     assert raw is not None

@@ -91,7 +91,7 @@ BAD: dict[str, tuple[Change, str, str, str]] = {
 
 
 @pytest.mark.parametrize(("spoil", "reason", "field", "words"), BAD.values(), ids=BAD.keys())
-def test_a_bad_input_stalls_and_is_mended(
+def test_job_stalls_on_a_bad_input_and_continues_once_it_is_fixed(
     world: World, spoil: Change, reason: str, field: str, words: str
 ) -> None:
     world.make_secret()
@@ -124,7 +124,7 @@ def test_a_bad_input_stalls_and_is_mended(
     assert [pool["metadata"]["name"] for pool in world.objects(kinds.SAMPLER_POOL)] == ["job-main"]
 
 
-def test_a_tokenizer_of_its_own_is_looked_for_in_its_folder(world: World) -> None:
+def test_separate_tokenizer_is_checked_in_its_own_folder(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     without("model/tokenizer.json")(world)
@@ -148,7 +148,7 @@ def test_a_tokenizer_of_its_own_is_looked_for_in_its_folder(world: World) -> Non
     await_reason("")
 
 
-def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> None:
+def test_scorer_unknown_to_the_samplers_stalls_the_job(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     job = world.make_job(reward={"scorers": [{"kind": "Magic"}]})
@@ -175,9 +175,7 @@ def test_an_unknown_scorer_stalls_the_job_by_what_samplers_say(world: World) -> 
         ),
     ],
 )
-def test_an_option_that_cannot_be_honoured_is_refused(
-    world: World, sections: dict[str, Any], field: str
-) -> None:
+def test_unsupported_option_is_refused(world: World, sections: dict[str, Any], field: str) -> None:
     world.make_secret()
     world.upload_inputs()
     job = world.make_job(**sections)
@@ -185,7 +183,7 @@ def test_an_option_that_cannot_be_honoured_is_refused(
     assert world.condition(job, "Stalled")["message"].startswith(field)
 
 
-def test_the_store_goes_down_and_comes_back_mid_run(world: World) -> None:
+def test_job_survives_a_store_outage_mid_run(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     job = world.make_job()

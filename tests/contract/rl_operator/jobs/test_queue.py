@@ -71,7 +71,7 @@ def begun(world: World, job: Key, attempt: int) -> dict[str, Any]:
     return pytorch_job
 
 
-def test_samplers_beyond_the_least_may_come_without_the_queue(queue: World) -> None:
+def test_samplers_beyond_the_minimum_may_bypass_the_queue(queue: World) -> None:
     job = queue.make_job(scheduling=QUEUED | {"samplerQuota": "MinReplicas"})
     queue.settle(job)
     decide(queue, kueue.admitted(workload(queue)))
@@ -85,7 +85,7 @@ def test_samplers_beyond_the_least_may_come_without_the_queue(queue: World) -> N
     assert counts["sampler-main"] == 2
 
 
-def test_a_job_waits_for_its_queue_is_evicted_and_goes_on(queue: World) -> None:
+def test_job_waits_for_its_queue_is_evicted_and_resumes(queue: World) -> None:
     job = queue.make_job(
         scheduling=QUEUED, trainer={"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
     )
@@ -186,7 +186,7 @@ def test_a_suspended_job_leaves_its_queue(queue: World) -> None:
     assert deployment["spec"]["replicas"] == 0
 
 
-def test_a_pool_stays_within_what_was_admitted(queue: World) -> None:
+def test_pool_does_not_grow_beyond_its_admitted_size(queue: World) -> None:
     job = queue.make_job(scheduling=QUEUED)
     queue.settle(job)
     decide(queue, kueue.admitted(workload(queue)))
@@ -221,7 +221,7 @@ def test_a_priority_comes_from_its_class(queue: World) -> None:
     assert (spec["priority"], spec["priorityClassRef"]["kind"]) == (700, "WorkloadPriorityClass")
 
 
-def test_more_than_was_admitted_is_asked_for_anew(queue: World) -> None:
+def test_growing_beyond_the_admission_requests_a_new_one(queue: World) -> None:
     """The samplers of a running job are made larger: it stops, and queues for what it needs now."""
     job = queue.make_job(scheduling=QUEUED)
     queue.settle(job)
@@ -240,14 +240,14 @@ def test_more_than_was_admitted_is_asked_for_anew(queue: World) -> None:
     assert deployment["spec"]["replicas"] == 0
 
 
-def test_what_is_made_between_two_looks_is_no_news_of_the_queue(queue: World) -> None:
-    """A status that tells of what its own look has made reads the job's Workload, too."""
-    queue.start_operator(look_seconds=3600.0)
+def test_reconcile_that_creates_a_pool_keeps_the_job_admitted(queue: World) -> None:
+    """The status of a reconcile that created objects also needs the job's Workload."""
+    queue.start_operator(cache_seconds=3600.0)
     job = queue.make_job(scheduling=QUEUED)
     queue.settle(job)
     decide(queue, kueue.admitted(workload(queue)))
     assert queue.operator is not None
-    queue.operator.jobs.reader.distrust(job)  # as the watch of Workloads would tell
+    queue.operator.jobs.reader.distrust(job)  # as the watch of Workloads would cause
     queue.settle(job)
     (pool,) = queue.objects(kinds.SAMPLER_POOL)
     queue.cluster.delete(
@@ -267,7 +267,7 @@ def admitted_and_at_work(world: World) -> Key:
     return job
 
 
-def test_an_eviction_is_obeyed_whatever_has_become_of_the_spec(
+def test_eviction_is_obeyed_even_if_the_spec_is_invalid(
     queue: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = admitted_and_at_work(queue)
@@ -297,7 +297,7 @@ def test_an_eviction_is_obeyed_whatever_has_become_of_the_spec(
     assert queue.status(job)["failures"] == 0
 
 
-def test_a_deleted_job_keeps_its_quota_until_its_pods_have_gone(queue: World) -> None:
+def test_deleted_job_keeps_its_quota_until_its_pods_terminate(queue: World) -> None:
     job = admitted_and_at_work(queue)
     queue.apiserver.kubectl("-n", job.namespace, "delete", "rljob", job.name, "--wait=false")
     assert queue.operator is not None

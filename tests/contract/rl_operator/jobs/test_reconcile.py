@@ -53,7 +53,7 @@ def reasons(world: World) -> set[str]:
     return {event["reason"] for event in world.objects(kinds.EVENT)}
 
 
-def test_a_whole_life(world: World, job: Key) -> None:
+def test_job_goes_from_creation_to_completion(world: World, job: Key) -> None:
     run = start_samplers(world, job)
     start_trainer(world, job)
     world.write_run(run, policy=POLICY, step=0, steps=60)
@@ -79,7 +79,7 @@ def test_a_whole_life(world: World, job: Key) -> None:
     assert expected <= reasons(world)
 
 
-def test_a_quiet_world_is_left_alone_even_by_a_new_operator(world: World, job: Key) -> None:
+def test_settled_job_gets_no_writes_even_from_a_new_operator(world: World, job: Key) -> None:
     start_samplers(world, job)
     start_trainer(world, job)
     world.settle(job)
@@ -89,7 +89,7 @@ def test_a_quiet_world_is_left_alone_even_by_a_new_operator(world: World, job: K
     assert world.writes.count == before
 
 
-def test_a_failed_attempt_is_repeated_and_the_last_one_is_final(world: World, job: Key) -> None:
+def test_failed_attempt_is_retried_until_the_backoff_limit(world: World, job: Key) -> None:
     world.make_job(lifecycle={"backoffLimit": 1, "restartBackoffSeconds": 60})
     run = start_samplers(world, job)
     start_trainer(world, job)
@@ -114,7 +114,7 @@ def test_a_failed_attempt_is_repeated_and_the_last_one_is_final(world: World, jo
     assert names_of(world, kinds.SAMPLER_POOL) == []
 
 
-def test_an_outcome_counts_though_the_stores_were_read_before_it(world: World, job: Key) -> None:
+def test_outcome_written_after_the_last_poll_counts(world: World, job: Key) -> None:
     run = start_samplers(world, job)
     start_trainer(world, job)
     world.start_operator(fresh_readings=False)
@@ -130,20 +130,20 @@ def test_an_outcome_counts_though_the_stores_were_read_before_it(world: World, j
     assert (status["phase"], status.get("failures", 0)) == ("Succeeded", 0)
 
 
-def test_a_turn_is_decided_by_what_is_there_now(world: World, job: Key) -> None:
-    """A look that is used again, for no watch has told of anything, ends no attempt."""
+def test_stale_cached_read_does_not_end_an_attempt(world: World, job: Key) -> None:
+    """A cached read that no watch has invalidated must not end an attempt."""
     run = start_samplers(world, job)
     start_trainer(world, job)
     world.write_run(run, policy=POLICY, step=1, steps=60)
     long_ago = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     pod = {"name": "pytorch", "state": long_ago}
     world.set_pod("job-1-worker-0", "Running", container=pod, ready=True)
-    operator = world.start_operator(look_seconds=3600.0)
+    operator = world.start_operator(cache_seconds=3600.0)
     world.settle(job)
     world.end_trainer("job-1", "Failed", exit_code=137)
     late = world.stores.mongo.now() - 5000  # longer than progressDeadlineSeconds
     world.write_run(run, policy=POLICY, step=1, steps=60, progress_at=late)
-    operator.jobs.reconcile(job)  # nobody has told it that the trainer has ended
+    operator.jobs.reconcile(job)  # no watch has reported that the trainer has ended
     status = world.settle(job)
     assert (status["failures"], status["lastFailure"]["exitCode"]) == (1, 137)
 
@@ -156,7 +156,7 @@ def test_success_without_an_outcome_is_a_failure(world: World, job: Key) -> None
     assert world.settle(job)["lastFailure"]["reason"] == "ExitedWithoutOutcome"
 
 
-def test_a_refusal_stalls_without_counting(world: World, job: Key) -> None:
+def test_trainer_refusal_stalls_without_counting_a_failure(world: World, job: Key) -> None:
     run = start_samplers(world, job)
     start_trainer(world, job)
     words = {"field": "spec.model.uri", "value": "s3://m", "remedy": "Take another."}
@@ -173,7 +173,7 @@ def test_a_refusal_stalls_without_counting(world: World, job: Key) -> None:
     start_trainer(world, job, attempt=2)
 
 
-def test_scale_changes_the_deployment_and_stays(world: World, job: Key) -> None:
+def test_scaling_a_pool_changes_the_deployment_and_is_kept(world: World, job: Key) -> None:
     world.settle(job)
     world.apiserver.kubectl("-n", world.namespace, "scale", "spool/job-main", "--replicas=5")
     world.settle(job)
@@ -185,7 +185,7 @@ def test_scale_changes_the_deployment_and_stays(world: World, job: Key) -> None:
     assert pool["spec"]["replicas"] == 5
 
 
-def test_foreign_edits_are_put_right(world: World, job: Key) -> None:
+def test_foreign_edits_are_reverted(world: World, job: Key) -> None:
     world.settle(job)
     patch = '{"spec": {"replicas": 9, "template": {"spec": {"terminationGracePeriodSeconds": 1}}}}'
     world.apiserver.kubectl(
@@ -197,7 +197,7 @@ def test_foreign_edits_are_put_right(world: World, job: Key) -> None:
     assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 30
 
 
-def test_a_field_that_is_no_longer_declared_goes(world: World, job: Key) -> None:
+def test_field_no_longer_declared_is_removed(world: World, job: Key) -> None:
     kept = {"autoscaling": {"minReplicas": 2}}
     template = {**kept, "engine": {"args": ["--x"]}, "nodeSelector": {"a": "b"}}
     world.make_job(samplers=[{"name": "main", "template": template}])
@@ -218,7 +218,7 @@ def test_a_field_that_is_no_longer_declared_goes(world: World, job: Key) -> None
     assert ("rl-operator", "Update") not in owners
 
 
-def test_a_group_that_is_taken_away_takes_its_pool(world: World, job: Key) -> None:
+def test_removing_a_group_deletes_its_pool(world: World, job: Key) -> None:
     world.make_job(samplers=[{"name": "main"}, {"name": "other"}])
     world.settle(job)
     assert names_of(world, kinds.SAMPLER_POOL) == ["job-main", "job-other"]
@@ -227,7 +227,7 @@ def test_a_group_that_is_taken_away_takes_its_pool(world: World, job: Key) -> No
     assert names_of(world, kinds.SAMPLER_POOL) == ["job-other"]
 
 
-def test_a_creation_leaves_what_is_there(world: World) -> None:
+def test_create_does_not_overwrite_an_existing_object(world: World) -> None:
     """The API server's own behaviour, on which it rests that nothing is asked for first."""
     metadata = {"name": "mine", "namespace": world.namespace}
     manifests: dict[Kind, dict[str, Any]] = {
@@ -247,7 +247,7 @@ def test_a_creation_leaves_what_is_there(world: World) -> None:
         assert world.cluster.get(kind, world.namespace, "mine") == made
 
 
-def test_a_job_of_another_controller_is_left_alone(world: World) -> None:
+def test_job_of_another_controller_is_left_alone(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     other = world.make_job("other", managedBy="kueue.x-k8s.io/multikueue")
@@ -273,7 +273,7 @@ def test_a_job_of_another_controller_is_left_alone(world: World) -> None:
     assert "spec.managedBy" in apply(world.apiserver, changed("spec.managedBy", "example.org/mine"))
 
 
-def test_a_name_of_others_is_not_taken(world: World, job: Key) -> None:
+def test_object_of_another_owner_is_not_taken_over(world: World, job: Key) -> None:
     world.apply("rl-operator.io/v1alpha1", "SamplerPool", "job-main", spec={"job": "job"})
     world.settle(job)
     stalled = world.condition(job, "Stalled")
@@ -295,7 +295,7 @@ def test_first_status_is_written_at_once(world: World, job: Key) -> None:
     assert world.condition(job, "Ready")["reason"] == "CheckingInputs"
 
 
-def test_what_keeps_the_first_pods_from_running_is_told_at_once(world: World, job: Key) -> None:
+def test_cause_of_pods_that_do_not_start_is_reported_at_once(world: World, job: Key) -> None:
     world.settle(job)
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     world.start_pod("job-main-x-1", of=deployment)
@@ -308,7 +308,7 @@ def test_what_keeps_the_first_pods_from_running_is_told_at_once(world: World, jo
     assert message in world.condition(job, "SamplersReady")["message"]
 
 
-def test_a_crash_after_any_write_leads_to_the_same_world(world: World, job: Key) -> None:
+def test_operator_crash_after_any_write_leads_to_the_same_state(world: World, job: Key) -> None:
     run = None
     for writes in range(1, 40):
         world.start_operator()
@@ -329,7 +329,7 @@ def test_a_crash_after_any_write_leads_to_the_same_world(world: World, job: Key)
     assert pool["spec"]["replicas"] == 2
 
 
-def test_a_quiet_look_costs_few_requests(
+def test_reconcile_at_rest_costs_few_requests(
     world: World, job: Key, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = world.start_operator(trust_seconds=3600.0)

@@ -32,7 +32,7 @@ def with_a_sampler(world: World, **said: object) -> tuple[Key, str]:
     return job, run
 
 
-def test_user_code_that_a_sampler_refuses_stalls_the_job_before_its_trainer(world: World) -> None:
+def test_refused_user_code_stalls_the_job_before_its_trainer_starts(world: World) -> None:
     job, run = with_a_sampler(world, refusals=[REFUSAL])
     assert world.settle(job)["attempt"] == 0
     stalled = world.condition(job, "Stalled")
@@ -42,7 +42,7 @@ def test_user_code_that_a_sampler_refuses_stalls_the_job_before_its_trainer(worl
     assert world.condition(job, "Stalled") == {}
 
 
-def test_a_judge_that_is_away_is_named_until_it_is_back(world: World) -> None:
+def test_unreachable_judge_is_named_until_it_answers(world: World) -> None:
     job, run = with_a_sampler(world)
     world.settle(job)
     assert world.condition(job, "ScorerUnavailable") == {}

@@ -6,7 +6,7 @@ from rl_operator.kube import kinds
 from tests.contract.rl_operator.world import World
 
 
-def test_it_runs_without_samplers_and_a_reward(world: World) -> None:
+def test_supervised_job_runs_without_samplers_and_reward(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     key = world.make_job(

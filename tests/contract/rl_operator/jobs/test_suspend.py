@@ -46,7 +46,7 @@ def at_work(world: World) -> Key:
     return job
 
 
-def test_a_job_is_suspended_and_goes_on(world: World) -> None:
+def test_job_is_suspended_and_resumed(world: World) -> None:
     job = at_work(world)
     suspend(world, job, suspended=True)
     status = world.settle(job)
@@ -95,7 +95,7 @@ def test_a_job_is_suspended_and_goes_on(world: World) -> None:
     assert {"Suspended", "Resumed"} <= reasons
 
 
-def test_a_job_may_begin_suspended(world: World) -> None:
+def test_job_created_suspended_creates_its_pools_when_resumed(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     job = world.make_job(suspend=True)
@@ -117,7 +117,7 @@ def test_the_trainer_section_may_change_while_suspended(world: World) -> None:
 
 
 def refuse(world: World, job: Key, _monkeypatch: pytest.MonkeyPatch) -> str:
-    """An edit that the API server takes and nobody can honour."""
+    """An edit that the API server accepts and the operator refuses."""
     engine = {"env": [{"name": "HOME", "value": "/"}]}
     groups = [{"name": "main", "template": {"engine": engine, "autoscaling": {"minReplicas": 2}}}]
     patch = json.dumps({"spec": {"samplers": groups}})
@@ -136,7 +136,7 @@ def make_unreadable(_world: World, _job: Key, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("spoil", [refuse, make_unreadable])
-def test_a_job_whose_spec_is_not_honoured_can_be_suspended(
+def test_job_with_an_unsupported_spec_can_be_suspended(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     spoil: Callable[[World, Key, pytest.MonkeyPatch], str],

@@ -34,7 +34,7 @@ def a_trainer(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def silent(world: World) -> Iterator[str]:
-    """Name of a webhook for the namespace's PyTorchJobs that nobody answers, and that is asked."""
+    """Name of an active webhook for the namespace's PyTorchJobs that does not answer."""
     name = f"silent.{world.namespace}.test"
     hook = {
         "name": name,
@@ -79,7 +79,7 @@ def silent(world: World) -> Iterator[str]:
 
 
 def said(world: World, key: Key, reason: str) -> dict[str, Any]:
-    """The Ready condition, once it has a reason; each look is one of the operator's."""
+    """The Ready condition, once it has a reason; each check reconciles once."""
     operator = world.operator or world.start_operator()
 
     def look() -> dict[str, Any] | None:
@@ -92,7 +92,9 @@ def said(world: World, key: Key, reason: str) -> dict[str, Any]:
     return condition
 
 
-def test_a_job_says_which_one_and_goes_on_once_it_answers(world: World, silent: str) -> None:
+def test_job_names_the_silent_webhook_and_continues_once_it_answers(
+    world: World, silent: str
+) -> None:
     world.make_secret()
     world.upload_inputs()
     key = world.make_job(**SUPERVISED)

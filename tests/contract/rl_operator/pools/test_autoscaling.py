@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "autoscaling"
 
 
 def steps_with_waits(world: World, run: str, key: Key) -> None:
-    """The trainer waits for most of some steps, and the operator looks after each."""
+    """The trainer waits during most of some steps; the pool is reconciled after each."""
     assert world.operator is not None
     for step in range(1, 7):
         latest = a_step(step, wait_seconds=9.0, train_seconds=1.0)
@@ -56,7 +56,7 @@ def test_a_pool_grows_while_the_trainer_waits(world: World) -> None:
     assert deployment["spec"]["replicas"] == 2
 
 
-def test_others_scale_through_the_subresource(world: World) -> None:
+def test_other_autoscalers_scale_through_the_subresource(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     job = world.make_job()

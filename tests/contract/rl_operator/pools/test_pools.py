@@ -72,7 +72,7 @@ def test_the_idlest_pod_is_chosen_before_the_pool_shrinks(world: World) -> None:
 
 
 @pytest.mark.parametrize("reason", ["SamplerStale", "SamplerSilent"])
-def test_a_pod_of_no_use_is_replaced(world: World, reason: str) -> None:
+def test_faulty_pod_is_replaced(world: World, reason: str) -> None:
     job = running(world, weightSync={"timeoutSeconds": 60})
     run = str(world.status(job)["runId"])
     if reason == "SamplerStale":
@@ -117,7 +117,7 @@ STUCK: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("conditions", STUCK.values(), ids=STUCK.keys())
-def test_a_new_pool_whose_pods_cannot_be_made_says_so_at_once(
+def test_new_pool_reports_at_once_that_its_pods_cannot_be_created(
     world: World, conditions: list[dict[str, Any]]
 ) -> None:
     world.make_secret()
@@ -149,7 +149,7 @@ def evict(world: World, pod: str) -> bool:
     return done.returncode == 0
 
 
-def test_pods_that_do_not_get_ready_hold_no_drain_up(world: World) -> None:
+def test_unready_pods_do_not_block_a_drain(world: World) -> None:
     running(world)
     world.set_pod(PODS[0], "Running", container={"name": "pytorch", "state": {}}, ready=False)
     (budget,) = world.objects(kinds.DISRUPTION_BUDGET)
@@ -163,7 +163,7 @@ def test_pods_that_do_not_get_ready_hold_no_drain_up(world: World) -> None:
     assert evict(world, PODS[1])  # nobody is ready, and the node goes all the same
 
 
-def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:
+def test_suspended_pool_has_no_pods_until_it_is_resumed(world: World) -> None:
     job = running(world)
 
     def suspend(value: bool) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def test_a_suspended_pool_has_no_pods_until_it_goes_on(world: World) -> None:
 
 
 @pytest.mark.parametrize("comes", ["a ready pod", "time"])
-def test_a_budget_comes_when_there_is_something_to_keep(world: World, comes: str) -> None:
+def test_budget_is_created_once_a_pod_is_ready_or_the_pool_is_old(world: World, comes: str) -> None:
     world.make_secret()
     world.upload_inputs()
     job = world.make_job()
@@ -216,9 +216,7 @@ def test_a_budget_comes_when_there_is_something_to_keep(world: World, comes: str
 
 
 @pytest.mark.parametrize("trust_seconds", [0.0, 120.0])
-def test_a_budget_and_a_policy_are_there_while_they_are_wanted(
-    world: World, trust_seconds: float
-) -> None:
+def test_budget_and_policy_exist_while_they_are_wanted(world: World, trust_seconds: float) -> None:
     job = running(world)
     world.start_operator(trust_seconds=trust_seconds)
 
@@ -238,7 +236,7 @@ def test_a_budget_and_a_policy_are_there_while_they_are_wanted(
     assert counts() == (1, 1)
 
 
-def test_a_pool_tells_what_it_does(world: World) -> None:
+def test_pool_status_reports_served_versions_and_lag(world: World) -> None:
     job = running(world)
     run = str(world.status(job)["runId"])
     heard(world, run, steps=(9, 1))
@@ -250,7 +248,7 @@ def test_a_pool_tells_what_it_does(world: World) -> None:
     assert status["serving"] == 1
 
 
-def test_overrides_are_accepted_once_and_then_lie_still(world: World) -> None:
+def test_unchanged_overrides_cause_no_further_writes(world: World) -> None:
     template = {
         "tolerations": [{"key": "gpu", "operator": "Exists"}],
         "topologySpread": [
@@ -286,7 +284,7 @@ def test_overrides_are_accepted_once_and_then_lie_still(world: World) -> None:
     assert world.writes.count == writes
 
 
-def test_an_override_of_ours_is_refused(world: World) -> None:
+def test_override_of_a_field_of_the_operator_is_refused(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     job = world.make_job(trainer={"podTemplate": {"spec": {"restartPolicy": "Always"}}})

@@ -108,7 +108,7 @@ def suspend(world: World, job: Key) -> None:
     )
 
 
-def test_two_jobs_have_the_pool_one_after_the_other(world: World) -> None:
+def test_two_jobs_use_a_shared_pool_in_turn(world: World) -> None:
     make_inputs(world)
     make_pool(world)
     programs = {"agent": {"kind": "Code"}}
@@ -188,7 +188,7 @@ def sampler_pods(world: World) -> list[dict[str, Any]]:
     return [pod for pod in pods if pod["metadata"]["labels"].get(names.POOL_LABEL) == POOL]
 
 
-def test_a_pool_in_use_waits_for_its_run(world: World) -> None:
+def test_deleted_pool_in_use_waits_for_its_run(world: World) -> None:
     make_inputs(world)
     make_pool(world)
     job = world.make_job(samplers=GROUPS, lifecycle=LIMIT)
@@ -207,7 +207,7 @@ def test_a_pool_in_use_waits_for_its_run(world: World) -> None:
     until(gone, what="the pool to be gone")
 
 
-def test_a_job_waits_for_a_pool_that_is_not_there(world: World) -> None:
+def test_job_waits_for_a_missing_pool(world: World) -> None:
     make_inputs(world)
     job = world.make_job(samplers=GROUPS, lifecycle=LIMIT)
     settle(world, job)
@@ -243,7 +243,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("sections", "changes", "words"), REFUSED)
-def test_what_does_not_go_together_is_refused(
+def test_job_that_does_not_match_its_pool_is_refused(
     world: World, sections: dict[str, Any], changes: dict[str, Any], words: str
 ) -> None:
     make_inputs(world)
@@ -255,7 +255,7 @@ def test_what_does_not_go_together_is_refused(
     assert not pool(world)["status"].get("assignment")
 
 
-def test_what_the_api_server_refuses(world: World) -> None:
+def test_invalid_pool_references_are_refused_by_the_api_server(world: World) -> None:
     def refusal(kind: str, spec: dict[str, Any]) -> str:
         manifest = {
             "apiVersion": "rl-operator.io/v1alpha1",
@@ -277,7 +277,7 @@ def test_what_the_api_server_refuses(world: World) -> None:
     assert "poolRef excludes template" in refusal("RLJob", {**spec["spec"], "samplers": [group]})
 
 
-def test_a_crash_after_every_write_ends_in_the_same_world(world: World) -> None:
+def test_operator_crash_after_every_write_leads_to_the_same_state(world: World) -> None:
     """The pool changes hands although each process of the operator dies after one write."""
     make_inputs(world)
     make_pool(world)
@@ -317,7 +317,7 @@ def agents(world: World) -> list[str]:
     ]
 
 
-def test_two_runs_of_adapters_have_the_pool_at_once(world: World) -> None:
+def test_two_adapter_runs_share_a_pool_at_once(world: World) -> None:
     make_inputs(world)
     make_pool(world, maxRuns=2)
     first = lora_job(world, "first", rank=4)

@@ -1,4 +1,4 @@
-"""Clients of a Secret that changed, or that nobody uses: readers finish, then they are closed."""
+"""Clients of a changed or unused Secret: their readers finish, then they are closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.contract.rl_operator.world import World
 SECRET = "rl-operator-stores"
 
 
-def test_a_reader_of_a_changed_secret_goes_on_until_it_is_done(world: World) -> None:
+def test_reader_of_a_changed_secret_can_finish(world: World) -> None:
     world.make_secret()
     connections = Connections(world.cluster)
     reader = connections.of(world.namespace, SECRET)
@@ -66,7 +66,7 @@ def test_clients_last_as_long_as_a_job_names_their_secret(world: World) -> None:
     assert not is_open(mongo)
 
 
-def test_a_job_that_names_another_secret_lets_go_of_the_first(world: World) -> None:
+def test_job_that_names_another_secret_releases_the_first(world: World) -> None:
     world.make_secret()
     connections = Connections(world.cluster)
     job = Key("RLJob", world.namespace, "job")
@@ -79,8 +79,8 @@ def test_a_job_that_names_another_secret_lets_go_of_the_first(world: World) -> N
     connections.release(job)
 
 
-def test_the_clients_of_a_job_go_with_it_whatever_it_did_last(world: World) -> None:
-    """A new process does not look into the stores for a job that is over, and keeps them for it."""
+def test_deleting_the_last_job_closes_the_clients_of_its_secret(world: World) -> None:
+    """A new process does not read the stores for a finished job, but keeps their clients for it."""
     world.make_secret()
     world.upload_inputs()
     over = world.make_job()

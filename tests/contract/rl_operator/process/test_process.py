@@ -24,7 +24,7 @@ from tests.contract.rl_operator.world import World
 from tests.waiting import HUNG_SECONDS, until
 
 
-def test_a_job_is_brought_up_with_the_chart_s_rights_alone(world: World, start: Starter) -> None:
+def test_job_starts_with_only_the_rights_of_the_chart(world: World, start: Starter) -> None:
     operator = start("first")
     job, _ = bring_up(world)
 
@@ -70,7 +70,7 @@ def test_kopf_writes_nothing(world: World, start: Starter) -> None:
     assert managers == {"kubectl-client-side-apply", "rl-operator-status"}
 
 
-def test_a_process_that_is_stopped_posts_the_events_that_wait(world: World, start: Starter) -> None:
+def test_stopped_process_posts_its_queued_events(world: World, start: Starter) -> None:
     operator = start("eventful")
     job = world.make_job()
     until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
@@ -79,7 +79,7 @@ def test_a_process_that_is_stopped_posts_the_events_that_wait(world: World, star
     assert reasons == [world.condition(job, "Stalled")["reason"]]
 
 
-def test_a_stopped_leader_gives_way_at_once(world: World, start: Starter) -> None:
+def test_stopped_leader_releases_its_lease_at_once(world: World, start: Starter) -> None:
     first = start("stopped")
     until(lambda: holder(world) == "stopped", what="the first to lead")
     assert first.server.process is not None
@@ -93,7 +93,7 @@ def test_a_stopped_leader_gives_way_at_once(world: World, start: Starter) -> Non
     until(lambda: holder(world) == "next", what="the next to lead")
 
 
-def test_a_killed_leader_is_followed_once_it_can_no_longer_write(
+def test_standby_leads_once_a_killed_leader_can_no_longer_write(
     world: World, start: Starter
 ) -> None:
     first = start("killed")
@@ -146,7 +146,7 @@ def test_a_process_serves_its_metrics(world: World, start: Starter) -> None:
 
 
 def reads(operator: Process) -> tuple[float, float]:
-    """Reads of the API server but for Leases, and looks at jobs, so far."""
+    """Reads of the API server except of Leases, and reconciles of jobs, so far."""
     metrics = operator.metrics()
     start = "rl_operator_api_requests_total{"
     asked = (name for name in metrics if name.startswith(start) and 'kind="Lease"' not in name)
@@ -171,7 +171,7 @@ def test_a_running_job_at_rest_is_reconciled_without_reads(world: World, confine
     readings: list[tuple[float, float]] = []
 
     def rests() -> bool:
-        """Two looks went by without a read."""
+        """Two reconciles passed without a read."""
         begins(world, run)  # samplers that fell silent would be news
         readings.append(reads(operator))
         same = [looks for read, looks in readings if read == readings[-1][0]]

@@ -142,9 +142,7 @@ def test_fresh_read_has_what_was_written_before_it(
         assert [first.result(), second.result()] == [77, 88]
 
 
-def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
-    reader: Reader, run_stores: StoresOf
-) -> None:
+def test_unreadable_document_affects_only_its_own_run(reader: Reader, run_stores: StoresOf) -> None:
     assert run_stores.stores is not None
     run_stores.stores.mongo.collection("runs").update_one(
         {"_id": RUNS[3]}, {"$set": {"schema_version": 999}}
@@ -155,7 +153,7 @@ def test_a_document_that_cannot_be_read_concerns_its_own_run_alone(
     assert reader.read(RUNS[5]).run is not None
 
 
-def test_a_run_that_is_not_there_is_none(reader: Reader, run_stores: StoresOf) -> None:
+def test_unknown_run_reads_as_none(reader: Reader, run_stores: StoresOf) -> None:
     reading = reader.read("nobody")
     assert reading.known
     assert (reading.run, reading.samplers, reading.backlog) == (None, (), 0)

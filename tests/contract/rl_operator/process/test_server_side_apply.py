@@ -130,9 +130,7 @@ def place(with_trainer_kind: ApiServer, api: client.ApiClient) -> Place:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_an_apply_removes_what_it_leaves_out_also_of_what_was_created(
-    place: Place, kind: Kind
-) -> None:
+def test_apply_removes_omitted_fields_that_a_create_set(place: Place, kind: Kind) -> None:
     rich, bare = KINDS[kind]
     place.create(kind, rich, labels={"of": "us", "more": "1"}, annotations={"more": "1"})
     place.apply(kind, bare)
@@ -144,7 +142,7 @@ def test_an_apply_removes_what_it_leaves_out_also_of_what_was_created(
     assert place.declared(kind) == expected
 
 
-def test_replicas_belong_to_others_from_the_creation_of_a_pool_on(place: Place) -> None:
+def test_apply_leaves_the_replicas_of_a_pool_to_others(place: Place) -> None:
     rich, bare = KINDS[kinds.SAMPLER_POOL]
     place.create(kinds.SAMPLER_POOL, rich)
     assert place.stored(kinds.SAMPLER_POOL)["spec"]["replicas"] == 3
@@ -158,7 +156,7 @@ def test_replicas_belong_to_others_from_the_creation_of_a_pool_on(place: Place) 
     assert "admitted" not in declared["spec"]
 
 
-def test_an_apply_to_a_version_that_is_gone_changes_nothing(place: Place) -> None:
+def test_apply_to_an_outdated_version_changes_nothing(place: Place) -> None:
     rich, bare = KINDS[kinds.SAMPLER_POOL]
     place.create(kinds.SAMPLER_POOL, rich)
     seen = place.stored(kinds.SAMPLER_POOL)["metadata"]["resourceVersion"]
@@ -170,7 +168,7 @@ def test_an_apply_to_a_version_that_is_gone_changes_nothing(place: Place) -> Non
     assert place.stored(kinds.SAMPLER_POOL) == before
 
 
-def test_a_pool_that_a_dead_process_has_half_created_is_completed_by_an_apply(place: Place) -> None:
+def test_apply_completes_a_pool_that_a_dead_process_half_created(place: Place) -> None:
     rich, _ = KINDS[kinds.SAMPLER_POOL]
     place.writes.crash_after = 1
     with pytest.raises(CrashError):
@@ -182,7 +180,7 @@ def test_a_pool_that_a_dead_process_has_half_created_is_completed_by_an_apply(pl
     assert place.declared(kinds.SAMPLER_POOL) == place.declared(kinds.SAMPLER_POOL, "fresh")
 
 
-def test_an_existing_pool_is_not_created_over(place: Place) -> None:
+def test_create_does_not_overwrite_an_existing_pool(place: Place) -> None:
     rich, bare = KINDS[kinds.SAMPLER_POOL]
     place.create(kinds.SAMPLER_POOL, rich)
     before = place.stored(kinds.SAMPLER_POOL)

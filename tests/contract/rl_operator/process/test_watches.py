@@ -31,7 +31,7 @@ PODS = 2
 TOO_DEEP = 400
 """Levels, which the API server stores."""
 SOONER_SECONDS = REPAIR_SECONDS / 3
-"""Before the live look that would show what no watch has told, half of its time at the earliest."""
+"""Shorter than half of REPAIR_SECONDS: the earliest live read would show what a watch missed."""
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def a_failure_is_counted(world: World, job: Key) -> bool:
 
 @dataclass(frozen=True)
 class Missed:
-    """What a watch does not tell of, and what the operator makes of it once it knows."""
+    """A change that a watch misses, and what the operator does once it sees it."""
 
     kind: Kind
     happens: Callable[[World], None]
@@ -199,7 +199,7 @@ MISSED = {
 
 
 @pytest.mark.parametrize("missed", MISSED.values(), ids=MISSED.keys())
-def test_a_change_that_an_expired_watch_has_missed_is_seen_in_the_next_list(
+def test_change_missed_by_an_expired_watch_is_seen_in_the_next_list(
     world: World, front: ApiFront, operator: Process, missed: Missed
 ) -> None:
     job, _ = bring_up(world)
