@@ -91,10 +91,10 @@ def stopped(setting: Setting, r: float, advantage: float) -> bool:
 def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[float, float]:
     """Value and derivative by log π."""
     weighing = setting.correction in ("TIS", "IcePop", "MIS")
-    old = {id(token): token.p if weighing else token.mu for token in sequence}
+    old = {id(each): each.p if weighing else each.mu for each in sequence}
     log_ratio = token.pi - old[id(token)]
     if setting.kind == "GSPO":
-        s = exp(sum(token.pi - old[id(token)] for token in sequence) / len(sequence))
+        s = exp(sum(each.pi - old[id(each)] for each in sequence) / len(sequence))
         return clipped(setting, s, s, token.advantage)
     if setting.kind in ("CISPO", "MiniRL"):
         r = exp(log_ratio)
@@ -121,7 +121,7 @@ def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[f
         return -4 / tau * gate * token.advantage, -gradient * token.advantage
     if setting.kind == "GMPO":
         s = exp(
-            sum(one_sided(setting, token, old[id(token)])[0] for token in sequence) / len(sequence)
+            sum(one_sided(setting, each, old[id(each)])[0] for each in sequence) / len(sequence)
         )
         free = one_sided(setting, token, old[id(token)])[1]
         return -s * token.advantage, -s * token.advantage * free
@@ -185,11 +185,11 @@ def correction(setting: Setting, sequence: list[Token], token: Token) -> float:
         if kind == "IcePop":
             w = exp(token.p - token.mu)
         else:
-            total = sum(token.p - token.mu for token in sequence)
+            total = sum(each.p - each.mu for each in sequence)
             w = exp(total / len(sequence) if options.get("level") == "Geometric" else total)
         return w if low <= w <= cap else 0.0
     if kind == "OPSM":
-        left = sum(token.mu - token.pi for token in sequence) / len(sequence)
+        left = sum(each.mu - each.pi for each in sequence) / len(sequence)
         return 0.0 if token.advantage < 0 and left > setting.number("threshold") else 1.0
     if kind == "ImportanceCap":
         own = CLIPS[setting.kind]

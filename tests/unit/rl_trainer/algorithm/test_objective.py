@@ -173,7 +173,7 @@ def test_value_and_gradient_are_those_of_the_reference(
     loss, gradients = reference.loss(setting, batch)
     value, gradient = evaluated(setting, batch)
     assert value == pytest.approx(loss, rel=1e-6, abs=1e-9)
-    expected = [value for row in gradients for value in row]
+    expected = [slope for row in gradients for slope in row]
     if not reference.on_a_bound(setting, batch):
         assert gradient == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
