@@ -66,7 +66,7 @@ def learner(folder: Path, world: World, sections: dict[str, Any], *, offload: bo
 def offload_flags(module: torch.nn.Module) -> set[bool]:
     """Whether FSDP2 keeps parameters in host memory, as set for each parameter."""
     divided = [module for module in module.modules() if isinstance(module, FSDPModule)]
-    groups = [group for module in divided for group in module._get_fsdp_state()._fsdp_param_groups]
+    groups = [group for part in divided for group in part._get_fsdp_state()._fsdp_param_groups]
     return {parameter.offload_to_cpu for group in groups for parameter in group.fsdp_params}
 
 
