@@ -8,7 +8,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs unit contract contract-operator contract-contracts contract-sampler contract-trainer cluster test soak bench up down kubeconfig images demo
+.PHONY: help venv generate check docs unit contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak bench up down kubeconfig images demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,11 +36,14 @@ docs: venv ## Build the documentation as a site into out/site
 unit: venv ## Pure tests
 	$(VENV)/pytest tests/unit -q
 
-contract: venv ## Stores, engine and API server as processes; four lanes side by side
-	@$(MAKE) --no-print-directory -j4 --output-sync=target $(addprefix contract-,operator contracts sampler trainer)
+contract: venv ## Stores, engine and API server as processes; five lanes side by side
+	@$(MAKE) --no-print-directory -j5 --output-sync=target $(addprefix contract-,objects process contracts sampler trainer)
 
-contract-operator:
-	$(VENV)/pytest tests/contract/rl_operator -q
+contract-objects:
+	$(VENV)/pytest tests/contract/rl_operator/jobs tests/contract/rl_operator/pools -q
+
+contract-process:
+	$(VENV)/pytest tests/contract/rl_operator/api tests/contract/rl_operator/process -q
 
 contract-contracts:
 	$(VENV)/pytest tests/contract/rl_contracts tests/contract/policy_broadcast -q
