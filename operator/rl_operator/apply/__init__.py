@@ -1,1 +1,1 @@
-"""Writes to the cluster: children by server-side apply, statuses, and when to look again."""
+"""Writes to the cluster: children by server-side apply, statuses, and when to reconcile again."""

@@ -19,92 +19,92 @@ FORMAT = 2
 LEVEL, WINDOW_BITS, MEMORY_LEVEL = 3, 14, 6
 """Of zlib, whose defaults take a quarter of a megabyte for each object that is packed."""
 SMALL_BYTES = 200
-"""What takes no more is kept as it is."""
-MOST_WORDS = 2**WINDOW_BITS
-"""The compression looks back no further."""
+"""Content up to this size is not compressed."""
+DICTIONARY_BYTES = 2**WINDOW_BITS
+"""Largest dictionary: the compression window reaches back no further."""
 FRESH = 2000
-"""So many that were packed last are compressed when others follow, if somebody has them still: they
-take some 6 MB until then."""
+"""Number of objects packed last that are not compressed yet; they take some 6 MB. Each is
+compressed when enough others follow, if it is still in use then."""
 POOR = 0.4
-"""What still takes more of its size is unlike the words: those that follow may be like it."""
+"""If compression leaves more than this share of its size, an object becomes the new dictionary."""
 
 
 class Packed:
-    """A mapping of JSON; nobody may change what others read. For any thread."""
+    """A packed JSON mapping, immutable for its readers. Thread-safe."""
 
     __slots__ = ("__weakref__", "_held")
 
     def __init__(self, whole: bytes) -> None:
-        """Hold what is not compressed yet."""
+        """Hold uncompressed content."""
         self._held = (whole, b"")
-        """Replaced as one, while others read."""
+        """Content and dictionary, replaced together while other threads read."""
 
     @property
     def content(self) -> bytes:
-        """As it is held."""
+        """The bytes in memory, compressed or not."""
         return self._held[0]
 
     @property
-    def words(self) -> bytes:
-        """Empty: the content is not compressed."""
+    def dictionary(self) -> bytes:
+        """The dictionary of the compression; empty if the content is not compressed."""
         return self._held[1]
 
     def whole(self) -> bytes:
-        """The same for equal mappings of equal order."""
-        content, words = self._held
-        if not words:
+        """The uncompressed bytes: equal for equal mappings with the same order of keys."""
+        content, dictionary = self._held
+        if not dictionary:
             return content
-        return zlib.decompressobj(-WINDOW_BITS, words).decompress(content)
+        return zlib.decompressobj(-WINDOW_BITS, dictionary).decompress(content)
 
-    def compress(self, content: bytes, words: bytes) -> None:
-        """Hold the same as content that was compressed with some words."""
-        self._held = (content, words)
+    def compress(self, content: bytes, dictionary: bytes) -> None:
+        """Replace the content by the same, compressed with a dictionary."""
+        self._held = (content, dictionary)
 
     def unpacked(self) -> Any:
-        """The mapping, made anew."""
+        """A new copy of the mapping."""
         return marshal.loads(self.whole())
 
     def is_like(self, other: Packed) -> bool:
-        """Whether both were the same mapping."""
-        (content, words), (others, others_words) = self._held, other._held
-        if words is others_words:
+        """Whether both hold equal mappings."""
+        (content, dictionary), (others, other_dictionary) = self._held, other._held
+        if dictionary is other_dictionary:
             return content == others
         return self.whole() == other.whole()
 
 
 class Packing:
-    """Packs objects by their kind. For any thread."""
+    """Packs objects, with a dictionary for each kind. Thread-safe."""
 
     def __init__(self, *, fresh: int = FRESH) -> None:
-        """Prepare; ``fresh`` is how many are not compressed yet."""
-        self._words: dict[str, bytes] = {}
+        """Start without dictionaries; the last ``fresh`` objects stay uncompressed."""
+        self._dictionaries: dict[str, bytes] = {}
         self._fresh, self._waiting = fresh, deque[tuple[str, weakref.ref[Packed]]]()
         """Kind and object, the oldest first."""
 
     def pack(self, kind: str, mapping: dict[str, Any]) -> Packed:
-        """Pack one, and compress one that was packed before."""
+        """Pack an object, and compress one that was packed earlier."""
         packed = Packed(marshal.dumps(mapping, FORMAT))
         self._waiting.append((kind, weakref.ref(packed)))
         if len(self._waiting) > self._fresh:
             before, oldest = self._waiting.popleft()
-            there = oldest()
-            if there is not None:
-                self._compress(before, there)
+            packed_before = oldest()
+            if packed_before is not None:
+                self._compress(before, packed_before)
         return packed
 
     def _compress(self, kind: str, packed: Packed) -> None:
-        """What is unlike those before it becomes the words of those that follow."""
+        """Compress an object; if that saves little, it becomes the dictionary of later objects."""
         whole = packed.whole()
         if len(whole) <= SMALL_BYTES:
             return
-        words = self._words.setdefault(kind, whole[-MOST_WORDS:])
-        content = _compressed(whole, words)
+        dictionary = self._dictionaries.setdefault(kind, whole[-DICTIONARY_BYTES:])
+        content = _compressed(whole, dictionary)
         if len(content) > POOR * len(whole):
-            words = self._words[kind] = whole[-MOST_WORDS:]
-            content = _compressed(whole, words)
-        packed.compress(content, words)
+            dictionary = self._dictionaries[kind] = whole[-DICTIONARY_BYTES:]
+            content = _compressed(whole, dictionary)
+        packed.compress(content, dictionary)
 
 
-def _compressed(whole: bytes, words: bytes) -> bytes:
-    stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -WINDOW_BITS, MEMORY_LEVEL, zdict=words)
+def _compressed(whole: bytes, dictionary: bytes) -> bytes:
+    stream = zlib.compressobj(LEVEL, zlib.DEFLATED, -WINDOW_BITS, MEMORY_LEVEL, zdict=dictionary)
     return stream.compress(whole) + stream.flush()

@@ -102,7 +102,7 @@ def _served(snapshot: PoolSnapshot) -> str:
 def observation(
     snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: RLJobSpec, reading: Reading, *, now: float
 ) -> Observation:
-    """What the autoscaler is told of a pool and its run."""
+    """The autoscaler's input: the state of a pool and of its run."""
     serving: list[Sampler] = serving_of(snapshot, reading)
     run: Run | None = reading.run
     latest = run.latest if run else None

@@ -104,7 +104,7 @@ def trouble(snapshot: PoolSnapshot) -> str:
 def _fields(
     snapshot: PoolSnapshot, reading: Reading, *, replicas: int, shared: bool
 ) -> dict[str, object]:
-    """The part of a status that is derived anew each time: counts of pods."""
+    """The fields of a status that each reconcile computes again: counts of pods."""
     meta, state = snapshot.pool.meta, snapshot.deployment
     fields: dict[str, object] = {
         "observed_generation": meta.generation,

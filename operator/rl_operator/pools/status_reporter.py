@@ -82,7 +82,7 @@ def _notes(
     stall: Stall | None,
     allocation: Allocation | None,
 ) -> list[EventNote]:
-    """What the change of a status tells."""
+    """The Events that report a change of a status."""
     notes = []
     if stall is not None and before != after:
         notes.append(EventNote(stall.reason, stall.message, "Warning"))

@@ -29,8 +29,8 @@ ABBREVIATED = ("--quant", "--torchao", "--modelopt")
 
 
 def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
-    """What of a spec cannot be honoured, whatever the cluster looks like."""
-    yield from _found(spec)
+    """Refusals of a spec that do not depend on the cluster."""
+    yield from _refusals_by_spec(spec)
 
 
 def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -41,12 +41,14 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from of_template(pool_ref.place(index, group), group.template)
 
 
-_found: WeakMemo[RLJobSpec, tuple[Refusal, ...]] = WeakMemo(lambda spec: tuple(_of_spec(spec)))
-"""Each look asks, and mostly of the same spec."""
+_refusals_by_spec: WeakMemo[RLJobSpec, tuple[Refusal, ...]] = WeakMemo(
+    lambda spec: tuple(_of_spec(spec))
+)
+"""Each reconcile asks, mostly about the same spec."""
 
 
 def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
-    """What of a sampler template cannot be honoured; ``at`` says where it was written."""
+    """Refusals of a sampler template; ``at`` is its path."""
     yield from _of_environment(f"{at}.env", template.env, trainer=False)
     yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
@@ -54,7 +56,7 @@ def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
 
 
 def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:
-    """What a registered sampler cannot honour: its own word, and scorers that it does not know."""
+    """Refusals by registered samplers, and scorers that they do not know."""
     known = list(samplers)
     for sampler in known:
         for refusal in sampler.refusals:

@@ -31,7 +31,7 @@ async def watch(
     ready: asyncio.Event,
     stop: asyncio.Event,
 ) -> None:
-    """List and watch until told to stop.
+    """List and watch until ``stop`` is set.
 
     Args:
         settings: which namespaces, and which kinds of other operators.

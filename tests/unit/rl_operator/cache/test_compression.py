@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_operator.cache.compression import MOST_WORDS, SMALL_BYTES, Packing
+from rl_operator.cache.compression import DICTIONARY_BYTES, SMALL_BYTES, Packing
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -57,13 +57,13 @@ def test_what_is_like_those_before_it_takes_a_fraction_of_its_size() -> None:
     packed = [packing.pack("Pod", a_pod(index)) for index in range(100)]
     assert len(packed[0].whole()) > SMALL_BYTES
     assert max(len(pack.content) for pack in packed[1:]) < len(packed[0].whole()) / 6
-    assert {id(pack.words) for pack in packed} == {id(packed[0].words)}
+    assert {id(pack.dictionary) for pack in packed} == {id(packed[0].dictionary)}
 
 
 def test_what_was_packed_last_is_compressed_when_others_follow() -> None:
     packing = Packing(fresh=2)
     packed = [packing.pack("Pod", a_pod(index)) for index in range(5)]
-    assert [bool(pack.words) for pack in packed] == [True, True, True, False, False]
+    assert [bool(pack.dictionary) for pack in packed] == [True, True, True, False, False]
     assert [pack.unpacked() for pack in packed] == [a_pod(index) for index in range(5)]
 
 
@@ -71,8 +71,8 @@ def test_what_nobody_has_any_more_is_not_compressed() -> None:
     packing = Packing(fresh=1)
     packing.pack("Pod", a_pod(1))
     second, third = (packing.pack("Pod", a_pod(number)) for number in (2, 3))
-    assert second.words == second.whole()[-MOST_WORDS:]  # as the first of its kind
-    assert not third.words
+    assert second.dictionary == second.whole()[-DICTIONARY_BYTES:]  # as the first of its kind
+    assert not third.dictionary
 
 
 def test_what_is_unlike_those_before_it_is_what_those_after_it_are_told_by() -> None:
@@ -80,13 +80,13 @@ def test_what_is_unlike_those_before_it_is_what_those_after_it_are_told_by() -> 
     packing.pack("Pod", a_pod(1))
     strange = {str(index): hashlib.sha256(bytes([index])).hexdigest() for index in range(100)}
     first, second = (packing.pack("Pod", {**strange, "n": index}) for index in range(2))
-    assert first.words is second.words
+    assert first.dictionary is second.dictionary
     assert len(second.content) < len(second.whole()) / 20
 
 
-@pytest.mark.parametrize("length", [0, MOST_WORDS, 10 * MOST_WORDS])
+@pytest.mark.parametrize("length", [0, DICTIONARY_BYTES, 10 * DICTIONARY_BYTES])
 def test_no_more_words_are_kept_than_the_compression_uses(length: int) -> None:
     packing = Packing(fresh=0)
     huge = packing.pack("RLJob", {"spec": {str(index): index**9 for index in range(length)}})
-    assert len(huge.words) <= MOST_WORDS
+    assert len(huge.dictionary) <= DICTIONARY_BYTES
     assert len(huge.unpacked()["spec"]) == length
