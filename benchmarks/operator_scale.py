@@ -27,7 +27,7 @@ COUNTS, QUICK = (100, 1000), (20,)
 QUIET_SECONDS, QUICK_QUIET_SECONDS = 120.0, 15.0
 LIMIT_SECONDS = 300.0
 """For each side to make its jobs Ready."""
-RATIO, ADDED_P99_SECONDS, RSS_MB, WRITES, COLD_SECONDS = 1.3, 1.0, 400.0, 20.0, 30.0
+RATIO, ADDED_P99_SECONDS, RSS_MB, WRITES, COLD_SECONDS = 1.3, 3.0, 400.0, 20.0, 30.0
 ADDED = ("create_to_ready_p99_s", "asked_to_ready_p99_s")
 """Times of which the difference counts: from each request, and from the first of all."""
 
