@@ -138,7 +138,7 @@ def test_a_token_opens_gated_data_and_is_never_logged(
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")  # what lies around is not used
     source = {"uri": f"hf://{REPO}/lines"}
     said = refusal(places, source)
-    assert "not open to this token" in said
+    assert "this token has no access" in said
     assert "verysecret" not in said
     (tmp_path / "token").write_text("hf_verysecret\n")
     client = HubClient(hub.url, token_file=tmp_path / "token")
@@ -163,7 +163,7 @@ def test_failed_hub_requests_are_retried(places: Places, hub: FakeHub) -> None:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ({"uri": "hf://org/other"}, "DatasetNotFound: http://.*/datasets/org/other is not there"),
+        ({"uri": "hf://org/other"}, "DatasetNotFound: http://.*/datasets/org/other does not exist"),
         ({"uri": f"hf://{REPO}@v9"}, "DatasetNotFound: .* has no revision 'v9'"),
         ({"uri": f"hf://{REPO}"}, "split 'train' is in several folders, lines, main"),
         ({"uri": f"hf://{REPO}", "split": "dev"}, "no file of split 'dev' among lines/train"),
