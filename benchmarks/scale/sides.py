@@ -30,6 +30,8 @@ class Side:
     processor_s: dict[str, float] = field(default_factory=dict)
     """By process, and of all, from the first request until all jobs were Ready."""
     writes_per_job: float = 0.0
+    writes_by_kind: dict[str, float] = field(default_factory=dict)
+    """Successful writes of everybody for each job, by verb and resource."""
     memory_mb: tuple[float, float] = (0.0, 0.0)
     """At the end and at its highest."""
     quiet: dict[str, Any] = field(default_factory=dict)
@@ -51,6 +53,7 @@ class Side:
         return {
             **self.common_figures(),
             "writes_per_job": self.writes_per_job,
+            "writes_by_kind": self.writes_by_kind,
             "rss_mb": self.memory_mb,
             "quiet": self.quiet,
             "cold_start_s": self.cold_start_s,
@@ -116,9 +119,9 @@ def of_operator(
                     side.memory_mb = operator.memory_mb()
                     return side
                 settle(api)
-                side.writes_per_job = writes.of_operator(
-                    writes.since(before, writes.counted(api)), jobs=count
-                )
+                moved = writes.since(before, writes.counted(api))
+                side.writes_per_job = writes.of_operator(moved, jobs=count)
+                side.writes_by_kind = {key: round(n / count, 2) for key, n in moved.items()}
                 side.quiet = quietness(api, operator, seconds=quiet_seconds)
                 side.memory_mb = operator.memory_mb()
             if module == OURS:

@@ -159,6 +159,16 @@ def test_changes_that_are_not_urgent_are_written_once_per_interval() -> None:
     assert server.stored["job"].progress.step == 3
 
 
+def test_first_status_without_news_waits_until_pods_are_usually_ready() -> None:
+    server = Server()
+    server.stored["job"] = RLJobStatus()
+    assert server.write(at_step(1)) == 15.0
+    server.now += 6
+    assert server.write(at_step(2)) == 9.0
+    assert server.write(at_step(2), urgent=True) is None
+    assert server.write(at_step(3)) == 5.0
+
+
 def test_urgent_changes_are_written_at_once() -> None:
     server = Server()
     for step in range(1, 4):
