@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from rl_contracts.spec.base import Model
+from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube.kinds import Kind
 from rl_operator.state.progress import Reach, Reading
 from tests.unit.rl_operator.builders import a_meta
 
-S = TypeVar("S", bound=Model)
+S = TypeVar("S", RLJobStatus, SamplerPoolStatus)
 SECONDS = 5
 
 
