@@ -182,8 +182,8 @@ class RunReader:
         """Wait until ``step`` is committed."""
 
         def look() -> Run | None:
-            sampler = self.document()
-            return sampler if sampler and sampler.step >= step else None
+            run = self.document()
+            return run if run and run.step >= step else None
 
         def seen() -> str:
             return repr(self.document())
