@@ -39,10 +39,9 @@ def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:
 
 
 def _own(field: str, name: str) -> Refusal:
-    return Refusal(
-        field=field,
-        value=name,
-        reason="PoolRefused",
+    return _refusal(
+        field,
+        name,
         message="With spec.maxRuns above 1 the operator uses names like this for each run.",
         remedy="Use another name, or set maxRuns to 1.",
     )
@@ -61,26 +60,23 @@ def of_reference(spec: RLJobSpec, pool: Pool | None) -> Iterator[Refusal]:
     at, name = f"spec.samplers[{named[-1]}].poolRef.name", pool_ref.of(spec)
     if len(named) > 1:
         # Two jobs that each hold a pool for which the other waits would wait forever.
-        yield Refusal(
-            field=at,
-            value=spec.samplers[named[-1]].name,
-            reason="PoolRefused",
+        yield _refusal(
+            at,
+            spec.samplers[named[-1]].name,
             message="A job may name at most one shared pool.",
             remedy="Give the other groups a template of their own.",
         )
     if spec.lifecycle.cleanup_policy == "None":
-        yield Refusal(
-            field="spec.lifecycle.cleanupPolicy",
-            value="None",
-            reason="PoolRefused",
+        yield _refusal(
+            "spec.lifecycle.cleanupPolicy",
+            "None",
             message="A shared pool is released when the run ends, so no sampler can stay.",
             remedy="Use Workers or All.",
         )
     if spec.weight_sync.on_timeout == "Fail":
-        yield Refusal(
-            field="spec.weightSync.onTimeout",
-            value="Fail",
-            reason="PoolRefused",
+        yield _refusal(
+            "spec.weightSync.onTimeout",
+            "Fail",
             message="A shared pool's pods also serve other runs.",
             remedy="Use Recreate or Exclude, or give the group a template.",
         )
@@ -91,46 +87,45 @@ def of_reference(spec: RLJobSpec, pool: Pool | None) -> Iterator[Refusal]:
 def _of_pool(at: str, spec: RLJobSpec, pool: Pool, name: str) -> Iterator[Refusal]:
     if pool.spec is None or pool.spec.model is None:
         owner = pool.spec.job if pool.spec is not None else ""
-        yield Refusal(
-            field=at,
-            value=name,
-            reason="PoolRefused",
+        yield _refusal(
+            at,
+            name,
             message=f"This SamplerPool belongs to RLJob {owner} alone.",
             remedy="Name a pool that has spec.model instead of spec.job.",
         )
     elif pool.spec.managed_by != OURS:
-        yield Refusal(
-            field=at,
-            value=name,
-            reason="PoolRefused",
+        yield _refusal(
+            at,
+            name,
             message=f"This SamplerPool is managed by {pool.spec.managed_by}.",
             remedy="Name another pool, or give the group a template.",
         )
     elif pool.spec.model.uri != spec.model.uri:
-        yield Refusal(
-            field="spec.model.uri",
-            value=spec.model.uri[:200],
-            reason="PoolRefused",
+        yield _refusal(
+            "spec.model.uri",
+            spec.model.uri[:200],
             message=f"SamplerPool {name} serves {pool.spec.model.uri}.",
             remedy="Name a pool of this model, or give the group a template.",
         )
     elif pool.spec.model.revision != spec.model.revision:
         theirs = pool.spec.model.revision or "unset"
-        yield Refusal(
-            field="spec.model.revision",
-            value=str(spec.model.revision)[:200],
-            reason="PoolRefused",
+        yield _refusal(
+            "spec.model.revision",
+            str(spec.model.revision)[:200],
             message=f"The revision of SamplerPool {name} is {theirs}.",
             remedy="Use the same revision, or give the group a template.",
         )
     elif pool.spec.model.tokenizer_uri != spec.model.tokenizer_uri:
         theirs = pool.spec.model.tokenizer_uri or "the model's own"
-        yield Refusal(
-            field="spec.model.tokenizerUri",
-            value=str(spec.model.tokenizer_uri)[:200],
-            reason="PoolRefused",
+        yield _refusal(
+            "spec.model.tokenizerUri",
+            str(spec.model.tokenizer_uri)[:200],
             message=f"The tokenizer of SamplerPool {name} is {theirs}.",
             remedy="Name a pool of this tokenizer, or give the group a template.",
         )
     else:
         yield from of_several(f"SamplerPool {name} spec", pool.spec)
+
+
+def _refusal(field: str, value: str, *, message: str, remedy: str) -> Refusal:
+    return Refusal(field=field, value=value, reason="PoolRefused", message=message, remedy=remedy)
