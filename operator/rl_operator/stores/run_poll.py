@@ -33,8 +33,8 @@ STARTING_SECONDS = 2.0
 """Interval for runs that no trainer has taken yet: their jobs wait for samplers to register, and of
 100 jobs that start at once the last may be Ready 3 s later than with the bare script."""
 RUNS_PER_SECOND = 250.0
-"""Runs that are read per second at most, each for 0.1 ms of CPU: 5,000 runs every 5 s would take a
-tenth of a core at rest."""
+"""Runs that are read per second at most. At 0.1 ms of CPU each, which is an estimate, 5,000 runs
+every 5 s would take a tenth of a core at rest."""
 INTEREST_SECONDS = 1500.0
 """A run that no reconcile has asked for in this time, longer than two resyncs, is not polled."""
 BACKLOG_SECONDS = 5.0
@@ -67,8 +67,8 @@ class _Run:
     """Objects, and when each asked last in monotonic seconds."""
     answer: RunAnswer | None = None
     digest: tuple[object, ...] = ()
-    timed_out: bool = False
-    """A reader has gone on without an answer: the next one is news in any case."""
+    missed: bool = False
+    """A reader has gone on without a complete answer: the next one is news in any case."""
     counted_at: float = -math.inf
     backlog: int = 0
 
@@ -133,9 +133,10 @@ class RunProgressPoller:
         if answer is None:
             message = f"no answer within {ANSWER_SECONDS:.0f} s"
             return Reading(store=Reach("False", "StateStoreUnreachable", message))
-        counts = [0]
-        counted = reach(lambda: counts.append(self._backlog(run, place, found, fresh=fresh)))
-        return answer.reading(counted=counted, backlog=counts[-1])
+        held = self._held(run, place)
+        counted = reach(lambda: self._count_backlog(run, held, found, fresh=fresh))
+        held.missed |= counted.status != "True"
+        return answer.reading(counted=counted, backlog=held.backlog)
 
     def forget(self, key: Key) -> None:
         """As ``RunProgress.forget``."""
@@ -155,7 +156,10 @@ class RunProgressPoller:
 
     def _poll_until_closed(self) -> None:
         while not self._closed.wait(min(TICK_SECONDS, self._seconds / 2)):
-            self.poll()
+            try:
+                self.poll()
+            except Exception:
+                log.exception("polling the runs failed")  # without the thread no run would change
 
     def _answer(
         self, key: Key, run: str, place: Place, version: str, *, fresh: bool
@@ -178,7 +182,7 @@ class RunProgressPoller:
             try:
                 pending.result(max(0.0, asked_at + ANSWER_SECONDS - self._clock()))
             except FutureTimeoutError:
-                held.timed_out = True
+                held.missed = True
                 return None
 
     def _note_interest(self, key: Key, run: str, place: Place) -> tuple[_Namespace, _Run]:
@@ -209,7 +213,11 @@ class RunProgressPoller:
                 self._drop(key, run)
 
     def _due(self, namespace: _Namespace) -> list[str]:
-        """Runs to read now: none unless one is due, then also those that soon are."""
+        """Runs to read now: none unless one is due, then also those that soon are.
+
+        A run without an answer is read for the reconcile that asks for it, and so it is due here
+        only if that one has gone on.
+        """
         answers = {run: held.answer for run, held in namespace.runs.items() if held.answer}
         starting = sum(answer.is_starting for answer in answers.values())
         slow = max(self._seconds, len(answers) / RUNS_PER_SECOND)
@@ -219,9 +227,10 @@ class RunProgressPoller:
             run: (now - answer.at) / (fast if answer.is_starting else slow)
             for run, answer in answers.items()
         }
-        if max(shares.values(), default=0.0) < 1.0:
+        unread = [run for run, held in namespace.runs.items() if held.missed and not held.answer]
+        if not unread and max(shares.values(), default=0.0) < 1.0:
             return []
-        return [run for run, share in shares.items() if share >= 0.5]
+        return [*unread, *(run for run, share in shares.items() if share >= 0.5)]
 
     def _is_reading(self, place: Place, namespace: _Namespace) -> bool:
         """Whether a read is under way; one that has failed is logged."""
@@ -233,33 +242,37 @@ class RunProgressPoller:
         return namespace.pending is not None
 
     def _begin(self, place: Place, namespace: _Namespace, runs: Sequence[str]) -> None:
-        namespace.pending = self._executor.submit(self._read, place, tuple(dict.fromkeys(runs)))
+        due = tuple(dict.fromkeys(runs))
+        namespace.pending = self._executor.submit(self._read, place, namespace, due)
 
-    def _read(self, place: Place, runs: Sequence[str]) -> None:
-        """Read runs, keep the answers, and enqueue the readers of those that have changed."""
+    def _read(self, place: Place, namespace: _Namespace, runs: Sequence[str]) -> None:
+        """Read runs, keep the answers, and enqueue the readers of those that have changed.
+
+        The last reader may drop the namespace meanwhile, and another one begin it anew: these
+        answers are older than those of the new one, so they are not kept for it.
+        """
         at = self._clock()
         answers = run_answers.ask(self._connections, self._connections.of(*place), runs, at=at)
         digests = {run: answer.digest() for run, answer in answers.items()}
         changed: set[Key] = set()
         with self._lock:
-            namespace = self._namespaces.get(place, _Namespace())
             namespace.pending = None
             for run, answer in answers.items():
                 held = namespace.runs.get(run, _Run())
                 is_news = held.answer is not None and held.digest != digests[run]
-                changed |= held.readers.keys() if is_news or held.timed_out else set()
-                held.answer, held.digest, held.timed_out = answer, digests[run], False
+                changed |= held.readers.keys() if is_news or held.missed else set()
+                held.answer, held.digest, held.missed = answer, digests[run], False
         for key in changed:
             self._enqueue(key)
 
-    def _backlog(self, run: str, place: Place, found: StoresOf, *, fresh: bool) -> int:
-        """Open tasks of a run, counted again after ``BACKLOG_SECONDS`` only."""
+    def _held(self, run: str, place: Place) -> _Run:
         with self._lock:
-            namespace = self._namespaces.get(place, _Namespace())
-            held = namespace.runs.get(run, _Run())
+            return self._namespaces.get(place, _Namespace()).runs.get(run, _Run())
+
+    def _count_backlog(self, run: str, held: _Run, found: StoresOf, *, fresh: bool) -> None:
+        """Count the open tasks of a run, again only after ``BACKLOG_SECONDS``."""
         is_known = held.answer is not None and held.answer.overview is not None
         is_old = fresh or self._clock() - held.counted_at >= min(BACKLOG_SECONDS, self._seconds)
         if found.stores is not None and is_known and is_old:
             held.backlog = overview.backlog(found.stores.mongo, run)
             held.counted_at = self._clock()
-        return held.backlog

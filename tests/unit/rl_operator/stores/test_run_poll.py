@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, cast
 
 import bson
@@ -218,6 +219,68 @@ def test_forgotten_objects_are_enqueued_no_more(world: World) -> None:
     world.poller.forget(a_key("job-b"))
     assert not world.poller._namespaces
     assert not world.poller._places
+
+
+def test_read_that_ends_after_its_namespace_was_dropped_changes_nothing(world: World) -> None:
+    world.trains("a")
+    world.read("a")
+    (dropped,) = world.poller._namespaces.values()
+    world.poller.forget(a_key("job-a"))
+    world.read("a")
+    (namespace,) = world.poller._namespaces.values()
+    answer, under_way = namespace.runs["a"].answer, Future[None]()
+    namespace.pending = under_way
+    world.poller._read(("ns", SECRET), dropped, ("a",))
+    assert namespace.pending is under_way
+    assert namespace.runs["a"].answer is answer
+    namespace.pending = None
+
+
+def test_open_tasks_that_cannot_be_counted_are_an_outage_and_the_next_answer_is_news(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> int:
+        raise StoreUnavailableError(store="state store", doing="counting", cause="refused")
+
+    world.trains("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(overview, "backlog", fails)
+        assert world.read("a").store.reason == "StateStoreUnreachable"
+    assert world.poll(5) == ["job-a"]
+    assert world.read("a").known
+    assert world.poll(5) == []
+
+
+def test_run_whose_reader_has_gone_on_without_an_answer_is_read_by_the_next_poll(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_poll, "ANSWER_SECONDS", 0.0)
+    world.trains("a")
+    world.trains("b")
+    world.answers.clear()
+    world.read("a")
+    world.read("b")  # the read under way is of "a" alone
+    world.answers.set()
+    world.finish()
+    assert world.poll() == ["job-b"]
+    assert world.read("b").known
+
+
+def test_poll_that_fails_is_logged_and_the_next_one_follows(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    polls = threading.Semaphore(0)
+
+    def fails() -> None:
+        polls.release()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(run_poll, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(world.poller, "poll", fails)
+    world.poller.start()
+    assert polls.acquire(timeout=HUNG_SECONDS)
+    assert polls.acquire(timeout=HUNG_SECONDS)
+    assert "polling the runs failed" in caplog.text
 
 
 def test_run_that_nobody_asks_for_any_more_is_not_polled(world: World) -> None:
