@@ -140,16 +140,17 @@ class JobReconciler:
             snapshot = self._with_children(snapshot)
         self.queueing.update_workload(gate)
         status_input = step.status_input(snapshot, gate, made, self.now())
-        wait = self._reporter.report(status_input)
+        reported = self._reporter.report(status_input)
         if gate.stall is not None:
-            return min(wait, STALLED_SECONDS)
+            return min(reported.wait, STALLED_SECONDS)
         if made.blocked_reason:  # a webhook, which may be slow to fail
             return UNSETTLED_INTERVALS * self.progress_seconds
         return min(
-            wait,
+            reported.wait,
             deadlines.requeue_after(
                 status_input,
                 step.context,
+                status_changed=reported.changed,
                 check_inputs_after=step.inputs.check_after,
                 progress_seconds=self.progress_seconds,
             ),
@@ -202,7 +203,7 @@ class JobReconciler:
         status_input = StatusInput(
             snapshot=snapshot, decision=decision, stall=stall, hold=gate.hold, now=self.now()
         )
-        wait = self._reporter.report(status_input)
+        wait = self._reporter.report(status_input).wait
         if decision is not None:
             return SOON_SECONDS
         if rests_on_absence(snapshot.job):
@@ -216,7 +217,7 @@ class JobReconciler:
         if snapshot.job.spec is not None:
             deletion.settle_finalizer(self.cluster, snapshot, snapshot.job.spec, checked=False)
         self.queueing.finish(snapshot)
-        wait = self._reporter.report(StatusInput(snapshot=snapshot, now=self.now()))
+        wait = self._reporter.report(StatusInput(snapshot=snapshot, now=self.now())).wait
         return min(wait, self._expire(snapshot))
 
     def _expire(self, snapshot: JobSnapshot) -> float:

@@ -31,6 +31,7 @@ def requeue_after(
     status_input: StatusInput,
     context: AttemptContext,
     *,
+    status_changed: bool,
     check_inputs_after: float | None,
     progress_seconds: float,
 ) -> float:
@@ -39,6 +40,8 @@ def requeue_after(
     Args:
         status_input: what its status was computed from.
         context: what its attempt was decided by.
+        status_changed: its status was written, or is about to be. A deadline may count from what
+            that says, and our own writes enqueue nothing: another reconcile follows.
         check_inputs_after: seconds until its inputs are worth another check; None: never.
         progress_seconds: interval at which running jobs are polled.
     """
@@ -56,15 +59,15 @@ def requeue_after(
     if check_inputs_after is not None:
         return check_inputs_after
     unsettled = UNSETTLED_INTERVALS * progress_seconds
-    longest = RESYNC_SECONDS if is_at_rest(status_input) else unsettled
+    rests = is_at_rest(status_input) and not status_changed
+    longest = RESYNC_SECONDS if rests else unsettled
     return min(longest, seconds_to_deadline(snapshot, context) + SOON_SECONDS)
 
 
 def is_at_rest(status_input: StatusInput) -> bool:
     """Whether nothing but an event, a change of its run or a deadline changes a job.
 
-    Its stored status says that it is Ready: a reconcile that changes the status is followed by
-    another. A job that a queue may hold back is never at rest.
+    Its stored status says that it is Ready. A job that a queue may hold back is never at rest.
     """
     job = status_input.snapshot.job
     hindered = status_input.stall or status_input.blocked_reason or status_input.hold

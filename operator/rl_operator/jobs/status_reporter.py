@@ -21,6 +21,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """What a report has come to."""
+
+    wait: float
+    """Seconds until the status must be computed again."""
+    changed: bool
+    """The status differs from the one that was stored before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatusReporter:
     """Writes job statuses where they have changed."""
 
@@ -29,11 +39,8 @@ class JobStatusReporter:
     enqueue: Callable[[Key], None]
     """Asks for another object to be reconciled."""
 
-    def report(self, status_input: StatusInput) -> float:
+    def report(self, status_input: StatusInput) -> Reported:
         """Compute the status and write it if it has changed and may be written now.
-
-        Returns:
-            Seconds until the status must be computed again.
 
         Raises:
             ApiConflictError: the job has changed or was deleted since it was observed.
@@ -43,12 +50,12 @@ class JobStatusReporter:
         urgent = is_urgent_for_job(before, after)
         wait = self.statuses.write(kinds.RLJOB, job.meta, before=before, after=after, urgent=urgent)
         if wait is not None:
-            return wait
+            return Reported(wait=wait, changed=True)
         if before.observed_generation != after.observed_generation:
             self._enqueue_pools(snapshot)
         self.events.record(job.meta, kinds.RLJOB, of_change(before, after))
         _log(before, after)
-        return RESYNC_SECONDS
+        return Reported(wait=RESYNC_SECONDS, changed=before != after)
 
     def _enqueue_pools(self, snapshot: JobSnapshot) -> None:
         named = pool_ref.of(snapshot.job.spec)

@@ -79,10 +79,16 @@ def test_only_a_ready_job_that_runs_is_at_rest(changes: dict[str, Any], rests: b
     assert is_at_rest(an_input(**changes)) is rests
 
 
-def again(status_input: StatusInput, check_inputs_after: float | None = None) -> float:
+def again(
+    status_input: StatusInput,
+    check_inputs_after: float | None = None,
+    *,
+    status_changed: bool = False,
+) -> float:
     return requeue_after(
         status_input,
         a_view(lifecycle=a_spec(lifecycle={"progressDeadlineSeconds": 7200}).lifecycle),
+        status_changed=status_changed,
         check_inputs_after=check_inputs_after,
         progress_seconds=5.0,
     )
@@ -91,6 +97,10 @@ def again(status_input: StatusInput, check_inputs_after: float | None = None) ->
 def test_job_at_rest_waits_for_a_resync_and_others_for_two_polls() -> None:
     assert again(an_input()) == RESYNC_SECONDS
     assert again(an_input(snapshot=a_snapshot())) == 10.0
+
+
+def test_reconcile_that_changes_the_status_is_followed_by_another() -> None:
+    assert again(an_input(), status_changed=True) == 10.0
 
 
 def test_attempt_that_begins_is_continued_at_once() -> None:
