@@ -72,8 +72,8 @@ class InputsReader:
     def drop(self, key: Key) -> None:
         """Drop what is kept of a deleted job, and the clients that it alone has used."""
         self.preflight.forget(key)
+        self.progress.forget(key)  # first: a read would open the clients again
         self.connections.release(key)
-        self.progress.forget(key)
 
     def stop_polling(self, key: Key) -> None:
         """Poll no longer what does not matter: the run of a job that is over or suspended."""
