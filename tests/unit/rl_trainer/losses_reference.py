@@ -204,11 +204,11 @@ def correction(setting: Setting, sequence: list[Token], token: Token) -> float:
     return 1.0
 
 
-def loss(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[list[float]]]:
-    """The update's loss, and its derivative by each token's log π."""
+def loss(setting: Setting, batch: list[list[Token]]) -> tuple[float, float, list[list[float]]]:
+    """The update's loss, the sum of its terms' magnitudes, and its derivative by each log π."""
     average = setting.average or AVERAGES.get(setting.kind, "TokenMean")
     tokens = sum(map(len, batch))
-    total, gradients = 0.0, []
+    terms, gradients = [], []
     for sequence in batch:
         factor = {
             "TokenMean": 1 / tokens,
@@ -220,7 +220,7 @@ def loss(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[list[f
         for token in sequence:
             value, gradient = token_loss(setting, sequence, token)
             w = correction(setting, sequence, token)
-            total += factor * w * value
+            terms.append(factor * w * value)
             row.append(factor * w * gradient)
         gradients.append(row)
-    return total, gradients
+    return math.fsum(terms), math.fsum(map(abs, terms)), gradients
