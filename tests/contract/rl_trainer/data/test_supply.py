@@ -150,11 +150,11 @@ def test_lost_groups_are_delivered_and_replaced_while_waiting(side: Side) -> Non
     side.answer(1, reward=0.5)  # teaches nothing
     side.await_tasks(2 * PER_STEP)
 
-    def log_lost() -> bool:
+    def both_lost() -> bool:
         side.update.add(side.supply.take())
         return len(side.update.lost) == 2
 
-    until(log_lost, what="two losses")
+    until(both_lost, what="two losses")
     assert {loss.cause for loss in side.update.lost} == {Cause.FAILED, Cause.FILTERED}
     assert [len(loss.rollouts) for loss in side.update.lost if loss.cause is Cause.FILTERED] == [2]
     assert side.update.groups == []

@@ -57,7 +57,7 @@ def learner(folder: Path, world: World, sections: dict[str, Any], *, offload: bo
     made = ranks.learner(folder, world, **{**sections, "training": training})
     models = made.models
     divided = [models.policy, *([models.reference.policy] if models.reference else [])]
-    assert all(offload_flags(learner.module) == {offload} for learner in divided)
+    assert all(offload_flags(policy.module) == {offload} for policy in divided)
     if models.critic is not None:
         assert offload_flags(models.critic._module) == {offload}
     return made
@@ -65,7 +65,7 @@ def learner(folder: Path, world: World, sections: dict[str, Any], *, offload: bo
 
 def offload_flags(module: torch.nn.Module) -> set[bool]:
     """Whether FSDP2 keeps parameters in host memory, as set for each parameter."""
-    divided = [module for module in module.modules() if isinstance(module, FSDPModule)]
+    divided = [part for part in module.modules() if isinstance(part, FSDPModule)]
     groups = [group for part in divided for group in part._get_fsdp_state()._fsdp_param_groups]
     return {parameter.offload_to_cpu for group in groups for parameter in group.fsdp_params}
 
@@ -74,11 +74,11 @@ def train(world: World, folder: Path) -> None:
     """Every number is the same to the last bit, whichever side a checkpoint is of."""
     for name, sections in CASES.items():
         plain, aside = (learner(folder, world, sections, offload=flag) for flag in (False, True))
-        updates = [learner.update(ranks.samples(seed=1), step=1) for learner in (plain, aside)]
+        updates = [each.update(ranks.samples(seed=1), step=1) for each in (plain, aside)]
         assert updates[0].loss == updates[1].loss, name
         assert updates[0].gradient_norm == updates[1].gradient_norm, name
         check_same(ranks.gradients(plain), ranks.gradients(aside), name)
-        states = [copied(learner) for learner in (plain, aside)]
+        states = [copied(each) for each in (plain, aside)]
         for kind in ("masters", "moments", "auxiliary"):
             check_same(getattr(states[0], kind), getattr(states[1], kind), f"{name}, {kind}")
         check_published(plain.policy, aside.policy, world, name)
@@ -87,8 +87,8 @@ def train(world: World, folder: Path) -> None:
             resumed(learner(folder, world, sections, offload=it), state)
             for it, state in zip((True, False), stored, strict=True)
         ]
-        for other in (plain, aside, *others):
-            other.update(ranks.samples(seed=2), step=2)
+        for each in (plain, aside, *others):
+            each.update(ranks.samples(seed=2), step=2)
         for other in (aside, *others):
             check_same(ranks.weights(plain), ranks.weights(other), name)
 

@@ -130,7 +130,7 @@ def test_all_ranks_publish_what_a_single_rank_does(
             staged = joiner.stage(seen.pointer, keep=held)
             held = [staged.folder]
             assert content(staged) == raw(
-                {key: safetensors_files.flat(count) for key, count in seen.whole.items()}
+                {key: safetensors_files.flat(tensor) for key, tensor in seen.whole.items()}
             )
 
 
@@ -139,7 +139,7 @@ def check_division(seen: list[Seen], whole: Snapshot) -> None:
     names = [name for view in seen for name in view.shard]
     assert sorted(names) == sorted(whole)
     sizes = [sum(view.shard.values()) for view in seen]
-    largest_layer = sum(count.nbytes for count in whole.values()) / 3
+    largest_layer = sum(tensor.nbytes for tensor in whole.values()) / 3
     assert max(sizes) - min(sizes) <= largest_layer
 
 

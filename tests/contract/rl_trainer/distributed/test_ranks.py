@@ -173,8 +173,8 @@ def test_a_state_resumes_on_another_number_of_ranks(tiny: Path, tmp_path: Path) 
         assert actual.keys() == wanted.keys()
         assert close(actual, wanted), kind
         assert not getattr(nothing, kind), "rank 0 alone stores"
-    for weight in (*weights[1:], *same):
-        assert equal(weight, weights[0]), "one number of ranks gives the same to the last bit"
+    for each in (*weights[1:], *same):
+        assert equal(each, weights[0]), "one number of ranks gives the same to the last bit"
     assert close(weights[0], expected)
     assert close(go_on(ALONE, tiny, state=stored), expected)
 

@@ -130,14 +130,14 @@ def test_supervised_training_equals_transformers_over_crashes(
 
     # Every record once in a pass, nothing published, nothing left in a queue.
     trained = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
-    assert [sample.sequence for sample in trained] == list(range(STEPS * PER_STEP))
-    assert len({sample.example for sample in trained[:10]}) == 10
+    assert [task.sequence for task in trained] == list(range(STEPS * PER_STEP))
+    assert len({task.example for task in trained[:10]}) == 10
     assert (run.policy, run.last_version) == (None, 0)
     assert run_audit.audit(world.stores, RUN).good
     shown = batch_audit.audit(world.stores, RUN, step=2)
     assert shown.good
     assert {sequence.rollout for sequence in shown.sequences} == {
-        sample.id for sample in world.trained()[1]
+        rollout.id for rollout in world.trained()[1]
     }
     assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
 
@@ -161,4 +161,4 @@ def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: Make
     world.write_mounts()
     assert world.attempt() == 0
     trained = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
-    assert {sample.example for sample in trained} == {"c1"}
+    assert {task.example for task in trained} == {"c1"}

@@ -300,4 +300,4 @@ def test_dead_groups_make_room_and_small_ones_train(make_world: MakeWorld) -> No
     }
     assert sizes == {2, 4}
     dead = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DEAD)
-    assert {letter.sequence % 4 for letter in dead if letter.cause is Cause.FAILED} == {0}
+    assert {task.sequence % 4 for task in dead if task.cause is Cause.FAILED} == {0}

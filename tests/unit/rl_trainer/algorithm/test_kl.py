@@ -135,11 +135,11 @@ def test_chunked_statistics_are_those_of_the_whole(temperature: float, chunk_tok
     )
     assert statistics.entropies is not None
     assert statistics.divergences is not None
-    for logprob, expected in zip(
+    for actual, expected in zip(
         (statistics.logprobs, statistics.entropies, statistics.divergences), whole, strict=True
     ):
-        assert torch.allclose(logprob, expected, atol=1e-6)
-        gradients = torch.autograd.grad(logprob.sum(), [hidden, head.weight], retain_graph=True)
+        assert torch.allclose(actual, expected, atol=1e-6)
+        gradients = torch.autograd.grad(actual.sum(), [hidden, head.weight], retain_graph=True)
         wanted = torch.autograd.grad(expected.sum(), [hidden, head.weight], retain_graph=True)
         for mine, theirs in zip(gradients, wanted, strict=True):
             assert torch.allclose(mine, theirs, atol=1e-5)

@@ -54,7 +54,7 @@ def estimate(groups: list[list[Episode]], kind: str, **options: Any) -> list[lis
 def whitened(rows: list[list[float]]) -> list[list[float]]:
     everything = [value for row in rows for value in row]
     mean = math.fsum(everything) / len(everything)
-    squares = math.fsum((part - mean) ** 2 for part in everything)
+    squares = math.fsum((value - mean) ** 2 for value in everything)
     scale = math.sqrt(squares / (len(everything) - 1) + 1e-8) if len(everything) > 1 else 1.0
     return [[(value - mean) / scale for value in row] for row in rows]
 
@@ -106,7 +106,7 @@ def test_per_turn_credit_treats_turns_as_tokens(
     single = Estimator(kind="GAE", gamma=gamma, lam=lam)
     for (group,), token, turns in zip(groups, summed, (first, second), strict=True):
         steps = gae.returns(token, single).tolist()
-        wanted = [step for step, tokens in zip(steps, turns, strict=True) for _ in range(tokens)]
+        wanted = [value for value, tokens in zip(steps, turns, strict=True) for _ in range(tokens)]
         assert gae.returns(group, section).tolist() == pytest.approx(wanted, abs=1e-9)
 
 

@@ -83,7 +83,7 @@ def test_an_upload_error_is_raised_once(bucket: Bucket, uploader: Uploader[int])
 
 def test_a_flush_ends_on_sigterm(bucket: Bucket, uploader: Uploader[int]) -> None:
     uploader.submit(1)
-    tracker: Any = Quiet()
-    tracker.stopped = True
+    heartbeat: Any = Quiet()
+    heartbeat.stopped = True
     with pytest.raises(TerminatedError):
-        uploader.flush(tracker)
+        uploader.flush(heartbeat)

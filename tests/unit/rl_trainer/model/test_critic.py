@@ -182,8 +182,8 @@ def test_packing_changes_no_value_loss(
         algorithm=algorithm(valueClip=clip, passesPerStep=2, maxTokensPerMicrobatch=16)
     )
     for step in (1, 2):
-        metrics, other = once.update(samples, step=step), often.update(samples, step=step)
-        assert other.value_loss == pytest.approx(metrics.value_loss, abs=1e-5)
+        update, other = once.update(samples, step=step), often.update(samples, step=step)
+        assert other.value_loss == pytest.approx(update.value_loss, abs=1e-5)
 
 
 def test_a_critic_may_have_a_model_of_its_own(

@@ -89,7 +89,7 @@ def test_the_gradient_is_that_of_the_merged_weights(
     with torch.no_grad():
         for name, parameter in whole.parameters.items():
             parameter.copy_(merged[name])
-    actual, expected = (count.update(make_samples(), step=1) for count in (low, whole))
+    actual, expected = (each.update(make_samples(), step=1) for each in (low, whole))
     assert actual.loss == pytest.approx(expected.loss, abs=1e-6)
     partial, full = gradients(low), gradients(whole)
     for name, layer in layers.items():

@@ -116,9 +116,9 @@ def trained(kind: str, *, steps: int) -> tuple[torch.Tensor, torch.optim.Optimiz
     matrix = torch.nn.Parameter(torch.zeros(128, 128))
     section = Optimizer.model_validate({"kind": kind, "learningRate": 1e-2})
     made = optimizer.build({"matrix": matrix}, section)
-    for sample in inputs:
+    for batch in inputs:
         made.zero_grad()
-        loss = (sample @ matrix - sample @ wanted).square().mean()
+        loss = (batch @ matrix - batch @ wanted).square().mean()
         torch.autograd.backward(loss)
         made.step()
     return matrix.detach(), made

@@ -37,9 +37,9 @@ def test_moments_in_host_memory_change_no_number(
 ) -> None:
     """Also not through a checkpoint, whichever side it is of."""
     whole, aside = (learner(folder, make_spec, offload=flag, kind=kind) for flag in (False, True))
-    for count in (whole, aside):
+    for each in (whole, aside):
         for step in (1, 2):
-            count.update(make_samples(seed=step), step=step)
+            each.update(make_samples(seed=step), step=step)
     assert same(weights(whole), weights(aside))
     saved = optimizer.state(aside.optimizer, aside.parameters)
     assert same(optimizer.state(whole.optimizer, whole.parameters), saved)

@@ -190,7 +190,7 @@ def test_bf16_keeps_float32_scales(
 ) -> None:
     exact, rounded = make_quantized("NF4"), make_quantized("NF4", precision="BF16")
     pairs = zip(
-        *(lora.layers(share.policy.module).values() for share in (exact, rounded)), strict=True
+        *(lora.layers(each.policy.module).values() for each in (exact, rounded)), strict=True
     )
     for layer, other in pairs:
         assert torch.equal(layer.scales, other.scales)

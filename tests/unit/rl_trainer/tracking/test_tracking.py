@@ -239,7 +239,7 @@ def test_a_tracker_that_is_down_is_retried_and_loses_oldest_entries(
 ) -> None:
     monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
     tracker, uploaded = Failing(), []
-    outbox = Outbox(tracker, upload=lambda event: uploaded.append(event.name), capacity=3)
+    outbox = Outbox(tracker, upload=lambda sent: uploaded.append(sent.name), capacity=3)
     with caplog.at_level(logging.INFO):
         outbox.put([entry(1)])
         until(tracker.asked.is_set, what="the tracker was asked")

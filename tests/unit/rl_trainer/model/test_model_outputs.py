@@ -23,7 +23,7 @@ def test_scoring_measures_the_gap_and_changes_nothing(
         for number, sample in enumerate(samples)
     ]
     gap = learner.score(exact, temperature=1.0)
-    first, total = exact[0].num_generated, sum(share.num_generated for share in exact)
+    first, total = exact[0].num_generated, sum(sample.num_generated for sample in exact)
     assert gap.tokens == total
     assert gap.largest == pytest.approx(0.25, abs=1e-5)
     assert gap.mean == pytest.approx(0.25 * first / total, abs=1e-5)
