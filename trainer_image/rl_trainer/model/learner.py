@@ -208,7 +208,9 @@ class Learner:
                 for parameter in self.parameters.values()
                 if parameter.grad is not None
             ]
-            finite = all(bool(torch.isfinite(sharding.part(sample)).all()) for sample in gradients)
+            finite = all(
+                bool(torch.isfinite(sharding.part(gradient)).all()) for gradient in gradients
+            )
             if not all(self.world.gather(finite)):
                 return sample
         return None

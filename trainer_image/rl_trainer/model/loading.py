@@ -157,9 +157,8 @@ def _check_finite(module: Any, *, uri: str, field: str) -> None:
     for name, parameter in module.named_parameters():
         if not parameter.is_floating_point() or not parameter.numel():
             continue
-        least, most = (
-            float(bound) for bound in parameter.detach().aminmax()
-        )  # NaN where there is one
+        # NaN where the parameter holds one.
+        least, most = (float(bound) for bound in parameter.detach().aminmax())
         if not (math.isfinite(least) and math.isfinite(most)):
             kind = "NaN" if math.isnan(least) else "an infinite number"
             message = f"Its weights are not finite: {name[:200]} holds {kind}."

@@ -52,7 +52,7 @@ def shard(
     # Pinned where a GPU reads it, so that copies run beside what is computed.
     pinned = world.mesh.device_type == "cuda"
     policy = CPUOffloadPolicy(pin_memory=pinned) if offload else OffloadPolicy()
-    parts = [module for module in module.modules() if type(module).__name__ in layers]
+    parts = [part for part in module.modules() if type(part).__name__ in layers]
     for part in parts:
         fully_shard(part, mesh=world.mesh, offload_policy=policy)
     fully_shard(module, mesh=world.mesh, reshard_after_forward=False, offload_policy=policy)

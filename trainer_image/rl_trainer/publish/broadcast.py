@@ -169,9 +169,8 @@ def _encode_all(
         log.debug("no delta: it would have about %g of %d bytes", expected, total)
         return None
     deltas = _responses(request_all, [EncodeDelta()] * len(sizes), EncodedDelta)
-    return (
-        deltas if sum(delta.size_bytes for delta in deltas) <= delta.max_fraction * total else None
-    )
+    actual = sum(encoded.size_bytes for encoded in deltas)
+    return deltas if actual <= delta.max_fraction * total else None
 
 
 def _upload_all(
@@ -184,7 +183,7 @@ def _upload_all(
     stem: str,
 ) -> list[UploadedFiles]:
     files = [report.files for report in sizes]
-    deltas = [delta.files for delta in encoded] if encoded is not None else [0] * len(files)
+    deltas = [each.files for each in encoded] if encoded is not None else [0] * len(files)
     uploads = [
         UploadFiles(
             prefix=prefix,
