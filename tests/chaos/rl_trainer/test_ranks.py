@@ -1,4 +1,4 @@
-"""Every case of the ranks' contract on four ranks; the contract lane runs five of them."""
+"""Every case of the ranks' contract on four ranks; the contract lane runs a part of them."""
 
 from __future__ import annotations
 

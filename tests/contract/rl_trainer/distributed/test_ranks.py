@@ -64,11 +64,14 @@ CASES: dict[str, dict[str, Any]] = {
 DIVIDED = (
     "several updates, small microbatches",
     "whole distributions, layers run again",
+    "adapters",
     "adapters beside quantized weights",
+    "moments in host memory",
     "everything in host memory",
     "critic",
+    "a teacher",
 )
-"""Cases whose state is divided in different ways; the others differ in their loss alone."""
+"""Cases whose state is divided in different ways; the others differ in loss or packing alone."""
 COUNTED = ("loss", "gradient_norm", "clip_fraction", "kl", "entropy", "value_loss")
 Seen = dict[str, tuple[Update, dict[str, Tensor], dict[str, Tensor]]]
 
