@@ -305,7 +305,7 @@ def test_cause_of_pods_that_do_not_start_is_reported_at_once(world: World, job: 
     world.settle(job)
     message = "Pod job-main-x-1, container x: ImagePullBackOff: not found"
     assert message in world.condition(job, "Ready")["message"]
-    assert message in world.condition(job, "SamplersReady")["message"]
+    assert world.condition(job, "SamplersReady")["message"] == message
 
 
 def test_operator_crash_after_any_write_leads_to_the_same_state(world: World, job: Key) -> None:

@@ -213,7 +213,10 @@ def test_job_waits_for_a_missing_pool(world: World) -> None:
     settle(world, job)
     said = world.condition(job, "Reconciling")
     assert said["reason"] == "PoolNotFound"
-    assert said["message"].startswith("spec.samplers[0].poolRef.name = 'shared': Namespace ")
+    assert said["message"] == (
+        f"spec.samplers[0].poolRef.name = 'shared': Namespace {world.namespace} has no SamplerPool "
+        "of this name. Create it, or give the group a template."
+    )
     operator = world.start_operator()
     operator.skew = 700.0
     settle(world, job)
