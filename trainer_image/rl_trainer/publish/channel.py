@@ -21,6 +21,7 @@ from typing import Any
 import torch.distributed as dist
 
 from rl_contracts.errors import RLError
+from rl_trainer.distributed.rendezvous import RANK_TIMEOUT_SECONDS
 from rl_trainer.distributed.team import rank_loss_as_failure
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
@@ -31,8 +32,6 @@ log = logging.getLogger(__name__)
 
 PURPOSE = "policies"
 POLL_SECONDS = 0.05
-RANK_TIMEOUT_SECONDS = 3600.0
-"""A rank that has not responded for this long counts as lost; one that exits is noticed at once."""
 
 
 @dataclass(frozen=True, slots=True)

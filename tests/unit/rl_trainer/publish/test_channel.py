@@ -11,9 +11,10 @@ import pytest
 from torch.distributed import HashStore
 
 from rl_contracts.errors import StoreUnavailableError
+from rl_trainer.distributed.rendezvous import RANK_TIMEOUT_SECONDS
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.publish.channel import RANK_TIMEOUT_SECONDS, ShardRequester, ShardResponder
+from rl_trainer.publish.channel import ShardRequester, ShardResponder
 from rl_trainer.publish.policy_shard import (
     EncodedDelta,
     EncodeDelta,
