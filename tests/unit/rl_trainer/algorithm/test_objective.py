@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.correction import CORRECTION_KINDS
-from rl_contracts.spec.algorithm.estimator import ESTIMATOR_KINDS
 from rl_contracts.spec.algorithm.loss import LOSS_KINDS
 from rl_trainer.algorithm import objective
 from rl_trainer.algorithm.corrections import CORRECTIONS
-from rl_trainer.algorithm.estimators import ESTIMATORS
 from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.losses import LOSSES
 from rl_trainer.algorithm.packing import Packed
@@ -145,7 +143,6 @@ def evaluated(setting: Setting, batch: list[list[Token]]) -> tuple[float, list[f
 def test_every_kind_of_the_manifest_has_a_function() -> None:
     assert set(LOSSES) == set(LOSS_KINDS) == set(KINDS)
     assert set(CORRECTIONS) | {"None"} == set(CORRECTION_KINDS)
-    assert set(ESTIMATORS) == set(ESTIMATOR_KINDS)
 
 
 NEARLY_NOTHING = [
