@@ -75,19 +75,20 @@ def reach(ask: Callable[[], None]) -> Reach:
             ask()
     except StoreUnavailableError as error:
         reason = "StorageUnreachable" if error.store == "bucket" else "StateStoreUnreachable"
-        return _not_reached(reason, error.cause, error.remedy)
+        return not_reached(reason, error.cause, error.remedy)
     except AccessDeniedError as error:
-        return _not_reached("AccessDenied", error.what, error.remedy)
+        return not_reached("AccessDenied", error.what, error.remedy)
     except ObjectMissingError as error:
-        return _not_reached("BucketNotFound", str(error))
+        return not_reached("BucketNotFound", str(error))
     except SchemaTooNewError as error:
         return Reach("False", error.refusal.reason, str(error))
     except UnexpectedAnswerError as error:
-        return _not_reached("Refused", str(error))
+        return not_reached("Refused", str(error))
     return REACHED
 
 
-def _not_reached(reason: str, cause: str, remedy: str = "") -> Reach:
+def not_reached(reason: str, cause: str, remedy: str = "") -> Reach:
+    """A store that could not be used; without a remedy of its own the one for the reason."""
     return Reach("False", reason, f"{plain(cause).rstrip('.')}. {remedy or REMEDIES[reason]}")
 
 

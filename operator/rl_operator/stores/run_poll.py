@@ -18,7 +18,7 @@ from typing import Protocol
 
 from rl_contracts.stores import overview
 from rl_operator.kube.kinds import Key
-from rl_operator.state.progress import Reach, Reading, reach
+from rl_operator.state.progress import Reading, not_reached, reach
 from rl_operator.stores import run_answers
 from rl_operator.stores.connections import Connections, StoresOf
 from rl_operator.stores.run_answers import RunAnswer
@@ -131,8 +131,8 @@ class RunProgressPoller:
         found = self._connections.of(*place)
         answer = self._answer(key, run, place, found.place, fresh=fresh)
         if answer is None:
-            message = f"no answer within {ANSWER_SECONDS:.0f} s"
-            return Reading(store=Reach("False", "StateStoreUnreachable", message))
+            cause = f"No answer within {ANSWER_SECONDS:.0f} s"
+            return Reading(store=not_reached("StateStoreUnreachable", cause))
         held = self._held(run, place)
         counted = reach(lambda: self._count_backlog(run, held, found, fresh=fresh))
         held.missed |= counted.status != "True"

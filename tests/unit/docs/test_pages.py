@@ -180,7 +180,7 @@ REASONS = {
     "ConditionUpdate": 2,
     "Stall": 0,
     "Reach": 1,
-    "_not_reached": 0,
+    "not_reached": 0,
     "EventNote": 0,
     "Refusal": 2,
     "Outcome": 1,

@@ -191,6 +191,7 @@ def test_read_that_takes_too_long_is_an_outage_and_its_answer_is_news(
     world.answers.clear()
     reading = world.read("a")
     assert (reading.store.status, reading.store.reason) == ("False", "StateStoreUnreachable")
+    assert reading.store.message.startswith("No answer within 0 s. Check that the server runs and")
     assert not world.woken
     world.answers.set()
     world.finish()
