@@ -135,7 +135,8 @@ class RunProgressPoller:
             return Reading(store=not_reached("StateStoreUnreachable", cause))
         held = self._held(run, place)
         counted = reach(lambda: self._count_backlog(run, held, found, fresh=fresh))
-        held.missed |= counted.status != "True"
+        if counted.status != "True":
+            self._note_missed(held)
         return answer.reading(counted=counted, backlog=held.backlog)
 
     def forget(self, key: Key) -> None:
@@ -182,7 +183,7 @@ class RunProgressPoller:
             try:
                 pending.result(max(0.0, asked_at + ANSWER_SECONDS - self._clock()))
             except FutureTimeoutError:
-                held.missed = True
+                self._note_missed(held)
                 return None
 
     def _note_interest(self, key: Key, run: str, place: Place) -> tuple[_Namespace, _Run]:
@@ -264,6 +265,10 @@ class RunProgressPoller:
                 held.answer, held.digest, held.missed = answer, digests[run], False
         for key in changed:
             self._enqueue(key)
+
+    def _note_missed(self, held: _Run) -> None:
+        with self._lock:  # the end of a read sees it, or leaves it for the next one
+            held.missed = True
 
     def _held(self, run: str, place: Place) -> _Run:
         with self._lock:
