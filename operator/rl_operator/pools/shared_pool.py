@@ -52,7 +52,11 @@ class SharedPools:
         self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(deployment_meta, epoch))
 
     def create(self, manifest: Manifest) -> None:
-        """Create the Deployment without pods: a late write of a paused operator starts none."""
+        """Create the Deployment without pods: a late write of a paused operator starts none.
+
+        An apply cannot demand that the object is new. So a late one may take back a Deployment that
+        another operator has created since; that operator sees the older epoch and writes it again.
+        """
         empty = {**manifest, "spec": {**manifest["spec"], "replicas": 0}}
         self.cluster.apply(kinds.DEPLOYMENT, empty, manager=names.SPEC_MANAGER)
 
