@@ -2,7 +2,25 @@
 
 It forwards commands as they are, so that the answers are the real store's, and keeps the bodies
 for tests to look at. What it adds follows MongoDB's wire protocol (OP_MSG, OP_QUERY, OP_REPLY) and
-RFC 7677; the client's side of both is PyMongo's own.
+RFC 7677; the client's side of both is PyMongo's own. Behaviours of a replica set that it plays, by
+the pages of MongoDB's manual (https://www.mongodb.com/docs/manual/ + path):
+
+- A write whose majority is late is applied and stays applied; its answer has ``ok: 1`` and
+  ``writeConcernError`` with ``code: 64``, ``codeName``, ``errmsg`` and ``errInfo`` (``wtimeout:
+  true``, ``writeConcern`` with ``w``, ``wtimeout``, ``provenance``):
+  ``reference/write-concern/#wtimeout``, ``reference/command/findAndModify/#output``,
+  ``reference/command/insert/#output``.
+- Meanwhile a read with ``readConcern: {level: "majority"}`` returns only what a majority has
+  acknowledged, so it may not see the reader's own write: ``reference/read-concern-majority/``,
+  ``core/causal-consistency-read-write-concerns/``. A write sees the newest data of the primary:
+  ``core/read-isolation-consistency-recency/``.
+- ``hello`` of a member has ``setName``, ``hosts``, ``me``, ``setVersion``, ``electionId``,
+  ``primary``, ``isWritablePrimary`` and ``secondary``; ``localTime`` is the clock of the member
+  that answers; a standalone has none of the members' fields: ``reference/command/hello/``.
+- A member that is not primary refuses commands with code 10107 (NotWritablePrimary), and
+  ``electionId`` grows with every election: ``reference/error-codes/``, ``core/replica-set-elections/``.
+
+No test here talks to a real replica set.
 """
 
 from __future__ import annotations
@@ -18,17 +36,30 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
 import bson
+from pymongo import MongoClient
 
 OP_REPLY, OP_QUERY, OP_MSG = 1, 2004, 2013
 ITERATIONS = 4096
 UNAUTHORIZED, AUTHENTICATION_FAILED, NOT_WRITABLE_PRIMARY = 13, 18, 10107
 WITHOUT_LOGIN = {"hello", "ismaster", "isMaster", "saslStart", "saslContinue", "ping"}
 READS = {"hello", "ismaster", "isMaster", "ping"}
+WRITES = {"insert", "update", "delete", "findAndModify"}
 Document = dict[str, Any]
+
+
+def late_majority(concern: Document) -> Document:
+    """``writeConcernError`` of a write that was applied and whose ``wtimeout`` ran out."""
+    return {
+        "code": 64,
+        "codeName": "WriteConcernTimeout",
+        "errmsg": "waiting for replication timed out",
+        "errInfo": {"wtimeout": True, "writeConcern": {**concern, "provenance": "clientSupplied"}},
+    }
 
 
 @dataclass
@@ -44,6 +75,13 @@ class Front:
         last: given a command and the store's answer, whether this answer is the first that gets
             lost: from then on the front is away.
         away: it hangs up on everybody.
+        concern_error: given a write command, the ``writeConcernError`` that is added to the
+            store's answer, or None; the write itself stands.
+        hook: called with each command before it is forwarded, and may wait.
+        clock_ahead: seconds that its ``localTime`` is ahead of the store's.
+        peers: ports of the members of its replica set; empty: it is the only member.
+        election: number of its election as primary; the highest wins.
+        mongod: it hides that the store is the embedded one.
     """
 
     backend: int
@@ -53,7 +91,15 @@ class Front:
     commands: list[Document] = field(default_factory=list)
     last: Callable[[Document, Document], bool] | None = None
     away: bool = False
+    concern_error: Callable[[Document], Document | None] | None = None
+    hook: Callable[[Document], object] | None = None
+    clock_ahead: float = 0.0
+    peers: list[int] = field(default_factory=list)
+    election: int = 1
+    mongod: bool = False
     port: int = 0
+    _stale: str = ""
+    """Database that majority reads are answered from while the majority lags."""
 
     def of(self, name: str) -> list[Document]:
         """Forwarded commands of one name."""
@@ -71,6 +117,23 @@ class Front:
     def come_back(self) -> None:
         """Answer again."""
         self.away = False
+
+    @contextmanager
+    def lagging_majority(self, database: str) -> Iterator[None]:
+        """Inside, writes are applied but time out, and majority reads show the state before."""
+        stale = f"{database}_stale"
+        with MongoClient[Document]("127.0.0.1", self.backend) as client:
+            for name in client[database].list_collection_names():
+                documents = list(client[database][name].find())
+                if documents:
+                    client[stale][name].insert_many(documents)
+            self._stale = stale
+            self.concern_error = lambda command: late_majority(command["writeConcern"])
+            try:
+                yield
+            finally:
+                self._stale, self.concern_error = "", None
+                client.drop_database(stale)
 
     def serve(self, raw: socket.socket) -> None:
         with suppress(OSError, ssl.SSLError, EOFError), raw:
@@ -95,8 +158,12 @@ class Front:
             client.sendall(_message(request, _refusal(NOT_WRITABLE_PRIMARY, "not primary")))
             return
         self.commands.append(command)
+        if self.hook is not None:
+            self.hook(command)
         # The store knows no transactions: their numbers are the driver's business with a primary.
         known = {key: value for key, value in command.items() if key != "txnNumber"}
+        if self._stale and command.get("readConcern") == {"level": "majority"}:
+            known["$db"] = self._stale
         forwarded = _message(request, known) if opcode == OP_MSG else _whole(header, body)
         store.sendall(forwarded)
         header, body = _receive(store)
@@ -104,8 +171,16 @@ class Front:
         if last and header[3] == OP_MSG and last(command, _command(OP_MSG, body)):
             self.last, self.away = None, True
         self._hang_up_while_away()
+        concern_error = self.concern_error
         if name in ("hello", "ismaster", "isMaster"):
             client.sendall(self._hello(header, body))
+        elif name == "buildInfo" and self.mongod:
+            build = _command(OP_MSG, body)
+            known = {key: build[key] for key in build if not key.startswith("ferretdb")}
+            client.sendall(_message(request, known))
+        elif name in WRITES and concern_error and (added := concern_error(command)):
+            answer = _command(OP_MSG, body)
+            client.sendall(_message(request, {**answer, "writeConcernError": added}))
         else:
             client.sendall(_whole(header, body))
 
@@ -116,18 +191,21 @@ class Front:
     def _hello(self, header: tuple[int, ...], body: bytes) -> bytes:
         start = 20 if header[3] == OP_REPLY else 5
         said = bson.decode(body[start:])
+        said["localTime"] += timedelta(seconds=self.clock_ahead)
         if self.role != "standalone":
             me = f"127.0.0.1:{self.port}"
             primary = self.role == "primary"
             said |= {
                 "setName": "rs0",
-                "hosts": [me],
+                "hosts": [f"127.0.0.1:{port}" for port in self.peers or [self.port]],
                 "me": me,
                 "setVersion": 1,
                 "isWritablePrimary": primary,
                 "ismaster": primary,
                 "secondary": not primary,
             }
+            if primary and self.peers:
+                said |= {"electionId": bson.ObjectId(f"{self.election:024x}"), "primary": me}
         if self.user:
             said["saslSupportedMechs"] = ["SCRAM-SHA-256"]
         whole = body[:start] + bson.encode(said)

@@ -100,16 +100,21 @@ class Claiming:
 
     def _extend(self, claimant: _Claimant, token: str, *, lease_seconds: float) -> Stored | None:
         ours = {**claimant._asdict(), "state": TaskState.CLAIMED, "claim": token}
+        return self._mongo.call(
+            f"recovering a claim of run {claimant.run}", lambda: self._renew(ours, lease_seconds)
+        )
 
-        def send() -> Stored | None:
-            extended: Stored | None = self._tasks.find_one_and_update(
-                ours,
-                {"$set": {"lease_until": self._mongo.now() + lease_seconds}},
-                return_document=ReturnDocument.AFTER,
-            )
-            return extended
+    def _renew(self, ours: Stored, lease_seconds: float) -> Stored | None:
+        """Find a claim by its token and renew its lease.
 
-        return self._mongo.call(f"recovering a claim of run {claimant.run}", send)
+        By a write: a majority read may not see what this process wrote a moment ago.
+        """
+        renewed: Stored | None = self._tasks.find_one_and_update(
+            ours,
+            {"$set": {"lease_until": self._mongo.now() + lease_seconds}},
+            return_document=ReturnDocument.AFTER,
+        )
+        return renewed
 
     def _claim(self, place: Stored, fields: Stored, *, lease_seconds: float) -> Task | None:
         run, queue = place["run"], place["queue"]
@@ -135,7 +140,7 @@ class Claiming:
         def send() -> Stored | None:
             nonlocal sent
             sent += 1
-            taken = self._tasks.find_one(ours) if sent > 1 else None
+            taken = self._renew(ours, lease_seconds) if sent > 1 else None
             if taken is not None:
                 return taken
             now = self._mongo.now()

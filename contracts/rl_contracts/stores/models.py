@@ -9,7 +9,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from pymongo.errors import DuplicateKeyError
+from pymongo import ReturnDocument
 
 from rl_contracts.documents.model import Part, PinnedModel
 from rl_contracts.stores.clients.mongo import Mongo
@@ -57,22 +57,31 @@ class ModelStore:
     def pin(self, key: ModelKey, commit: str) -> PinnedModel:
         """Pin a commit; returns the pin that counts, which may be another pod's earlier one."""
         model = PinnedModel(uri=key.uri, revision=key.revision, commit=commit)
-        fields = {"_id": key.id, "run": key.run, **model.model_dump()}
-        try:
-            self._mongo.call(f"pinning {key.uri}", lambda: self._models.insert_one(fields))
-        except DuplicateKeyError:
-            existing = self.get(key)
-            assert existing is not None, "a pin is deleted only with its run"
-            return existing
-        return model
+        fields = {"run": key.run, **model.model_dump()}
+        # By a write: a majority read may not see a pin that was just made.
+        stored = self._mongo.call(
+            f"pinning {key.uri}",
+            lambda: self._models.find_one_and_update(
+                {"_id": key.id},
+                {"$setOnInsert": fields},
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+            ),
+        )
+        return PinnedModel.model_validate(stored)
 
     def complete(self, key: ModelKey, files_sha256: str) -> PinnedModel:
         """Record that all files are in the bucket; returns the pin that counts."""
         query, update = {"_id": key.id, "files_sha256": ""}, {"files_sha256": files_sha256}
-        self._mongo.call(
-            f"noting that {key.uri} is in the bucket",
-            lambda: self._models.update_one(query, {"$set": update}),
+        doing = f"noting that {key.uri} is in the bucket"
+        self._mongo.call(doing, lambda: self._models.update_one(query, {"$set": update}))
+        # By a write that changes nothing: a majority read may not see the one above.
+        same = {"$set": {"uri": key.uri}}
+        stored = self._mongo.call(
+            doing,
+            lambda: self._models.find_one_and_update(
+                {"_id": key.id}, same, return_document=ReturnDocument.AFTER
+            ),
         )
-        existing = self.get(key)
-        assert existing is not None, "a pin is deleted only with its run"
-        return existing
+        assert stored is not None, "a pin is deleted only with its run"
+        return PinnedModel.model_validate(stored)

@@ -80,14 +80,20 @@ class TaskStore:
         wanted = list(rollouts)
         if self._update(task, "completing", state=TaskState.DONE, rollouts=wanted):
             return True
-        # A reply may have been lost: the write succeeded if the document equals ours.
-        stored = self.get([task.id]).get(task.id)
-        return (
-            stored is not None
-            and stored.state == TaskState.DONE
-            and (stored.owner, stored.attempt) == (task.owner, task.attempt)
-            and stored.rollouts == wanted
+        # A reply may have been lost: the write succeeded if the document equals ours. A write that
+        # changes nothing finds out: a majority read may not see our own write yet.
+        ours = {
+            "_id": task.id,
+            "state": TaskState.DONE,
+            "owner": task.owner,
+            "attempt": task.attempt,
+            "rollouts": wanted,
+        }
+        result = self._mongo.call(
+            f"completing task {task.id}",
+            lambda: self._tasks.update_one(ours, {"$set": {"state": TaskState.DONE}}),
         )
+        return bool(result.matched_count)
 
     def hand_back(self, task: Task, *, reason: str, cause: Cause = Cause.FAILED) -> bool:
         """Give a claim back for another attempt; after the last attempt the task is dead.

@@ -85,7 +85,7 @@ def test_a_replica_set_is_written_and_read_by_majority_with_retries(reach: Any) 
     writes = [*front.of("insert"), *front.of("update"), *front.of("findAndModify")]
     assert len(writes) >= 3
     for write in writes:
-        assert write["writeConcern"] == {"w": "majority", "wtimeout": 10_000}
+        assert write["writeConcern"] == {"w": "majority", "j": True, "wtimeout": 10_000}
         assert "txnNumber" in write  # the driver's own retry is on
     for command in front.of("find"):
         assert command["readConcern"] == {"level": "majority"}

@@ -3,7 +3,13 @@
 All programs use this synchronous client; asyncio programs call it in threads. Every command is
 idempotent or harmless when repeated, so a command whose reply was lost can simply be sent again; on
 a replica set the driver retries first. Reads and writes use majority concerns and the primary,
-whatever the URI says: fencing depends on it.
+whatever the URI says: fencing depends on it. Writes also ask for the journal (``j``): a standalone
+server, and a replica set with ``writeConcernMajorityJournalDefault: false``, otherwise acknowledge
+from memory what a crash forgets
+(https://www.mongodb.com/docs/manual/reference/write-concern/#acknowledgment-behavior).
+
+A majority read may miss a write of this process whose majority was late. So whoever must know what
+became of an own write finds out by another write.
 """
 
 from __future__ import annotations
@@ -100,7 +106,7 @@ class Mongo:
             settings.mongo_database,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("majority"),
-            write_concern=WriteConcern("majority", wtimeout=MAJORITY_MS),
+            write_concern=WriteConcern("majority", j=True, wtimeout=MAJORITY_MS),
         )
         self._offset = 0.0
         self._offset_checked: float | None = None
