@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import bson
+
 from rl_contracts.documents.base import Document
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.manifest import PolicyRecord
@@ -16,6 +18,7 @@ from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.task import Task
 from rl_contracts.stores.clients.mongo import Mongo, Stored
+from rl_contracts.stores.listing import scan
 
 KINDS: dict[str, type[Document]] = {
     kind.collection: kind for kind in (Rollout, PolicyRecord, Sampler, Task, Batch, Run)
@@ -93,14 +96,12 @@ def _rewrite(mongo: Mongo, collection: str, stored: Stored) -> bool:
     name = stored["_id"]
     for _ in range(TRIES):
         wanted = migrate(collection, stored)
-        unchanged = {
-            key: value
-            for key, value in stored.items()
-            if isinstance(value, str | int | float | bool)
-        }
+        # Only if the whole document is unchanged, down to its arrays and sections.
+        unchanged = {key: {"$eq": value} for key, value in stored.items()}
+        update = _difference(stored, wanted)
         result = mongo.call(
             f"migrating {name}",
-            lambda: documents.replace_one(unchanged, wanted),  # noqa: B023
+            lambda: documents.update_one(unchanged, update),  # noqa: B023
         )
         if result.matched_count:
             return True
@@ -111,14 +112,26 @@ def _rewrite(mongo: Mongo, collection: str, stored: Stored) -> bool:
     raise AssertionError(f"{name} changed {TRIES} times while it was migrated")
 
 
+def _difference(stored: Stored, wanted: Stored) -> Stored:
+    """The update that makes ``wanted`` of ``stored``; it leaves out large fields that stay."""
+
+    def stays(key: str) -> bool:
+        # As BSON: Python takes 1, 1.0 and True for equal.
+        return key in stored and bson.encode({"": stored[key]}) == bson.encode({"": wanted[key]})
+
+    changed = {key: new for key, new in wanted.items() if not stays(key)}
+    removed = dict.fromkeys(stored.keys() - wanted.keys(), "")
+    return {"$set": changed, **({"$unset": removed} if removed else {})}
+
+
 def _documents(mongo: Mongo, collection: str, run: str) -> Iterator[Stored]:
     """All documents of a run, read in pages because rollouts are large."""
     documents = mongo.collection(collection)
-    query = {"_id": run} if collection == Run.collection else {"run": run}
-    ids = mongo.call(
-        f"listing {collection} of run {run}",
-        lambda: sorted(document["_id"] for document in documents.find(query, {"_id": 1})),
-    )
+    ids = [run] if collection == Run.collection else _ids(mongo, collection, run)
     for first in range(0, len(ids), PAGE):
         page = {"_id": {"$in": ids[first : first + PAGE]}}
         yield from mongo.call(f"reading {collection}", lambda: list(documents.find(page)))  # noqa: B023
+
+
+def _ids(mongo: Mongo, collection: str, run: str) -> list[str]:
+    return [document["_id"] for document in scan(mongo, collection, run)]

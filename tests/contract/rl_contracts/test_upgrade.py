@@ -8,6 +8,7 @@ import pytest
 
 from rl_contracts.documents import migrations
 from rl_contracts.documents.migrations import Stored
+from rl_contracts.documents.run import DurablePointer
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.errors import SchemaTooNewError
 from rl_contracts.stores import upgrade
@@ -91,6 +92,26 @@ def test_an_upgrade_does_not_undo_a_concurrent_claim(
     assert upgrade.upgrade(stores.mongo, RUN, kinds=["tasks"], write=True).written == 1
     task = stores.tasks.get([a_task().id])[a_task().id]
     assert (task.state, task.owner, task.reason) == (TaskState.CLAIMED, "s", "why")
+
+
+@pytest.mark.usefixtures("next_version")
+def test_a_checkpoint_during_an_upgrade_is_not_undone(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = (DurablePointer(step=n, prefix="c/", manifest_sha256="0") for n in (10, 20))
+    epoch = stores.runs.take_epoch(RUN).epoch
+    stores.runs.make_durable(RUN, epoch=epoch, pointer=before)
+    migrate = migrations.migrate
+
+    def durable_meanwhile(collection: str, stored: Stored) -> Stored:
+        monkeypatch.setattr(upgrade, "migrate", migrate)
+        stores.runs.make_durable(RUN, epoch=epoch, pointer=after)
+        return migrate(collection, stored)
+
+    monkeypatch.setattr(upgrade, "migrate", durable_meanwhile)
+    assert upgrade.upgrade(stores.mongo, RUN, kinds=["runs"], write=True).written == 1
+    assert raw(stores, "runs")["schema_version"] == 2
+    assert stores.runs.require(RUN).durable == after
 
 
 def test_a_newer_run_is_not_touched(stores: Stores) -> None:
