@@ -17,8 +17,12 @@ the pages of MongoDB's manual (https://www.mongodb.com/docs/manual/ + path):
 - ``hello`` of a member has ``setName``, ``hosts``, ``me``, ``setVersion``, ``electionId``,
   ``primary``, ``isWritablePrimary`` and ``secondary``; ``localTime`` is the clock of the member
   that answers; a standalone has none of the members' fields: ``reference/command/hello/``.
+- A scan is no snapshot: it may miss a document that is updated meanwhile. By an index whose keys
+  the update changes, the document may move to where the scan has passed:
+  ``core/read-isolation-consistency-recency/#cursor-snapshot``. ``_id`` never changes.
 - A member that is not primary refuses commands with code 10107 (NotWritablePrimary), and
-  ``electionId`` grows with every election: ``reference/error-codes/``, ``core/replica-set-elections/``.
+  ``electionId`` grows with every election: ``reference/error-codes/``,
+  ``core/replica-set-elections/``.
 
 No test here talks to a real replica set.
 """
@@ -77,6 +81,8 @@ class Front:
         away: it hangs up on everybody.
         concern_error: given a write command, the ``writeConcernError`` that is added to the
             store's answer, or None; the write itself stands.
+        moves: moves a task backwards in the index of ``run``, ``queue`` and ``state`` in the middle
+            of the next scan of that index, and returns its id.
         hook: called with each command before it is forwarded, and may wait.
         clock_ahead: seconds that its ``localTime`` is ahead of the store's.
         peers: ports of the members of its replica set; empty: it is the only member.
@@ -92,6 +98,7 @@ class Front:
     last: Callable[[Document, Document], bool] | None = None
     away: bool = False
     concern_error: Callable[[Document], Document | None] | None = None
+    moves: Callable[[], str] | None = None
     hook: Callable[[Document], object] | None = None
     clock_ahead: float = 0.0
     peers: list[int] = field(default_factory=list)
@@ -171,18 +178,33 @@ class Front:
         if last and header[3] == OP_MSG and last(command, _command(OP_MSG, body)):
             self.last, self.away = None, True
         self._hang_up_while_away()
-        concern_error = self.concern_error
         if name in ("hello", "ismaster", "isMaster"):
             client.sendall(self._hello(header, body))
-        elif name == "buildInfo" and self.mongod:
-            build = _command(OP_MSG, body)
-            known = {key: build[key] for key in build if not key.startswith("ferretdb")}
-            client.sendall(_message(request, known))
-        elif name in WRITES and concern_error and (added := concern_error(command)):
-            answer = _command(OP_MSG, body)
-            client.sendall(_message(request, {**answer, "writeConcernError": added}))
+        elif (changed := self._changed(command, body)) is not None:
+            client.sendall(_message(request, changed))
         else:
             client.sendall(_whole(header, body))
+
+    def _changed(self, command: Document, body: bytes) -> Document | None:
+        """The answer in place of the store's; None: the store's."""
+        name, concern_error, moves = next(iter(command)), self.concern_error, self.moves
+        if name == "buildInfo" and self.mongod:
+            build = _command(OP_MSG, body)
+            return {key: build[key] for key in build if not key.startswith("ferretdb")}
+        if name == "find" and command["find"] == "tasks" and moves:
+            self.moves = None
+            return self._scan(command, _command(OP_MSG, body), moves)
+        if name in WRITES and concern_error and (added := concern_error(command)):
+            return {**_command(OP_MSG, body), "writeConcernError": added}
+        return None
+
+    def _scan(self, command: Document, answer: Document, moves: Callable[[], str]) -> Document:
+        missed = "" if command.get("hint") == "_id_" else moves()
+        if not missed:
+            moves()
+        cursor = answer["cursor"]
+        seen = [document for document in cursor["firstBatch"] if document["_id"] != missed]
+        return {**answer, "cursor": {**cursor, "firstBatch": seen}}
 
     def _hang_up_while_away(self) -> None:
         if self.away:

@@ -15,7 +15,7 @@ from rl_contracts.documents.task import Task
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.staleness import staleness
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.listing import list_fields
+from rl_contracts.stores.listing import scan
 
 FORMAT = "rl-operator/audit-batch/1"
 
@@ -106,7 +106,7 @@ def audit(stores: Stores, run: str, *, step: int, epoch: int | None = None) -> B
         LookupError: the run or batch does not exist; the message names existing ones.
     """
     run_document = stores.runs.require(run)
-    stored = list_fields(stores.mongo, Batch.collection, run, HEADER_FIELDS)
+    stored = scan(stores.mongo, Batch.collection, run, fields=HEADER_FIELDS)
     headers = [Header.of(header) for header in stored]
     lineage = trace(run_document, headers)
     wanted = lineage.at(step)

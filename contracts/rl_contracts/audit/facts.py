@@ -14,7 +14,7 @@ from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.task import Task
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.listing import list_fields
+from rl_contracts.stores.listing import scan
 from rl_contracts.stores.orphans import Orphans, find_orphans
 
 BATCHES_PER_READ = 32
@@ -69,12 +69,12 @@ def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
         max_trainings: number of steps that may train the same rollout.
     """
     document = stores.runs.require(run)
-    stored = list_fields(stores.mongo, Batch.collection, run, HEADER_FIELDS)
+    stored = scan(stores.mongo, Batch.collection, run, fields=HEADER_FIELDS)
     headers = tuple(Header.of(header) for header in stored)
     chain = [step.id for step in trace(document, headers).steps]
-    tasks = list_fields(stores.mongo, Task.collection, run, TASK_FIELDS)
-    rollouts = list_fields(stores.mongo, Rollout.collection, run, ["task"])
-    later = list_fields(stores.mongo, Task.collection, run, TASK_FIELDS)
+    tasks = scan(stores.mongo, Task.collection, run, fields=TASK_FIELDS)
+    rollouts = scan(stores.mongo, Rollout.collection, run, fields=["task"])
+    later = scan(stores.mongo, Task.collection, run, fields=TASK_FIELDS)
     return Facts(
         run=document,
         now=stores.mongo.now(),

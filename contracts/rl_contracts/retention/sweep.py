@@ -12,7 +12,7 @@ from rl_contracts.documents.task import Queue, Task
 from rl_contracts.retention.plan import BatchItem, Inventory, Plan, RolloutItem, TaskItem, plan
 from rl_contracts.spec.retention import Retention
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.listing import list_fields, measure_sizes
+from rl_contracts.stores.listing import measure_sizes, scan
 
 IDS_PER_CALL = 256
 BATCHES_PER_READ = 32
@@ -96,7 +96,7 @@ class Sweeper:
         rollouts = collection == Rollout.collection
         bound = self._bounds.rollouts if rollouts else self._bounds.tasks
         fields = ("task", "timings") if rollouts else TASK_FIELDS
-        documents = list_fields(self._stores.mongo, collection, self._run, fields)
+        documents = scan(self._stores.mongo, collection, self._run, fields=fields)
         sizes = self._measured(collection, documents) if bound.max_bytes is not None else {}
         for document in documents:
             yield document | {"size": sizes.get(document["_id"], 0)}
@@ -109,7 +109,7 @@ class Sweeper:
         return known
 
     def _all_batches(self) -> list[BatchItem]:
-        documents = list_fields(self._stores.mongo, Batch.collection, self._run, ["step"])
+        documents = scan(self._stores.mongo, Batch.collection, self._run, fields=["step"])
         ids = [document["_id"] for document in documents]
         missing = [batch for batch in ids if batch not in self._batches]
         for first in range(0, len(missing), BATCHES_PER_READ):

@@ -134,7 +134,7 @@ class Claiming:
 
     def _take(self, wanted: Stored, fields: Stored, *, lease_seconds: float) -> Stored | None:
         first = wanted["state"] == TaskState.PENDING
-        ours: Stored = {**wanted, "state": TaskState.CLAIMED, "claim": fields["claim"]}
+        ours: Stored = {**wanted, **fields}  # its state, owner and token after this command
         sent = 0
 
         def send() -> Stored | None:

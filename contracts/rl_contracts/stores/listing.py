@@ -10,13 +10,34 @@ from rl_contracts.documents.overflow import FIELD
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 
-def list_fields(mongo: Mongo, collection: str, run: str, fields: Sequence[str]) -> list[Stored]:
-    """``_id`` and the named top-level fields of a run's documents, sorted by id."""
+def scan(
+    mongo: Mongo,
+    collection: str,
+    run: str,
+    *,
+    fields: Sequence[str] = (),
+    also: Stored | None = None,
+) -> list[Stored]:
+    """``_id`` and the named top-level fields of a run's documents, sorted by id.
+
+    It misses no document that changes meanwhile. MongoDB's scans are no snapshots: by an index on
+    fields that change, a document can move to where the scan has passed
+    (https://www.mongodb.com/docs/manual/core/read-isolation-consistency-recency/). So it scans by
+    ``_id``, which never changes and starts with the run.
+
+    Args:
+        mongo: the database.
+        collection: name of the collection.
+        run: id of the run.
+        fields: what to read beside ``_id``.
+        also: further conditions, which are judged when the scan gets to the document.
+    """
     documents = mongo.collection(collection)
-    projection = dict.fromkeys(fields, 1)
+    wanted = {"run": run, "_id": {"$gte": f"{run}.", "$lt": f"{run}/"}, **(also or {})}
+    projection = dict.fromkeys(["_id", *fields], 1)
     stored = mongo.call(
         f"listing {collection} of run {run}",
-        lambda: list(documents.find({"run": run}, projection)),
+        lambda: list(documents.find(wanted, projection, hint="_id_")),
     )
     return sorted(stored, key=lambda document: str(document["_id"]))
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.stores.clients.mongo import Mongo, Stored
+from rl_contracts.stores.listing import scan
+from rl_contracts.stores.tasks import TaskStore
 
 LEASE_GRACE_SECONDS = 30.0
 """A lease may have expired for this long: a reaper runs every few seconds."""
@@ -35,7 +37,7 @@ def find_orphans(mongo: Mongo, run: str) -> Orphans:
     tasks are not checked, because retention may have deleted their rollouts.
     """
     tasks = {task.id: task for task in _tasks(mongo, run)}
-    rollouts = _rollouts(mongo, run)
+    rollouts = scan(mongo, "rollouts", run, fields=("task", "attempt", "member"))
     held = {str(rollout["_id"]) for rollout in rollouts}
     limit = mongo.now() - LEASE_GRACE_SECONDS
     return Orphans(
@@ -68,16 +70,5 @@ def _explained(rollout: Stored, task: Task | None) -> bool:
 
 
 def _tasks(mongo: Mongo, run: str) -> list[Task]:
-    documents: list[Stored] = mongo.call(
-        f"listing tasks of run {run}", lambda: list(mongo.collection("tasks").find({"run": run}))
-    )
-    return [Task.from_mongo(document) for document in documents]
-
-
-def _rollouts(mongo: Mongo, run: str) -> list[Stored]:
-    wanted = {"task": 1, "attempt": 1, "member": 1}
-    documents: list[Stored] = mongo.call(
-        f"listing rollouts of run {run}",
-        lambda: list(mongo.collection("rollouts").find({"run": run}, wanted)),
-    )
-    return documents
+    ids = [stored["_id"] for stored in scan(mongo, "tasks", run)]
+    return list(TaskStore(mongo).get(ids).values())

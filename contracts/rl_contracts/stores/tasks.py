@@ -15,6 +15,7 @@ from pymongo.errors import BulkWriteError
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.claiming import COLLECTION, RETRY_CHECK_SECONDS, Claiming
 from rl_contracts.stores.clients.mongo import DUPLICATE_KEY, Mongo, Stored
+from rl_contracts.stores.listing import scan
 
 LONGEST_LEASE_SECONDS = 300.0
 """A lease that ends later was granted before the store's clock was set back."""
@@ -144,6 +145,14 @@ class TaskStore:
             f"listing {state} tasks of run {run}",
             lambda: {document["_id"] for document in self._tasks.find(query, {"_id": True})},
         )
+
+    def left(self, run: str, *, queue: Queue) -> list[str]:
+        """Ids of the tasks of a queue in any state; misses none that changes its state meanwhile.
+
+        Slower than ``ids`` on a large run.
+        """
+        stored = scan(self._mongo, COLLECTION, run, also={"queue": queue})
+        return [document["_id"] for document in stored]
 
     def get(self, tasks: Iterable[str]) -> dict[str, Task]:
         """Read tasks by id; missing tasks are left out."""

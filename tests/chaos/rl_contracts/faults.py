@@ -160,7 +160,9 @@ def _writes_half(patch: pytest.MonkeyPatch) -> None:
 FAULTS: dict[str, Plant] = {
     "a claim leaves the attempt as it is": tampered("find_one_and_update", _same_attempt),
     "a claim takes what another one holds": tampered("find_one_and_update", _claimed_ones_too),
-    "a claim whose reply was lost takes a second task": tampered("find_one", _another_token),
+    "a claim whose reply was lost takes a second task": tampered(
+        "find_one_and_update", _another_token
+    ),
     "a claim whose answer never came is forgotten": replaced(
         Claiming, "recover", lambda *_, **__: None
     ),

@@ -106,10 +106,9 @@ def retire_leftovers(job: Job) -> None:
 
     Tasks of a later epoch stay: this trainer may have been replaced without knowing it.
     """
-    for state in TaskState:
-        tasks = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=state)
-        left = [task.id for task in tasks if _epoch(task) < job.epoch]
-        job.stores.tasks.drop(left, reason="its trainer is gone", cause=Cause.OVER)
+    tasks = job.stores.tasks.left(job.run, queue=Queue.EVALUATION)
+    left = [task for task in tasks if _epoch(task) < job.epoch]
+    job.stores.tasks.drop(left, reason="its trainer is gone", cause=Cause.OVER)
 
 
 def _parts(job: Job, pointer: PolicyPointer, datasets: Sequence[Dataset]) -> list[_Part]:
@@ -151,9 +150,9 @@ def _task(
     )
 
 
-def _epoch(task: Task) -> int:
+def _epoch(task: str) -> int:
     """Epoch of the trainer that inserted an evaluation task, from its id."""
-    return int(task.id.rpartition(".")[0].rpartition("-")[2])
+    return int(task.rpartition(".")[0].rpartition("-")[2])
 
 
 def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from rl_contracts.documents.run import Run
-from rl_contracts.documents.task import Cause, Queue, TaskState
+from rl_contracts.documents.task import Cause, Queue
 from rl_contracts.stores.connect import Stores
 from rl_trainer.checkpoint import export, retention
 from rl_trainer.context.job import Job
 from rl_trainer.rollouts import evaluate
 
+PUT_AWAY_TIMES = 3
 STRAY_SECONDS = 3600.0
 """An object of a rollout without its document counts as a leftover after this age."""
 
@@ -30,10 +31,13 @@ def tidy(job: Job, run: Run) -> None:
 def put_away(stores: Stores, run: str) -> None:
     """Empty the queues of a run that has succeeded.
 
-    Call it only after the outcome is written: until then a newer trainer may need the tasks.
+    Call it only after the outcome is written: until then a newer trainer may need the tasks. A
+    replaced trainer that still runs may insert tasks later; agents claim nothing of a run that has
+    an outcome, so these only wait until the run's documents are deleted.
     """
     for queue in (Queue.TRAIN, Queue.EVALUATION):
-        for state in TaskState:
-            left = stores.tasks.find(run, queue=queue, state=state)
-            names = [task.id for task in left]
-            stores.tasks.drop(names, reason="the run is complete", cause=Cause.OVER)
+        for _ in range(PUT_AWAY_TIMES):
+            left = stores.tasks.left(run, queue=queue)
+            if not left:
+                break
+            stores.tasks.drop(left, reason="the run is complete", cause=Cause.OVER)

@@ -9,7 +9,7 @@ from typing import Any
 from rl_contracts.audit import run as audit
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.task import Task
-from rl_contracts.stores.listing import list_fields
+from rl_contracts.stores.listing import scan
 from rl_contracts.stores.objects import split_uri
 from rl_trainer.context import artifacts
 from tests.contract.rl_trainer.durability.pausing import Point, Trainer, Trainers
@@ -124,7 +124,7 @@ def _referenced(world: World) -> dict[str, str]:
     trained = {
         task for batch in world.stores.batches.lineage(run.head_batch) for task in batch.tasks
     }
-    for task in list_fields(world.stores.mongo, Task.collection, RUN, ["queue", "state"]):
+    for task in scan(world.stores.mongo, Task.collection, RUN, fields=["queue", "state"]):
         if task["_id"] in trained:
             state[task["_id"]] = f"{task['queue']} {task['state']}"
     return state
