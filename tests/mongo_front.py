@@ -20,6 +20,10 @@ the pages of MongoDB's manual (https://www.mongodb.com/docs/manual/ + path):
 - A scan is no snapshot: it may miss a document that is updated meanwhile. By an index whose keys
   the update changes, the document may move to where the scan has passed:
   ``core/read-isolation-consistency-recency/#cursor-snapshot``. ``_id`` never changes.
+- A document holds at most 16 MiB; a server refuses a larger one with code 10334
+  (BSONObjectTooLarge): ``reference/limits/#bson-documents``. The embedded store takes it.
+- A command that fails has ``ok: 0``, ``code``, ``codeName`` and ``errmsg``:
+  ``reference/error-codes/``.
 - A member that is not primary refuses commands with code 10107 (NotWritablePrimary), and
   ``electionId`` grows with every election: ``reference/error-codes/``,
   ``core/replica-set-elections/``.
@@ -52,6 +56,8 @@ ITERATIONS = 4096
 UNAUTHORIZED, AUTHENTICATION_FAILED, NOT_WRITABLE_PRIMARY = 13, 18, 10107
 WITHOUT_LOGIN = {"hello", "ismaster", "isMaster", "saslStart", "saslContinue", "ping"}
 READS = {"hello", "ismaster", "isMaster", "ping"}
+MAX_BSON_BYTES = (16 << 20) + (16 << 10)
+"""With the allowance for the fields of a command."""
 WRITES = {"insert", "update", "delete", "findAndModify"}
 Document = dict[str, Any]
 
@@ -81,6 +87,7 @@ class Front:
         away: it hangs up on everybody.
         concern_error: given a write command, the ``writeConcernError`` that is added to the
             store's answer, or None; the write itself stands.
+        refuse: given a command, the code and name of the error that it is refused with, or None.
         moves: moves a task backwards in the index of ``run``, ``queue`` and ``state`` in the middle
             of the next scan of that index, and returns its id.
         hook: called with each command before it is forwarded, and may wait.
@@ -98,6 +105,7 @@ class Front:
     last: Callable[[Document, Document], bool] | None = None
     away: bool = False
     concern_error: Callable[[Document], Document | None] | None = None
+    refuse: Callable[[Document], tuple[int, str] | None] | None = None
     moves: Callable[[], str] | None = None
     hook: Callable[[Document], object] | None = None
     clock_ahead: float = 0.0
@@ -163,6 +171,12 @@ class Front:
                 return
         if self.role == "secondary" and name not in READS:
             client.sendall(_message(request, _refusal(NOT_WRITABLE_PRIMARY, "not primary")))
+            return
+        refused = (self.refuse and self.refuse(command)) or _too_large(command)
+        if refused:
+            code, code_name = refused
+            answer = _refusal(code, f"{name} was refused") | {"codeName": code_name}
+            client.sendall(_message(request, answer))
             return
         self.commands.append(command)
         if self.hook is not None:
@@ -278,6 +292,13 @@ class _Scram:
         server = hmac.digest(hmac.digest(self._salted, b"Server Key", "sha256"), auth, "sha256")
         verifier = b"v=" + base64.b64encode(server)
         return {"conversationId": 1, "done": True, "payload": verifier, "ok": 1.0}
+
+
+def _too_large(command: Document) -> tuple[int, str] | None:
+    documents = [*command.get("documents", []), *command.get("updates", [])]
+    if any(len(bson.encode(document)) > MAX_BSON_BYTES for document in documents):
+        return 10334, "BSONObjectTooLarge"
+    return None
 
 
 def _refusal(code: int, message: str) -> Document:

@@ -59,6 +59,15 @@ class AccessDeniedError(RLError):
         self.store, self.doing, self.cause, self.remedy = store, doing, cause, remedy
 
 
+class CommandRefusedError(RLError):
+    """A store refused a command for a reason that repeating it cannot change."""
+
+    def __init__(self, *, store: str, doing: str, cause: str, remedy: str) -> None:
+        self.what = f"{store} refused the command while {doing}: {cause}"
+        super().__init__(_with_remedy(self.what, remedy))
+        self.store, self.doing, self.cause, self.remedy = store, doing, cause, remedy
+
+
 class ObjectMissingError(RLError):
     """A bucket or an object does not exist."""
 

@@ -18,6 +18,7 @@ from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.env import TrainerEnv
 from rl_contracts.errors import (
     AccessDeniedError,
+    CommandRefusedError,
     FencedOutError,
     IntegrityError,
     ObjectMissingError,
@@ -117,7 +118,7 @@ def _run(
     except TerminatedError as error:
         log.warning("%s", error)
         return TERMINATED
-    except (RefusedError, AccessDeniedError) as error:
+    except (RefusedError, AccessDeniedError, CommandRefusedError) as error:
         log.error("refused; the run's document cannot be updated: %s", error)
         return REFUSED
     except StoreUnavailableError as error:
@@ -216,6 +217,8 @@ def _outcome(job: Job, run: Run) -> Outcome:
         return Outcome.refused(error.refusal)
     except AccessDeniedError as error:
         return Outcome.refused(_forbidden(job, error))
+    except CommandRefusedError as error:
+        return Outcome.refused(_impossible(job, error))
     except TrainingFailedError as error:
         return Outcome(kind="Failed", reason=error.reason, message=str(error))
     except IntegrityError as error:
@@ -252,6 +255,16 @@ def _forbidden(job: Job, error: AccessDeniedError) -> Refusal:
         reason="AccessDenied",
         message=f"{error}.",
         remedy="Put keys into the Secret that may read and write there.",
+    )
+
+
+def _impossible(job: Job, error: CommandRefusedError) -> Refusal:
+    return Refusal(
+        field="spec.storage.secretName",
+        value=job.spec.storage.secret_name,
+        reason="StoreRefused",
+        message=f"{error.what}.",
+        remedy=error.remedy,
     )
 
 

@@ -16,6 +16,7 @@ from rl_contracts.stores.listing import measure_sizes, scan
 
 IDS_PER_CALL = 256
 BATCHES_PER_READ = 32
+BATCH_FIELDS = ("step", "epoch", "formed_at", "parent", "next_sequence")
 TASK_FIELDS = ("queue", "split", "sequence", "lease_until", "first_claimed_at")
 
 
@@ -109,30 +110,33 @@ class Sweeper:
         return known
 
     def _all_batches(self) -> list[BatchItem]:
-        documents = scan(self._stores.mongo, Batch.collection, self._run, fields=["step"])
-        ids = [document["_id"] for document in documents]
-        missing = [batch for batch in ids if batch not in self._batches]
+        documents = scan(self._stores.mongo, Batch.collection, self._run, fields=BATCH_FIELDS)
+        headers = {document["_id"]: document for document in documents}
+        missing = [batch for batch in headers if batch not in self._batches]
         for first in range(0, len(missing), BATCHES_PER_READ):
             page = missing[first : first + BATCHES_PER_READ]
-            batches = self._stores.batches.get(page)
+            read = self._stores.batches.read(page)
             sizes = measure_sizes(self._stores.mongo, Batch.collection, page)
             self._batches |= {
-                name: _batch(batch, size=sizes.get(name, 0)) for name, batch in batches.items()
+                name: _batch(headers[name], read.whole.get(name), size=sizes.get(name, 0))
+                for name in (*read.whole, *read.damaged)
             }
-        return [self._batches[batch] for batch in ids if batch in self._batches]
+        return [self._batches[batch] for batch in headers if batch in self._batches]
 
 
-def _batch(batch: Batch, *, size: int) -> BatchItem:
+def _batch(header: Mapping[str, Any], batch: Batch | None, *, size: int) -> BatchItem:
+    """A batch; one whose overflow is damaged can train nothing, so it needs no rollouts."""
+    members = (*(member.rollout for member in batch.members), *batch.baselines) if batch else ()
     return BatchItem(
-        id=batch.id,
-        step=batch.step,
-        epoch=batch.epoch,
-        time=batch.formed_at,
+        id=header["_id"],
+        step=header["step"],
+        epoch=header["epoch"],
+        time=header["formed_at"],
         size=size,
-        parent=batch.parent,
-        next_sequence=batch.next_sequence,
-        tasks=tuple(batch.tasks),
-        rollouts=(*(member.rollout for member in batch.members), *batch.baselines),
+        parent=header["parent"],
+        next_sequence=header["next_sequence"],
+        tasks=tuple(batch.tasks) if batch else (),
+        rollouts=members,
     )
 
 

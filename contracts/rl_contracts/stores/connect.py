@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rl_contracts.stores.batches import BatchStore
 from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.leases import LeaseStore
 from rl_contracts.stores.models import ModelStore
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.records import BatchStore, PolicyStore, SamplerStore
+from rl_contracts.stores.records import PolicyStore, SamplerStore
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
 from rl_contracts.stores.tasks import TaskStore
@@ -52,7 +53,7 @@ class Stores:
             tasks=TaskStore(mongo),
             leases=LeaseStore(mongo),
             rollouts=RolloutStore(mongo, objects),
-            batches=BatchStore(mongo),
+            batches=BatchStore(mongo, objects),
             policies=PolicyStore(mongo),
             samplers=SamplerStore(mongo),
             models=ModelStore(mongo),

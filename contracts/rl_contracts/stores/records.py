@@ -1,4 +1,4 @@
-"""Stores of batches, policies and samplers, written whole under deterministic ids."""
+"""Stores of policies and samplers, written whole under deterministic ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Generic, TypeVar
 from pymongo import ReplaceOne
 
 from rl_contracts.documents.base import Document
-from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.stores.clients.mongo import Mongo, Stored
@@ -85,53 +84,6 @@ class RecordStore(Generic[D]):
 
     def _parse(self, stored: Stored) -> D:
         return self._kind.from_mongo(stored)
-
-
-class BatchStore(RecordStore[Batch]):
-    """Batches of the runs in a database."""
-
-    def __init__(self, mongo: Mongo) -> None:
-        super().__init__(mongo, "batches", Batch)
-
-    def lineage(self, head: str | None, *, after_step: int = 0) -> list[Batch]:
-        """Batches of steps > ``after_step`` that lead to ``head`` through their parents, in order.
-
-        Raises:
-            LookupError: a batch of the lineage is missing.
-        """
-        chain: list[Batch] = []
-        while head is not None:
-            batch = self.get([head]).get(head)
-            if batch is None:
-                raise LookupError(f"batch {head} of the lineage is missing")
-            if batch.step <= after_step:
-                break
-            chain.append(batch)
-            head = batch.parent
-        return chain[::-1]
-
-    def mark(self, batch: Batch, state: BatchState) -> None:
-        """Record a batch's state for information; only the run document decides.
-
-        A state never goes back: a trainer that was paused may send an outdated state.
-        """
-        order = list(BatchState)
-        query = {"_id": batch.id, "state": {"$in": order[: order.index(state)]}}
-        self._mongo.call(
-            f"marking batch {batch.id} {state}",
-            lambda: self._documents.update_one(query, {"$set": {"state": state}}),
-        )
-
-    def mark_durable(self, run: str, *, through: int) -> None:
-        """Mark all trained batches up to step ``through``, which a checkpoint contains.
-
-        Repairs the states after a trainer that ended between the two writes.
-        """
-        query = {"run": run, "state": BatchState.TRAINED, "step": {"$lte": through}}
-        self._mongo.call(
-            f"marking the batches of run {run} up to step {through} durable",
-            lambda: self._documents.update_many(query, {"$set": {"state": BatchState.DURABLE}}),
-        )
 
 
 class PolicyStore(RecordStore[PolicyRecord]):

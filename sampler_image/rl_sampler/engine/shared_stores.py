@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from rl_contracts.errors import AccessDeniedError, StoreUnavailableError
+from rl_contracts.errors import AccessDeniedError, CommandRefusedError, StoreUnavailableError
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.problems import Problems
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-OUTAGES = (StoreUnavailableError, AccessDeniedError)
-"""Errors after which a later attempt may succeed: a store is down or denies access."""
+OUTAGES = (StoreUnavailableError, AccessDeniedError, CommandRefusedError)
+"""Errors after which a later attempt may succeed: a store is down, denies access, or refuses a
+command until its settings are corrected."""
 RETRY_SECONDS = 0.5
 
 
@@ -29,8 +30,8 @@ class SharedStores:
         """Call a blocking function in a thread.
 
         Raises:
-            StoreUnavailableError, AccessDeniedError: after the stores' own retries; also recorded
-                as a problem.
+            StoreUnavailableError, AccessDeniedError, CommandRefusedError: after the stores' own
+                retries; also recorded as a problem.
         """
         try:
             result = await asyncio.to_thread(function, *args, **kwargs)

@@ -16,6 +16,7 @@ from rl_contracts.disk import DiskFullError
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import (
     AccessDeniedError,
+    CommandRefusedError,
     IntegrityError,
     ObjectMissingError,
     StoreUnavailableError,
@@ -37,9 +38,10 @@ from rl_sampler.policy.stage import Stager
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
-BUCKET_ERRORS = (AccessDeniedError, StoreUnavailableError)
+BUCKET_ERRORS = (AccessDeniedError, CommandRefusedError, StoreUnavailableError)
 STAGING_ERRORS = (
     AccessDeniedError,
+    CommandRefusedError,
     DiskFullError,
     IntegrityError,
     ObjectMissingError,

@@ -11,10 +11,10 @@ from pymongo.errors import AutoReconnect
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.stores.batches import BatchStore
 from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.records import BatchStore
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
 from rl_contracts.stores.tasks import TaskStore
@@ -114,7 +114,7 @@ class Actor:
     def __post_init__(self) -> None:
         self.restart()
         self.rollouts = RolloutStore(self.mongo, self.objects)
-        self.runs, self.batches = RunStore(self.mongo), BatchStore(self.mongo)
+        self.runs, self.batches = RunStore(self.mongo), BatchStore(self.mongo, self.objects)
 
     def restart(self) -> None:
         """Forget what is under way."""

@@ -9,12 +9,13 @@ import bson
 import pytest
 from pymongo.collection import Collection
 
+from rl_contracts.documents.batch import Batch, BatchMember, BatchState
 from rl_contracts.documents.overflow import FIELD, OVERFLOW_BYTES, Piece
 from rl_contracts.documents.rollout import Rollout, StopReason, TokenRange, Turn
 from rl_contracts.errors import IntegrityError
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.rollouts import RolloutStore
-from tests.documents import RUN, a_rollout, a_task
+from tests.documents import RUN, a_batch, a_rollout, a_task
 
 MIB = 1 << 20
 SMALL_LIMIT = 4096
@@ -200,6 +201,44 @@ def fails_at(doing: str, call: Any) -> Any:
         return call(what, operation)
 
     return fused
+
+
+def a_wide_batch(*, token_bytes: int) -> Batch:
+    """A batch of 64 members, each with ``token_bytes`` of advantages."""
+    members = [
+        BatchMember(rollout=f"r{number}", advantage=0.5, token_advantages=b"\1" * token_bytes)
+        for number in range(64)
+    ]
+    return a_batch(1, None, members=members, tasks=["t"])
+
+
+def test_a_batch_beyond_sixteen_mebibytes_is_read_back_unchanged(stores: Stores) -> None:
+    batch = a_wide_batch(token_bytes=17 * MIB // 64)
+    stores.batches.put([batch])
+    stores.batches.put([batch])  # again, after its reply was lost
+    document = stores.mongo.collection("batches").find_one({"_id": batch.id})
+    assert document is not None
+    assert len(bson.encode(document)) < OVERFLOW_BYTES
+    assert (document["step"], set(document[FIELD])) == (1, {"members"})
+    assert stores.batches.get([batch.id]) == {batch.id: batch}
+    stores.batches.mark(batch, BatchState.TRAINED)
+    (read,) = stores.batches.lineage(batch.id)
+    assert (read.state, read.members) == (BatchState.TRAINED, batch.members)
+    root = f"{stores.run_prefix(RUN)}batches/"
+    assert len(stores.objects.list(root)) == 1
+    stores.objects.put(f"{root}crashed/members-1", b"1")
+    stores.rollouts.sweep(RUN, older_than_seconds=-3600)
+    assert stores.batches.sweep(RUN, older_than_seconds=-3600) == 1
+    assert stores.batches.get([batch.id])
+    assert stores.batches.delete_all([batch.id]) == 1
+    assert stores.objects.list(root) == []
+
+
+def test_a_small_batch_stays_in_its_document(stores: Stores) -> None:
+    batch = a_wide_batch(token_bytes=64)
+    stores.batches.put([batch])
+    assert stores.objects.list(f"{stores.run_prefix(RUN)}batches/") == []
+    assert stores.batches.get([batch.id]) == {batch.id: batch}
 
 
 def test_objects_of_no_rollout_are_swept_once_they_are_old(stores: Stores) -> None:

@@ -15,6 +15,7 @@ from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.errors import FencedOutError, StoreUnavailableError
 from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.spec.retention import Bound, Retention
+from rl_contracts.stores.batches import BatchStore
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.rollouts import RolloutStore
 from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
@@ -115,6 +116,21 @@ def test_a_damaged_rollout_is_deleted_like_any_other(run: Stores) -> None:
     assert {lost.id, whole.id} <= set(chosen.rollouts)
     assert run.objects.list(prefix) == []
     check_whole(run, first=1)
+
+
+def test_a_damaged_batch_is_deleted_like_any_other(run: Stores) -> None:
+    (first, *_) = run.batches.of_run(RUN)
+    small = BatchStore(run.mongo, run.objects, overflow_bytes=16)
+    small.put([first])
+    prefix = f"{run.run_prefix(RUN)}batches/"
+    stored = run.objects.list(prefix)
+    assert stored
+    for stored_object in stored:
+        run.objects.put(stored_object.key, b"another")
+    chosen = Sweeper(run, run=RUN, bounds=NEWEST).sweep(epoch=1)
+    assert first.id in chosen.batches
+    assert run.objects.list(prefix) == []
+    assert steps_left(run) == [4, 5, 6]
 
 
 def test_a_replaced_trainer_deletes_nothing(run: Stores) -> None:

@@ -11,7 +11,7 @@ from rl_trainer.rollouts import evaluate
 
 PUT_AWAY_TIMES = 3
 STRAY_SECONDS = 3600.0
-"""An object of a rollout without its document counts as a leftover after this age."""
+"""An object of a rollout or a batch without its document is a leftover after this age."""
 
 
 def tidy(job: Job, run: Run) -> None:
@@ -26,6 +26,7 @@ def tidy(job: Job, run: Run) -> None:
         job.stores.objects.delete_prefix(folder.prefix)
     export.delete_older(job)
     job.stores.rollouts.sweep(job.run, older_than_seconds=STRAY_SECONDS)
+    job.stores.batches.sweep(job.run, older_than_seconds=STRAY_SECONDS)
 
 
 def put_away(stores: Stores, run: str) -> None:

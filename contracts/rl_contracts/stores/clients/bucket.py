@@ -15,6 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from rl_contracts.errors import (
     AccessDeniedError,
+    CommandRefusedError,
     IntegrityError,
     ObjectMissingError,
     StoreUnavailableError,
@@ -28,16 +29,8 @@ from rl_contracts.stores.clients.wait_log import WaitLog
 T = TypeVar("T")
 STORE = "bucket"
 MISSING_CODES = {"NoSuchKey", "NoSuchBucket", "NoSuchObject", "ResourceNotFound"}
-UNAVAILABLE_CODES = {
-    "InternalError",
-    "RequestTimeout",
-    "ServiceUnavailable",
-    "SlowDown",
-    "SlowDownRead",
-    "SlowDownWrite",
-    "XMinioServerNotInitialized",
-    *remedies.S3_FULL,
-}
+HANDLED_CODES = {"InvalidRange", "NoSuchUpload"}
+"""Errors whose meaning only the caller knows."""
 NO_ANSWER = (
     urllib3.exceptions.HTTPError,
     ServerError,
@@ -114,6 +107,7 @@ class Bucket:
         Raises:
             ObjectMissingError: the key or the bucket does not exist.
             AccessDeniedError: the credentials are rejected.
+            CommandRefusedError: the bucket can never do it.
             StoreUnavailableError: after ``patience_seconds``.
         """
         attempts = Retrying(
@@ -142,12 +136,18 @@ class Bucket:
                 raise AccessDeniedError(
                     store=STORE, doing=doing, cause=cause, remedy=remedy
                 ) from error
-            if error.code in UNAVAILABLE_CODES:
-                remedy = remedies.S3_FULL.get(cause, "")
-                raise StoreUnavailableError(
+            if cause in HANDLED_CODES:
+                raise
+            if cause in remedies.S3_REFUSED:
+                remedy, cause = remedies.S3_REFUSED[cause], f"{cause}: {error.message}"
+                raise CommandRefusedError(
                     store=STORE, doing=doing, cause=cause, remedy=remedy
                 ) from error
-            raise
+            # Whatever else a server answers may be over with its next request.
+            remedy = remedies.S3_FULL.get(cause, "")
+            raise StoreUnavailableError(
+                store=STORE, doing=doing, cause=cause, remedy=remedy
+            ) from error
         except NO_ANSWER as error:
             # A server behind the address may not be an S3 server (yet); a kept connection would
             # send every retry to it.

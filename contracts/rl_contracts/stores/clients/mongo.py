@@ -19,24 +19,24 @@ from collections.abc import Callable
 from datetime import UTC
 from typing import Any, TypeVar
 
+from bson.errors import BSONError
 from pymongo import ASCENDING, MongoClient, ReadPreference
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import (
-    BulkWriteError,
     ConfigurationError,
     ConnectionFailure,
     InvalidURI,
     OperationFailure,
     ProtocolError,
-    PyMongoError,
 )
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from rl_contracts.errors import AccessDeniedError, StoreUnavailableError
-from rl_contracts.stores.clients import mongo_uri, remedies
+from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.stores.clients import mongo_errors, mongo_uri, remedies
+from rl_contracts.stores.clients.mongo_errors import STORE, RetriableServerError
 from rl_contracts.stores.clients.settings import StoreSettings, malformed
 from rl_contracts.stores.clients.tls import pem_files
 from rl_contracts.stores.clients.wait_log import WaitLog
@@ -44,30 +44,6 @@ from rl_contracts.stores.clients.wait_log import WaitLog
 T = TypeVar("T")
 Stored = dict[str, Any]
 
-STORE = "document store"
-DUPLICATE_KEY = 11000
-ACCESS_CODES = {11, 13, 18, 8000}  # UserNotFound, Unauthorized, AuthenticationFailed, Atlas' own
-RETRIABLE_CODES = {
-    # codes of MongoDB's specification of retryable writes
-    6,
-    7,
-    89,
-    91,
-    134,
-    189,
-    262,
-    9001,
-    10107,
-    11600,
-    11602,
-    13435,
-    13436,
-    # CursorNotFound after a failover, MaxTimeMSExpired, WriteConcernFailed, WriteConflict
-    43,
-    50,
-    64,
-    112,
-}
 MAJORITY_MS = 10_000
 """Milliseconds that a write may wait for the majority before it is sent again."""
 CLOCK_CHECK_SECONDS = 60.0
@@ -81,10 +57,6 @@ INDEXES: dict[str, list[list[str]]] = {
     "leases": [["run"]],
     "models": [["run"]],
 }
-
-
-class _RetriableServerError(PyMongoError):
-    """The server answered with an error that a retry may fix."""
 
 
 class Mongo:
@@ -128,10 +100,11 @@ class Mongo:
 
         Raises:
             StoreUnavailableError: after ``patience_seconds``.
-            AccessDeniedError: at once, without a retry.
+            AccessDeniedError, CommandRefusedError: at once, without a retry.
+            DuplicateKeyError, BulkWriteError: only for documents that exist already.
         """
         attempts = Retrying(
-            retry=retry_if_exception_type((ConnectionFailure, _RetriableServerError)),
+            retry=retry_if_exception_type((ConnectionFailure, RetriableServerError)),
             stop=stop_after_delay(self._patience),
             wait=wait_random_exponential(multiplier=0.05, max=2.0),
             before_sleep=WaitLog(STORE, doing, patience_seconds=self._patience),
@@ -139,10 +112,10 @@ class Mongo:
         )
         try:
             result: T = attempts(self._send, operation, doing)
-        except (ConnectionFailure, _RetriableServerError) as error:
+        except (ConnectionFailure, RetriableServerError) as error:
             remedy = remedies.remedy(str(error), remedies.MONGO, ca="mongoCa", address="mongoUri")
             raise StoreUnavailableError(
-                store=STORE, doing=doing, cause=_short(error), remedy=remedy
+                store=STORE, doing=doing, cause=mongo_errors.short(error), remedy=remedy
             ) from error
         return result
 
@@ -151,22 +124,13 @@ class Mongo:
         try:
             return operation()
         except OperationFailure as error:
-            codes = _codes(error)
-            refused = sorted(codes & ACCESS_CODES)
-            if refused:
-                raise AccessDeniedError(
-                    store=STORE,
-                    doing=doing,
-                    cause=_short(error),
-                    remedy=remedies.MONGO_CODES[refused[0]],
-                ) from error
-            if codes & RETRIABLE_CODES:
-                raise _RetriableServerError(str(error)) from error
-            raise
+            raise mongo_errors.translate(error, doing) from error
         except ProtocolError as error:  # the connection is broken; a new connection may work
-            raise _RetriableServerError(str(error)) from error
+            raise RetriableServerError(str(error)) from error
         except ConfigurationError as error:  # mongodb+srv resolves its names only now
-            raise _RetriableServerError(f"DNS: {error}") from error
+            raise RetriableServerError(f"DNS: {error}") from error
+        except BSONError as error:
+            raise mongo_errors.unwritable(error, doing) from error
 
     def ping(self) -> None:
         """Check that the store answers; raises the errors of ``call``."""
@@ -246,18 +210,3 @@ def _tls(pems: dict[str, str]) -> str:
         if any(pems.values())
         else ""
     )
-
-
-def _codes(error: OperationFailure) -> set[int]:
-    """Codes of the error and of the failed writes of a bulk command."""
-    codes = {error.code} if error.code is not None else set()
-    if isinstance(error, BulkWriteError):
-        details = error.details
-        for detail in (*details["writeErrors"], *details["writeConcernErrors"]):
-            codes.add(detail["code"])
-    return codes
-
-
-def _short(error: Exception) -> str:
-    text = str(error).split(", full error:")[0].split(", Timeout:")[0]
-    return text if len(text) <= 300 else text[:299] + "…"

@@ -71,6 +71,19 @@ S3_CODES: Mapping[str, str] = {
 }
 """By the server's error code; all of these reject the credentials or the request."""
 
+_OTHER_BUCKET = "Use a bucket or a server that allows it: s3Bucket, s3Endpoint."
+S3_REFUSED: Mapping[str, str] = {
+    "EntityTooLarge": _OTHER_BUCKET,
+    "InvalidArgument": _OTHER_BUCKET,
+    "InvalidBucketName": "Correct s3Bucket.",
+    "InvalidObjectState": "Restore the object from its archive, or use another storage class.",
+    "InvalidRequest": _OTHER_BUCKET,
+    "KeyTooLongError": "Shorten s3Prefix.",
+    "MethodNotAllowed": _OTHER_BUCKET,
+    "NotImplemented": _OTHER_BUCKET,
+}
+"""By the server's error code; requests that no repetition helps."""
+
 _FULL = (
     "The bucket is full: enlarge it or its quota, or lower weightSync.keepLast or "
     "training.checkpoint.keepLast."

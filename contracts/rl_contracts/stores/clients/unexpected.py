@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from minio.error import MinioException
 from pymongo.errors import PyMongoError
 
-from rl_contracts.errors import RLError
+from rl_contracts.errors import CommandRefusedError, RLError
 
 
 class UnexpectedAnswerError(RLError):
@@ -24,5 +24,5 @@ def unexpected_answers() -> Iterator[None]:
     """Raise UnexpectedAnswerError instead of a client's own error."""
     try:
         yield
-    except (PyMongoError, MinioException) as error:
+    except (PyMongoError, MinioException, CommandRefusedError) as error:
         raise UnexpectedAnswerError(str(error)) from error

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 import urllib3
 
 from rl_contracts.documents.run import PolicyPointer
-from rl_contracts.errors import AccessDeniedError, RLError, StoreUnavailableError
+from rl_contracts.errors import (
+    AccessDeniedError,
+    CommandRefusedError,
+    RLError,
+    StoreUnavailableError,
+)
 from rl_sampler.engine.weights import MANIFEST_FILE, policy_folder_name
 from rl_sampler.policy.fetch import Source
 from rl_sampler.policy.relay.peers import Peer, ancestors, for_joiner
@@ -102,7 +107,7 @@ class Relay:
         """
         try:
             pool = self._pool()
-        except (AccessDeniedError, StoreUnavailableError) as error:
+        except (AccessDeniedError, CommandRefusedError, StoreUnavailableError) as error:
             logger.warning("cannot read the list of peers, using the bucket: %s", error)
             return bucket
         registered = any(peer.sampler == self._own for peer in pool)

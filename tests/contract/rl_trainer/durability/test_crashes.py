@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import ObjectMissingError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_trainer import step
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import (
     Crashed,
@@ -27,6 +29,7 @@ from tests.contract.rl_trainer.durability.crash import (
 )
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.mongo_front import front_before
 from tests.servers import (
     MinioServer,
     Server,
@@ -152,6 +155,42 @@ def test_sigterm_checkpoints_replayed_steps(
     assert replayed == [True, True, True, True, False, False, False, False]
     assert world.run.totals.rollouts_trained == sum(len(step) for step in world.trained())
     world.check_lineage()
+
+
+def test_a_batch_beyond_sixteen_mebibytes_is_trained_and_replayed(
+    stores: Stores,
+    store_settings: StoreSettings,
+    store_server: StoreServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever makes a batch that large: here the names of rollouts that nothing reads.
+
+    The front refuses what MongoDB refuses.
+    """
+    form = step.form
+    names = ["x" * 99] * 170_000
+
+    def wide(*given: Any, **named: Any) -> Batch:
+        return form(*given, **named).model_copy(update={"baselines": names})
+
+    monkeypatch.setattr(step, "form", wide)
+    with (
+        front_before(store_server.uri) as front,
+        sampling(TestSampler(stores, RUN)),
+    ):
+        settings = StoreSettings.from_mapping(store_settings.to_mapping() | front.settings)
+        world = World.make(tmp_path, stores, settings, steps=3, checkpoint={"everySteps": 100})
+        with pytest.raises(Crashed), crashing_at("training: step 3", monkeypatch):
+            world.attempt()
+        assert (world.run.step, world.run.durable) == (2, None)
+        assert world.attempt() == 0
+    assert (world.outcome.kind, world.run.step) == ("Succeeded", 3)
+    lines = world.newest("metrics.jsonl").splitlines()
+    replayed = [StepMetrics.model_validate_json(line).replayed for line in lines]
+    assert replayed == [True, False, False]  # the last one replayed is the run document's own
+    for stored in world.stores.mongo.collection("batches").find():
+        assert "baselines" in stored["overflow"]
 
 
 def test_a_trainer_that_was_replaced_stops_and_changes_nothing(make_world: MakeWorld) -> None:

@@ -14,13 +14,50 @@ from pydantic import SecretStr
 from rl_contracts.documents.arrays import pack_float32
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
 from rl_trainer.context.job import Job
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.mongo_front import Document, front_before
+from tests.servers import StoreServer
 from tests.tiny_model import save_tiny, tiny_tokenizer
 
 GOOD = '{"id": "a", "query": "1", "answer": "7"}\n'
+
+
+@pytest.mark.parametrize("command", ["update", "createIndexes"])
+def test_a_command_that_the_store_refuses_ends_the_run_with_a_remedy(
+    stores: Stores,
+    store_settings: StoreSettings,
+    store_server: StoreServer,
+    tmp_path: Path,
+    command: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No attempt is repeated: the next one would be refused, too."""
+    with front_before(store_server.uri) as front:
+        settings = StoreSettings.from_mapping(store_settings.to_mapping() | front.settings)
+        world = World.make(tmp_path, stores, settings, steps=2)
+        code = 121 if command == "update" else 85
+
+        def refuse(sent: Document) -> tuple[int, str] | None:
+            name = next(iter(sent))
+            batches = name == "update" and sent[name] == "batches"
+            return (code, "Named") if name == command and (batches or code == 85) else None
+
+        front.refuse = refuse
+        with sampling(TestSampler(world.stores, RUN)):
+            assert world.attempt() == 2
+    if command == "createIndexes":  # before there is a run document to say so
+        assert "refused the command while indexing tasks" in caplog.text
+        return
+    outcome = world.outcome
+    assert (outcome.kind, outcome.reason) == ("Refused", "StoreRefused")
+    assert (outcome.field, outcome.value) == ("spec.storage.secretName", "rl-operator-stores")
+    assert "refused the command while writing 1 batches: update was refused" in outcome.message
+    assert outcome.remedy == "Remove the validator from the collection."
 
 
 def put(world: World, name: str, content: str) -> None:
