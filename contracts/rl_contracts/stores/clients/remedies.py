@@ -73,6 +73,7 @@ S3_CODES: Mapping[str, str] = {
 
 _OTHER_BUCKET = "Use a bucket or a server that allows it: s3Bucket, s3Endpoint."
 S3_REFUSED: Mapping[str, str] = {
+    "BadRequest": _OTHER_BUCKET,
     "EntityTooLarge": _OTHER_BUCKET,
     "InvalidArgument": _OTHER_BUCKET,
     "InvalidBucketName": "Correct s3Bucket.",
