@@ -28,7 +28,7 @@ from rl_contracts.errors import (
 )
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import upgrade
-from rl_contracts.stores.clients import mongo
+from rl_contracts.stores.clients.mongo_errors import STORE
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
@@ -228,7 +228,7 @@ def _outcome(job: Job, run: Run) -> Outcome:
     except DiskFullError as error:
         return Outcome(kind="Failed", reason="DiskFull", message=f"{error}.")
     except StoreUnavailableError as error:
-        if error.store == mongo.STORE:
+        if error.store == STORE:
             raise  # it cannot store an outcome either
         return Outcome(kind="Failed", reason="StoreUnavailable", message=str(error))
 

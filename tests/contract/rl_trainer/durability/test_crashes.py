@@ -20,6 +20,7 @@ from rl_contracts.errors import ObjectMissingError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_trainer import step
+from rl_trainer.algorithm import groups
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import (
     Crashed,
@@ -168,7 +169,7 @@ def test_a_batch_beyond_sixteen_mebibytes_is_trained_and_replayed(
 
     The front refuses what MongoDB refuses.
     """
-    form = step.form
+    form = groups.form
     names = ["x" * 99] * 170_000
 
     def wide(*given: Any, **named: Any) -> Batch:
