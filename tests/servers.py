@@ -280,6 +280,7 @@ def store_settings(store_server: StoreServer, minio_server: MinioServer) -> Iter
 def stores(store_settings: StoreSettings) -> Iterator[Stores]:
     """Connected stores on a fresh database, with indexes and the bucket made."""
     connected = Stores.connect(store_settings, patience_seconds=20)
+    connected.tasks.unchanged_seconds = 0.0  # no test waits for half a minute
     connected.mongo.ensure_indexes()
     connected.objects.make_bucket()
     yield connected

@@ -6,12 +6,39 @@ time, because clock errors and pauses can make two processes believe that they h
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+
 from pymongo.errors import DuplicateKeyError
 
+from rl_contracts.documents.task import Task
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 COLLECTION = "leases"
 REAPER = "reaper"
+
+
+class LeaseWatch:
+    """How long this process has seen the lease of each claimed task unchanged.
+
+    By this process's monotonic clock, because clocks of other machines may jump.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[str, dict[str, tuple[tuple[str, int, float], float]]] = {}
+        """By run and task: owner, attempt and end of the lease, and when they were first seen."""
+
+    def see(self, run: str, claimed: Sequence[Task]) -> dict[str, float]:
+        """Note all claimed tasks of a run; return by id for how many seconds each is unchanged."""
+        now, before = self._clock(), self._seen.get(run, {})
+        seen = {}
+        for task in claimed:
+            lease = (task.owner, task.attempt, task.lease_until)
+            known, since = before.get(task.id, (lease, now))
+            seen[task.id] = (lease, since if known == lease else now)
+        self._seen[run] = seen
+        return {task: now - since for task, (_, since) in seen.items()}
 
 
 class LeaseStore:

@@ -15,10 +15,13 @@ from pymongo.errors import BulkWriteError
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.claiming import COLLECTION, RETRY_CHECK_SECONDS, Claiming
 from rl_contracts.stores.clients.mongo import Mongo, Stored
+from rl_contracts.stores.leases import LeaseWatch
 from rl_contracts.stores.listing import scan
 
 LONGEST_LEASE_SECONDS = 300.0
 """A lease that ends later was granted before the store's clock was set back."""
+UNCHANGED_SECONDS = 30.0
+"""A living sampler renews its leases more often than this."""
 IDS_PER_WRITE = 1000
 
 
@@ -31,8 +34,12 @@ class TaskStore:
         Args:
             mongo: the database.
             retry_check_seconds: how long to assume that there is no task to retry.
+
+        ``unchanged_seconds`` may be set, for tests: see ``reap``.
         """
         self._mongo = mongo
+        self.unchanged_seconds = UNCHANGED_SECONDS
+        self._watch = LeaseWatch()
         self._tasks = mongo.collection(COLLECTION)
         self._claiming = Claiming(mongo, retry_check_seconds=retry_check_seconds)
 
@@ -109,20 +116,29 @@ class TaskStore:
     def reap(self, run: str) -> int:
         """Take back claims whose lease expired; return their number.
 
+        A lease counts as expired when its time is over by the store's clock and this object has
+        seen it unchanged for ``unchanged_seconds`` by its own clock: the next primary's clock may
+        be ahead of the one that living claims were renewed by.
+
         Safe beside other reapers and late renewals: each write is conditional on the lease it saw.
         """
+        claimed = [
+            task
+            for queue in (Queue.TRAIN, Queue.EVALUATION)
+            for task in self.find(run, queue=queue, state=TaskState.CLAIMED)
+        ]
+        ages = self._watch.see(run, claimed)
         now = self._mongo.now()
         taken = 0
-        for queue in (Queue.TRAIN, Queue.EVALUATION):
-            for task in self.find(run, queue=queue, state=TaskState.CLAIMED):
-                judged = {"lease_until": task.lease_until}
-                if task.lease_until > now + LONGEST_LEASE_SECONDS:
-                    limit = now + LONGEST_LEASE_SECONDS
-                    self._update(task, "shortening", also=judged, lease_until=limit)
-                elif task.lease_until < now:
-                    reason = f"lease of {task.owner} ran out"
-                    fields = _returned(task, reason=reason, cause=Cause.LEASE)
-                    taken += self._update(task, "taking back", also=judged, **fields)
+        for task in claimed:
+            judged = {"lease_until": task.lease_until}
+            if task.lease_until > now + LONGEST_LEASE_SECONDS:
+                limit = now + LONGEST_LEASE_SECONDS
+                self._update(task, "shortening", also=judged, lease_until=limit)
+            elif task.lease_until < now and ages[task.id] >= self.unchanged_seconds:
+                reason = f"lease of {task.owner} ran out"
+                fields = _returned(task, reason=reason, cause=Cause.LEASE)
+                taken += self._update(task, "taking back", also=judged, **fields)
         return taken
 
     def find(self, run: str, *, queue: Queue, state: TaskState) -> list[Task]:

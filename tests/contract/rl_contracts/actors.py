@@ -119,6 +119,7 @@ class Actor:
     def restart(self) -> None:
         """Forget what is under way."""
         self.tasks = TaskStore(self.mongo, retry_check_seconds=0)  # no clock in the model
+        self.tasks.unchanged_seconds = 0.0
         self.claims, self.hidden = [], []
 
     def begin(self) -> None:

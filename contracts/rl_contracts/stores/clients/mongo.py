@@ -82,6 +82,8 @@ class Mongo:
         )
         self._offset = 0.0
         self._offset_checked: float | None = None
+        self._offset_of: tuple[str, int] | None = None
+        """The primary whose clock was measured."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -137,11 +139,16 @@ class Mongo:
         self.call("checking whether it answers", lambda: self._database.command("ping"))
 
     def now(self) -> float:
-        """Store time in seconds since 1970; measured once a minute and extrapolated between."""
-        checked = self._offset_checked
-        if checked is None or time.monotonic() - checked > CLOCK_CHECK_SECONDS:
+        """Store time in seconds since 1970: the clock of the primary.
+
+        It is measured once a minute, and when another member has become primary; extrapolated
+        between. It may jump when a primary with another clock is elected.
+        """
+        checked, primary = self._offset_checked, self._client.primary
+        elected = primary is not None and primary != self._offset_of
+        if checked is None or elected or time.monotonic() - checked > CLOCK_CHECK_SECONDS:
             self._offset = self.call("reading its clock", self._measure_offset)
-            self._offset_checked = time.monotonic()
+            self._offset_checked, self._offset_of = time.monotonic(), self._client.primary
         return time.monotonic() + self._offset
 
     def _measure_offset(self) -> float:
