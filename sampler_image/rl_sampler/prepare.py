@@ -43,6 +43,8 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
     except (IntegrityError, ObjectMissingError) as error:
         # The agent follows the pointer anyway; the engine must not wait for a good policy.
         logger.warning("cannot stage the published policy, starting without it: %s", error)
+        if not weights.policy.exists():  # the policy of an earlier start gave way to this one
+            weights.unlink_policy()
         return
     weights.link_policy(staged.folder)
     logger.info("version %d is staged for the engine", run.policy.version)

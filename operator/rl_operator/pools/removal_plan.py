@@ -10,11 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_operator.state.pod import Pod
+from rl_operator.state.pod import ENGINE_CONTAINER, TROUBLE_CHARACTERS, Pod, last_lines
 
 VICTIM_COST = -1000
 SILENT_SECONDS = 120.0
 """A running pod without a registration for this long is cut off from the stores."""
+ENGINE_SECONDS = 900.0
+"""An engine that ended and is not back after this long starts better on another pod's disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Fault:
 
     pod: Pod
     reason: str
-    """``Stale`` or ``Silent``."""
+    """``Stale``, ``Silent`` or ``NoEngine``."""
     message: str
     patience_seconds: float
     """How long the fault may last before the pod is replaced."""
@@ -84,7 +86,7 @@ def faults(
     update_seconds: float,
     now: float,
 ) -> list[Fault]:
-    """Pods that serve an old policy, or whose agent has not registered.
+    """Pods that serve an old policy, whose agent has not registered, or whose engine stays away.
 
     Args:
         pods: of the pool.
@@ -105,6 +107,9 @@ def faults(
             if now - pod.started_at > SILENT_SECONDS:
                 message = "its agent is running and does not report through the state store"
                 faulty.append(Fault(pod, "Silent", message, SILENT_SECONDS))
+        elif sampler.state == SamplerState.STARTING and (ended := _ended_engine(pod)):
+            message = f"its engine does not start again after its end: {ended}"
+            faulty.append(Fault(pod, "NoEngine", message, ENGINE_SECONDS))
         elif sampler.state == SamplerState.READY and step - sampler.step > bound:
             message = (
                 f"it serves version {sampler.version} of step {sampler.step}; "
@@ -112,6 +117,15 @@ def faults(
             ).strip()
             faulty.append(Fault(pod, "Stale", message, 2 * update_seconds))
     return faulty
+
+
+def _ended_engine(pod: Pod) -> str:
+    """How the pod's engine last ended; empty when it runs for the first time."""
+    for container in pod.containers:
+        if container.name == ENGINE_CONTAINER and container.exit_code is not None:
+            log = last_lines(container.message, TROUBLE_CHARACTERS)
+            return f"exit code {container.exit_code}{f': {log}' if log else ''}"
+    return ""
 
 
 def lasting(

@@ -19,6 +19,7 @@ SEPARATOR = " | "
 DISRUPTED = "DisruptionTarget"
 """Condition of a pod that is evicted or preempted, with the reason."""
 TRAINER_CONTAINER = "pytorch"
+ENGINE_CONTAINER = "engine"
 ORDINARY_CODES = {0, 1, 143}
 """Exit codes of a trainer's process that ended because another one had."""
 

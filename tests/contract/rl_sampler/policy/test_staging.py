@@ -10,15 +10,18 @@ import pytest
 
 from rl_contracts.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_contracts.errors import IntegrityError, ObjectMissingError, RefusedError
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
 from rl_contracts.stores.objects import Objects
+from rl_sampler.engine.assignment import load_assignment
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.fetch import StagingCancelledError
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import model_signature
-from tests.contract.rl_sampler.pods import start_run
+from rl_sampler.prepare import prepare
+from tests.contract.rl_sampler.pods import new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import Damage, ScriptedTrainer
 from tests.tiny_model import save_tiny, tiny_tokenizer
 
@@ -137,6 +140,36 @@ def test_cancelled_staging_ends_and_the_next_clears_its_files(
         stager.stage(trainer.publish(seed=1), keep=[], cancelled=cancelled)
     second = stager.stage(trainer.publish(seed=2), keep=[], cancelled=NEVER).folder
     assert staged_names(weights) == [second.name], "what the first attempt left is cleared away"
+
+
+@pytest.mark.parametrize("goes", ["damaged", "missing"])
+def test_a_second_init_that_fails_leaves_something_to_start_from(
+    stores: Stores,
+    store_settings: StoreSettings,
+    trainer: ScriptedTrainer,
+    tmp_path: Path,
+    goes: str,
+) -> None:
+    """After a node's reboot: the policy that the engine started from gave way to the next one."""
+    pod = new_pod(
+        tmp_path / "pod",
+        engine_url="http://127.0.0.1:9",
+        settings=store_settings,
+        stores=stores,
+        sections={},
+    )
+    assignment = load_assignment(pod.environment)
+    first = trainer.publish(seed=1)
+    prepare(assignment, stores=stores)
+    weights = assignment.weights
+    assert weights.linked_policy() == first
+    second = trainer.publish(seed=2, damage=lambda data: data[:-1] if goes == "damaged" else data)
+    if goes == "missing":
+        stores.objects.delete_prefix(second.prefix)
+        shutil.rmtree(weights.of_policy(first))  # as a disk that lost it
+    prepare(assignment, stores=stores)
+    assert weights.current.exists(), "the engine has nothing to start from"
+    assert (weights.current / "config.json").is_file()
 
 
 def places(model: str, tokenizer: str | None = None) -> BaseLocations:

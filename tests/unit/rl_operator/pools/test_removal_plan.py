@@ -21,7 +21,7 @@ from rl_operator.pools.removal_plan import (
     resolved,
     victims,
 )
-from rl_operator.state.pod import Pod
+from rl_operator.state.pod import Container, Pod
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import NOW, a_pod
 
@@ -109,12 +109,34 @@ FAULTS: dict[str, tuple[Pod, list[Any], str]] = {
     "silent": (pod("a", started_at=NOW - 121), [], "Silent"),
     "has just started": (pod("a", started_at=NOW - 119), [], ""),
     "has not started": (pod("a", started_at=None), [], ""),
+    "its engine ended and does not come back": (
+        pod("a", ready=False, containers=(Container(name="engine", exit_code=1),)),
+        [sampler("a", version=0, step=0, state=SamplerState.STARTING)],
+        "NoEngine",
+    ),
+    "its engine starts for the first time": (
+        pod("a", ready=False, containers=(Container(name="engine"),)),
+        [sampler("a", version=0, step=0, state=SamplerState.STARTING)],
+        "",
+    ),
+    "its engine was restarted and serves": (
+        pod("a", containers=(Container(name="engine", exit_code=1),)),
+        [sampler("a", step=9)],
+        "",
+    ),
+    "its agent ended, not its engine": (
+        pod("a", ready=False, containers=(Container(name="agent", exit_code=1),)),
+        [sampler("a", version=0, step=0, state=SamplerState.STARTING)],
+        "",
+    ),
     "is going": (pod("a", started_at=NOW - 999, deleting=True), [], ""),
 }
 
 
 @pytest.mark.parametrize(("pod", "samplers", "reason"), FAULTS.values(), ids=FAULTS.keys())
-def test_stale_and_silent_pods_are_faulty(pod: Pod, samplers: list[Any], reason: str) -> None:
+def test_stale_silent_and_engineless_pods_are_faulty(
+    pod: Pod, samplers: list[Any], reason: str
+) -> None:
     assert faults_by_pod([pod], samplers) == ([("a", reason)] if reason else [])
 
 
