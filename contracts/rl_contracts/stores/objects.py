@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
-import io
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,11 +16,8 @@ from minio.error import S3Error
 from rl_contracts.errors import (
     IntegrityError,
     ObjectMissingError,
-    RLError,
-    StoreUnavailableError,
 )
-from rl_contracts.stores.clients.bucket import STORE, Bucket
-from rl_contracts.stores.clients.multipart import PART_BYTES, Multipart, Source
+from rl_contracts.stores.uploads import Uploads
 
 T = TypeVar("T")
 
@@ -47,7 +41,7 @@ def split_uri(uri: str) -> tuple[str, str]:
     return parts.netloc, parts.path.lstrip("/")
 
 
-class Objects(Bucket):
+class Objects(Uploads):
     """Reads, writes and lists the objects of a bucket."""
 
     def of_bucket(self, bucket: str) -> Objects:
@@ -84,67 +78,6 @@ class Objects(Bucket):
                 self._client.make_bucket(self.bucket)
 
         self.call("creating the bucket", make)
-
-    def put(self, key: str, data: bytes) -> None:
-        """Write an object in a single request."""
-
-        def send() -> None:
-            self._client.put_object(self.bucket, key, io.BytesIO(data), len(data))
-
-        self.call(f"writing {key}", send, key=key)
-
-    def put_file(self, key: str, path: Path) -> None:
-        """Write an object from a file; a large file is sent in parts."""
-        self.call(
-            f"writing {key}",
-            lambda: self._client.fput_object(self.bucket, key, str(path)),
-            key=key,
-        )
-
-    def put_parts(self, key: str, source: Source, *, size_bytes: int, executor: Executor) -> None:
-        """Write an object straight from memory; a large one is sent in parallel parts.
-
-        Args:
-            key: key of the object; it appears only when it is complete.
-            source: returns the content of a part; called again for a part that failed.
-            size_bytes: length of the content.
-            executor: sends the parts; its threads limit how many at a time.
-        """
-        doing = f"writing {key}"
-        if size_bytes <= PART_BYTES:
-            body = source(0, size_bytes)
-            self.call(doing, lambda: self._requests.send("PUT", key, {}, body), key=key)
-            return
-        # The bucket may drop an upload that took too long; then the whole object is sent again.
-        self.call(doing, lambda: self._put_parts(key, source, size_bytes, executor), key=key)
-
-    def _put_parts(self, key: str, source: Source, size_bytes: int, executor: Executor) -> None:
-        upload = Multipart(self._requests, key)
-
-        def put(number: int, offset: int) -> str:
-            body = source(offset, min(PART_BYTES, size_bytes - offset))
-            doing = f"writing part {number} of {key}"
-            return self.call(doing, lambda: upload.put(number, body), key=key)
-
-        jobs = [
-            executor.submit(put, number, offset)
-            for number, offset in enumerate(range(0, size_bytes, PART_BYTES), start=1)
-        ]
-        try:
-            tags = [job.result() for job in jobs]
-            self.call(f"completing {key}", lambda: upload.complete(tags), key=key)
-        except S3Error as error:
-            if error.code != "NoSuchUpload":
-                raise
-            cause = "the bucket dropped the upload"
-            raise StoreUnavailableError(store=STORE, doing=key, cause=cause) from error
-        except RLError:
-            for job in jobs:
-                job.cancel()
-            wait(jobs)
-            with contextlib.suppress(RLError):  # report the first error
-                self.send(upload.abort, f"aborting the upload of {key}", key)
-            raise
 
     def read_range(
         self, key: str, *, offset: int, size_bytes: int, consume: Callable[[bytes], None]

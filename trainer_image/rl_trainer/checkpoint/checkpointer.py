@@ -18,7 +18,7 @@ from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.run import DurablePointer
 from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.stores.objects import Objects
-from rl_trainer.checkpoint import report, retention, saved
+from rl_trainer.checkpoint import report, retention, saved, unfinished
 from rl_trainer.checkpoint.saved import AUXILIARY, MASTERS, MOMENTS, STATE, Saved, State, Tensors
 from rl_trainer.context import artifacts
 from rl_trainer.context.artifacts import Origin
@@ -69,6 +69,7 @@ class Checkpointer:
             bounds=job.spec.lifecycle.retention,
             reusable_steps=off_policy.max_staleness if off_policy.max_trainings > 1 else 0,
         )
+        self._aborted_at = job.clock()
         self._batches: list[Batch] = []
         self._submitted = durable.step if durable else 0
 
@@ -160,7 +161,13 @@ class Checkpointer:
         self.sweep()
 
     def sweep(self) -> None:
-        """Delete documents beyond ``lifecycle.retention``; nothing is being written meanwhile."""
+        """Delete documents beyond ``lifecycle.retention``; nothing is being written meanwhile.
+
+        Once an hour it also aborts old uploads that nobody will finish.
+        """
+        if self._job.clock() - self._aborted_at >= unfinished.PASS_SECONDS:
+            unfinished.abort_old(self._job)
+            self._aborted_at = self._job.clock()
         deleted = self._sweeper.sweep(epoch=self._job.epoch)
         if not deleted.empty:
             log.info(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.task import Cause, Queue
 from rl_contracts.stores.connect import Stores
-from rl_trainer.checkpoint import export, retention
+from rl_trainer.checkpoint import export, retention, unfinished
 from rl_trainer.context.job import Job
 from rl_trainer.rollouts import evaluate
 
@@ -27,6 +27,7 @@ def tidy(job: Job, run: Run) -> None:
     export.delete_older(job)
     job.stores.rollouts.sweep(job.run, older_than_seconds=STRAY_SECONDS)
     job.stores.batches.sweep(job.run, older_than_seconds=STRAY_SECONDS)
+    unfinished.abort_of_earlier_attempts(job)
 
 
 def put_away(stores: Stores, run: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import SplitResult, parse_qs, urlsplit, urlunsplit
 from xml.etree import ElementTree
 
@@ -23,6 +23,8 @@ from minio.signer import sign_v4_s3
 PART_BYTES = 32 << 20
 """Size of a part; S3 requires at least 5 MiB and allows at most 10,000 parts."""
 UNSIGNED = "UNSIGNED-PAYLOAD"
+MAX_PAGES = 10
+"""Of 1,000 unfinished uploads each."""
 
 Source: TypeAlias = Callable[[int, int], Sequence[memoryview]]
 """Returns ``(offset, size)`` bytes of the content, in any number of pieces."""
@@ -114,6 +116,38 @@ class Multipart:
     def abort(self) -> None:
         """Abort the upload and delete its parts."""
         self._requests.send("DELETE", self._key, {"uploadId": self._upload}, ())
+
+
+class Unfinished(NamedTuple):
+    """An upload that was neither completed nor aborted; its parts take up space."""
+
+    key: str
+    upload: str
+    began_at: float
+    """Seconds since 1970 by the bucket's clock; 0 when unknown."""
+
+
+def unfinished(client: Minio, *, bucket: str, prefix: str) -> set[Unfinished]:
+    """Unfinished uploads of keys that begin with ``prefix``.
+
+    MinIO lists uploads by a prefix only where it is a whole key, so it is asked for all, too; at
+    most ``MAX_PAGES`` pages, because a bucket may hold much that is not ours.
+    """
+    found = set()
+    for asked in (prefix, ""):
+        key_marker = upload_marker = None
+        for _ in range(MAX_PAGES):
+            page = client._list_multipart_uploads(  # minio has no public method for it
+                bucket, prefix=asked, key_marker=key_marker, upload_id_marker=upload_marker
+            )
+            for upload in page.uploads:
+                began = upload.initiated_time
+                at = began.timestamp() if began else 0.0
+                found.add(Unfinished(upload.object_name or "", upload.upload_id or "", at))
+            key_marker, upload_marker = page.next_key_marker, page.next_upload_id_marker
+            if not page.is_truncated:
+                break
+    return {upload for upload in found if upload.key.startswith(prefix)}
 
 
 def _text(answer: bytes, name: str) -> str:
