@@ -10,6 +10,7 @@ NAMESPACE = "RL_NAMESPACE"
 JOB = "RL_JOB"
 RUN = "RL_RUN"
 ATTEMPT = "RL_ATTEMPT"
+JOB_UID = "RL_JOB_UID"
 POOL = "RL_POOL"
 POD_NAME = "RL_POD_NAME"
 POD_UID = "RL_POD_UID"
@@ -112,6 +113,7 @@ class TrainerEnv:
 
     namespace: str
     job: str
+    job_uid: str
     run: str
     attempt: int
     spec_file: Path
@@ -155,6 +157,7 @@ class TrainerEnv:
             rendezvous=required(environ, RENDEZVOUS) if replicas * processes > 1 else "",
             namespace=required(environ, NAMESPACE),
             job=required(environ, JOB),
+            job_uid=required(environ, JOB_UID),
             run=required(environ, RUN),
             attempt=integer(environ, ATTEMPT),
             spec_file=Path(required(environ, SPEC_FILE)),

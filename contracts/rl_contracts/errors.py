@@ -111,3 +111,14 @@ class FencedOutError(RLError):
     def __init__(self, *, run: str, epoch: int) -> None:
         super().__init__(f"run {run}: a newer trainer has taken over from epoch {epoch}")
         self.run, self.epoch = run, epoch
+
+
+class LateAttemptError(RLError):
+    """A later attempt of the same job has the run: this attempt started too late and must end."""
+
+    def __init__(self, *, run: str, attempt: int, newest: int) -> None:
+        super().__init__(
+            f"run {run}: this is attempt {attempt}, but attempt {newest} of the same job has the "
+            "run already. This trainer started too late and leaves the run as it is."
+        )
+        self.run, self.attempt, self.newest = run, attempt, newest

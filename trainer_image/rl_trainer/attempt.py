@@ -14,13 +14,14 @@ from pydantic import ValidationError
 from transformers.utils.logging import disable_progress_bar
 
 from rl_contracts.disk import DiskFullError
-from rl_contracts.documents.run import Outcome, Run
+from rl_contracts.documents.run import Holder, Outcome, Run
 from rl_contracts.env import TrainerEnv
 from rl_contracts.errors import (
     AccessDeniedError,
     CommandRefusedError,
     FencedOutError,
     IntegrityError,
+    LateAttemptError,
     ObjectMissingError,
     Refusal,
     RefusedError,
@@ -46,7 +47,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 300.0
 """Longest time that each call retries while a store is down, e.g. restarted."""
-SUCCEEDED, FAILED, REFUSED, FENCED_OUT, TERMINATED = 0, 1, 2, 3, 143
+SUCCEEDED, FAILED, REFUSED, FENCED_OUT, TOO_LATE, TERMINATED = 0, 1, 2, 3, 4, 143
 UNTRAINED: dict[str, Callable[[Job, Run], Outcome]] = {
     "Evaluation": standalone.measure,
     "Sampling": standalone.fill,
@@ -115,6 +116,9 @@ def _run(
     except FencedOutError as error:
         log.warning("%s", error)
         return FENCED_OUT
+    except LateAttemptError as error:
+        log.warning("%s", error)
+        return TOO_LATE
     except TerminatedError as error:
         log.warning("%s", error)
         return TERMINATED
@@ -200,7 +204,8 @@ def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
         )
     elif existing.outcome is not None and existing.outcome.kind == "Succeeded":
         return None
-    run = stores.runs.take_epoch(env.run)
+    holder = Holder(job=env.job_uid, attempt=env.attempt)
+    run = stores.runs.take_epoch(env.run, holder=holder)
     if run.outcome is not None and run.outcome.kind == "Succeeded":
         return None  # the previous trainer finished in between
     if run.outcome is not None:

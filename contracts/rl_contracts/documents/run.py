@@ -149,6 +149,15 @@ class EndedSamplers(Record):
     its registration exists."""
 
 
+class Holder(Record):
+    """The trainer attempt that took the run last. Attempts of one job take it in their order."""
+
+    job: str = ""
+    """UID of the RLJob."""
+    attempt: int = 0
+    """Ordinal of the attempt within the job, from 1."""
+
+
 class Run(Document):
     """A run of a job. ``id`` is the run id."""
 
@@ -160,7 +169,11 @@ class Run(Document):
     steps: int
     """Training steps of the complete run; 0 until the trainer has converted epochs to steps."""
     epoch: int = 0
-    """Fencing token of the newest trainer; 0 before the first."""
+    """Fencing token of the newest trainer, never given twice; 0 before the first. Later ones are
+    larger: milliseconds since 1970 with a random part (see ``stores.runs.next_epoch``)."""
+    holder: Holder = Holder()
+    trainers: int = 0
+    """How many trainers have taken the run."""
     step: int = 0
     """Committed training steps."""
     head_batch: str | None = None

@@ -1,7 +1,12 @@
-"""Store of run documents. Every write names the writer's epoch and fails when it is outdated."""
+"""Store of run documents. Every write names the writer's epoch and fails when it is outdated.
+
+A number of an epoch is never given twice, not even after a backup of the store was restored: see
+``next_epoch``.
+"""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +19,7 @@ from rl_contracts.documents.run import (
     Deleted,
     DurablePointer,
     EndedSamplers,
+    Holder,
     Outcome,
     PolicyPointer,
     Run,
@@ -22,10 +28,26 @@ from rl_contracts.documents.run import (
     Totals,
 )
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_contracts.errors import FencedOutError
+from rl_contracts.errors import FencedOutError, LateAttemptError
 from rl_contracts.stores.clients.mongo import Mongo
 
 COLLECTION = "runs"
+NONCES = 1000
+
+
+def next_epoch(previous: int, *, now: float) -> int:
+    """A number for the next epoch that no trainer of the run has had, in any backup's future.
+
+    Milliseconds since 1970, with a random part of the second. A document store that was restored
+    from a backup no longer knows which epochs were given after it, but its clock has gone on: the
+    next epoch is larger than all of these. If the clock was set back, the random part still makes
+    it another number.
+
+    Args:
+        previous: the epoch that the run document names.
+        now: store time.
+    """
+    return max(previous + 1, NONCES * int(now) + secrets.randbelow(NONCES))
 
 
 class RunStore:
@@ -56,20 +78,51 @@ class RunStore:
         except DuplicateKeyError:
             return
 
-    def take_epoch(self, run: str) -> Run:
+    def take_epoch(self, run: str, *, holder: Holder | None = None) -> Run:
         """Fence out all earlier trainers; return the run with the new epoch.
 
-        A command whose reply was lost only skips an epoch number.
+        Args:
+            run: which run; it exists.
+            holder: the attempt that takes it; None: no attempt of a job.
+
+        Raises:
+            LateAttemptError: a later attempt of the same job has the run.
         """
-        update = {"$inc": {"epoch": 1}, "$set": {"phase": "Starting"}}
+        wanted, epoch = holder or Holder(), 0
+        while True:
+            epoch = next_epoch(epoch, now=self._mongo.now())
+            taken = self._take(run, epoch=epoch, holder=wanted)
+            if taken is not None:
+                return taken
+            seen = self.require(run)
+            if seen.holder.job == wanted.job and wanted.attempt < seen.holder.attempt:
+                raise LateAttemptError(run=run, attempt=wanted.attempt, newest=seen.holder.attempt)
+            epoch = max(epoch, seen.epoch)
+
+    def _take(self, run: str, *, epoch: int, holder: Holder) -> Run | None:
+        """Take the run by one atomic operation; None if its epoch or its holder is a later one."""
+        later = {"holder.job": holder.job, "holder.attempt": {"$gt": holder.attempt}}
+        fields = {"epoch": epoch, "holder": holder.model_dump(), "phase": "Starting"}
         stored = self._mongo.call(
             f"taking over run {run}",
             lambda: self._runs.find_one_and_update(
-                {"_id": run}, update, return_document=ReturnDocument.AFTER
+                {"_id": run, "epoch": {"$lt": epoch}, "$nor": [later]},
+                {"$set": fields, "$inc": {"trainers": 1}},
+                return_document=ReturnDocument.AFTER,
             ),
         )
-        assert stored is not None, f"run {run} was not created before it was taken"
-        return Run.from_mongo(stored)
+        if stored is None:
+            # The reply to the first of two equal commands was lost, or the majority was late. A
+            # read might not show it yet; another write does.
+            stored = self._mongo.call(
+                f"taking over run {run}",
+                lambda: self._runs.find_one_and_update(
+                    {"_id": run, "epoch": epoch},
+                    {"$set": {"phase": "Starting"}},
+                    return_document=ReturnDocument.AFTER,
+                ),
+            )
+        return Run.from_mongo(stored) if stored else None
 
     def reserve_version(self, run: str, *, epoch: int) -> int:
         """Reserve the next policy version number; no number is reserved twice."""

@@ -17,7 +17,12 @@ from rl_operator.attempts.trainer_end import (
 )
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import format_time, parse_time
-from rl_operator.state.attempt_records import REFUSED_EXIT_CODE, current, replicas
+from rl_operator.state.attempt_records import (
+    REFUSED_EXIT_CODE,
+    REPLACED_EXIT_CODES,
+    current,
+    replicas,
+)
 from rl_operator.state.decisions import AttemptContext, Decision, Ended, Wait
 from rl_operator.state.pod import Pod
 from rl_operator.state.trainer_job import TrainerJob
@@ -97,7 +102,10 @@ def conclude(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | No
     if trainer.state == "Succeeded":
         message = "The trainer ended with exit code 0 and left no outcome in the run document."
         return end(context, "ExitedWithoutOutcome", message, exit_code=exit_code)
-    action = _action(context, pod, exit_code=exit_code)
+    replaced = exit_code in REPLACED_EXIT_CODES
+    action = _action(
+        context, pod, exit_code=exit_code, otherwise="Ignore" if replaced else "Restart"
+    )
     if outcome is not None and outcome.kind == "Failed" and exit_code in (1, None):
         message = redacted(outcome.message)
         return _failed(context, outcome.reason, message, exit_code=exit_code, action=action)

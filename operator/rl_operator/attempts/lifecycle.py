@@ -93,4 +93,4 @@ def _after_end(context: AttemptContext) -> Decision:
 
 def _begin(context: AttemptContext) -> Begin:
     size = sizing.of_next(context.wishes, context.status)
-    return Begin(attempt=context.status.attempt + 1, replicas=size)
+    return Begin(attempt=context.newest_attempt + 1, replicas=size)

@@ -78,6 +78,7 @@ def build_context(
         trainer=snapshot.current_trainer(),
         others_active=_others_active(snapshot, now),
         pods=snapshot.trainer_pods(status.attempt),
+        job=snapshot.job.meta.uid,
         run=inputs.reading.run,
         run_known=inputs.reading.known,
         may_begin=inputs.may_begin,

@@ -127,6 +127,7 @@ def _variables(job: Meta, spec: RLJobSpec, *, attempt: int) -> dict[str, str]:
     variables = {
         env.NAMESPACE: job.namespace,
         env.JOB: job.name,
+        env.JOB_UID: job.uid,
         env.RUN: job.run,
         env.ATTEMPT: str(attempt),
         env.SPEC_FILE: pods.SPEC_FILE,

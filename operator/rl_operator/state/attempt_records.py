@@ -9,6 +9,8 @@ from rl_operator.state.snapshot import JobSnapshot, Pool
 
 REFUSED_EXIT_CODE = 2
 """Of a trainer that refused its input: only the user can fix it."""
+REPLACED_EXIT_CODES = (3, 4)
+"""Of a trainer that another one replaced, or that started after a later attempt: not a failure."""
 
 
 def ended(status: RLJobStatus) -> bool:

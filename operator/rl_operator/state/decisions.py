@@ -28,6 +28,8 @@ class AttemptContext:
     run: Run | None
     run_known: bool
     """Whether the store answered; otherwise ``run`` says nothing."""
+    job: str = ""
+    """UID of the job."""
     may_begin: bool
     """Inputs are checked and enough samplers have registered."""
     wishes: Trainer = field(default_factory=Trainer)
@@ -43,6 +45,17 @@ class AttemptContext:
     now: float
     store_now: float
     """The document store's clock, seconds since 1970: the times of a run are compared with this."""
+
+    @property
+    def newest_attempt(self) -> int:
+        """The highest ordinal that this job has used; 0 before the first.
+
+        The run document may know a higher one than the status, which a backup of the API server
+        took back. A trainer with a lower ordinal would be refused by the run document.
+        """
+        holder = self.run.holder if self.run is not None else None
+        named = holder.attempt if holder is not None and holder.job == self.job else 0
+        return max(self.status.attempt, named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

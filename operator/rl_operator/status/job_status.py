@@ -87,7 +87,7 @@ def _queued(snapshot: JobSnapshot) -> dict[str, object]:
 def _trainer(status_input: StatusInput, after: RLJobStatus) -> TrainerStatus:
     if after.attempt == 0:
         return TrainerStatus()
-    epoch = status_input.reading.run.epoch if status_input.reading.run else 0
+    trainers = status_input.reading.run.trainers if status_input.reading.run else 0
     job = status_input.snapshot.job
     replicas = 1 if job.spec is None else attempt_records.replicas(job.spec.trainer, after)
     desired = 0 if attempt_records.is_over(after) or job.suspended else replicas
@@ -99,7 +99,7 @@ def _trainer(status_input: StatusInput, after: RLJobStatus) -> TrainerStatus:
         desired=desired,
         ready=min(ready, desired),
         summary=f"{min(ready, desired)}/{desired}",
-        restarts=max(epoch - 1, after.trainer.restarts),
+        restarts=max(trainers - 1, after.trainer.restarts),
     )
 
 

@@ -102,15 +102,15 @@ def await_step(lab: Lab, job: str, step: int) -> None:
     )
 
 
-def await_epoch(lab: Lab, run: str, epoch: int) -> None:
-    """Wait until a trainer has taken an epoch of a run, and beats."""
+def await_trainer(lab: Lab, run: str, number: int) -> None:
+    """Wait until so many trainers have taken a run, and the last of them beats."""
 
     def look() -> bool:
         with lab.stores() as stores:
             record = stores.runs.get(run)
-        return record is not None and (record.epoch, record.heartbeat_at > 0) == (epoch, True)
+        return record is not None and (record.trainers, record.heartbeat_at > 0) == (number, True)
 
-    until(look, what=f"epoch {epoch} of {run}", seconds=COMPLETE_SECONDS)
+    until(look, what=f"trainer {number} of {run}", seconds=COMPLETE_SECONDS)
 
 
 def order(lab: Lab, job: str, fault: str) -> None:

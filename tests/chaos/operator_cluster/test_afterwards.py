@@ -125,7 +125,7 @@ def test_run_of_a_deleted_job_is_adopted(lab: Lab, uids: dict[str, str]) -> None
     with lab.stores() as stores:
         ended = stores.runs.get(run)
     assert ended is not None
-    assert ended.epoch == 2
+    assert ended.trainers == 2
 
     await_gone(lab, {"second": lab.job("second").uid})
     lab.apply(taught_job("third", runId=run, lifecycle__dataPolicy="Delete"))

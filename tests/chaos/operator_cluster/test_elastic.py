@@ -14,9 +14,9 @@ from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     REQUESTS,
     attempts,
-    await_epoch,
     await_gone,
     await_phase,
+    await_trainer,
     order,
     taught_job,
 )
@@ -81,7 +81,7 @@ def running(lab: Lab, attempt: int) -> int:
 
 
 def test_elastic_trainer_shrinks_to_what_fits_and_grows_again(lab: Lab, uid: str) -> None:
-    await_epoch(lab, uid, 1)
+    await_trainer(lab, uid, 1)
     status = await_phase(lab, NAME, "Running")
     assert (attempts(status)[0], status.attempt, status.failures) == (UNFIT, 2, 0)
     assert status.last_failure is not None

@@ -16,9 +16,9 @@ from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     TRAINED,
     attempts,
-    await_epoch,
     await_gone,
     await_phase,
+    await_trainer,
     order,
     taught_job,
 )
@@ -74,7 +74,7 @@ def test_jobs_wait_for_the_deleted_pytorchjob_kind_and_then_continue(
 
     put_back(lab, definition)
     uids = {name: lab.job(name).uid for name in NAMES}
-    await_epoch(lab, uids[before], 2)
+    await_trainer(lab, uids[before], 2)
     order(lab, before, "succeed")
     for name in NAMES:
         status = await_phase(lab, name, "Succeeded")

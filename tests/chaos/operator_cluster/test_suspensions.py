@@ -30,9 +30,9 @@ from tests.chaos.operator_cluster.jobs import (
     HALTED,
     TRAINED,
     attempts,
-    await_epoch,
     await_gone,
     await_phase,
+    await_trainer,
     order,
     patch,
     said,
@@ -115,11 +115,11 @@ def resume(lab: Lab, job: str) -> None:
     patch(lab, job, '{"suspend": false}')
 
 
-def check_epoch(lab: Lab, run: str, *, epoch: int) -> None:
+def check_trainers(lab: Lab, run: str, *, number: int) -> None:
     with lab.stores() as stores:
         record = stores.runs.get(run)
     assert record is not None
-    assert record.epoch == epoch
+    assert record.trainers == number
 
 
 def test_suspend_while_training(lab: Lab, begun: Begun) -> None:
@@ -130,7 +130,7 @@ def test_suspend_while_training(lab: Lab, begun: Begun) -> None:
     order(lab, RUNNING, "succeed")
     status = await_phase(lab, RUNNING, "Succeeded")
     assert (attempts(status), status.failures) == ([HALTED, TRAINED], 0)
-    check_epoch(lab, begun.uids[RUNNING], epoch=3)  # the one that succeeds takes another one
+    check_trainers(lab, begun.uids[RUNNING], number=3)  # the one that succeeds is another one
 
 
 def test_resume_before_the_pods_have_terminated(lab: Lab, begun: Begun) -> None:
@@ -139,7 +139,7 @@ def test_resume_before_the_pods_have_terminated(lab: Lab, begun: Begun) -> None:
         "Stopping",
         "Waiting for stopping-1-worker-0 to terminate.",
     )
-    await_epoch(lab, begun.uids[STOPPING], 2)
+    await_trainer(lab, begun.uids[STOPPING], 2)
     status = await_phase(lab, STOPPING, "Running")
     assert (status.failures, status.ignored_failures) == (0, 0)
     order(lab, STOPPING, "succeed")

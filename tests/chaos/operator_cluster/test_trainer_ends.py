@@ -292,7 +292,7 @@ def check_whole(lab: Lab, run: str) -> None:
         record = stores.runs.get(run)
         assert record is not None
         lineage = stores.batches.lineage(record.head_batch)
-    assert record.epoch == 2
+    assert record.trainers == 2
     assert [batch.step for batch in lineage] == list(range(1, LONG + 1))
 
 

@@ -20,9 +20,9 @@ from tests.chaos.operator_cluster.jobs import (
     CRASHED,
     TRAINED,
     attempts,
-    await_epoch,
     await_gone,
     await_phase,
+    await_trainer,
     order,
     said,
     taught_job,
@@ -61,7 +61,7 @@ def trains(lab: Lab) -> Iterator[RunReader]:
     with contextlib.closing(RunReader(lab, lab.job("trains").uid)) as reader:
         reader.await_step(1)
         for name in ("wins", "fails"):
-            await_epoch(lab, lab.job(name).uid, 1)
+            await_trainer(lab, lab.job(name).uid, 1)
             await_phase(lab, name, "Running")
         yield reader
     bring_back(lab)

@@ -62,7 +62,7 @@ def test_a_run_outlives_a_minute_without_store_and_one_without_bucket(
             assert "waiting for the document store while" in said
             # A trainer with nothing to publish then waits for samplers, and they for the bucket.
             assert "waiting for the bucket while" in said + caplog.text
-            assert (world.run.epoch, world.run.step) == (1, STEPS)
+            assert (world.run.trainers, world.run.step) == (1, STEPS)
             world.check_lineage()
             assert not find_orphans(stores.mongo, RUN)
 

@@ -75,7 +75,11 @@ def check_told_once(server: int, world: World) -> None:
     params = {param["key"]: param["value"] for param in run["data"]["params"]}
     assert params["training.steps"] == str(STEPS)
     tags = {tag["key"]: tag["value"] for tag in run["data"]["tags"]}
-    assert (tags["rl.job"], tags["rl.run"], tags["rl.epoch"]) == ("sums", RUN, "1")
+    assert (tags["rl.job"], tags["rl.run"], tags["rl.epoch"]) == (
+        "sums",
+        RUN,
+        str(world.run.epoch),
+    )
     assert run["info"]["status"] == "FINISHED"
 
 

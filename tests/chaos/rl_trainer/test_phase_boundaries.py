@@ -147,7 +147,7 @@ def test_a_kill_at_every_boundary_changes_no_parameter(
         die_at(LOADING, a_world, monkeypatch)
         die_at(END, a_world, monkeypatch)
         assert a_world.attempt() == 0
-    assert a_world.run.epoch == len(places) + 4
+    assert a_world.run.trainers == len(places) + 4
     assert a_world.outcome.kind == "Succeeded"
     lines = a_world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]

@@ -208,6 +208,7 @@ def test_the_collectors_dry_run_changes_nothing(
             env.NAMESPACE: "ns",
             env.JOB: "job",
             env.RUN: RUN,
+            env.JOB_UID: "uid",
             env.ATTEMPT: "1",
             env.SPEC_FILE: str(tmp_path / "rljob.json"),
             env.STORES_FOLDER: str(tmp_path / "stores"),

@@ -121,9 +121,9 @@ def test_commits_of_the_run_document_are_repeated_until_the_majority_has_them(
     afar.runs.create(a_run())
     once(front)
     run = afar.runs.take_epoch(RUN)
-    assert run.epoch == 2, "a repeated command skips an epoch number"
+    assert run.trainers == 1, "a repeated command takes the run once"
     once(front)
-    afar.runs.heartbeat(RUN, epoch=2, phase="training")
+    afar.runs.heartbeat(RUN, epoch=run.epoch, phase="training")
     once(front)
     assert afar.tasks.insert([a_task(0)]) == 0, "the number may be too low"
     assert set(stores.tasks.get([a_task(0).id])) == {a_task(0).id}

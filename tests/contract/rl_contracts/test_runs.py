@@ -7,11 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from rl_contracts.documents.batch import BatchState
-from rl_contracts.documents.run import DurablePointer, Outcome, PolicyPointer, Totals
+from rl_contracts.documents.run import (
+    DurablePointer,
+    Holder,
+    Outcome,
+    PolicyPointer,
+    Run,
+    Totals,
+)
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.errors import FencedOutError, ObjectMissingError
+from rl_contracts.errors import FencedOutError, LateAttemptError, ObjectMissingError
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.runs import next_epoch
 from tests.documents import RUN, a_batch, a_run, a_sampler, a_step
 
 POINTER = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="0")
@@ -54,7 +62,7 @@ def test_creating_a_run_again_keeps_it(stores: Stores) -> None:
     stores.runs.create(a_run())
     run = stores.runs.get(RUN)
     assert run is not None
-    assert run.epoch == 1
+    assert run.trainers == 1
 
 
 def test_version_numbers_only_grow_over_epochs(stores: Stores) -> None:
@@ -141,3 +149,53 @@ def test_the_newest_epochs_report_counts_whatever_an_older_one_writes_later(stor
         stores.objects.put(reports.key(prefix, reports.REPORT, epoch=epoch), b"%d" % epoch)
     stores.objects.put(reports.key(prefix, reports.METRICS, epoch=11), b"")
     assert reports.newest(stores.objects, prefix, reports.REPORT) == b"10"
+
+
+def test_an_older_attempt_that_starts_late_does_not_take_the_run(stores: Stores) -> None:
+    stores.runs.create(a_run())
+    newer = stores.runs.take_epoch(RUN, holder=Holder(job="uid", attempt=2))
+    with pytest.raises(LateAttemptError, match="attempt 1, but attempt 2 of the same job"):
+        stores.runs.take_epoch(RUN, holder=Holder(job="uid", attempt=1))
+    assert stores.runs.get(RUN) == newer
+    stores.runs.heartbeat(RUN, epoch=newer.epoch, phase="Waiting")
+
+
+def test_an_attempt_may_take_the_run_again_and_another_job_begins_with_its_first(
+    stores: Stores,
+) -> None:
+    stores.runs.create(a_run())
+    holders = [Holder(job="uid", attempt=2), Holder(job="uid", attempt=2), Holder(job="b")]
+    runs = [stores.runs.take_epoch(RUN, holder=holder) for holder in holders]
+    assert [run.holder for run in runs] == holders
+    assert [run.trainers for run in runs] == [1, 2, 3]
+    assert runs[0].epoch < runs[1].epoch < runs[2].epoch
+
+
+def test_a_restored_document_store_fences_who_lived_before(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores.runs.create(a_run())
+    backup = stores.runs.take_epoch(RUN)
+    before = stores.runs.take_epoch(RUN)
+    restore(stores, backup)
+    later = stores.mongo.now() + 1.0
+    monkeypatch.setattr(stores.mongo, "now", lambda: later)
+    after = stores.runs.take_epoch(RUN)
+    assert backup.epoch < before.epoch < after.epoch
+    for write in WRITES.values():
+        with pytest.raises(FencedOutError):
+            write(stores, before.epoch)
+    stores.runs.heartbeat(RUN, epoch=after.epoch, phase="Waiting")
+
+
+def test_epochs_stay_different_when_the_clock_is_set_back() -> None:
+    now = 1_795_671_234.5
+    assert next_epoch(0, now=now) // 1000 == 1_795_671_234
+    ahead = next_epoch(0, now=now + 3600)
+    assert next_epoch(ahead, now=now) == ahead + 1
+    assert len({next_epoch(0, now=now) for _ in range(50)}) > 25
+
+
+def restore(stores: Stores, run: Run) -> None:
+    """Put the run document of an earlier time in the place of the present one."""
+    stores.mongo.collection(Run.collection).replace_one({"_id": run.id}, run.to_mongo())

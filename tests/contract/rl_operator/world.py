@@ -362,7 +362,14 @@ class World:
 
     def write_run(self, run: str, **changes: Any) -> Run:
         now = self.stores.mongo.now()
-        values = {"id": run, "heartbeat_at": now, "progress_at": now, "epoch": 1, **changes}
+        values = {
+            "id": run,
+            "heartbeat_at": now,
+            "progress_at": now,
+            "epoch": 1,
+            "trainers": 1,
+            **changes,
+        }
         document = a_run(**values)
         self.stores.mongo.collection("runs").replace_one(
             {"_id": run}, document.to_mongo(), upsert=True

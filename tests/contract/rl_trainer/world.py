@@ -102,6 +102,7 @@ class World:
             env.NAMESPACE: "ns",
             env.JOB: "sums",
             env.RUN: RUN,
+            env.JOB_UID: RUN,
             env.ATTEMPT: "1",
             env.SPEC_FILE: str(self.folder / "rljob.json"),
             env.STORES_FOLDER: str(self.folder / "stores"),

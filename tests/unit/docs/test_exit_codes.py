@@ -20,6 +20,7 @@ TRAINER = {
     attempt.FAILED,
     attempt.REFUSED,
     attempt.FENCED_OUT,
+    attempt.TOO_LATE,
     attempt.TERMINATED,
 }
 SAMPLER = {0, sampler.FAILED, sampler.REFUSED, sampler.TERMINATED}

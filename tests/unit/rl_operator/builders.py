@@ -112,7 +112,7 @@ def a_snapshot(status: RLJobStatus | None = None, **changes: Any) -> JobSnapshot
 
 
 def a_run_document(**changes: Any) -> Run:
-    return a_run(**{"id": RUN, "epoch": 1, **changes})
+    return a_run(**{"id": RUN, "trainers": 1, **changes})
 
 
 def a_reading(run: Run | None = None, **changes: Any) -> Reading:

@@ -192,6 +192,7 @@ class Life:
             heartbeat_at=self.now,
             progress_at=self.progress_at,
             epoch=self.status.attempt,
+            trainers=self.status.attempt,
             outcome=self.outcome,
         )
         return a_reading(run, now=self.now)

@@ -89,6 +89,6 @@ def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str
         "tokensPerSecond": totals.tokens_trained / seconds if seconds > 0 else 0.0,
         "trainerWaitShare": totals.wait_seconds / busy if busy else 0.0,
         "sampled": run.sampled.model_dump(),
-        "restarts": run.epoch - 1,
+        "restarts": max(0, run.trainers - 1),
         "finalModel": final_model,
     }

@@ -151,5 +151,5 @@ def test_a_killed_attempt_goes_on_bit_for_bit(
         with pytest.raises(Crashed), crashing_at("training: step 4", monkeypatch):
             world.attempt()
         assert world.attempt() == 0
-    assert world.run.epoch == 2
+    assert world.run.trainers == 2
     world.check_lineage()

@@ -63,10 +63,14 @@ def codes(pair: Pair) -> list[int | None]:
     return [process.exitcode for process in pair]
 
 
-def published(world: World, *, epoch: int) -> bool:
-    """Whether the trainer of an epoch has published a policy."""
+def published(world: World, *, trainer: int) -> bool:
+    """Whether the trainer of a number, counted from 1, has published a policy."""
     run = world.stores.runs.get(RUN)
-    return run is not None and run.policy is not None and run.policy.epoch == epoch
+    return (
+        run is not None
+        and run.policy is not None
+        and (run.trainers, run.policy.epoch) == (trainer, run.epoch)
+    )
 
 
 def test_a_single_process_resumes_a_run_of_two(make_world: MakeWorld) -> None:
@@ -94,7 +98,7 @@ def test_a_single_process_resumes_a_run_of_two(make_world: MakeWorld) -> None:
         finally:
             gate.set()
         assert world.attempt() == SUCCEEDED
-    assert (world.run.step, world.run.epoch) == (STEPS, 2)
+    assert (world.run.step, world.run.trainers) == (STEPS, 2)
     assert world.outcome.kind == "Succeeded"
     batches = world.stores.batches.lineage(world.run.head_batch)
     assert [batch.step for batch in batches] == list(range(1, STEPS + 1))
@@ -108,12 +112,12 @@ def test_a_single_process_resumes_a_run_of_two(make_world: MakeWorld) -> None:
 def test_killing_one_rank_ends_all(make_world: MakeWorld) -> None:
     world = make_world(steps=STEPS)
     with two_pods(world) as pair:
-        until(lambda: published(world, epoch=1), what="a policy", seconds=HUNG_SECONDS)
+        until(lambda: published(world, trainer=1), what="a policy", seconds=HUNG_SECONDS)
         pair[1].kill()
         assert codes(pair)[0] == FAILED
     assert (world.outcome.kind, world.outcome.reason) == ("Failed", "RankLost")
     with two_pods(world) as pair:
-        until(lambda: published(world, epoch=2), what="a policy", seconds=HUNG_SECONDS)
+        until(lambda: published(world, trainer=2), what="a policy", seconds=HUNG_SECONDS)
         pair[0].kill()
         assert codes(pair)[1] == FAILED
 

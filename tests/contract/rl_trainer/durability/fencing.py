@@ -107,7 +107,7 @@ def logs(world: World) -> str:
 
 def _without_epoch(run: Run) -> Run:
     """A trainer that finds a run complete takes an epoch, and nothing else changes."""
-    return run.model_copy(update={"epoch": 0, "phase": ""})
+    return run.model_copy(update={"epoch": 0, "trainers": 0, "phase": ""})
 
 
 def _referenced(world: World) -> dict[str, str]:

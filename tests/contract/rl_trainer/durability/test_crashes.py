@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from rl_contracts import env
 from rl_contracts.documents.batch import Batch
-from rl_contracts.documents.run import Run
+from rl_contracts.documents.run import Holder, Run
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import ObjectMissingError
 from rl_contracts.stores.clients.settings import StoreSettings
@@ -30,6 +31,7 @@ from tests.contract.rl_trainer.durability.crash import (
 )
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.documents import a_run
 from tests.mongo_front import front_before
 from tests.servers import (
     MinioServer,
@@ -76,7 +78,7 @@ def test_crashes_between_any_two_commands_lose_nothing(
             assert world.attempt() == 0
     assert crashes >= 1  # a whole run takes more commands than a fuse holds
     assert heads == sorted(heads), "a committed step was taken back"
-    assert world.run.epoch <= crashes + 1
+    assert world.run.trainers <= crashes + 1
     assert world.outcome.kind == "Succeeded"
     assert sorted({evaluation.step for evaluation in world.run.evaluations}) == [0, 3, 6]
     assert len(world.run.evaluations) == 3
@@ -96,8 +98,8 @@ def test_a_killed_process_is_replaced_and_replays(make_world: MakeWorld) -> None
         before = committed(world.stores)
         sampler.rest_at = 0
         assert world.attempt() == 0
-    assert killed.epoch == 1
-    assert world.run.epoch == 2
+    assert killed.trainers == 1
+    assert world.run.trainers == 2
     after = committed(world.stores)
     assert after[: len(before)] == before, "a committed batch was replaced"
     assert world.report()["restarts"] == 1
@@ -205,8 +207,17 @@ def test_a_trainer_that_was_replaced_stops_and_changes_nothing(make_world: MakeW
         assert unchanged(taken, world.run)
         sampler.rest_at = 0
         assert world.attempt() == 0
-    assert world.run.epoch == 3
+    assert world.run.trainers == 3
     world.check_lineage()
+
+
+def test_an_older_attempt_that_starts_late_ends_and_changes_nothing(make_world: MakeWorld) -> None:
+    world = make_world(steps=2)
+    world.stores.runs.create(a_run(id=RUN))
+    holder = Holder(job=world.environment[env.JOB_UID], attempt=2)
+    taken = world.stores.runs.take_epoch(RUN, holder=holder)
+    assert world.attempt() == 4
+    assert world.run == taken
 
 
 def unchanged(before: Run, after: Run) -> bool:
@@ -237,7 +248,7 @@ def test_a_run_survives_restarts_of_both_stores(
                 with outage(server):
                     pass
             assert job.result(timeout=HUNG_SECONDS) == 0
-        assert world.run.epoch == 1
+        assert world.run.trainers == 1
         world.check_lineage()
 
 

@@ -109,7 +109,7 @@ def test_a_resumed_evaluation_measures_only_missing_sources(
         assert world.attempt() == 0
     assert asked == [["digits"], ["held-out"], ["held-out"]]
     check(world, world.run.evaluations)
-    assert world.run.epoch == 2
+    assert world.run.trainers == 2
     assert json.loads(world.newest(reports.REPORT))["policyVersions"] == 1
 
 

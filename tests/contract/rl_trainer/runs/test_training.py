@@ -55,7 +55,7 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
 ) -> None:
     world, samplers, seconds = learn(make_world)
     run, report = world.run, world.report()
-    assert (run.step, run.epoch, world.outcome.kind) == (STEPS, 1, "Succeeded")
+    assert (run.step, run.trainers, world.outcome.kind) == (STEPS, 1, "Succeeded")
     world.check_lineage()
 
     # It learned, and trainer and samplers agree on what the same weights say.
@@ -243,7 +243,7 @@ def test_controller_critic_and_reference_are_restored_and_replayed(
         for sampler in samplers:
             sampler.rest_at = 0
         assert world.attempt() == 0
-    assert world.run.epoch == 2
+    assert world.run.trainers == 2
     world.check_lineage()
     lines = world.newest("metrics.jsonl").decode().splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.documents.run import Holder
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_operator.attempts.lifecycle import decide
 from rl_operator.attempts.status import recorded
@@ -29,12 +30,27 @@ REFUSED = RLJobStatus(attempt=1, last_failure=a_failure(exit_code=2))
 RECORD = AttemptStatus(attempt=1, start_time=format_time(NOW - 50))
 HALTED = RLJobStatus(attempt=1, attempts=[RECORD.model_copy(update={"result": "Suspended"})])
 
+KNOWN_TO_THE_RUN = a_run_document(holder=Holder(job="uid", attempt=5))
+OF_ANOTHER_JOB = a_run_document(holder=Holder(job="first", attempt=5))
+
 WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
     "inputs first": (
         {"status": RLJobStatus(), "trainer": None, "may_begin": False},
         Wait(why="Inputs"),
     ),
     "first attempt": ({"status": RLJobStatus(), "trainer": None}, Begin(attempt=1)),
+    "first attempt after the API server was restored from before it": (
+        {"status": RLJobStatus(), "trainer": None, "job": "uid", "run": KNOWN_TO_THE_RUN},
+        Begin(attempt=6),
+    ),
+    "next attempt after the API server was restored": (
+        {"status": ENDED, "trainer": None, "pods": (), "job": "uid", "run": KNOWN_TO_THE_RUN},
+        Begin(attempt=6),
+    ),
+    "first attempt in the run of another job": (
+        {"status": RLJobStatus(), "trainer": None, "job": "uid", "run": OF_ANOTHER_JOB},
+        Begin(attempt=1),
+    ),
     "its job object is to be created": ({"trainer": None, "pods": ()}, Wait(why="Running")),
     "it runs": ({}, Wait(why="Running")),
     "it runs, and the operator's clock is an hour ahead": (

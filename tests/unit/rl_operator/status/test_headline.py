@@ -103,7 +103,7 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
         "TrainerStarting",
     ),
     "nothing published": (
-        a_status_input(reading=a_reading(a_run_document(epoch=1))),
+        a_status_input(reading=a_reading(a_run_document(trainers=1))),
         "Starting",
         "Reconciling",
         "PublishingPolicy",
@@ -129,7 +129,7 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
     ),
     "trainer again": (
         a_status_input(
-            reading=a_reading(RUN.model_copy(update={"epoch": 2})), parts={"pools": POOLS}
+            reading=a_reading(RUN.model_copy(update={"trainers": 2})), parts={"pools": POOLS}
         ),
         "Recovering",
         "Reconciling",

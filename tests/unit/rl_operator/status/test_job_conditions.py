@@ -57,7 +57,7 @@ def test_counters() -> None:
         update={
             "evaluations": evaluations,
             "step": 5,
-            "epoch": 3,
+            "trainers": 3,
             "policy": policy,
             "latest": latest,
             "datasets": [dataset],

@@ -35,7 +35,7 @@ def test_the_report_of_a_finished_run(make_spec: MakeSpec) -> None:
     run = a_run(
         steps=4,
         step=4,
-        epoch=3,
+        trainers=3,
         first_batch_at=100.0,
         latest=a_step(4, time=166.0),
         evaluations=evaluations,
