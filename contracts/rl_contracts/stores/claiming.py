@@ -11,12 +11,15 @@ from typing import NamedTuple
 
 from pymongo import ReturnDocument
 
+from rl_contracts.documents.migrations import SCHEMA_VERSION
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.errors import AccessDeniedError, StoreUnavailableError
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 COLLECTION = "tasks"
 RETRY_CHECK_SECONDS = 2.0
+READABLE = {"$lte": SCHEMA_VERSION}
+"""A task of a newer release could not be parsed after its claim, which would cost an attempt."""
 
 
 class _Claimant(NamedTuple):
@@ -119,7 +122,8 @@ class Claiming:
     def _claim(self, place: Stored, fields: Stored, *, lease_seconds: float) -> Task | None:
         run, queue = place["run"], place["queue"]
         for state in self._order(run, queue):
-            stored = self._take({**place, "state": state}, fields, lease_seconds=lease_seconds)
+            wanted = {**place, "state": state, "schema_version": READABLE}
+            stored = self._take(wanted, fields, lease_seconds=lease_seconds)
             if stored:
                 return Task.from_mongo(stored)
             if state == TaskState.RETRY:

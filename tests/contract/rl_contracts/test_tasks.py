@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+from rl_contracts.documents.migrations import SCHEMA_VERSION
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.leases import REAPER
@@ -76,6 +77,20 @@ def test_a_lost_claim_can_neither_be_renewed_nor_completed(stores: Stores) -> No
     assert not stores.tasks.complete(task, rollouts=["late"])
     assert stores.tasks.complete(successor, rollouts=["good"])
     assert stored(stores, task).rollouts == ["good"]
+
+
+def test_a_task_of_a_newer_release_is_left_to_newer_samplers(stores: Stores) -> None:
+    """A newer trainer migrates tasks before the run document, which older agents still follow."""
+    stores.tasks.insert([a_task(0), a_task(1)])
+    newer = {"$set": {"schema_version": SCHEMA_VERSION + 1}}
+    stores.mongo.collection("tasks").update_one({"_id": a_task(0).id}, newer)
+    task = claim(stores)
+    assert task is not None
+    assert task.id == a_task(1).id
+    assert claim(stores) is None
+    left = stores.mongo.collection("tasks").find_one({"_id": a_task(0).id})
+    assert left is not None
+    assert (left["state"], left["attempt"]) == (TaskState.PENDING, 0)
 
 
 def test_a_renewed_lease_is_not_reaped(stores: Stores) -> None:
