@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections.abc import Callable
 
 from rl_contracts.documents.run import Run
 from rl_sampler.engine.problems import Problems
@@ -11,16 +13,43 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 
 POLL_SECONDS = 0.3
+OLDER_SECONDS = 30.0
+"""After so long without a newer answer the store was restored from a backup."""
+
+
+def is_older(run: Run, than: Run) -> bool:
+    """Whether ``run`` is an earlier state of a run: none of these numbers ever goes back."""
+
+    def numbers(state: Run) -> tuple[int, int, int, int]:
+        version = state.policy.version if state.policy else 0
+        return state.epoch, state.step, state.last_version, version
+
+    return any(new < old for new, old in zip(numbers(run), numbers(than), strict=True))
 
 
 class RunWatch:
-    """Keeps ``serving.run`` fresh."""
+    """Keeps ``serving.run`` fresh.
+
+    Reads of different members or routers of a store may go back in time: each sees its own majority
+    commit point (https://www.mongodb.com/docs/manual/core/causal-consistency-read-write-concerns/).
+    So an older state of the run is ignored, unless the store shows nothing else for
+    ``OLDER_SECONDS``.
+    """
 
     def __init__(
-        self, shared: SharedStores, *, run: str, serving: Serving, problems: Problems
+        self,
+        shared: SharedStores,
+        *,
+        run: str,
+        serving: Serving,
+        problems: Problems,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shared, self._run = shared, run
         self._serving, self._problems = serving, problems
+        self._clock = clock
+        self._current_at = clock()
+        """When the state in ``serving.run``, or a newer one, was last read."""
 
     async def run(self) -> None:
         """Poll until cancelled; in an outage the last state stays."""
@@ -34,6 +63,10 @@ class RunWatch:
             self._problems.note("run", f"run {self._run} does not exist yet")
             return
         self._problems.clear("run")
-        before, self._serving.run = self._serving.run, run
+        before, now = self._serving.run, self._clock()
+        if before is not None and is_older(run, before) and now - self._current_at < OLDER_SECONDS:
+            return
+        self._current_at = now
+        self._serving.run = run
         if before is None or (before.policy, before.step) != (run.policy, run.step):
             self._serving.changed()

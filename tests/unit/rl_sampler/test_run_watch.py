@@ -1,0 +1,97 @@
+"""The state of the run that an agent follows, when the store's answers go back in time."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rl_contracts.documents.run import PolicyPointer, Run
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.serving import Serving
+from rl_sampler.run_watch import OLDER_SECONDS, RunWatch, is_older
+from tests.documents import RUN, a_run
+
+
+def state(epoch: int = 1, step: int = 0, version: int = 0, reserved: int = 0) -> Run:
+    policy = PolicyPointer(
+        version=version, epoch=epoch, step=step, prefix=f"p/{version}", manifest_sha256="0"
+    )
+    return a_run(
+        epoch=epoch,
+        step=step,
+        last_version=max(version, reserved),
+        policy=policy if version else None,
+    )
+
+
+class Watched:
+    """A watch with a clock that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.serving = Serving()
+        self.watch = RunWatch(
+            cast(Any, None),
+            run=RUN,
+            serving=self.serving,
+            problems=Problems(),
+            clock=lambda: self.now,
+        )
+
+    def read(self, run: Run) -> Run:
+        self.watch._note(run)
+        assert self.serving.run is not None
+        return self.serving.run
+
+
+@pytest.mark.parametrize(
+    "older",
+    [state(1, 4, 4), state(2, 3, 4), state(2, 4, 3, reserved=4), state(2, 4, 0, reserved=4)],
+)
+def test_an_older_state_is_ignored(older: Run) -> None:
+    watched = Watched()
+    newer = watched.read(state(2, 4, 4))
+    changes = watched.serving.changes
+    assert watched.read(older) == newer
+    assert watched.serving.changes == changes
+    assert watched.read(state(2, 5, 4)).step == 5
+
+
+def test_an_older_state_counts_once_nothing_else_comes() -> None:
+    """The store was restored from a backup."""
+    watched = Watched()
+    newer, older = state(2, 4, 4), state(1, 2, 2)
+    watched.read(newer)
+    for watched.now in (10.0, OLDER_SECONDS - 1):
+        assert watched.read(older) == newer
+    watched.now = OLDER_SECONDS - 0.5
+    assert watched.read(newer) == newer  # so the older one was only late
+    watched.now = OLDER_SECONDS + 10
+    assert watched.read(older) == newer
+    watched.now = 2 * OLDER_SECONDS
+    assert watched.read(older) == older
+
+
+HISTORIES = st.lists(
+    st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=8
+)
+
+
+@given(HISTORIES, st.data())
+def test_the_followed_state_never_goes_back_whatever_order_answers_come_in(
+    history: list[tuple[bool, int, int]], data: st.DataObject
+) -> None:
+    states, epoch, step, version = [state(1, 0, 0)], 1, 0, 0
+    for taken, steps, versions in history:
+        epoch, step, version = epoch + taken, step + steps, version + versions
+        states.append(state(epoch, step, version))
+    watched = Watched()
+    latest = -1
+    for index in data.draw(st.lists(st.integers(0, len(states) - 1), min_size=1, max_size=12)):
+        latest = max(latest, index)
+        followed = watched.read(states[index])
+        assert not is_older(followed, states[latest])
+        assert not is_older(states[latest], followed)
