@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from rl_trainer.model.policy import Policy
 
 WEIGHT_FILES = (".safetensors", ".safetensors.index.json")
 FINAL, EXPORTS = "final/", "exports/"
+EPOCH_FOLDER = re.compile(rf"((?:{FINAL}|{EXPORTS}\d+/)(\d+)/)")
 ADAPTER = "adapter/"
 """Below a model: what was trained of it, in PEFT's layout. Complete before the model is."""
 CONFIG_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
@@ -137,15 +139,22 @@ def _is_model_manifest(key: str) -> bool:
 
 
 def delete_older(job: Job) -> None:
-    """Delete what earlier epochs wrote of a final model that no outcome names."""
-    root = f"{job.prefix}{FINAL}"
-    epochs = {
-        stored_object.key.removeprefix(root).partition("/")[0]
-        for stored_object in job.stores.objects.list(root)
-    }
-    for epoch in epochs:
-        if epoch.isdigit() and int(epoch) < job.epoch:
-            job.stores.objects.delete_prefix(f"{root}{epoch}/")
+    """Delete what earlier epochs wrote of a final model that no outcome names, or of an export.
+
+    An export that is complete stays. One that is not is of a trainer that ended, or was replaced,
+    while it wrote.
+    """
+    objects = job.stores.objects
+    keys = [
+        stored_object.key.removeprefix(job.prefix)
+        for root in (FINAL, EXPORTS)
+        for stored_object in objects.list(job.prefix + root)
+    ]
+    complete = {key.removesuffix(artifacts.MANIFEST) for key in keys if _is_model_manifest(key)}
+    for folder, epoch in {match.groups() for key in keys if (match := EPOCH_FOLDER.match(key))}:
+        kept = folder in complete and folder.startswith(EXPORTS)
+        if int(epoch) < job.epoch and not kept:
+            objects.delete_prefix(job.prefix + folder)
 
 
 def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) -> str:

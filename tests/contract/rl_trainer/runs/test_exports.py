@@ -54,6 +54,28 @@ def test_every_second_model_is_written_with_its_settings(
     )
 
 
+def test_what_a_replaced_trainer_began_to_export_is_deleted(make_world: MakeWorld) -> None:
+    """It went on writing beside its successor, which did not wait for it, and then it ended."""
+    world = make_world(steps=4, checkpoint=CHECKPOINT)
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    prefix, objects = world.stores.run_prefix(RUN), world.stores.objects
+    for name in ("exports/00000002/0/config.json", "final/0/config.json"):
+        objects.put(f"{prefix}{name}", b"{}")
+    objects.put(f"{prefix}exports/00000002/0/adapter/manifest.json", b"{}")
+    objects.put(f"{prefix}exports/00000002/9/config.json", b"{}")  # of a later trainer
+    taken = world.stores.runs.take_epoch(RUN)
+    world.stores.runs.clear_outcome(RUN, epoch=taken.epoch)
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 0
+    folders = {
+        stored_object.key.removeprefix(prefix).rpartition("/")[0]
+        for root in ("exports/", "final/")
+        for stored_object in objects.list(prefix + root)
+    }
+    assert folders == {"exports/00000002/1", "exports/00000002/9", "final/3"}
+
+
 def test_exports_are_complete_after_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
