@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 300.0
 """Longest time that each call retries while a store is down, e.g. restarted."""
+INDEX_BUILD_SECONDS = 3600.0
+"""A new index of a large collection; another attempt would wait for the same build."""
 SUCCEEDED, FAILED, REFUSED, FENCED_OUT, TOO_LATE, TERMINATED = 0, 1, 2, 3, 4, 143
 UNTRAINED: dict[str, Callable[[Job, Run], Outcome]] = {
     "Evaluation": standalone.measure,
@@ -185,7 +187,7 @@ def _follow(team: Team, objects: Objects, *, folder: Path) -> int:
 
 def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
     """Take the run's epoch; None when the run has succeeded already."""
-    stores.mongo.ensure_indexes()
+    stores.mongo.ensure_indexes(build_seconds=INDEX_BUILD_SECONDS)
     migrated = upgrade.begin(stores.mongo, env.run)
     if migrated is not None:
         log.info(

@@ -14,8 +14,9 @@ became of an own write finds out by another write.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
     InvalidURI,
+    NetworkTimeout,
     OperationFailure,
     ProtocolError,
 )
@@ -40,6 +42,8 @@ from rl_contracts.stores.clients.mongo_errors import STORE, RetriableServerError
 from rl_contracts.stores.clients.settings import StoreSettings, malformed
 from rl_contracts.stores.clients.tls import pem_files
 from rl_contracts.stores.clients.wait_log import WaitLog
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Stored = dict[str, Any]
@@ -62,18 +66,29 @@ INDEXES: dict[str, list[list[str]]] = {
 class Mongo:
     """A database of the document store."""
 
-    def __init__(self, settings: StoreSettings, *, patience_seconds: float = 120.0) -> None:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        *,
+        patience_seconds: float = 120.0,
+        reply_seconds: float = 30.0,
+    ) -> None:
         """Connect lazily; nothing is sent before the first command.
 
         Args:
             settings: address and credentials.
             patience_seconds: how long a command is retried while the store does not answer.
+            reply_seconds: how long to wait for one reply.
 
         Raises:
             RefusedError: the URI is invalid or contradicts the certificates.
         """
         self._patience = patience_seconds
-        self._client = _client(settings, timeout_seconds=max(1.0, min(5.0, patience_seconds)))
+        self._client = _client(
+            settings,
+            timeout_seconds=max(1.0, min(5.0, patience_seconds)),
+            reply_seconds=reply_seconds,
+        )
         self._database: Database[Stored] = self._client.get_database(
             settings.mongo_database,
             read_preference=ReadPreference.PRIMARY,
@@ -157,12 +172,31 @@ class Mongo:
         middle = (before + time.monotonic()) / 2
         return float(answer["localTime"].replace(tzinfo=UTC).timestamp()) - middle
 
-    def ensure_indexes(self) -> None:
-        """Create the indexes that do not exist yet."""
+    def ensure_indexes(self, *, build_seconds: float = 0.0) -> None:
+        """Create the indexes that do not exist yet.
+
+        Args:
+            build_seconds: how long to wait for an index that the server is still building; the
+                errors of ``call`` otherwise. The server goes on building when nobody waits, and
+                the same command waits again
+                (https://www.mongodb.com/docs/manual/core/index-creation/).
+        """
+        ends = time.monotonic() + build_seconds
         for name, indexes in INDEXES.items():
             for fields in indexes:
-                keys = [(field, ASCENDING) for field in fields]
-                self.call(f"indexing {name}", lambda: self.collection(name).create_index(keys))  # noqa: B023
+                self._index(name, fields, ends=ends)
+
+    def _index(self, name: str, fields: Sequence[str], *, ends: float) -> None:
+        keys = [(field, ASCENDING) for field in fields]
+        while True:
+            try:
+                self.call(f"indexing {name}", lambda: self.collection(name).create_index(keys))
+                return
+            except StoreUnavailableError as error:
+                building = isinstance(error.__cause__, NetworkTimeout)  # connected, no reply yet
+                if not building or time.monotonic() > ends:
+                    raise
+                log.info("the %s is still indexing %s", STORE, name)
 
     def drop_database(self) -> None:
         """Delete the whole database."""
@@ -183,7 +217,9 @@ class Mongo:
         )
 
 
-def _client(settings: StoreSettings, *, timeout_seconds: float) -> MongoClient[Stored]:
+def _client(
+    settings: StoreSettings, *, timeout_seconds: float, reply_seconds: float
+) -> MongoClient[Stored]:
     milliseconds = int(1000 * timeout_seconds)
     pems = {
         "tlsCAFile": settings.mongo_ca,
@@ -193,7 +229,7 @@ def _client(settings: StoreSettings, *, timeout_seconds: float) -> MongoClient[S
         "connect": False,
         "serverSelectionTimeoutMS": milliseconds,
         "connectTimeoutMS": milliseconds * 3 // 4,  # shorter, so that the error has a cause
-        "socketTimeoutMS": 30_000,
+        "socketTimeoutMS": int(1000 * reply_seconds),
         "retryWrites": True,
         "retryReads": True,
         "appname": "rl-operator",
