@@ -18,11 +18,15 @@ OLDER_SECONDS = 30.0
 
 
 def is_older(run: Run, than: Run) -> bool:
-    """Whether ``run`` is an earlier state of a run: none of these numbers ever goes back."""
+    """Whether ``run`` is an earlier state of a run.
 
-    def numbers(state: Run) -> tuple[int, int, int, int]:
-        version = state.policy.version if state.policy else 0
-        return state.epoch, state.step, state.last_version, version
+    Epochs never go back, even when the store is restored; within one, none of these numbers does.
+    """
+    if run.epoch != than.epoch:
+        return run.epoch < than.epoch
+
+    def numbers(state: Run) -> tuple[int, int, int]:
+        return state.step, state.last_version, state.policy.version if state.policy else 0
 
     return any(new < old for new, old in zip(numbers(run), numbers(than), strict=True))
 

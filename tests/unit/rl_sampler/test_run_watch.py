@@ -60,6 +60,13 @@ def test_an_older_state_is_ignored(older: Run) -> None:
     assert watched.read(state(2, 5, 4)).step == 5
 
 
+def test_a_new_trainer_after_a_restore_is_followed_at_once() -> None:
+    watched = Watched()
+    watched.read(state(2, 4, 4))
+    restored = state(3, 2, 2)
+    assert watched.read(restored) == restored
+
+
 def test_an_older_state_counts_once_nothing_else_comes() -> None:
     """The store was restored from a backup."""
     watched = Watched()
