@@ -38,11 +38,15 @@ def test_every_second_model_is_written_with_its_settings(
     world = make_world(steps=6, checkpoint=CHECKPOINT)
     with sampling(TestSampler(world.stores, RUN)):
         assert world.attempt() == 0
-    assert list(exported(world)) == ["00000002/1", "00000004/1"]  # the sixth is the final one
-    card = world.get("exports/00000002/1/README.md").decode()
+    epoch = world.run.epoch
+    # The sixth is the final one.
+    assert list(exported(world)) == [f"00000002/{epoch}", f"00000004/{epoch}"]
+    card = world.get(f"exports/00000002/{epoch}/README.md").decode()
     assert "2 of 6 steps of 4 prompts" in card
     assert '"exportEverySteps": 2' in card
-    (tmp_path / "model.safetensors").write_bytes(world.get("exports/00000002/1/model.safetensors"))
+    (tmp_path / "model.safetensors").write_bytes(
+        world.get(f"exports/00000002/{epoch}/model.safetensors")
+    )
     written = load_file(tmp_path / "model.safetensors")
     policy = loading.load(world.folder / "model", precision="FP32", uri=world.spec.model.uri)
     learner = Learner(policy, world.spec)
@@ -59,11 +63,13 @@ def test_what_a_replaced_trainer_began_to_export_is_deleted(make_world: MakeWorl
     world = make_world(steps=4, checkpoint=CHECKPOINT)
     with sampling(TestSampler(world.stores, RUN)):
         assert world.attempt() == 0
+    first = world.run.epoch
+    later = 2 * first
     prefix, objects = world.stores.run_prefix(RUN), world.stores.objects
     for name in ("exports/00000002/0/config.json", "final/0/config.json"):
         objects.put(f"{prefix}{name}", b"{}")
     objects.put(f"{prefix}exports/00000002/0/adapter/manifest.json", b"{}")
-    objects.put(f"{prefix}exports/00000002/9/config.json", b"{}")  # of a later trainer
+    objects.put(f"{prefix}exports/00000002/{later}/config.json", b"{}")
     taken = world.stores.runs.take_epoch(RUN)
     world.stores.runs.clear_outcome(RUN, epoch=taken.epoch)
     with sampling(TestSampler(world.stores, RUN)):
@@ -73,7 +79,11 @@ def test_what_a_replaced_trainer_began_to_export_is_deleted(make_world: MakeWorl
         for root in ("exports/", "final/")
         for stored_object in objects.list(prefix + root)
     }
-    assert folders == {"exports/00000002/1", "exports/00000002/9", "final/3"}
+    assert folders == {
+        f"exports/00000002/{first}",
+        f"exports/00000002/{later}",
+        f"final/{world.run.epoch}",
+    }
 
 
 def test_exports_are_complete_after_crashes(
