@@ -14,6 +14,9 @@ from rl_operator.kube.kinds import Key
 from rl_operator.state import observe
 from tests.contract.rl_operator.world import World
 
+ASSIGNED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
+"""Metadata that the API server gives."""
+
 
 def suspend(world: World, job: Key, *, suspended: bool) -> None:
     patch = f'{{"spec": {{"suspend": {str(suspended).lower()}}}}}'
@@ -93,6 +96,33 @@ def test_job_is_suspended_and_resumed(world: World) -> None:
     assert world.condition(job, "Suspended")["status"] == "False"
     reasons = {event["reason"] for event in world.objects(kinds.EVENT)}
     assert {"Suspended", "Resumed"} <= reasons
+
+
+def test_a_trainer_that_a_paused_operator_creates_late_is_deleted(world: World) -> None:
+    """It was paused after its last check of its Lease and before its request arrived.
+
+    Meanwhile the attempt was suspended and the next one began. No precondition could refuse the
+    creation: the object was deleted. Its pods would be refused by the run document.
+    """
+    job = at_work(world)
+    late = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "job-1")
+    assert late is not None
+    suspend(world, job, suspended=True)
+    world.settle(job)
+    for pod in ("job-1-worker-0", "job-main-x-1", "job-main-x-2"):
+        end_pod(world, pod)
+        world.settle(job)
+    suspend(world, job, suspended=False)
+    world.start_samplers(str(world.settle(job)["runId"]))
+    assert world.settle(job)["attempt"] == 2
+    second = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "job-2")
+
+    kept = {key: late["metadata"][key] for key in late["metadata"] if key not in ASSIGNED}
+    fields = {key: late[key] for key in ("apiVersion", "kind", "spec")}
+    world.cluster.create(kinds.PYTORCH_JOB, {**fields, "metadata": kept})
+    status = world.settle(job)
+    assert (status["attempt"], status["failures"]) == (2, 0)
+    assert world.objects(kinds.PYTORCH_JOB) == [second]
 
 
 def test_job_created_suspended_creates_its_pools_when_resumed(world: World) -> None:
