@@ -29,6 +29,7 @@ from rl_contracts.errors import (
 )
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import upgrade
+from rl_contracts.stores.clients.deployment import warning
 from rl_contracts.stores.clients.mongo_errors import STORE
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
@@ -187,6 +188,9 @@ def _follow(team: Team, objects: Objects, *, folder: Path) -> int:
 
 def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
     """Take the run's epoch; None when the run has succeeded already."""
+    warned = warning(stores.mongo.deployment())
+    if warned is not None:
+        log.warning("%s", warned.message)
     stores.mongo.ensure_indexes(build_seconds=INDEX_BUILD_SECONDS)
     migrated = upgrade.begin(stores.mongo, env.run)
     if migrated is not None:

@@ -14,6 +14,7 @@ from pymongo.errors import ProtocolError
 
 from rl_contracts.documents.task import Queue
 from rl_contracts.errors import AccessDeniedError, RefusedError, StoreUnavailableError
+from rl_contracts.stores.clients.deployment import Deployment
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.authority import Authority
@@ -90,6 +91,24 @@ def test_a_replica_set_is_written_and_read_by_majority_with_retries(reach: Any) 
     for command in front.of("find"):
         assert command["readConcern"] == {"level": "majority"}
         assert command.get("$readPreference", {"mode": "primary"})["mode"] == "primary"
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"mongod": True}, Deployment.STANDALONE),
+        ({"mongod": True, "role": "primary"}, Deployment.ONE_MEMBER),
+        ({}, Deployment.EMBEDDED),
+    ],
+)
+def test_a_standalone_server_is_told_from_a_replica_set(
+    reach: Any, options: dict[str, Any], wanted: Deployment
+) -> None:
+    stores, front = reach(**options)
+    assert stores.mongo.deployment() is wanted
+    stores.runs.create(a_run())
+    (write,) = front.of("insert")
+    assert write["writeConcern"]["j"], "a standalone server would acknowledge from memory"
 
 
 BROKEN_TLS: dict[str, tuple[dict[str, Any], str]] = {

@@ -18,16 +18,15 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bson.errors import BSONError
-from pymongo import ASCENDING, MongoClient, ReadPreference
+from pymongo import ASCENDING, ReadPreference
 from pymongo.collection import Collection
 from pymongo.database import Database
 from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
-    InvalidURI,
     NetworkTimeout,
     OperationFailure,
     ProtocolError,
@@ -37,16 +36,17 @@ from pymongo.write_concern import WriteConcern
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from rl_contracts.errors import StoreUnavailableError
-from rl_contracts.stores.clients import mongo_errors, mongo_uri, remedies
+from rl_contracts.stores.clients import mongo_errors, remedies
+from rl_contracts.stores.clients.deployment import Deployment, kind_of
+from rl_contracts.stores.clients.mongo_client import Stored as Stored
+from rl_contracts.stores.clients.mongo_client import connect
 from rl_contracts.stores.clients.mongo_errors import STORE, RetriableServerError
-from rl_contracts.stores.clients.settings import StoreSettings, malformed
-from rl_contracts.stores.clients.tls import pem_files
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.clients.wait_log import WaitLog
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Stored = dict[str, Any]
 
 MAJORITY_MS = 10_000
 """Milliseconds that a write may wait for the majority before it is sent again."""
@@ -84,7 +84,7 @@ class Mongo:
             RefusedError: the URI is invalid or contradicts the certificates.
         """
         self._patience = patience_seconds
-        self._client = _client(
+        self._client = connect(
             settings,
             timeout_seconds=max(1.0, min(5.0, patience_seconds)),
             reply_seconds=reply_seconds,
@@ -97,6 +97,8 @@ class Mongo:
         )
         self._offset = 0.0
         self._offset_checked: float | None = None
+        self._hello: Stored = {}
+        self._build: Stored | None = None
         self._offset_of: tuple[str, int] | None = None
         """The primary whose clock was measured."""
 
@@ -166,9 +168,19 @@ class Mongo:
             self._offset_checked, self._offset_of = time.monotonic(), self._client.primary
         return time.monotonic() + self._offset
 
+    def deployment(self) -> Deployment:
+        """What kind of deployment answers; as old as the measurement of ``now``."""
+        self.now()
+        hello = self._hello
+        if self._build is None:
+            self._build = self.call(
+                "asking for its version", lambda: self._client.admin.command("buildInfo")
+            )
+        return kind_of(hello, self._build)
+
     def _measure_offset(self) -> float:
         before = time.monotonic()
-        answer = self._client.admin.command("hello")
+        answer = self._hello = self._client.admin.command("hello")
         middle = (before + time.monotonic()) / 2
         return float(answer["localTime"].replace(tzinfo=UTC).timestamp()) - middle
 
@@ -215,41 +227,3 @@ class Mongo:
             f"deleting run {run}",
             lambda: self.collection("runs").delete_one({"_id": run}).deleted_count,
         )
-
-
-def _client(
-    settings: StoreSettings, *, timeout_seconds: float, reply_seconds: float
-) -> MongoClient[Stored]:
-    milliseconds = int(1000 * timeout_seconds)
-    pems = {
-        "tlsCAFile": settings.mongo_ca,
-        "tlsCertificateKeyFile": settings.mongo_client_certificate.get_secret_value(),
-    }
-    options: dict[str, Any] = {
-        "connect": False,
-        "serverSelectionTimeoutMS": milliseconds,
-        "connectTimeoutMS": milliseconds * 3 // 4,  # shorter, so that the error has a cause
-        "socketTimeoutMS": int(1000 * reply_seconds),
-        "retryWrites": True,
-        "retryReads": True,
-        "appname": "rl-operator",
-    }
-    uri = settings.mongo_uri.get_secret_value()
-    try:
-        mongo_uri.check(uri)
-        with pem_files(pems) as files:
-            return MongoClient(uri, **(options | files))
-    except InvalidURI as error:
-        raise malformed("mongoUri: not a MongoDB URI (mongodb://… or mongodb+srv://…)") from error
-    except ConfigurationError as error:
-        raise malformed(f"mongoUri: its options contradict each other{_tls(pems)}") from error
-    except ValueError as error:
-        raise malformed("mongoUri: an option has an invalid value") from error
-
-
-def _tls(pems: dict[str, str]) -> str:
-    return (
-        ", or certificates are set together with tls=false, or do not match"
-        if any(pems.values())
-        else ""
-    )
