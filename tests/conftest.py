@@ -3,7 +3,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-from tests.examples import DEFAULT, EXPLORED
+from tests.examples import DEFAULT, EXPLORED_DEFAULT
 
 # Before torch is imported, here or in a process that a test starts: two test runs share the
 # machine's cores, and threads that wait for each other spin.
@@ -17,7 +17,7 @@ settings.register_profile(
     "explore",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
-    max_examples=EXPLORED * DEFAULT,
+    max_examples=EXPLORED_DEFAULT,
 )
 settings.register_profile(
     "tiers", parent=settings.get_profile("explore"), derandomize=True, max_examples=DEFAULT

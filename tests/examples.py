@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-EXPLORED = 10
+EXPLORED = 20
 DEFAULT = 100
 """Hypothesis' own."""
+EXPLORED_DEFAULT = 10 * DEFAULT
+"""Examples under the profile ``explore`` of a property that sets no number."""
 
 
 def examples(count: int) -> int:

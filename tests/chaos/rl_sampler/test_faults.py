@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.documents.task import TaskState
-from rl_contracts.stores.connect import Stores
 from rl_sampler.tasks.claims import LEASE_SECONDS, RENEW_SECONDS
 from tests.contract.rl_sampler.engine_server import EngineServer
-from tests.contract.rl_sampler.pods import MakePod, start_run
+from tests.contract.rl_sampler.pods import MakePod, new_stores, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import MinioServer, StoreServer, running_store, settings_of
 from tests.waiting import until
@@ -34,10 +33,7 @@ def test_groups_survive_an_outage_of_the_document_store(
     mortal_store: StoreServer, minio_server: MinioServer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     settings = settings_of(mortal_store, minio_server)
-    stores = Stores.connect(settings, patience_seconds=20)
-    try:
-        stores.mongo.ensure_indexes()
-        stores.objects.make_bucket()
+    with new_stores(settings, patience_seconds=20) as stores:
         trainer = start_run(stores, tiny_model)
         pod = make_pod(settings=settings, stores=stores, agent=LONG)
         pod.serve_first_of(trainer)
@@ -54,8 +50,6 @@ def test_groups_survive_an_outage_of_the_document_store(
             task.attempt for task in stores.tasks.get(tasks).values()
         } == {1}
         assert pod.signal(signal.SIGTERM) == 0
-    finally:
-        stores.close()
 
 
 def test_killed_engine_is_given_its_policy_again(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rl_contracts.documents.task import TaskState
-from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.orphans import find_orphans
-from tests.contract.rl_sampler.pods import MakePod, Pod, start_run
+from tests.contract.rl_sampler.pods import MakePod, Pod, new_stores, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import Server, running_minio, running_store, settings_of
 from tests.waiting import throughout, until
@@ -34,9 +32,7 @@ def test_agent_survives_a_minute_without_store_and_a_minute_without_bucket(
         running_minio(tmp_path / "minio") as minio,
     ):
         settings = settings_of(store, minio)
-        with closing(Stores.connect(settings, patience_seconds=200)) as stores:
-            stores.mongo.ensure_indexes()
-            stores.objects.make_bucket()
+        with new_stores(settings) as stores:
             trainer = start_run(stores, tiny_model)
             pod = make_pod(settings=settings, stores=stores, agent=LONG, algorithm=ANY_AGE)
             pod.serve_first_of(trainer)

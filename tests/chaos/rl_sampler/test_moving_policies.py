@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
-import pytest
-
-from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.pods import MakePod, start_run
-from tests.servers import MinioServer, StoreServer, running_minio, settings_of
+from tests.contract.rl_sampler.pods import MakePod, new_stores, start_run
+from tests.servers import MinioServer, StoreServer, settings_of
 from tests.waiting import until
 
 ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
-
-
-@pytest.fixture
-def own_minio(tmp_path: Path) -> Iterator[MinioServer]:
-    """A bucket server that the test may stop for a while."""
-    folder = tmp_path / "minio"
-    folder.mkdir()
-    with running_minio(folder) as server:
-        yield server
 
 
 def test_pointer_that_moves_during_a_download_leads_to_the_newest_policy(
     store_server: StoreServer, own_minio: MinioServer, make_pod: MakePod, tiny_model: Path
 ) -> None:
     settings = settings_of(store_server, own_minio)
-    with closing(Stores.connect(settings, patience_seconds=200)) as stores:
-        stores.mongo.ensure_indexes()
-        stores.objects.make_bucket()
+    with new_stores(settings) as stores:
         trainer = start_run(stores, tiny_model)
         pod = make_pod(settings=settings, stores=stores, algorithm=ANY_AGE)
         pod.serve_first_of(trainer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,9 +16,9 @@ import pytest
 from rl_contracts.documents.task import Cause, TaskState
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.pods import MakePod, Pod, new_process, start_run
+from tests.contract.rl_sampler.pods import MakePod, Pod, new_process, new_stores, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.servers import MinioServer, StoreServer, running_minio, settings_of
+from tests.servers import MinioServer, StoreServer, settings_of
 from tests.waiting import HUNG_SECONDS, until
 
 LONG = {"sampling": {"maxTokensPerTurn": 900, "maxContextTokens": 1000}}
@@ -30,23 +30,13 @@ pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
-def own_minio(tmp_path: Path) -> Iterator[MinioServer]:
-    folder = tmp_path / "minio"
-    folder.mkdir()
-    with running_minio(folder) as server:
-        yield server
-
-
-@pytest.fixture
 def own_settings(store_server: StoreServer, own_minio: MinioServer) -> StoreSettings:
     return settings_of(store_server, own_minio)
 
 
 @pytest.fixture
 def own_stores(own_settings: StoreSettings) -> Iterator[Stores]:
-    with closing(Stores.connect(own_settings, patience_seconds=200)) as stores:
-        stores.mongo.ensure_indexes()
-        stores.objects.make_bucket()
+    with new_stores(own_settings) as stores:
         yield stores
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,11 @@ import pytest
 
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON, EngineServer
+from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.fork_server import ForkServer
-from tests.contract.rl_sampler.pods import MakePod, Pod, new_pod, start_run
+from tests.contract.rl_sampler.pods import MakePod, Pod, killed_at_the_end, new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
-from tests.servers import free_port
 
 
 @pytest.fixture(scope="session")
@@ -32,17 +30,9 @@ def engine_server(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Iterator[EngineServer]:
     """One engine for the session; a test that kills it starts it again."""
-    if not ENGINE_PYTHON.exists():
-        pytest.fail(f"{ENGINE_PYTHON} is missing: `make venv` makes it")
-    server = EngineServer(
-        port=free_port(), model=tiny_model, folder=tmp_path_factory.mktemp("engine")
-    )
-    server.start()
-    try:
-        server.wait_ready()
+    folder = tmp_path_factory.mktemp("engine")
+    with EngineServer.running(model=tiny_model, folder=folder) as server:
         yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture(scope="session")
@@ -68,27 +58,24 @@ def make_pod(
     stores: Stores,
 ) -> Iterator[MakePod]:
     """Makes pods beside the session's engine; their agents end with the test."""
-    pods: list[Pod] = []
+    with killed_at_the_end() as pods:
 
-    def make(
-        name: str = "pod-a",
-        *,
-        settings: StoreSettings = store_settings,
-        stores: Stores = stores,
-        **sections: Any,
-    ) -> Pod:
-        pod = new_pod(
-            tmp_path / name,
-            engine_url=engine_server.url,
-            settings=settings,
-            stores=stores,
-            sections=sections,
-            launch=fork_server.launch,
-        )
-        pods.append(pod)
-        return pod
+        def make(
+            name: str = "pod-a",
+            *,
+            settings: StoreSettings = store_settings,
+            stores: Stores = stores,
+            **sections: Any,
+        ) -> Pod:
+            pod = new_pod(
+                tmp_path / name,
+                engine_url=engine_server.url,
+                settings=settings,
+                stores=stores,
+                sections=sections,
+                launch=fork_server.launch,
+            )
+            pods.append(pod)
+            return pod
 
-    yield make
-    for pod in pods:
-        if pod.process is not None:
-            pod.signal(signal.SIGKILL)
+        yield make

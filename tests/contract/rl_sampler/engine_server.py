@@ -9,11 +9,14 @@ import signal
 import subprocess
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pytest
 
+from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 
 ENGINE_PYTHON = Path(
@@ -45,6 +48,22 @@ class EngineServer:
     dtype: str = "float32"
     arguments: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(
+        cls, *, model: Path, folder: Path, arguments: tuple[str, ...] = ()
+    ) -> Iterator[Self]:
+        """An engine that takes requests; killed at the end of the block."""
+        if not ENGINE_PYTHON.exists():
+            pytest.fail(f"{ENGINE_PYTHON} is missing: `make venv` makes it")
+        server = cls(port=free_port(), model=model, folder=folder, arguments=arguments)
+        server.start()
+        try:
+            server.wait_ready()
+            yield server
+        finally:
+            server.kill()
 
     @property
     def url(self) -> str:

@@ -3,6 +3,13 @@
 ``python fork_server.py MODEL`` is that process. For each line of its input, a request, it forks a
 child, which runs a program of the sampler image with an environment of its own. To its output it
 writes the children's process ids and how they ended.
+
+What differs from a fresh interpreter: all children share modules that were imported, and objects
+that were made, before the fork (among them the hash seed, the logging module and a tokenizer that
+was loaded); torch cannot be imported; the garbage collector never visits what the server made;
+``tasks.UNCHANGED_SECONDS`` is one second; variables that an interpreter or a library reads at its
+start (PYTHON*, OPENBLAS_NUM_THREADS) are the server's, save that folders of PYTHONPATH are added to
+the path; at the end modules are not torn down. ``pods.new_process`` starts a fresh interpreter.
 """
 
 from __future__ import annotations

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -148,10 +150,34 @@ class Pod:
 MakePod = Callable[..., Pod]
 
 
-def start_run(stores: Stores, model: Path) -> ScriptedTrainer:
-    """Put the model into the bucket and create the run."""
+@contextmanager
+def killed_at_the_end() -> Iterator[list[Pod]]:
+    """Pods to add to; agents that still run are killed at the end of the block."""
+    pods: list[Pod] = []
+    yield pods
+    for pod in pods:
+        if pod.process is not None:
+            pod.signal(signal.SIGKILL)
+
+
+@contextmanager
+def new_stores(settings: StoreSettings, *, patience_seconds: float = 200) -> Iterator[Stores]:
+    """A connection to servers that no test has used yet: indexes and bucket are made first."""
+    with closing(Stores.connect(settings, patience_seconds=patience_seconds)) as stores:
+        stores.mongo.ensure_indexes()
+        stores.objects.make_bucket()
+        yield stores
+
+
+def put_model(stores: Stores, model: Path) -> None:
+    """Put the model into the bucket, where pods look for it."""
     for path in model.iterdir():
         stores.objects.put_file(f"{stores.objects.prefix}{MODEL_KEY}/{path.name}", path)
+
+
+def start_run(stores: Stores, model: Path) -> ScriptedTrainer:
+    """Put the model into the bucket and create the run."""
+    put_model(stores, model)
     return ScriptedTrainer(stores)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,8 @@ from tests.contract.rl_sampler.engine.lora import (
 )
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.fork_server import ForkServer
-from tests.contract.rl_sampler.pods import MODEL_KEY, MakePod, Pod, new_pod
+from tests.contract.rl_sampler.pods import MakePod, Pod, killed_at_the_end, new_pod, put_model
 from tests.documents import RUN
-from tests.servers import free_port
 
 ARGUMENTS = (
     "--enable-lora",
@@ -43,25 +41,15 @@ def lora_engine(
     tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
 ) -> Iterator[EngineServer]:
     """An engine that takes adapters."""
-    server = EngineServer(
-        port=free_port(),
-        model=tiny_model,
-        folder=tmp_path_factory.mktemp("lora"),
-        arguments=ARGUMENTS,
-    )
-    server.start()
-    try:
-        server.wait_ready()
+    folder = tmp_path_factory.mktemp("lora")
+    with EngineServer.running(model=tiny_model, folder=folder, arguments=ARGUMENTS) as server:
         yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture
 def lora_trainer(stores: Stores, tiny_model: Path) -> AdapterTrainer:
     """A run with its model in the bucket and nothing published yet."""
-    for path in tiny_model.iterdir():
-        stores.objects.put_file(f"{stores.objects.prefix}{MODEL_KEY}/{path.name}", path)
+    put_model(stores, tiny_model)
     return AdapterTrainer(stores, folder=tiny_model)
 
 
@@ -74,27 +62,26 @@ def make_lora_pod(
     stores: Stores,
 ) -> Iterator[MakePod]:
     """Makes pods beside the engine; afterwards it holds no adapter again."""
-    pods: list[Pod] = []
+    with killed_at_the_end() as pods:
 
-    def make(name: str = "pod-a", *, section: dict[str, Any] | None = None, run: str = RUN) -> Pod:
-        lora = section or SECTION.model_dump(by_alias=True)
-        training = {"steps": 60, "precision": "FP32", "lora": lora}
-        sections = {"agent": AGENT, "algorithm": ANY_AGE, "training": training}
-        pod = new_pod(
-            tmp_path / name,
-            engine_url=lora_engine.url,
-            settings=store_settings,
-            stores=stores,
-            sections=sections,
-            run=run,
-            launch=fork_server.launch,
-        )
-        pods.append(pod)
-        return pod
+        def make(
+            name: str = "pod-a", *, section: dict[str, Any] | None = None, run: str = RUN
+        ) -> Pod:
+            lora = section or SECTION.model_dump(by_alias=True)
+            training = {"steps": 60, "precision": "FP32", "lora": lora}
+            sections = {"agent": AGENT, "algorithm": ANY_AGE, "training": training}
+            pod = new_pod(
+                tmp_path / name,
+                engine_url=lora_engine.url,
+                settings=store_settings,
+                stores=stores,
+                sections=sections,
+                run=run,
+                launch=fork_server.launch,
+            )
+            pods.append(pod)
+            return pod
 
-    yield make
-    for pod in pods:
-        if pod.process is not None:
-            pod.signal(signal.SIGKILL)
+        yield make
     for name in lora_engine.adapters():
         post(lora_engine, "/unload_lora_adapter", lora_name=name)

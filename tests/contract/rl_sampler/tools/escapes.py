@@ -114,7 +114,7 @@ def neighbours():
     return found
 def wait(condition):
     while not condition():
-        time.sleep(0.02)
+        time.sleep(0.02)  # a sandbox shares nothing with its neighbour that it could wait on
 """
 READ_NEIGHBOUR = f"""{NEIGHBOURS}
 be("reading")

@@ -15,10 +15,11 @@ from rl_sampler.user_code.load import UserCode, load_user_code
 from tests.manifests import a_job
 
 CODE = """
-import asyncio
+import asyncio, threading
 from rl_sampler.extension import Member, Response, ScoringError, ToolDownError, ToolError, show
 
 value = 3
+test_ended = threading.Event()
 
 def length(response: Response, *, most: int = 10) -> float:
     return len(response.text) / most
@@ -41,8 +42,7 @@ class Broken:
         raise OSError("no model here")
 
 def hangs(response):
-    import time
-    time.sleep(3)
+    test_ended.wait(60)
     return 1.0
 
 async def hangs_too(response):
@@ -99,6 +99,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def loaded() -> Iterator[Callable[..., UserCode]]:
     with ThreadPoolExecutor(4) as threads:
         yield lambda **sections: load_user_code(spec_with(**sections), threads=threads)
+        if "theirs" in sys.modules:
+            sys.modules["theirs"].test_ended.set()  # else the thread of `hangs` would be waited for
 
 
 def spec_with(**sections: Any) -> RLJobSpec:
