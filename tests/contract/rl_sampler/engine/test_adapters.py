@@ -165,7 +165,7 @@ def test_restarted_agent_continues_with_the_loaded_adapter(
 ) -> None:
     pod, trainer = make_lora_pod(), lora_trainer
     serve_first(pod, trainer)
-    stray = pod.folder / "weights/policies/00000001-1-abcd"
+    stray = pod.folder / f"weights/policies/00000001-{trainer.epoch}-abcd"
     post(lora_engine, "/load_lora_adapter", lora_name=named_adapter(99), lora_path=str(stray))
     pod.signal(signal.SIGKILL)
     pod.serve()

@@ -142,7 +142,7 @@ def test_agent_restart_leaves_the_other_runs_adapters_alone(
     second.work(2)
     second.pod.signal(signal.SIGKILL)
     first.finish(tasks)
-    stray = second.pod.folder / "weights/policies/00000001-1-abcd"
+    stray = second.pod.folder / f"weights/policies/00000001-{second.trainer.epoch}-abcd"
     for name in ("run1.99", "run2.99"):
         post(lora_engine, "/load_lora_adapter", lora_name=name, lora_path=str(stray))
     second.pod.serve()

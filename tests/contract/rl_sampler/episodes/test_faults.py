@@ -41,7 +41,11 @@ def test_damaged_policy_never_reaches_the_engine(
         return [path.name for path in policies.iterdir()]
 
     # It is tried again and again: while it is downloaded there is a folder for it.
-    until(lambda: staged() == ["00000001-1-abcd"], what="no trace of version 2", seen=staged)
+    until(
+        lambda: staged() == [f"00000001-{trainer.epoch}-abcd"],
+        what="no trace of version 2",
+        seen=staged,
+    )
 
     third = trainer.publish(seed=3)
     pod.wait_version(third.version)
