@@ -1,0 +1,197 @@
+"""Rules of an RLJob that compare several sections, in CEL, for the API server."""
+
+from __future__ import annotations
+
+from rl_contracts.spec.algorithm.estimator import OF_ONE
+from rl_contracts.spec.base import listed, rule
+
+MOST_POD_SETS = 8
+"""Of a Kueue Workload; the trainer's is one of them."""
+SOURCES = {
+    "train": "(has(self.data.train) ? self.data.train : [])",
+    "validation": "self.data.validation",
+    "test": "self.data.test",
+}
+"""CEL for each list of sources."""
+
+OF_SECTIONS = (
+    rule(
+        "!has(self.sandbox) || self.agent.kind == 'Code' || self.reward.scorers.exists(scorer, "
+        "scorer.kind == 'Code' && !has(scorer.entryPoint) && !has(scorer.judge))",
+        "spec.sandbox is set, and nothing of this job runs programs: remove it, or use agent.kind "
+        "Code or a scorer of kind Code",
+        field="sandbox",
+    ),
+    *(
+        rule(
+            f"self.agent.kind == 'Conversation' || {sources}.all(source, "
+            "!has(source.columns) || !has(source.columns.scenario))",
+            f"data.{name}[].columns.scenario is for agent.kind Conversation, and agent.kind is "
+            "{self.agent.kind}: remove it or change the kind",
+            field=f"data.{name}",
+        )
+        for name, sources in SOURCES.items()
+    ),
+    *(
+        rule(
+            "self.agent.kind != 'Conversation' || has(self.agent.user) || "
+            f"{sources}.all(source, has(source.columns) && has(source.columns.scenario))",
+            f"data.{name}[].columns.scenario is unset and so is agent.user: under agent.kind "
+            "Conversation name the column with the user's further turns, or set agent.user",
+            field=f"data.{name}",
+        )
+        for name, sources in SOURCES.items()
+    ),
+    rule(
+        "!has(self.training.checkpoint.hubRepo) || has(self.data.hub.tokenSecretRef)",
+        "training.checkpoint.hubRepo is {self.training.checkpoint.hubRepo}, and uploading needs a "
+        "token: set data.hub.tokenSecretRef to one that may write there",
+        field="training.checkpoint.hubRepo",
+    ),
+    rule(
+        "self.networkPolicy == 'RunOnly' || !self.weightSync.transport.relay",
+        "weightSync.transport.relay is true, and with networkPolicy None any pod could read "
+        "weights from samplers: set relay to false or networkPolicy to RunOnly",
+        field="weightSync.transport.relay",
+    ),
+    rule(
+        "self.training.optimizer.kind != 'AdamW8bit' || "
+        "self.trainer.replicas * self.trainer.processesPerReplica == 1",
+        "training.optimizer.kind AdamW8bit is for a trainer of one process: use AdamW, or set "
+        "trainer.replicas and processesPerReplica to 1",
+        field="training.optimizer.kind",
+    ),
+    rule(
+        "!has(self.algorithm.critic) || !has(self.training.steps) || "
+        "self.algorithm.critic.warmupSteps < self.training.steps",
+        "algorithm.critic.warmupSteps must be below training.steps, else the policy is never "
+        "trained: {self.algorithm.critic.warmupSteps} is not below {self.training.steps}",
+        field="algorithm.critic.warmupSteps",
+    ),
+)
+"""Rules on options of two sections."""
+
+OF_LORA = (
+    rule(
+        "!has(self.training.lora) || self.weightSync.pause == 'Retract'",
+        "weightSync.pause is {self.weightSync.pause}, and with training.lora nothing pauses: "
+        "running requests keep their adapter; remove pause",
+        field="weightSync.pause",
+    ),
+    rule(
+        "!has(self.training.lora) || !has(self.training.lora.quantization) || "
+        "!has(self.algorithm.critic) || has(self.algorithm.critic.model)",
+        "training.lora.quantization is {self.training.lora.quantization}, and the critic trains "
+        "all weights of the model that it starts from, which cannot be quantized: set "
+        "algorithm.critic.model or remove quantization",
+        field="training.lora.quantization",
+    ),
+    rule(
+        "!has(self.training.lora) || !has(self.algorithm.kl) || "
+        "!has(self.algorithm.kl.refreshEverySteps)",
+        "algorithm.kl.refreshEverySteps is {self.algorithm.kl.refreshEverySteps}, and with "
+        "training.lora the reference is the model without its adapters: remove it, or train all "
+        "weights",
+        field="algorithm.kl.refreshEverySteps",
+    ),
+)
+"""Rules on what does not go with adapters."""
+
+OF_QUEUE = (
+    rule(
+        "self.scheduling.provider != 'Kueue' || self.scheduling.samplerQuota == 'None' || "
+        f"size(self.samplers) < {MOST_POD_SETS}",
+        "spec.samplers has {size(self.samplers)} groups, and a Kueue Workload has at most "
+        f"{MOST_POD_SETS} pod sets, of which the trainer is one: have at most {MOST_POD_SETS - 1} "
+        "groups",
+        field="samplers",
+    ),
+    rule(
+        "self.scheduling.provider != 'Kueue' || self.samplers.all(group, !has(group.poolRef))",
+        "spec.samplers[].poolRef does not go with scheduling.provider Kueue, since no queue admits "
+        "a shared pool's pods: give the group a template, or set provider to None",
+        field="samplers",
+    ),
+    rule(
+        "self.scheduling.provider != 'Kueue' || self.scheduling.samplerQuota != 'MaxReplicas' || "
+        "self.samplers.all(group, !has(group.template) || !has(group.template.rollout) || "
+        "!has(group.template.rollout.maxSurge) || "
+        "string(group.template.rollout.maxSurge) in ['0', '0%'])",
+        "spec.samplers[].template.rollout.maxSurge must be 0 with scheduling.provider Kueue: these "
+        "pods would come on top of those that the queue admits",
+        field="samplers",
+    ),
+)
+"""Rules on what would take more than a queue admits."""
+
+OF_JOB = (
+    rule(
+        "self.algorithm.objective == 'Evaluation' || (has(self.data.train) && "
+        "has(self.training.steps) != has(self.training.epochs))",
+        "training is as long as either steps or epochs say: set one of training.steps and "
+        "training.epochs, and data.train",
+    ),
+    rule(
+        "self.algorithm.objective != 'Evaluation' || "
+        "size(self.data.validation) + size(self.data.test) > 0",
+        "algorithm.objective Evaluation needs data to evaluate on: set data.validation or "
+        "data.test",
+        field="data",
+    ),
+    rule(
+        "size(self.data.validation) > 0 || !has(self.training.evaluation.everySteps)",
+        "training.evaluation.everySteps is {self.training.evaluation.everySteps} and needs "
+        "data.validation: add a source or remove everySteps",
+        field="training.evaluation.everySteps",
+    ),
+    rule(
+        "self.weightSync.everySteps <= self.algorithm.offPolicy.maxStaleness + 1",
+        "weightSync.everySteps must be at most algorithm.offPolicy.maxStaleness + 1: "
+        "{self.weightSync.everySteps} is more than "
+        "{self.algorithm.offPolicy.maxStaleness + 1}",
+        field="weightSync.everySteps",
+    ),
+    rule(
+        "!has(self.rollouts.completion.minimum) || "
+        "self.rollouts.completion.minimum <= self.algorithm.groupSize",
+        "rollouts.completion.minimum must not exceed algorithm.groupSize: "
+        "{self.rollouts.completion.minimum} is more than {self.algorithm.groupSize}",
+        field="rollouts.completion.minimum",
+    ),
+    rule(
+        "!has(self.rollouts.completion.minimum) || "
+        "self.rollouts.completion.minimum >= self.algorithm.estimator.?k.orValue(2) || "
+        f"self.algorithm.estimator.kind in {listed(OF_ONE)}",
+        "this algorithm.estimator.kind compares members: "
+        "rollouts.completion.minimum must be at least 2, of PassAtK estimator.k",
+        field="rollouts.completion.minimum",
+    ),
+    rule(
+        "[size(self.samplers), size(self.reward.scorers)].all(n, "
+        "(n == 0) == (self.algorithm.objective == 'SFT'))",
+        "spec.samplers and spec.reward.scorers go with every algorithm.objective but SFT: add "
+        "what is missing, or under SFT remove both",
+    ),
+    rule(
+        "self.runId == oldSelf.runId && self.managedBy == oldSelf.managedBy",
+        "spec.managedBy and spec.runId cannot change: make a new job",
+    ),
+)
+"""Rules on how long a run is, on what it samples, and on what it is evaluated with."""
+
+
+def fixed(sections: tuple[str, ...], unless: str, message: str) -> dict[str, str]:
+    """One rule for all of these sections, whose message names the one that was changed.
+
+    A write changes either the spec or the status, and most writes are of a status. So the status is
+    compared first: when it has changed, the sections have not, and comparing them would take a
+    seventh of the API server's time for each write.
+    """
+    *others, last = sections
+    named = "".join(f"self.spec.{other} != oldSelf.spec.{other} ? '{other}' : " for other in others)
+    same = " && ".join(f"self.spec.{section} == oldSelf.spec.{section}" for section in sections)
+    return {
+        "rule": f"self.status != oldSelf.status || {unless}"
+        f"oldSelf.?status.attempt.orValue(0) < 1 || ({same})",
+        "messageExpression": f"'spec.%s {message}'.format([{named}'{last}'])",
+    }
