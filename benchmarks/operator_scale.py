@@ -2,7 +2,7 @@
 
 Real etcd, API server, controllers and scheduler; the nodes are kwok's. Store reads are served by a
 record (``benchmarks/scale/recorded.py``) and trainers' pods are made by the benchmark, for both
-sides alike. Each side has a control plane of its own, made anew. Where the time that a side has is
+sides alike. Each side has a new control plane of its own. Where the time that a side has is
 over before all jobs are Ready, the sides are compared at as many as both have made Ready, with the
 slope: what the machine holds. Its speed changes by a third from one side to the next: several pairs
 tell more than one. ``--alone`` leaves the script out, as for ``--jobs 5000 --alone --limit-seconds

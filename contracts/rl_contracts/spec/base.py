@@ -116,7 +116,7 @@ class Resources(Model):
 
     limits: Quantities = Field(default_factory=dict)
     """Most of each resource that the container may use, e.g. `nvidia.com/gpu: 1`, `memory: 16Gi`.
-    Unset: no limit of ours; a LimitRange of the namespace may set one."""
+    Unset: no limit, unless a LimitRange of the namespace sets one."""
     requests: Quantities = Field(default_factory=dict)
     """Amount of each resource that the scheduler reserves for the container, e.g. `cpu: 500m`.
     Unset: the limit, as in core/v1."""

@@ -162,8 +162,9 @@ OF_JOB = (
         "!has(self.rollouts.completion.minimum) || "
         "self.rollouts.completion.minimum >= self.algorithm.estimator.?k.orValue(2) || "
         f"self.algorithm.estimator.kind in {listed(OF_ONE)}",
-        "this algorithm.estimator.kind compares members: "
-        "rollouts.completion.minimum must be at least 2, of PassAtK estimator.k",
+        "rollouts.completion.minimum is {self.rollouts.completion.minimum}, and "
+        "algorithm.estimator.kind {self.algorithm.estimator.kind} compares more members: set it to "
+        "at least 2, under kind PassAtK to at least estimator.k",
         field="rollouts.completion.minimum",
     ),
     rule(

@@ -249,7 +249,7 @@ class RunProgressPoller:
     def _read(self, place: Place, namespace: _Namespace, runs: Sequence[str]) -> None:
         """Read runs, keep the answers, and enqueue the readers of those that have changed.
 
-        The last reader may drop the namespace meanwhile, and another one begin it anew: these
+        The last reader may drop the namespace meanwhile, and another may start it again: these
         answers are older than those of the new one, so they are not kept for it.
         """
         at = self._clock()

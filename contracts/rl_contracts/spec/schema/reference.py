@@ -24,9 +24,12 @@ from. On a cluster `kubectl explain rljob.spec.training` shows the same.
 
 *Default* is what an unset field means; *required* marks a field that must be written. An object's
 own rules stand below its table: the API server refuses a manifest that breaks one, with that
-message. Fields of a status are written by the operator alone.
+message; `<...>` stands for the value that the manifest has. Fields of a status are written by the
+operator alone.
 """
 COMPUTED = re.compile(r"'(.*)'\.format\(\[(.*)\]\)")
+SIZED = re.compile(r"size\(self\.(\w+)\)")
+CALLED = re.compile(r"\.(orValue|split)\([^)]*\)(\[0\])?")
 TEXTS = {"integer": "integer", "number": "number", "boolean": "boolean", "string": "string"}
 
 
@@ -123,13 +126,22 @@ def _rules(schema: Schema) -> Iterator[str]:
 
 
 def _message(rule: dict[str, str]) -> str:
-    """The message of a rule; what is computed stands in it as an expression."""
+    """The message of a rule, with ``<name>`` for each value that is computed."""
     if "message" in rule:
         return rule["message"]
     computed = COMPUTED.fullmatch(rule["messageExpression"])
     assert computed is not None, rule
     text, values = computed.groups()
     for value in values.split(", "):
-        name = "<section>" if " ? " in value else value.replace("self.", "")
-        text = text.replace("%s", f"`{name}`", 1)
+        text = text.replace("%s", f"`<{_shown(value)}>`", 1)
     return text.replace("\\'", "'")
+
+
+def _shown(value: str) -> str:
+    """A computed value by the last part of its field's path."""
+    if " ? " in value:
+        return "section"
+    if sized := SIZED.fullmatch(value):
+        return f"number of {sized[1]}"
+    path, *rest = CALLED.sub("", value.replace("?", "")).split(" ", 1)
+    return " ".join([path.rpartition(".")[2], *rest])

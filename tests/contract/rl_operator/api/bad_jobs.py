@@ -43,7 +43,7 @@ REFUSED_JOBS = {
                 },
             },
         ),
-        "of PassAtK estimator.k",
+        "rollouts.completion.minimum is 3, and algorithm.estimator.kind PassAtK compares more",
     ),
     "negative steps": (changed("spec.training.steps", -1), "spec.training.steps"),
     "no steps": (changed("spec.training.steps", ...), "either steps or epochs"),
