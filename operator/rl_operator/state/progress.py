@@ -16,6 +16,7 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.clients.deployment import Deployment, warning
 from rl_contracts.stores.clients.unexpected import UnexpectedAnswerError, unexpected_answers
 from rl_operator.kube.redact import redacted
 
@@ -85,6 +86,12 @@ def reach(ask: Callable[[], None]) -> Reach:
     except UnexpectedAnswerError as error:
         return not_reached("Refused", str(error))
     return REACHED
+
+
+def reached(deployment: Deployment) -> Reach:
+    """A state store that answers; with the warning that its kind of deployment deserves."""
+    warned = warning(deployment)
+    return Reach("True", warned.reason, warned.message) if warned is not None else REACHED
 
 
 def not_reached(reason: str, cause: str, remedy: str = "") -> Reach:

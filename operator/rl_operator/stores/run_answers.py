@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.stores import overview
+from rl_contracts.stores.clients.deployment import Deployment
 from rl_contracts.stores.overview import Overview
-from rl_operator.state.progress import Reach, Reading, reach
+from rl_operator.state.progress import Reach, Reading, reach, reached
 from rl_operator.stores.connections import Connections, StoresOf
 
 
@@ -63,12 +64,16 @@ def ask(
         refused = RunAnswer(at=at, place=found.place, store=unknown, bucket=unknown)
         return dict.fromkeys(runs, refused)
     mongo, times, overviews = found.stores.mongo, list[float](), dict[str, Overview]()
+    kinds: list[Deployment] = []
 
     def read() -> None:
         times.append(mongo.now())
+        kinds.append(mongo.deployment())
         overviews.update(overview.read_runs(mongo, runs))
 
     bucket, store = connections.bucket(found.stores, now=at), reach(read)
+    if store.status == "True":
+        store = reached(kinds[0])
     now = times[-1] if times else 0.0
     return {
         run: RunAnswer(

@@ -11,11 +11,13 @@ import pytest
 
 from rl_contracts.errors import RLError
 from rl_contracts.stores import overview
+from rl_contracts.stores.clients.deployment import Deployment, warning
 from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.overview import Overview
 from rl_operator.kube.kinds import Key
 from rl_operator.state.progress import REACHED, Reach, Reading
+from rl_operator.status.component_conditions import reachable
 from rl_operator.stores import run_poll
 from rl_operator.stores.connections import Connections, StoresOf
 from rl_operator.stores.run_poll import RunProgressPoller
@@ -151,6 +153,23 @@ def test_unreadable_document_affects_only_its_own_run(reader: Reader, run_stores
     with pytest.raises(RLError):
         reader.read(RUNS[3])
     assert reader.read(RUNS[5]).run is not None
+
+
+@pytest.mark.parametrize("kind", Deployment)
+def test_a_store_on_one_disk_is_reached_with_a_warning(
+    reader: Reader, run_stores: StoresOf, monkeypatch: pytest.MonkeyPatch, kind: Deployment
+) -> None:
+    monkeypatch.setattr(Mongo, "deployment", lambda _: kind)
+    reading = reader.read(RUNS[0])
+    assert reading.known
+    warned = warning(kind)
+    if warned is None:
+        assert reading.store == REACHED
+        return
+    condition = reachable("StateStoreReachable", reading.store)
+    assert (condition.status, condition.reason) == ("True", kind.value)
+    assert condition.message == warned.message
+    assert "if its disk is lost, so are its runs" in condition.message
 
 
 def test_unknown_run_reads_as_none(reader: Reader, run_stores: StoresOf) -> None:

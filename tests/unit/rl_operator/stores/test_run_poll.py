@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any, cast
 
 import bson
@@ -14,6 +15,7 @@ import pytest
 
 from rl_contracts.errors import Refusal, StoreUnavailableError
 from rl_contracts.stores import overview
+from rl_contracts.stores.clients.deployment import Deployment
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.overview import Overview
 from rl_operator.kube.kinds import Key
@@ -44,7 +46,9 @@ class World(Connections):
         self.answers.set()
         self.woken: list[str] = []
         self.stores = cast(Stores, self)
-        self.mongo: Any = type("Mongo", (), {"now": lambda _: self.now})()
+        self.mongo: Any = SimpleNamespace(
+            now=lambda: self.now, deployment=lambda: Deployment.REPLICA_SET
+        )
         monkeypatch.setattr(overview, "read_runs", self._of_runs)
         monkeypatch.setattr(overview, "backlog", lambda _, run: 7)
         self.poller = RunProgressPoller(
