@@ -168,6 +168,15 @@ OF_JOB = (
         field="rollouts.completion.minimum",
     ),
     rule(
+        "!has(self.algorithm.kl) || !has(self.algorithm.kl.controller.horizon) || "
+        "self.training.promptsPerStep * self.algorithm.groupSize < "
+        "5 * self.algorithm.kl.controller.horizon",
+        "algorithm.kl.controller.horizon is {self.algorithm.kl.controller.horizon}, and a step of "
+        "{self.training.promptsPerStep * self.algorithm.groupSize} rollouts could take the "
+        "coefficient to 0, from where it never rises: set horizon above a fifth of these rollouts",
+        field="algorithm.kl.controller.horizon",
+    ),
+    rule(
         "[size(self.samplers), size(self.reward.scorers)].all(n, "
         "(n == 0) == (self.algorithm.objective == 'SFT'))",
         "spec.samplers and spec.reward.scorers go with every algorithm.objective but SFT: add "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.loss import LOSS_KINDS
 from rl_contracts.spec.base import EnvironmentVariable
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
@@ -35,6 +38,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
 
 def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from objectives.unread(spec)
+    yield from _of_importance_cap(spec.algorithm)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     for index, group in enumerate(spec.samplers):
@@ -62,6 +66,29 @@ def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusa
         for refusal in sampler.refusals:
             yield replace(refusal, message=redacted(refusal.message))
     yield from _of_scorers(spec, known)
+
+
+def _of_importance_cap(algorithm: Algorithm) -> Iterator[Refusal]:
+    """An ImportanceCap whose bounds are never inside those of the loss.
+
+    The loss already stops tokens beyond 1 ± clip, and the correction leaves out those beyond
+    1 ± clip * cap * e^(-decay * age), with an age of at most ``maxStaleness``.
+    """
+    correction, loss = algorithm.off_policy.correction, algorithm.loss
+    if correction.kind != "ImportanceCap" or not LOSS_KINDS[loss.kind].stops:
+        return
+    oldest, cap = algorithm.off_policy.max_staleness, correction.range[1]
+    decay = correction.decay or 0.0
+    if not correction.strict_in_bound and cap * math.exp(-decay * oldest) < 1:
+        return
+    helps = f"decay above {math.log(cap) / oldest:.2g}" if oldest else "maxStaleness and decay"
+    yield Refusal(
+        field="spec.algorithm.offPolicy.correction.kind",
+        value=correction.kind,
+        reason="OptionUnused",
+        message=f"All tokens that it would leave out have no gradient under loss.kind {loss.kind}.",
+        remedy=f"Set {helps} without strictInBound, another loss.kind or another correction.",
+    )
 
 
 def _of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:

@@ -141,7 +141,8 @@ def _divergences(
             )
     ratios = None
     if section.gradient == "Unbiased":
-        ratios = ratio(inputs.logprobs - inputs.old_logprobs)
+        # Of the policy that sampled, under every correction: none of them weighs the KL.
+        ratios = ratio(inputs.logprobs - inputs.sampler_logprobs)
     return divergence(
         section,
         inputs.logprobs,

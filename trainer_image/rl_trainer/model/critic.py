@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rl_contracts.spec.algorithm.critic import Critic as CriticSection
-from rl_contracts.spec.training.training import Optimizer, Training
+from rl_contracts.spec.training.training import Training
 from rl_trainer.algorithm import minibatches
 from rl_trainer.algorithm.losses import value
 from rl_trainer.algorithm.packing import Packed
@@ -82,10 +82,11 @@ class Critic:
             )
         self._module.train()
         self.parameters = dict(self._module.named_parameters())
-        self._optimizer = optimizer.build(
-            self.parameters,
-            Optimizer(learning_rate=section.learning_rate, kind=training.optimizer.kind),
+        # All but the rate is as of the policy: betas, epsilon, weight decay, warm-up, schedule.
+        self._options = training.optimizer.model_copy(
+            update={"learning_rate": section.learning_rate}
         )
+        self.optimizer = optimizer.build(self.parameters, self._options)
 
     def values(self, samples: Sequence[Sample]) -> list[Tensor]:
         """Of each sample's generated tokens, float32 ``[num_generated]``."""
@@ -100,6 +101,8 @@ class Critic:
             TrainingFailedError: loss or gradient is not finite; that update was not made.
         """
         section = self._section
+        rate = optimizer.learning_rate(self._options, step=step, steps=self._training.total_steps)
+        optimizer.set_rate(self.optimizer, rate)
         if section.value_clip is not None:
             samples = [
                 dataclasses.replace(sample, values=before)
@@ -123,7 +126,7 @@ class Critic:
             {f"weights/{name}": parameter for name, parameter in self.parameters.items()},
             self._world,
         )
-        moments = optimizer.state(self._optimizer, self.parameters, world=self._world)
+        moments = optimizer.state(self.optimizer, self.parameters, world=self._world)
         return weights | {f"moments/{name}": moment for name, moment in moments.items()}
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
@@ -135,7 +138,7 @@ class Critic:
             for name, tensor in saved.items()
             if name.startswith("moments/")
         }
-        optimizer.restore(self._optimizer, self.parameters, moments, self._training)
+        optimizer.restore(self.optimizer, self.parameters, moments, self._training)
 
     def _values(self, packed: Packed) -> Tensor:
         offload, device = self._model.offload, self._model.device
@@ -143,7 +146,7 @@ class Critic:
             return self._run(packed)[:, 0].float()
 
     def _update(self, samples: Sequence[Sample], *, step: int) -> float:
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         count = sum(sample.num_generated for sample in samples)
         parts = self._world.gather(self._accumulate(samples, denominator=count))
         broken = [rollout for _, rollouts in parts for rollout in rollouts]
@@ -154,7 +157,7 @@ class Critic:
         )
         if not math.isfinite(norm):
             raise _not_finite(step, "gradient")
-        optimizer.step(self._optimizer, self._training)
+        optimizer.step(self.optimizer, self._training)
         return sum(loss for losses, _ in parts for loss in losses) / count
 
     def _accumulate(

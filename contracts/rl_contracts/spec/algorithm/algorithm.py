@@ -54,6 +54,14 @@ class Algorithm(Model):
             field="shaping",
         ),
         rule(
+            "!has(self.estimator.maxent) || "
+            "self.estimator.maxent.qEpsilon * double(self.groupSize) < 1.0",
+            "algorithm.estimator.maxent.qEpsilon is {self.estimator.maxent.qEpsilon}: with "
+            "groupSize {self.groupSize} the rewards would count for nothing; set it below "
+            "1 / groupSize",
+            field="estimator.maxent.qEpsilon",
+        ),
+        rule(
             "self.estimator.kind != 'MaxEnt' || !has(self.kl) || self.kl.placement == 'Loss'",
             "with algorithm.estimator.kind MaxEnt kl.placement must be Loss",
             field="kl.placement",

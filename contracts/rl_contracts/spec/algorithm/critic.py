@@ -17,7 +17,8 @@ class Critic(Model):
     """Model that the critic starts from; it must have the policy's tokens. Unset: the policy's own
     model."""
     learning_rate: Annotated[float, Field(gt=0, le=1)] = 1e-5
-    """Learning rate of the critic."""
+    """Learning rate of the critic. Warm-up, schedule, betas, epsilon and weight decay are those of
+    training.optimizer."""
     max_gradient_norm: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Gradients of the critic with a larger global norm are scaled down to it."""
     value_clip: Annotated[float, Field(gt=0, le=1000)] | None = None

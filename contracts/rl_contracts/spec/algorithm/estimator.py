@@ -91,7 +91,7 @@ class MaxEnt(Model):
     q_temperature: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """Temperature of the softmax over rewards that gives the target weights."""
     q_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-6
-    """Smallest target weight of a member; at most 1 / algorithm.groupSize takes effect."""
+    """Smallest target weight of a member; must be below 1 / algorithm.groupSize."""
     length_normalize_reference: bool = True
     """Whether the reference's log-probability is the mean of a sequence's tokens instead of the
     sum."""

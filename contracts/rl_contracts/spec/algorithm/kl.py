@@ -25,8 +25,8 @@ class KLController(Model):
     target: Annotated[float, Field(gt=0, le=1000)] | None = None
     """Mean KL of a token, in nats, that the controller aims at. Only with kind Adaptive."""
     horizon: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """Number of rollouts over which the coefficient follows; more is slower. Only with kind
-    Adaptive."""
+    """Number of rollouts over which the coefficient follows; more is slower. More than a fifth of a
+    step's rollouts, promptsPerStep * groupSize. Only with kind Adaptive."""
 
 
 class KL(Model):
@@ -61,7 +61,7 @@ class KL(Model):
     vocabulary instead."""
     gradient: Literal["Plain", "StraightThrough", "Unbiased"] = "Plain"
     """Gradient of the penalty under placement Loss. `Plain`: of the estimator. `StraightThrough`:
-    of K2. `Unbiased`: of the estimator times the ratio."""
+    of K2. `Unbiased`: of the estimator times π / μ."""
     coefficient: Annotated[float, Field(gt=0, le=100)] = 0.001
     """Weight of the penalty; with an adaptive controller the weight at the start."""
     controller: KLController = Field(default_factory=KLController)

@@ -41,17 +41,20 @@ class LossKind:
     """Options that may be set, of those that not every kind reads."""
     clips_ratio: bool = True
     """Whether the clip bounds the ratio, so that correction ImportanceCap can widen it."""
+    stops: bool = False
+    """Whether a token with π / μ beyond the clip, on the side that its advantage pushes to, has no
+    gradient, so that leaving it out changes nothing."""
     weighs: bool = False
     """Whether the loss itself weighs by p / μ, so that no correction may."""
 
 
 LOSS_KINDS: Mapping[LossName, LossKind] = MappingProxyType(
     {
-        "PPOClip": LossKind("TokenMean", (0.2, 0.2), reads=(*CLIP, "dualClip")),
-        "DAPO": LossKind("TokenMean", (0.2, 0.28), reads=(*CLIP, "dualClip")),
+        "PPOClip": LossKind("TokenMean", (0.2, 0.2), reads=(*CLIP, "dualClip"), stops=True),
+        "DAPO": LossKind("TokenMean", (0.2, 0.28), reads=(*CLIP, "dualClip"), stops=True),
         "GSPO": LossKind("SequenceMean", (3e-4, 4e-4)),
         "CISPO": LossKind("TokenMean", (1.0, 4.0)),
-        "MiniRL": LossKind("SequenceSum", (0.2, 0.3)),
+        "MiniRL": LossKind("SequenceSum", (0.2, 0.3), stops=True),
         "DecoupledPPO": LossKind(
             "TokenMean", (0.2, 0.2), reads=(*CLIP, "dualClip", "importanceCap"), weighs=True
         ),

@@ -30,7 +30,7 @@ REFUSED_JOBS = {
             "spec.rollouts",
             {"completion": {"kind": "Minimum", "minimum": 1, "deadlineSeconds": 60}},
         ),
-        "rollouts.completion.minimum must be at least 2",
+        "rollouts.completion.minimum is 1, and algorithm.estimator.kind GRPO compares more members",
     ),
     "a minimum below the best of k": (
         changed(
@@ -117,6 +117,31 @@ REFUSED_JOBS = {
             {"kind": "ImportanceCap", "decay": 1.0, "strictInBound": True},
         ),
         "changes nothing",
+    ),
+    "horizon shorter than a fifth of a step": (
+        changed(
+            "spec",
+            {
+                **a_job()["spec"],
+                "algorithm": {
+                    "groupSize": 8,
+                    "kl": {"controller": {"kind": "Adaptive", "target": 0.1, "horizon": 16}},
+                },
+                "training": {"steps": 1, "promptsPerStep": 10},
+            },
+        ),
+        "horizon is 16, and a step of 80 rollouts could take the coefficient to 0",
+    ),
+    "weights that ignore the rewards": (
+        changed(
+            "spec.algorithm",
+            {
+                "groupSize": 8,
+                "loss": {"kind": "MaxEnt"},
+                "estimator": {"kind": "MaxEnt", "maxent": {"qEpsilon": 0.125}},
+            },
+        ),
+        "qEpsilon is 0.125: with groupSize 8 the rewards would count for nothing",
     ),
     "weighed twice": (
         changed(

@@ -85,6 +85,46 @@ def test_ordinary_options_pass() -> None:
     assert list(of_spec(a_spec(**ordinary))) == []
 
 
+CAPPED = {"kind": "ImportanceCap"}
+
+
+@pytest.mark.parametrize("loss", ["PPOClip", "DAPO", "MiniRL"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"correction": CAPPED},
+        {"correction": {**CAPPED, "strictInBound": True}, "maxStaleness": 8},
+        {"correction": {**CAPPED, "decay": 0.3}, "maxStaleness": 4},  # 4 e^-1.2 = 1.2
+        {"correction": {**CAPPED, "decay": 9.0}, "maxStaleness": 0},
+    ],
+)
+def test_importance_cap_that_leaves_out_no_trained_token_is_refused(
+    loss: str, options: dict[str, Any]
+) -> None:
+    (refusal,) = of_spec(a_spec(algorithm={"loss": {"kind": loss}, "offPolicy": options}))
+    assert (refusal.field, refusal.value, refusal.reason) == (
+        "spec.algorithm.offPolicy.correction.kind",
+        "ImportanceCap",
+        "OptionUnused",
+    )
+    assert loss in refusal.message
+    assert "decay" in refusal.remedy
+
+
+@pytest.mark.parametrize(
+    ("loss", "options"),
+    [
+        ("PPOClip", {"correction": {**CAPPED, "decay": 0.4}, "maxStaleness": 4}),  # 4 e^-1.6 = 0.8
+        *((loss, {"correction": CAPPED}) for loss in ("GSPO", "CISPO", "DecoupledPPO", "GMPO")),
+    ],
+)
+def test_importance_cap_that_can_leave_out_a_trained_token_is_accepted(
+    loss: str, options: dict[str, Any]
+) -> None:
+    spec = a_spec(algorithm={"loss": {"kind": loss}, "offPolicy": options})
+    assert list(of_spec(spec)) == []
+
+
 def test_a_scorer_that_a_sampler_does_not_know() -> None:
     spec = a_spec(reward={"scorers": [{"kind": "ExactMatch"}, {"kind": "Magic"}]})
     sampler = a_sampler(scorers=["Format", "ExactMatch"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -252,6 +253,40 @@ def test_objective_terms_by_hand(
     value, slopes = evaluated(setting, batch)
     assert value == pytest.approx(loss, abs=2e-5)
     assert slopes == pytest.approx(gradient, abs=2e-5)
+
+
+@pytest.mark.parametrize("correction", ["None", "TIS", "IcePop", "MIS", "OPSM"])
+@pytest.mark.parametrize("estimator", ["K1", "K3"])
+def test_unbiased_kl_expected_under_the_sampler_is_the_kl_with_every_correction(
+    estimator: str, correction: str
+) -> None:
+    """All 7 tokens of a vocabulary, each as likely as the sampler found it; nothing is sampled."""
+    generator = torch.Generator().manual_seed(3)
+    logits, p, mu, ref = (
+        torch.randn(7, generator=generator).double().log_softmax(-1) for _ in range(4)
+    )
+    logits.requires_grad_()
+    logprobs = logits.log_softmax(-1)
+    _, every_token = packed([[Token(pi=0.0, mu=0.0, p=0.0, advantage=0.0)] for _ in range(7)])
+    every_token = replace(
+        every_token, logprobs=mu, proximal=p, reference=ref, weights=mu.exp(), members=(0,) * 7
+    )
+    options = {"threshold": 1.0} if correction == "OPSM" else {}
+    section = Algorithm.model_validate(
+        {
+            "loss": {"aggregation": "SequenceSum"},
+            "kl": {"estimator": estimator, "gradient": "Unbiased"},
+            "offPolicy": {"correction": {"kind": correction, **options}},
+        }
+    )
+    terms = objective.evaluate(
+        TokenStatistics(logprobs=logprobs), every_token, section, step=STEP, kl_coefficient=1.0
+    )
+    exact = (logprobs.exp() * (logprobs - ref)).sum()
+    assert float(terms.total.detach()) == pytest.approx(float(exact.detach()), rel=1e-9)
+    (wanted,) = torch.autograd.grad(exact, logits, retain_graph=True)
+    (actual,) = torch.autograd.grad(terms.total, logits)
+    assert torch.allclose(actual, wanted, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)

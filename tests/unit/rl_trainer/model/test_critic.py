@@ -225,6 +225,34 @@ def test_a_critic_makes_updates_of_its_own_size(
     assert updates(optimizer.state(learner.optimizer, learner.parameters)) == {1}
 
 
+def test_the_critics_optimizer_has_the_policys_options_and_its_own_rate(
+    make_learner: MakeLearner, make_samples: MakeSamples
+) -> None:
+    """Warm-up over 4 steps, then a line down to a tenth at step 8."""
+    options = {
+        "schedule": "Linear",
+        "warmupSteps": 4,
+        "minimumRatio": 0.1,
+        "beta1": 0.8,
+        "beta2": 0.95,
+        "epsilon": 1e-6,
+        "weightDecay": 0.2,
+    }
+    learner = make_learner(
+        algorithm=algorithm(learningRate=1e-2), training={"optimizer": options, "steps": 8}
+    )
+    critic = learner.models.critic
+    assert critic is not None
+    groups = critic.optimizer.param_groups
+    assert [group["weight_decay"] for group in groups] == [0.2, 0.0]
+    assert {(group["betas"], group["eps"]) for group in groups} == {((0.8, 0.95), 1e-6)}
+    samples, rates = with_returns(make_samples()), []
+    for step in (1, 4, 6, 8):
+        learner.update(samples, step=step)
+        rates.append({group["lr"] for group in groups})
+    assert [rate for (rate,) in rates] == pytest.approx([2.5e-3, 1e-2, 5.5e-3, 1e-3])
+
+
 def updates(moments: dict[str, torch.Tensor]) -> set[float]:
     """That an optimizer has made, of each parameter."""
     return {float(moment) for name, moment in moments.items() if name.startswith("step/")}

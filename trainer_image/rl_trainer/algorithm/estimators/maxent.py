@@ -20,7 +20,8 @@ def advantages(group: Group, section: Estimator, state: State) -> list[float]:
     """K times each member's weight: all 1 when rewards and reference are equal."""
     options, size = section.weighting, len(group)
     targets = _softmax([episode.total / options.q_temperature for episode in group])
-    epsilon = min(options.q_epsilon, 1 / size)
+    epsilon = options.q_epsilon
+    assert epsilon * size < 1, "the API server asks for it"
     logits = []
     for target, episode in zip(targets, group, strict=True):
         mixed = target * (1 - size * epsilon) + epsilon

@@ -60,7 +60,7 @@ def advance(
             assert controller.target is not None
             assert controller.horizon is not None
             error = min(max(kl / controller.target - 1, -LARGEST_ERROR), LARGEST_ERROR)
-            # A horizon shorter than a step must not turn the sign.
+            # A factor of 0 or less would end the penalty: the API server refuses such a horizon.
             beta *= max(0.0, 1 + error * rollouts / controller.horizon)
     tau, average = _temperature(controls, algorithm, weight_entropy)
     return Controls(kl_coefficient=beta, tau=tau, weight_entropy=average)

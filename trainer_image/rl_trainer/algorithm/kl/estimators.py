@@ -60,7 +60,7 @@ def divergence(
         logprobs: log π of the sampled tokens ``[N]``.
         reference: log ref of the same ``[N]``; needed by all but ``Full`` without straight-through.
         full: the sum over the vocabulary ``[N]``, for ``Full``.
-        ratios: π / old ``[N]`` with gradient, for ``Unbiased`` (DeepSeek-V3.2, arXiv 2512.02556):
+        ratios: π / μ ``[N]`` with gradient, for ``Unbiased`` (DeepSeek-V3.2, arXiv 2512.02556):
             expectations under the policy that sampled become those under π, gradient included.
     """
     difference = None
