@@ -5,6 +5,7 @@ The data are deleted if ``lifecycle.dataPolicy`` is ``Delete``.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from rl_contracts.errors import RLError
@@ -125,6 +126,7 @@ def proceed(snapshot: JobSnapshot, connections: Connections, *, now: float) -> P
     run = snapshot.job.meta.run
     try:
         with unexpected_answers():
+            stores.objects.abort_uploads(stores.run_prefix(run), before=math.inf)
             stores.objects.delete_prefix(stores.run_prefix(run))
             stores.mongo.delete_run(run)
     except RLError as error:

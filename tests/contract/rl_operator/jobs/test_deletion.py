@@ -7,6 +7,7 @@ import time
 import pytest
 
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.stores.clients.multipart import Multipart, unfinished
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiConflictError
@@ -94,6 +95,8 @@ def test_merge_into_a_deleted_object_is_a_conflict(world: World) -> None:
 def test_deleting_a_job_deletes_its_data(world: World) -> None:
     job, run = prepared(world, "Delete")
     assert finalizers(world, job) == [FINALIZER]
+    objects, prefix = world.stores.objects, world.stores.run_prefix(run)
+    Multipart(objects._requests, f"{prefix}policies/y").put(1, [memoryview(b"killed meanwhile")])
     delete(world, job)
     assert not gone(world, job)
     reconcile(world, job)  # stops the writers first
@@ -101,8 +104,9 @@ def test_deleting_a_job_deletes_its_data(world: World) -> None:
     reconcile(world, job)
     assert gone(world, job)
     assert world.stores.runs.get(run) is None
-    assert world.stores.objects.list(world.stores.run_prefix(run)) == []
-    assert world.stores.objects.list(f"{world.settings.s3_prefix}model/")
+    assert objects.list(prefix) == []
+    assert unfinished(objects._client, bucket=objects.bucket, prefix=prefix) == set()
+    assert objects.list(f"{world.settings.s3_prefix}model/")
 
 
 @pytest.mark.parametrize("broken", ["no Secret", "no model"])
