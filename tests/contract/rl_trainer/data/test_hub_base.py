@@ -70,7 +70,7 @@ def test_a_run_keeps_its_commit_when_the_branch_moves(
         assert len(hub.requests) == asked, "the hub may be away by now"
     assert hub.described == {"main": 1}
     world.check_lineage()
-    card = world.get("final/2/README.md").decode()
+    card = world.get(f"final/{world.run.epoch}/README.md").decode()
     assert f"`{URI}` at `{OLD}`" in card
     assert TOKEN not in card
 

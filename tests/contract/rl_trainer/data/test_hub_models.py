@@ -64,13 +64,13 @@ def test_the_final_model_is_pushed_once_over_faults(
         assert hub.files == {REPOSITORY: {}}, "nothing but the end of a run is pushed"
         hub.failures = 1
         assert world.attempt() == 0
-    final = world.stores.run_prefix(RUN) + "final/2/"
+    final = f"{world.stores.run_prefix(RUN)}final/{world.run.epoch}/"
     kept = {
         stored_object.key.removeprefix(final) for stored_object in world.stores.objects.list(final)
     }
     assert set(hub.files[REPOSITORY]) == kept - {"manifest.json"}
     for name, content in hub.files[REPOSITORY].items():
-        assert content == world.get(f"final/2/{name}"), name
+        assert content == world.stores.objects.get(f"{final}{name}"), name
         assert TOKEN.encode() not in content
     assert hub.commits == [f"Run {RUN}: 2 steps"]
 
