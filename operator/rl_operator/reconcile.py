@@ -17,7 +17,7 @@ from rl_operator.cache.cached_reader import CachedReader, Reads
 from rl_operator.jobs import deadlines, deletion, unrenderable_job
 from rl_operator.jobs.attempt_step import AttemptStep, may_use_cache, rests_on_absence
 from rl_operator.jobs.child_applier import JobChildApplier
-from rl_operator.jobs.inputs import Inputs, InputsReader
+from rl_operator.jobs.inputs import InputsReader
 from rl_operator.jobs.status_reporter import JobStatusReporter
 from rl_operator.kube import kinds, logs
 from rl_operator.kube.cluster import Cluster
@@ -123,8 +123,7 @@ class JobReconciler:
         if spec is None or gate is None or gate.spec is None:
             return None
         if spec.suspend and (status.attempt == 0 or attempt_records.ended(status)):
-            self.inputs.stop_polling(snapshot.key)
-            inputs = Inputs()
+            inputs = self.inputs.of_idle(snapshot, spec)
         else:
             inputs = self.inputs.read(snapshot, spec, fresh=fresh)
         return AttemptStep.decide(snapshot, gate.spec, inputs, self.now())

@@ -53,7 +53,7 @@ def requeue_after(
             return SOON_SECONDS
         case Wait(why="Suspended"):
             # Pods that end and a queue's decision are events; what is wrong with inputs is none.
-            return (check_inputs_after if snapshot.job.held else None) or RESYNC_SECONDS
+            return check_inputs_after or RESYNC_SECONDS
         case _:
             pass
     if check_inputs_after is not None:

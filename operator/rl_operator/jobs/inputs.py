@@ -79,6 +79,24 @@ class InputsReader:
         """Poll no longer what does not matter: the run of a job that is over or suspended."""
         self.progress.forget(key)
 
+    def of_idle(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Inputs:
+        """Check a suspended job without pods as any other, so that its errors are known now.
+
+        Its run is not polled, and nothing is made for it.
+        """
+        self.stop_polling(snapshot.key)
+        stall, verdict = self._of_spec(snapshot, spec), Verdict(passed=True)
+        if stall is None and _needs_check(snapshot):
+            stores = self.connections.of(snapshot.key.namespace, spec.storage.secret_name)
+            verdict = self.preflight.verdict(snapshot.key, spec, stores)
+        refusal = next(iter(verdict.refusals), None)
+        return Inputs(
+            stall=stall or (Stall.of(refusal) if refusal else None),
+            checking=not verdict.passed and refusal is None,
+            unusable=stall is not None,
+            check_after=_check_after(verdict, stall),
+        )
+
     def read(self, snapshot: JobSnapshot, spec: RLJobSpec, *, fresh: bool = False) -> Inputs:
         """Return what is known now; waits a few seconds at most.
 

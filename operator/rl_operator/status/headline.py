@@ -93,8 +93,10 @@ def _suspension(status_input: StatusInput, after: RLJobStatus) -> Headline:
         return _stalled(stall) if stall is not None else _queued(status_input, after)
     if not attempt_records.is_at_rest(status_input.snapshot, after):
         return _stopping(status_input, after)
-    if job.spec is None and stall is not None:
-        return _stalled(stall)  # whether it is as declared cannot be known
+    if stall is not None:
+        return _stalled(stall)
+    if status_input.checking:
+        return Headline("Pending", "CheckingInputs", CHECKING)
     return Headline("Suspended", "Suspended", f"No pod runs. {RESUME_REMEDY}", "Ready")
 
 

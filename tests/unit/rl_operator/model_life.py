@@ -20,7 +20,6 @@ from rl_operator.kube.plan import Action, Wanted, plan
 from rl_operator.kube.timestamps import format_time
 from rl_operator.kueue.gate import Gate, without_queue
 from rl_operator.render import job as desired
-from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Decision
 from rl_operator.state.pod import Container, Pod
 from rl_operator.state.progress import Reading
@@ -200,9 +199,8 @@ class Life:
     def _turn(self, snapshot: JobSnapshot, reading: Reading, now: float) -> _Turn:
         """What a look comes to."""
         seen, gate = self.look(snapshot)
-        spec, status = seen.job.spec, seen.job.status
-        idle = seen.job.basics.suspend and (status.attempt == 0 or attempt_records.ended(status))
-        unusable = spec is not None and next(of_spec(spec), None) is not None and not idle
+        spec = seen.job.spec
+        unusable = spec is not None and next(of_spec(spec), None) is not None
         inputs = Inputs(reading=reading, may_begin=not unusable, unusable=unusable)
         decision, wanted, unwanted = _decided(seen, gate, inputs, now)
         return _Turn(

@@ -180,3 +180,9 @@ def test_violation_beyond_the_schema_stalls_with_its_field(
     assert world.writes.count <= MOST_WRITES
     made = [kind.name for kind in (kinds.SAMPLER_POOL, kinds.PYTORCH_JOB) if world.objects(kind)]
     assert made == []
+
+    suspended = world.make_job("suspended", **sections, suspend=True)
+    operator.jobs.reconcile(suspended)
+    assert world.condition(suspended, "Stalled")["message"] == stalled["message"]
+    assert not world.condition_now(suspended, "Ready")
+    assert world.condition_now(suspended, "Suspended")

@@ -13,6 +13,7 @@ from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from rl_operator.state import observe
 from tests.contract.rl_operator.world import World
+from tests.waiting import until
 
 ASSIGNED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 """Metadata that the API server gives."""
@@ -134,6 +135,25 @@ def test_job_created_suspended_creates_its_pools_when_resumed(world: World) -> N
     suspend(world, job, suspended=False)
     world.settle(job)
     assert len(world.objects(kinds.SAMPLER_POOL)) == 1
+
+
+def test_inputs_of_a_job_that_is_created_suspended_are_checked(world: World) -> None:
+    world.make_secret()
+    job = world.make_job(suspend=True)
+    status = world.settle(job)
+    assert status["phase"] == "Stalled"
+    assert "spec.model" in world.condition(job, "Stalled")["message"]
+    assert world.condition_now(job, "Suspended")
+    assert world.objects(kinds.SAMPLER_POOL) == []
+
+    world.upload_inputs()
+    until(
+        lambda: world.settle(job)["phase"] == "Suspended",
+        what="the job to be valid",
+        seen=lambda: world.status(job),
+    )
+    assert world.condition_now(job, "Ready")
+    assert world.objects(kinds.SAMPLER_POOL) == []
 
 
 def test_the_trainer_section_may_change_while_suspended(world: World) -> None:
