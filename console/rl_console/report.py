@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 from rich.table import Table
 
-from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult, prompt_count
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.stores import reports
 from rl_contracts.stores.objects import Objects
@@ -123,7 +123,7 @@ def table(report: Report) -> Table:
             f"{evaluation.temperature:g}",
             "–" if evaluation.accuracy is None else f"{evaluation.accuracy:.3f}",
             " ".join(f"{k}: {rate:.3f}" for k, rate in evaluation.pass_at.items()),
-            str(evaluation.prompts),
+            prompt_count(evaluation),
             str(evaluation.tokens),
             f"{evaluation.logprob_gap_mean:.1e}",
         )

@@ -24,6 +24,10 @@ class EvaluationResult(Record):
     loss: float | None = None
     """Objective SFT, which samples nothing: mean -log π of the records' tokens; else None."""
     prompts: int
+    """Prompts that were answered."""
+    skipped: int = 0
+    """Prompts that no sampler can process, e.g. longer than ``maxContextTokens``: they count in
+    neither ``prompts`` nor ``accuracy``."""
     samples_per_prompt: int = 1
     pass_at: dict[str, float] = Field(default_factory=dict)
     """Pass@k by k, in [0, 1]: share of prompts that at least one of k samples answers; empty in
@@ -36,6 +40,12 @@ class EvaluationResult(Record):
     """Mean |trainer - sampler| log-probability over all generated tokens, equal weights."""
     logprob_gap_max: float
     seconds: float
+
+
+def prompt_count(result: EvaluationResult) -> str:
+    """The number of prompts for a table, with those that were skipped."""
+    skipped = f" (+ {result.skipped} skipped)" if result.skipped else ""
+    return f"{result.prompts}{skipped}"
 
 
 def mean_accuracy(results: Iterable[EvaluationResult]) -> float | None:

@@ -29,7 +29,7 @@ from rl_contracts.documents.rollout import (
 )
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.sampler import SamplerState
-from rl_contracts.documents.task import Queue, Task
+from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.stores.connect import Stores
 from tests.documents import a_rollout, a_sampler
 from tests.tiny_model import ASSISTANT, END, tiny_model, tiny_tokenizer
@@ -58,6 +58,8 @@ class TestSampler:
     spoil: Callable[[Rollout], Rollout] = lambda rollout: rollout
     fail: str = ""
     """When set, every train task is handed back for this reason."""
+    too_long: Callable[[Task], bool] = lambda task: False
+    """Tasks whose prompt it cannot process."""
     pause_seconds: float = 0.0
     """Before each answer, as of a slow engine."""
     max_staleness: int | None = None
@@ -139,6 +141,9 @@ class TestSampler:
             return
         if self.fail and task.queue == Queue.TRAIN:
             self.stores.tasks.hand_back(task, reason=self.fail)
+            return
+        if self.too_long(task):
+            self.stores.tasks.kill(task, reason="the prompt is too long", cause=Cause.PROMPT)
             return
         time.sleep(self.pause_seconds)
         rollouts = [self.spoil(rollout) for rollout in self._rollouts(task)]

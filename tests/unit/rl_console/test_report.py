@@ -51,6 +51,14 @@ def metrics(step: int) -> StepMetrics:
     )
 
 
+def test_table_shows_prompts_that_an_evaluation_skipped() -> None:
+    known = Report.model_validate_json(WRITTEN)
+    skipping = EVALUATION.model_copy(update={"skipped": 3})
+    report = known.model_copy(update={"evaluations": [EVALUATION, skipping]})
+    (prompts,) = [column for column in table(report).columns if column.header == "prompts"]
+    assert list(prompts.cells) == ["200", "200 (+ 3 skipped)"]
+
+
 def test_smoothing_uses_only_earlier_values() -> None:
     assert smoothed([1.0, 3.0, 5.0, 1.0], window=3) == [1.0, 2.0, 3.0, 3.0]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult, prompt_count
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.checkpoint import hub_models
@@ -163,7 +163,7 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
     algorithm, training = spec.algorithm, spec.training
     rows = [
         f"| {evaluation.step} | {evaluation.version} | {evaluation.dataset} "
-        f"| {evaluation.temperature:g} | {evaluation.prompts} "
+        f"| {evaluation.temperature:g} | {prompt_count(evaluation)} "
         f"| {_number(evaluation.accuracy)} | {_number(evaluation.loss)} | "
         f"{', '.join(f'{k}: {rate:.3f}' for k, rate in evaluation.pass_at.items())} |"
         for evaluation in evaluations

@@ -60,6 +60,11 @@ class _Part:
     temperature: float
     tasks: list[Task]
 
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"{self.dataset.source.name} at temperature {self.temperature:g}"
+
 
 def evaluate(
     job: Job,
@@ -80,23 +85,27 @@ def evaluate(
 
     Returns:
         One result for each source and temperature; they share the wall time by their prompts.
+        Prompts that no sampler can process, e.g. longer than ``maxContextTokens``, are counted as
+        skipped; their answers are not missed.
 
     Raises:
-        TrainingFailedError: not all answers came in time, or one can never come.
+        TrainingFailedError: not all answers came in time, one can never come, or all prompts of a
+            source are skipped.
     """
     started = job.clock()
     parts = _parts(job, pointer, datasets)
     tasks = [task for part in parts for task in part.tasks]
     job.stores.tasks.insert(tasks)
-    finished = {task.id: task for task in _wait(job, tasks, pointer=pointer)}
+    finished, skipped = _wait(job, tasks, pointer=pointer)
     groups = [
-        _groups(job, [finished[task.id] for task in part.tasks], pointer=pointer, limits=limits)
+        _groups(job, _answered(part, finished, skipped), pointer=pointer, limits=limits)
         for part in parts
     ]
-    job.stores.tasks.retire([task.id for task in tasks])
+    job.stores.tasks.retire(list(finished))
+    job.stores.tasks.bury(list(skipped))
     seconds = (job.clock() - started) / len(tasks)
     return [
-        _result(job, learner, part, answers, pointer=pointer, seconds=seconds * len(answers))
+        _result(job, learner, part, answers, pointer=pointer, seconds=seconds * len(part.tasks))
         for part, answers in zip(parts, groups, strict=True)
     ]
 
@@ -155,23 +164,27 @@ def _epoch(task: str) -> int:
     return int(task.rpartition(".")[0].rpartition("-")[2])
 
 
-def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:
+def _wait(
+    job: Job, tasks: list[Task], *, pointer: PolicyPointer
+) -> tuple[dict[str, Task], dict[str, Task]]:
+    """Wait for all tasks; those with answers, and those whose prompt cannot be processed, by id."""
     started = job.clock()
     wanted = {task.id for task in tasks}
     timeout = job.spec.training.evaluation.timeout_seconds
     while True:
         done = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=TaskState.DONE)
-        finished = [task for task in done if task.id in wanted]
-        if len(finished) == len(tasks):
-            return finished
+        finished = {task.id: task for task in done if task.id in wanted}
         ended = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=TaskState.DEAD)
         dead = [task for task in ended if task.id in wanted]
-        if dead:
+        skipped = {task.id: task for task in dead if task.cause is Cause.PROMPT}
+        if failed := [task for task in dead if task.id not in skipped]:
             raise TrainingFailedError(
                 reason="EvaluationFailed",
-                message=f"Policy {pointer.version} cannot be evaluated: {len(dead)} of "
-                f"{len(tasks)} prompts are given up, one because: {dead[0].reason}.",
+                message=f"Policy {pointer.version} cannot be evaluated: {len(failed)} of "
+                f"{len(tasks)} prompts are given up, one because: {failed[0].reason}.",
             )
+        if len(finished) + len(skipped) == len(tasks):
+            return finished, skipped
         waited = job.clock() - started
         phase = f"evaluating policy {pointer.version}: {len(finished)} of {len(tasks)} prompts"
         if waited > timeout:
@@ -183,6 +196,29 @@ def _wait(job: Job, tasks: list[Task], *, pointer: PolicyPointer) -> list[Task]:
             )
         job.heartbeat.say(f"{phase} ({waited:.0f} s)")
         job.heartbeat.pause(poll_seconds(len(tasks)))
+
+
+def _answered(part: _Part, finished: dict[str, Task], skipped: dict[str, Task]) -> list[Task]:
+    """The finished tasks of a part, in its order; raises TrainingFailedError if there are none."""
+    answered = [finished[task.id] for task in part.tasks if task.id in finished]
+    left_out = [skipped[task.id] for task in part.tasks if task.id in skipped]
+    if not answered:
+        raise TrainingFailedError(
+            reason="EvaluationFailed",
+            message=f"No prompt of {part.place} can be processed, the first because: "
+            f"{left_out[0].reason}. Remove it from the data, or raise "
+            "spec.agent.sampling.maxContextTokens.",
+        )
+    if left_out:
+        log.warning(
+            "%d of %d prompts of %s are skipped, the first (%s) because: %s",
+            len(left_out),
+            len(part.tasks),
+            part.place,
+            left_out[0].example,
+            left_out[0].reason,
+        )
+    return answered
 
 
 def _groups(
@@ -230,6 +266,7 @@ def _result(
         temperature=part.temperature,
         accuracy=sum(rollout.reward for rollout in rollouts) / len(rollouts),
         prompts=len(groups),
+        skipped=len(part.tasks) - len(groups),
         samples_per_prompt=len(groups[0]),
         pass_at=pass_rates(rewards),
         tokens=gap.tokens,

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from rl_contracts.documents.arrays import pack_float32
 from rl_contracts.documents.rollout import Rollout
-from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_trainer.context.job import Job
@@ -334,6 +334,34 @@ def test_an_evaluation_by_another_policy_does_not_count(make_world: MakeWorld) -
     assert world.outcome.reason == "EvaluationFailed"
     assert "by policy [99], not by 1 alone" in world.outcome.message
     assert world.run.evaluations == []
+
+
+def test_evaluation_counts_a_prompt_that_is_too_long_and_goes_on(make_world: MakeWorld) -> None:
+    world = make_world(steps=1, evaluation={"beforeTraining": True})
+
+    def too_long(task: Task) -> bool:
+        return task.queue is Queue.EVALUATION and task.sequence == 1
+
+    with sampling(TestSampler(world.stores, RUN, too_long=too_long)):
+        assert world.attempt() == 0
+    assert world.run.evaluations
+    for result in world.run.evaluations:
+        assert (result.skipped, result.prompts) == (1, 9)
+    gone = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DEAD)
+    reasons = {task.reason for task in gone if task.evaluation_version}
+    assert reasons == {"the prompt is too long"}
+    assert world.stores.tasks.left(RUN, queue=Queue.EVALUATION) == []
+
+
+def test_evaluation_without_a_prompt_that_can_be_processed_fails(make_world: MakeWorld) -> None:
+    world = make_world(steps=1, evaluation={"beforeTraining": True})
+    with sampling(
+        TestSampler(world.stores, RUN, too_long=lambda task: task.queue is Queue.EVALUATION)
+    ):
+        assert world.attempt() == 1
+    assert world.outcome.reason == "EvaluationFailed"
+    assert "can be processed, the first because: the prompt is too long" in world.outcome.message
+    assert "maxContextTokens" in world.outcome.message
 
 
 def test_corrupt_stored_state_is_never_loaded(make_world: MakeWorld) -> None:
