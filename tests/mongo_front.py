@@ -33,10 +33,6 @@ No test here talks to a real replica set.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
-import secrets
 import socket
 import ssl
 import struct
@@ -51,15 +47,24 @@ from urllib.parse import urlsplit
 import bson
 from pymongo import MongoClient
 
-OP_REPLY, OP_QUERY, OP_MSG = 1, 2004, 2013
-ITERATIONS = 4096
-UNAUTHORIZED, AUTHENTICATION_FAILED, NOT_WRITABLE_PRIMARY = 13, 18, 10107
-WITHOUT_LOGIN = {"hello", "ismaster", "isMaster", "saslStart", "saslContinue", "ping"}
+from tests.mongo_wire import (
+    NOT_WRITABLE_PRIMARY,
+    OP_MSG,
+    OP_REPLY,
+    UNAUTHORIZED,
+    Document,
+    Scram,
+    command_of,
+    message,
+    receive,
+    refusal,
+    whole,
+)
+
 READS = {"hello", "ismaster", "isMaster", "ping"}
 MAX_BSON_BYTES = (16 << 20) + (16 << 10)
 """With the allowance for the fields of a command."""
 WRITES = {"insert", "update", "delete", "findAndModify"}
-Document = dict[str, Any]
 
 
 def late_majority(concern: Document) -> Document:
@@ -95,6 +100,8 @@ class Front:
         peers: ports of the members of its replica set; empty: it is the only member.
         election: number of its election as primary; the highest wins.
         mongod: it hides that the store is the embedded one.
+        persistent: what ``serverStatus`` says of its storage engine
+            (``reference/command/serverStatus/#storageengine``); None: the user may not ask.
     """
 
     backend: int
@@ -112,6 +119,7 @@ class Front:
     peers: list[int] = field(default_factory=list)
     election: int = 1
     mongod: bool = False
+    persistent: bool | None = None
     port: int = 0
     _stale: str = ""
     """Database that majority reads are answered from while the majority lags."""
@@ -154,29 +162,29 @@ class Front:
         with suppress(OSError, ssl.SSLError, EOFError), raw:
             client = self.context.wrap_socket(raw, server_side=True) if self.context else raw
             with client, socket.create_connection(("127.0.0.1", self.backend)) as store:
-                conversation = _Scram(self.user) if self.user else None
+                conversation = Scram(self.user) if self.user else None
                 while True:
                     self._pass(client, store, conversation)
 
-    def _pass(self, client: socket.socket, store: socket.socket, scram: _Scram | None) -> None:
-        header, body = _receive(client)
+    def _pass(self, client: socket.socket, store: socket.socket, scram: Scram | None) -> None:
+        header, body = receive(client)
         self._hang_up_while_away()
         request, opcode = header[1], header[3]
-        command = _command(opcode, body)
+        command = command_of(opcode, body)
         name = next(iter(command))
         if scram is not None and (name.startswith("sasl") or not scram.passed):
             answer = scram.answer(name, command)
             if answer is not None:
-                client.sendall(_message(request, answer))
+                client.sendall(message(request, answer))
                 return
         if self.role == "secondary" and name not in READS:
-            client.sendall(_message(request, _refusal(NOT_WRITABLE_PRIMARY, "not primary")))
+            client.sendall(message(request, refusal(NOT_WRITABLE_PRIMARY, "not primary")))
             return
         refused = (self.refuse and self.refuse(command)) or _too_large(command)
         if refused:
             code, code_name = refused
-            answer = _refusal(code, f"{name} was refused") | {"codeName": code_name}
-            client.sendall(_message(request, answer))
+            answer = refusal(code, f"{name} was refused") | {"codeName": code_name}
+            client.sendall(message(request, answer))
             return
         self.commands.append(command)
         if self.hook is not None:
@@ -185,31 +193,35 @@ class Front:
         known = {key: value for key, value in command.items() if key != "txnNumber"}
         if self._stale and command.get("readConcern") == {"level": "majority"}:
             known["$db"] = self._stale
-        forwarded = _message(request, known) if opcode == OP_MSG else _whole(header, body)
+        forwarded = message(request, known) if opcode == OP_MSG else whole(header, body)
         store.sendall(forwarded)
-        header, body = _receive(store)
+        header, body = receive(store)
         last = self.last
-        if last and header[3] == OP_MSG and last(command, _command(OP_MSG, body)):
+        if last and header[3] == OP_MSG and last(command, command_of(OP_MSG, body)):
             self.last, self.away = None, True
         self._hang_up_while_away()
         if name in ("hello", "ismaster", "isMaster"):
             client.sendall(self._hello(header, body))
         elif (changed := self._changed(command, body)) is not None:
-            client.sendall(_message(request, changed))
+            client.sendall(message(request, changed))
         else:
-            client.sendall(_whole(header, body))
+            client.sendall(whole(header, body))
 
     def _changed(self, command: Document, body: bytes) -> Document | None:
         """The answer in place of the store's; None: the store's."""
         name, concern_error, moves = next(iter(command)), self.concern_error, self.moves
         if name == "buildInfo" and self.mongod:
-            build = _command(OP_MSG, body)
+            build = command_of(OP_MSG, body)
             return {key: build[key] for key in build if not key.startswith("ferretdb")}
+        if name == "serverStatus" and self.mongod:
+            if self.persistent is None:
+                return refusal(UNAUTHORIZED, "not authorized on admin to execute serverStatus")
+            return {"ok": 1.0, "storageEngine": {"persistent": self.persistent}}
         if name == "find" and command["find"] == "tasks" and moves:
             self.moves = None
-            return self._scan(command, _command(OP_MSG, body), moves)
+            return self._scan(command, command_of(OP_MSG, body), moves)
         if name in WRITES and concern_error and (added := concern_error(command)):
-            return {**_command(OP_MSG, body), "writeConcernError": added}
+            return {**command_of(OP_MSG, body), "writeConcernError": added}
         return None
 
     def _scan(self, command: Document, answer: Document, moves: Callable[[], str]) -> Document:
@@ -244,54 +256,8 @@ class Front:
                 said |= {"electionId": bson.ObjectId(f"{self.election:024x}"), "primary": me}
         if self.user:
             said["saslSupportedMechs"] = ["SCRAM-SHA-256"]
-        whole = body[:start] + bson.encode(said)
-        return struct.pack("<iiii", 16 + len(whole), *header[1:]) + whole
-
-
-class _Scram:
-    """The server's side of SCRAM-SHA-256 (RFC 5802, RFC 7677) for one user."""
-
-    def __init__(self, user: tuple[str, str]) -> None:
-        self._user, password = user
-        self._salt = secrets.token_bytes(16)
-        self._salted = hashlib.pbkdf2_hmac("sha256", password.encode(), self._salt, ITERATIONS)
-        self._first = ""
-        self.passed = False
-
-    def answer(self, name: str, command: Document) -> Document | None:
-        if name == "saslStart":
-            return self._start(bytes(command["payload"]).decode())
-        if name == "saslContinue":
-            return self._check(bytes(command["payload"]).decode())
-        if name in WITHOUT_LOGIN:
-            return None
-        return _refusal(UNAUTHORIZED, f"command {name} requires authentication")
-
-    def _start(self, payload: str) -> Document:
-        bare = payload.split(",", 2)[2]
-        fields = dict(part.split("=", 1) for part in bare.split(","))
-        if fields["n"] != self._user:
-            return _refusal(AUTHENTICATION_FAILED, "Authentication failed.")
-        nonce = fields["r"] + secrets.token_hex(12)
-        salt = base64.b64encode(self._salt).decode()
-        first = f"r={nonce},s={salt},i={ITERATIONS}"
-        self._first = f"{bare},{first}"
-        return {"conversationId": 1, "done": False, "payload": first.encode(), "ok": 1.0}
-
-    def _check(self, payload: str) -> Document:
-        if self.passed:
-            return {"conversationId": 1, "done": True, "payload": b"", "ok": 1.0}
-        without_proof, proof = payload.rsplit(",p=", 1)
-        auth = f"{self._first},{without_proof}".encode()
-        key = hmac.digest(self._salted, b"Client Key", "sha256")
-        signature = hmac.digest(hashlib.sha256(key).digest(), auth, "sha256")
-        wanted = bytes(a ^ b for a, b in zip(key, signature, strict=True))
-        if not hmac.compare_digest(wanted, base64.b64decode(proof)):
-            return _refusal(AUTHENTICATION_FAILED, "Authentication failed.")
-        self.passed = True
-        server = hmac.digest(hmac.digest(self._salted, b"Server Key", "sha256"), auth, "sha256")
-        verifier = b"v=" + base64.b64encode(server)
-        return {"conversationId": 1, "done": True, "payload": verifier, "ok": 1.0}
+        reply = body[:start] + bson.encode(said)
+        return struct.pack("<iiii", 16 + len(reply), *header[1:]) + reply
 
 
 def _too_large(command: Document) -> tuple[int, str] | None:
@@ -299,50 +265,6 @@ def _too_large(command: Document) -> tuple[int, str] | None:
     if any(len(bson.encode(document)) > MAX_BSON_BYTES for document in documents):
         return 10334, "BSONObjectTooLarge"
     return None
-
-
-def _refusal(code: int, message: str) -> Document:
-    return {"ok": 0.0, "errmsg": message, "code": code}
-
-
-def _receive(peer: socket.socket) -> tuple[tuple[int, ...], bytes]:
-    header = struct.unpack("<iiii", _exactly(peer, 16))
-    return header, _exactly(peer, header[0] - 16)
-
-
-def _exactly(peer: socket.socket, size: int) -> bytes:
-    parts = []
-    while size:
-        part = peer.recv(min(size, 1 << 20))
-        if not part:
-            raise EOFError
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def _whole(header: tuple[int, ...], body: bytes) -> bytes:
-    return struct.pack("<iiii", *header) + body
-
-
-def _command(opcode: int, body: bytes) -> Document:
-    if opcode == OP_QUERY:
-        end = body.index(b"\0", 4)
-        return dict(bson.decode(body[end + 9 :]))
-    (size,) = struct.unpack("<i", body[5:9])
-    command = dict(bson.decode(body[5 : 5 + size]))
-    rest = body[5 + size :]
-    while rest and rest[0] == 1:  # a document sequence
-        (length,) = struct.unpack("<i", rest[1:5])
-        name, _, documents = rest[5 : 1 + length].partition(b"\0")
-        command[name.decode()] = bson.decode_all(documents)
-        rest = rest[1 + length :]
-    return command
-
-
-def _message(request: int, document: Document) -> bytes:
-    body = b"\0\0\0\0\0" + bson.encode(document)
-    return struct.pack("<iiii", 16 + len(body), request, request, OP_MSG) + body
 
 
 @contextmanager

@@ -10,7 +10,8 @@ import pytest
 from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.clients.settings import StoreSettings
-from tests.mongo_front import Document, front_before
+from tests.mongo_front import front_before
+from tests.mongo_wire import Document
 from tests.servers import StoreServer
 
 REPLY_SECONDS, PATIENCE_SECONDS = 0.1, 0.2

@@ -14,7 +14,8 @@ from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.documents import RUN, a_task
-from tests.mongo_front import Document, Front, front_before, takes_a_task
+from tests.mongo_front import Front, front_before, takes_a_task
+from tests.mongo_wire import Document
 from tests.servers import StoreServer
 from tests.waiting import HUNG_SECONDS
 

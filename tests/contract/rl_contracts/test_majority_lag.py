@@ -16,7 +16,8 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.models import ModelKey
 from tests.documents import RUN, a_run, a_task
-from tests.mongo_front import Document, Front, front_before, late_majority
+from tests.mongo_front import Front, front_before, late_majority
+from tests.mongo_wire import Document
 from tests.servers import StoreServer
 
 PATIENCE_SECONDS = 0.5

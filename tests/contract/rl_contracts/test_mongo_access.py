@@ -98,10 +98,12 @@ def test_a_replica_set_is_written_and_read_by_majority_with_retries(reach: Any) 
     [
         ({"mongod": True}, Deployment.STANDALONE),
         ({"mongod": True, "role": "primary"}, Deployment.ONE_MEMBER),
+        ({"mongod": True, "persistent": True}, Deployment.STANDALONE),
+        ({"mongod": True, "persistent": False}, Deployment.IN_MEMORY),
         ({}, Deployment.EMBEDDED),
     ],
 )
-def test_a_standalone_server_is_told_from_a_replica_set(
+def test_a_server_that_can_lose_its_runs_is_told_from_a_replica_set(
     reach: Any, options: dict[str, Any], wanted: Deployment
 ) -> None:
     stores, front = reach(**options)

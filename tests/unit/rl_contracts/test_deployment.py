@@ -42,12 +42,16 @@ DEPLOYMENTS: dict[str, tuple[dict[str, Any], dict[str, Any], Deployment]] = {
 def test_deployments_are_told_apart_by_hello(
     hello: dict[str, Any], build: dict[str, Any], wanted: Deployment
 ) -> None:
-    assert kind_of(hello, build) is wanted
+    assert kind_of(hello, build, {}) is wanted
+    on_disk = {"storageEngine": {"name": "wiredTiger", "persistent": True}}
+    assert kind_of(hello, build, on_disk) is wanted
+    in_memory = {"storageEngine": {"name": "inMemory", "persistent": False}}
+    assert kind_of(hello, build, in_memory) is Deployment.IN_MEMORY
 
 
-def test_a_deployment_on_one_disk_is_warned_about() -> None:
-    warned = {deployment for deployment in Deployment if warning(deployment) is not None}
-    assert warned == {Deployment.STANDALONE, Deployment.ONE_MEMBER, Deployment.EMBEDDED}
+def test_a_deployment_that_can_lose_its_runs_is_warned_about() -> None:
+    good = {deployment for deployment in Deployment if warning(deployment) is None}
+    assert good == {Deployment.REPLICA_SET, Deployment.SHARDED}
     standalone = warning(Deployment.STANDALONE)
     assert standalone is not None
     assert standalone.reason == "Standalone"

@@ -22,6 +22,8 @@ class Deployment(StrEnum):
     STANDALONE = "Standalone"
     EMBEDDED = "Embedded"
     """The chart's own store."""
+    IN_MEMORY = "InMemory"
+    """The primary's storage engine keeps nothing on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +35,21 @@ class Warned:
     message: str
 
 
-def kind_of(hello: Mapping[str, Any], build: Mapping[str, Any]) -> Deployment:
+def kind_of(
+    hello: Mapping[str, Any], build: Mapping[str, Any], status: Mapping[str, Any]
+) -> Deployment:
     """The kind of deployment.
 
     Args:
         hello: answer to ``hello``; of a replica set, of its primary.
         build: answer to ``buildInfo``, which names the embedded store.
+        status: answer to ``serverStatus``, whose ``storageEngine.persistent`` says whether data
+            are kept on disk
+            (https://www.mongodb.com/docs/manual/reference/command/serverStatus/#storageengine);
+            empty where the user may not ask.
     """
+    if status.get("storageEngine", {}).get("persistent") is False:
+        return Deployment.IN_MEMORY
     if hello.get("msg") == "isdbgrid":
         return Deployment.SHARDED
     if "setName" in hello:
@@ -56,6 +66,12 @@ def warning(deployment: Deployment) -> Warned | None:
     (https://www.mongodb.com/docs/manual/reference/write-concern/#acknowledgment-behavior).
     It does with its disk.
     """
+    if deployment is Deployment.IN_MEMORY:
+        return Warned(
+            reason=deployment.value,
+            message="The state store keeps its data in memory: a restart of a majority of its "
+            "members loses its runs. Use the storage engine wiredTiger.",
+        )
     single = {
         Deployment.STANDALONE: "The state store is a standalone MongoDB server",
         Deployment.ONE_MEMBER: "The state store is a replica set of one member",

@@ -35,7 +35,7 @@ from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.errors import AccessDeniedError, CommandRefusedError, StoreUnavailableError
 from rl_contracts.stores.clients import mongo_errors, remedies
 from rl_contracts.stores.clients.deployment import Deployment, kind_of
 from rl_contracts.stores.clients.mongo_client import Stored as Stored
@@ -98,7 +98,8 @@ class Mongo:
         self._offset = 0.0
         self._offset_checked: float | None = None
         self._hello: Stored = {}
-        self._build: Stored | None = None
+        self._server: tuple[Stored, Stored] | None = None
+        """Answers to ``buildInfo`` and ``serverStatus``."""
         self._offset_of: tuple[str, int] | None = None
         """The primary whose clock was measured."""
 
@@ -171,12 +172,24 @@ class Mongo:
     def deployment(self) -> Deployment:
         """What kind of deployment answers; as old as the measurement of ``now``."""
         self.now()
-        hello = self._hello
-        if self._build is None:
-            self._build = self.call(
+        hello, known = self._hello, self._server
+        if known is None:
+            build = self.call(
                 "asking for its version", lambda: self._client.admin.command("buildInfo")
             )
-        return kind_of(hello, self._build)
+            known = self._server = (build, self._server_status())
+        return kind_of(hello, *known)
+
+    def _server_status(self) -> Stored:
+        """Answer to ``serverStatus``; empty where the user may not ask, as with ``readWrite``."""
+        left_out = dict.fromkeys(("locks", "metrics", "repl", "tcmalloc", "wiredTiger"), 0)
+        command = {"serverStatus": 1, **left_out}
+        try:
+            return self.call(
+                "asking for its storage engine", lambda: self._client.admin.command(command)
+            )
+        except (AccessDeniedError, CommandRefusedError):
+            return {}
 
     def _measure_offset(self) -> float:
         before = time.monotonic()
