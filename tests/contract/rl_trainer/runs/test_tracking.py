@@ -35,9 +35,11 @@ def test_files_are_kept_and_a_server_that_is_down_stops_nothing(make_world: Make
         assert world.attempt() == 0
     names = kept(world)
     assert [name for name in names if "samples" in name] == [
-        f"1/samples/{step:08d}.jsonl" for step in (1, 2, 3)
+        f"{world.run.epoch}/samples/{step:08d}.jsonl" for step in (1, 2, 3)
     ]
-    events = [name for name in names if name.startswith("1/TensorBoard/events.out.tfevents.")]
+    events = [
+        name for name in names if name.startswith(f"{world.run.epoch}/TensorBoard/events.out.")
+    ]
     assert any(b"reward/mean" in world.get(f"tracking/{event}") for event in events)
     shown = [json.loads(line) for line in world.get(f"tracking/{names[-1]}").splitlines()]
     trained = {rollout.id: rollout.reward for rollout in world.trained()[2]}
