@@ -1,27 +1,32 @@
 """The process of a program: drops all rights that it does not need, then runs the program.
 
 A single process with a single thread, without network, with read-only files, and with limits on
-time and memory. It reads a request (``Program`` and a ``mark``) from standard input. To the
-descriptor of its first argument it writes CONFINED, and the mark once the tests have passed. Each
-program has a new process, so no memory is shared between programs.
+time and memory. It is forked from a process that is hidden already (``hide``), so other processes
+can read nothing of it at any moment; an ``exec`` would make it readable until it hides again. To
+the descriptor REPORT it writes CONFINED, and the mark once the tests have passed. Each program has
+a new process, so no memory is shared between programs.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import fcntl
 import io
-import json
 import linecache
 import os
+import platform
 import resource
+import signal
 import sys
 import traceback
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import NoReturn
 
-from rl_sampler.sandbox import syscalls
+from rl_sampler.sandbox import landlock, syscalls
+from rl_sampler.sandbox.wire import Program
 
-PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SECCOMP_MODE_FILTER = 2
 OPEN_FILES = 64
 NOTHING_OF = (
@@ -34,20 +39,22 @@ NOTHING_OF = (
 SPARE_SECONDS = 1
 """Between SIGXCPU, which a program can catch, and SIGKILL, which it cannot."""
 CONFINED = b"confined "
+REPORT = 3
+FAILED = 1
 CODE, TESTS = "<program>", "<tests>"
 
 
-def confine(*, seconds: int, megabytes: int) -> None:
+def confine(*, seconds: int, megabytes: int, rules: int | None) -> None:
     """Drop all rights that programs do not need; this cannot be undone.
 
     Args:
         seconds: limit of processor time, with the time used so far.
         megabytes: limit of the address space, in MiB.
+        rules: descriptor of the Landlock ruleset, which is closed; None: the kernel has none.
 
     Raises:
-        OSError: the kernel refused the filter.
+        OSError: the kernel refused the filter or the rules.
     """
-    hide()
     limits = {
         resource.RLIMIT_CPU: (seconds, seconds + SPARE_SECONDS),
         resource.RLIMIT_AS: (megabytes << 20, megabytes << 20),
@@ -57,15 +64,28 @@ def confine(*, seconds: int, megabytes: int) -> None:
     for limit, bounds in limits.items():
         resource.setrlimit(limit, bounds)
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
-    steps = syscalls.program(os.getpid())
+    if rules is not None:
+        landlock.restrict(rules)
+        os.close(rules)
+    steps = syscalls.program(os.getpid(), machine=platform.machine())
     buffer = ctypes.create_string_buffer(steps, len(steps))
     filter_ = _Filter(len(steps) // syscalls.STEP_BYTES, ctypes.addressof(buffer))
     _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.addressof(filter_))
 
 
 def hide() -> None:
-    """Hide this process's memory and environment from other processes of its user."""
+    """Hide memory, environment and descriptors from other processes of the same user.
+
+    A fork inherits it; an exec undoes it.
+    """
     _prctl(PR_SET_DUMPABLE, 0)
+
+
+def end_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(FAILED)
 
 
 class _Filter(ctypes.Structure):
@@ -82,20 +102,24 @@ def _prctl(option: int, *arguments: int) -> None:
         raise OSError(number, f"prctl {option}: {os.strerror(number)}")
 
 
-def run(request: dict[str, Any], *, report: int) -> None:
-    """Run a confined program; its exceptions and exits end the interpreter."""
+def run(program: Program, mark: str) -> None:
+    """Run a confined program.
+
+    Raises:
+        BaseException: whatever the program or its tests raise.
+    """
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["program"]
-    sys.stdin = io.TextIOWrapper(io.BytesIO(request["stdin"].encode()), encoding="utf-8")
-    parts = [(CODE, request["code"])]
-    if request["tests"] is not None:
-        parts.append((TESTS, request["tests"]))
+    sys.stdin = io.TextIOWrapper(io.BytesIO(program.stdin.encode()), encoding="utf-8")
+    parts = [(CODE, program.code)]
+    if program.tests is not None:
+        parts.append((TESTS, program.tests))
     for name, source in parts:
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         exec(compile(source, name, "exec"), module.__dict__)
-    if request["tests"] is not None:
-        os.write(report, request["mark"].encode())
+    if program.tests is not None:
+        os.write(REPORT, mark.encode())
 
 
 def print_exception(
@@ -107,12 +131,69 @@ def print_exception(
     traceback.print_exception(kind, error, trace)
 
 
-def main() -> None:
-    """Read the request, confine, run."""
-    hide()  # first: the request is secret from other programs
-    request = json.load(sys.stdin.buffer)
-    confine(seconds=request["seconds"], megabytes=request["megabytes"])
-    report = int(sys.argv[1])
-    os.write(report, CONFINED)
+def main(
+    program: Program, mark: str, *, outputs: tuple[int, int, int], rules: int | None
+) -> NoReturn:
+    """Confine this forked process, run the program in it, and end it as the interpreter would.
+
+    Args:
+        program: the program.
+        mark: is reported once the tests have passed.
+        outputs: descriptors that become standard output, standard error and REPORT.
+        rules: descriptor of the Landlock ruleset; None where the kernel has none.
+    """
+    status = FAILED
+    try:
+        rules = _leave_server(outputs, rules)
+        confine(seconds=program.seconds, megabytes=program.megabytes, rules=rules)
+        os.write(REPORT, CONFINED)
+        status = _status(program, mark)
+    finally:
+        os._exit(status)
+
+
+def _leave_server(outputs: tuple[int, int, int], rules: int | None) -> int | None:
+    """Give up what the server has: descriptors, handlers, folder, session.
+
+    Returns:
+        The descriptor of the ruleset, which has moved.
+    """
+    os.setsid()
+    os.chdir("/")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    atexit._clear()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    kept = [nothing, *outputs, *([] if rules is None else [rules])]
+    # First out of the way: a target may be the source of a later one.
+    high = [fcntl.fcntl(number, fcntl.F_DUPFD, len(kept)) for number in kept]
+    for target, number in enumerate(high):
+        os.dup2(number, target)
+    os.closerange(len(kept), os.sysconf("SC_OPEN_MAX"))
+    return None if rules is None else len(kept) - 1
+
+
+def _status(program: Program, mark: str) -> int:
+    """Run a program; exit status as of an interpreter that runs it."""
     sys.excepthook = print_exception
-    run(request, report=report)
+    try:
+        run(program, mark)
+        status = 0
+    except SystemExit as left:
+        status = _exit_status(left.code)
+    except BaseException:  # noqa: BLE001 - the interpreter's end: whatever a program raises
+        sys.excepthook(*sys.exc_info())
+        status = FAILED
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            stream.flush()
+    return status
+
+
+def _exit_status(code: object) -> int:
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    sys.stderr.write(f"{code}\n")
+    return FAILED

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import selectors
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rl_sampler.sandbox import child
 from rl_sampler.sandbox.child import CONFINED
 from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES, Ending, Outcome, Program
 
@@ -20,12 +18,6 @@ WALL_FACTOR = 10
 """Wall seconds per second of processor time, besides waits for a processor. A program that uses
 them up sleeps, or waits for something that never happens."""
 POLL_SECONDS = 0.05
-ROOT = Path(__file__).parents[2]
-START = (
-    "import sys; sys.path.append(sys.argv.pop()); from rl_sampler.sandbox.child import main; "
-    "sys.path.pop(); main()"
-)
-ENVIRONMENT = {"LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 CHUNK = 1 << 16
 
 
@@ -39,74 +31,57 @@ class _ChildOutput:
     in_time: bool = True
 
 
-def execute(program: Program, *, wall_factor: int = WALL_FACTOR) -> Outcome:
-    """Run a program to its end.
+def execute(
+    program: Program, *, rules: int | None = None, wall_factor: int = WALL_FACTOR
+) -> Outcome:
+    """Run a program to its end, in a fork of this process.
+
+    This process must be hidden and have a single thread.
 
     Args:
         program: the program and its limits.
+        rules: descriptor of the Landlock ruleset; None where the kernel has none.
         wall_factor: wall seconds per second of processor time.
     """
     mark = secrets.token_hex(16)
-    reads, writes = os.pipe()
+    me = os.getpid()
+    (output, to_output), (errors, to_errors), (report, to_report) = (os.pipe() for _ in range(3))
+    pid = os.fork()
+    if pid == 0:
+        child.end_with(me)
+        child.main(program, mark, outputs=(to_output, to_errors, to_report), rules=rules)
+    for writer in (to_output, to_errors, to_report):
+        os.close(writer)
     try:
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-X", "utf8", "-c", START, str(writes), str(ROOT)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=ENVIRONMENT,
-            cwd="/",
-            pass_fds=(writes,),
-            start_new_session=True,
-        )
-    except OSError:
-        os.close(reads)
-        raise
+        heard = _listen(pid, (output, errors, report), seconds=wall_factor * program.seconds)
     finally:
-        os.close(writes)
-    try:
-        _ask(process, program, mark)
-        output = _listen(process, reads, seconds=wall_factor * program.seconds)
-    finally:
-        os.close(reads)
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-        os.kill(process.pid, signal.SIGKILL)  # not Popen.kill, which would reap an ended child
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        os.kill(pid, signal.SIGKILL)
+        _, waited, used = os.wait4(pid, 0)
+        for reader in (output, errors, report):
+            os.close(reader)
+    status = os.waitstatus_to_exitcode(waited)
     overspent = used.ru_utime + used.ru_stime >= program.seconds
     return Outcome(
-        ending=_ending(process.returncode, output, overspent=overspent),
-        output=output.output.decode(errors="replace"),
-        errors=output.errors.decode(errors="replace"),
-        passed=process.returncode == 0 and bytes(output.report) == CONFINED + mark.encode(),
+        ending=_ending(status, heard, overspent=overspent),
+        output=heard.output.decode(errors="replace"),
+        errors=heard.errors.decode(errors="replace"),
+        passed=status == 0 and bytes(heard.report) == CONFINED + mark.encode(),
     )
 
 
-def _ask(process: subprocess.Popen[bytes], program: Program, mark: str) -> None:
-    assert process.stdin is not None
-    try:
-        process.stdin.write(json.dumps({**program.model_dump(), "mark": mark}).encode())
-        process.stdin.close()
-    except BrokenPipeError:
-        return  # the child ended before it read: its output and status tell why
-
-
-def _listen(process: subprocess.Popen[bytes], report: int, *, seconds: float) -> _ChildOutput:
+def _listen(pid: int, readers: tuple[int, int, int], *, seconds: float) -> _ChildOutput:
     """Read until the child has ended or its time is over.
 
     A child that closes its output runs on until its time is over.
     """
-    assert process.stdout is not None
-    assert process.stderr is not None
     output, deadline = _ChildOutput(), time.monotonic() + seconds
     with selectors.DefaultSelector() as selector:
-        selector.register(process.stdout.fileno(), selectors.EVENT_READ, output.output)
-        selector.register(process.stderr.fileno(), selectors.EVENT_READ, output.errors)
-        selector.register(report, selectors.EVENT_READ, output.report)
-        while selector.get_map() or not _ended(process.pid):
-            left = deadline + _queued(process.pid) - time.monotonic()
+        for reader, heard in zip(
+            readers, (output.output, output.errors, output.report), strict=True
+        ):
+            selector.register(reader, selectors.EVENT_READ, heard)
+        while selector.get_map() or not _ended(pid):
+            left = deadline + _queued(pid) - time.monotonic()
             if left <= 0:
                 output.in_time = False
                 return output

@@ -16,126 +16,128 @@ import signal
 import struct
 from collections.abc import Sequence
 
-MACHINE = "x86_64"
-"""Call numbers differ between architectures; these are of this one."""
-AUDIT_ARCH_X86_64 = 0xC000003E
+AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""By machine. Call numbers differ between architectures; a call of another one, such as of i386 or
+32-bit ARM, ends the process."""
+MACHINES = tuple(AUDIT_ARCHITECTURES)
+"""Machines whose calls are listed here."""
 KILL, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 LOAD, EQUAL, AND, RETURN = 0x20, 0x15, 0x54, 0x06
 STEP = "HBBI"
 STEP_BYTES = struct.calcsize(STEP)
-NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16
+NUMBER_AT, ARCHITECTURE_AT, ARGUMENTS_AT = 0, 4, 16
 
-ALLOWED = {
-    "read": 0,
-    "write": 1,
-    "close": 3,
-    "stat": 4,
-    "fstat": 5,
-    "lstat": 6,
-    "poll": 7,
-    "lseek": 8,
-    "mmap": 9,
-    "mprotect": 10,
-    "munmap": 11,
-    "brk": 12,
-    "rt_sigaction": 13,
-    "rt_sigprocmask": 14,
-    "rt_sigreturn": 15,
-    "pread64": 17,
-    "readv": 19,
-    "writev": 20,
-    "access": 21,
-    "pipe": 22,
-    "select": 23,
-    "sched_yield": 24,
-    "mremap": 25,
-    "mincore": 27,
-    "madvise": 28,
-    "dup": 32,
-    "dup2": 33,
-    "pause": 34,
-    "nanosleep": 35,
-    "getitimer": 36,
-    "alarm": 37,
-    "setitimer": 38,
-    "getpid": 39,
-    "sendto": 44,
-    "recvfrom": 45,
-    "shutdown": 48,
-    "getsockname": 51,
-    "getpeername": 52,
-    "setsockopt": 54,
-    "getsockopt": 55,
-    "exit": 60,
-    "uname": 63,
-    "getcwd": 79,
-    "chdir": 80,
-    "readlink": 89,
-    "umask": 95,
-    "gettimeofday": 96,
-    "getrlimit": 97,
-    "getrusage": 98,
-    "sysinfo": 99,
-    "times": 100,
-    "getuid": 102,
-    "getgid": 104,
-    "geteuid": 107,
-    "getegid": 108,
-    "getppid": 110,
-    "getpgrp": 111,
-    "getgroups": 115,
-    "getresuid": 118,
-    "getresgid": 120,
-    "sigaltstack": 131,
-    "arch_prctl": 158,
-    "setrlimit": 160,
-    "gettid": 186,
-    "time": 201,
-    "futex": 202,
-    "sched_getaffinity": 204,
-    "epoll_create": 213,
-    "getdents64": 217,
-    "set_tid_address": 218,
-    "restart_syscall": 219,
-    "fadvise64": 221,
-    "clock_gettime": 228,
-    "clock_getres": 229,
-    "clock_nanosleep": 230,
-    "exit_group": 231,
-    "epoll_wait": 232,
-    "epoll_ctl": 233,
-    "newfstatat": 262,
-    "readlinkat": 267,
-    "faccessat": 269,
-    "pselect6": 270,
-    "ppoll": 271,
-    "set_robust_list": 273,
-    "epoll_pwait": 281,
-    "eventfd": 284,
-    "eventfd2": 290,
-    "epoll_create1": 291,
-    "dup3": 292,
-    "pipe2": 293,
-    "preadv": 295,
-    "getcpu": 309,
-    "getrandom": 318,
-    "membarrier": 324,
-    "statx": 332,
-    "rseq": 334,
-    "faccessat2": 439,
+Numbers = tuple[int, int | None]
+"""Of a call on each of MACHINES; None: the machine has no such call."""
+ALLOWED: dict[str, Numbers] = {
+    "read": (0, 63),
+    "write": (1, 64),
+    "close": (3, 57),
+    "stat": (4, None),
+    "fstat": (5, 80),
+    "lstat": (6, None),
+    "poll": (7, None),
+    "lseek": (8, 62),
+    "mmap": (9, 222),
+    "mprotect": (10, 226),
+    "munmap": (11, 215),
+    "brk": (12, 214),
+    "rt_sigaction": (13, 134),
+    "rt_sigprocmask": (14, 135),
+    "rt_sigreturn": (15, 139),
+    "pread64": (17, 67),
+    "readv": (19, 65),
+    "writev": (20, 66),
+    "access": (21, None),
+    "pipe": (22, None),
+    "select": (23, None),
+    "sched_yield": (24, 124),
+    "mremap": (25, 216),
+    "mincore": (27, 232),
+    "madvise": (28, 233),
+    "dup": (32, 23),
+    "dup2": (33, None),
+    "pause": (34, None),
+    "nanosleep": (35, 101),
+    "getitimer": (36, 102),
+    "alarm": (37, None),
+    "setitimer": (38, 103),
+    "getpid": (39, 172),
+    "sendto": (44, 206),
+    "recvfrom": (45, 207),
+    "shutdown": (48, 210),
+    "getsockname": (51, 204),
+    "getpeername": (52, 205),
+    "getsockopt": (55, 209),
+    "exit": (60, 93),
+    "uname": (63, 160),
+    "getcwd": (79, 17),
+    "chdir": (80, 49),
+    "readlink": (89, None),
+    "umask": (95, 166),
+    "gettimeofday": (96, 169),
+    "getrlimit": (97, 163),
+    "getrusage": (98, 165),
+    "sysinfo": (99, 179),
+    "times": (100, 153),
+    "getuid": (102, 174),
+    "getgid": (104, 176),
+    "geteuid": (107, 175),
+    "getegid": (108, 177),
+    "getppid": (110, 173),
+    "getpgrp": (111, None),
+    "getgroups": (115, 158),
+    "getresuid": (118, 148),
+    "getresgid": (120, 150),
+    "sigaltstack": (131, 132),
+    "arch_prctl": (158, None),
+    "setrlimit": (160, 164),
+    "gettid": (186, 178),
+    "time": (201, None),
+    "futex": (202, 98),
+    "sched_getaffinity": (204, 123),
+    "epoll_create": (213, None),
+    "getdents64": (217, 61),
+    "set_tid_address": (218, 96),
+    "restart_syscall": (219, 128),
+    "fadvise64": (221, 223),
+    "clock_gettime": (228, 113),
+    "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115),
+    "exit_group": (231, 94),
+    "epoll_wait": (232, None),
+    "epoll_ctl": (233, 21),
+    "newfstatat": (262, 79),
+    "readlinkat": (267, 78),
+    "faccessat": (269, 48),
+    "pselect6": (270, 72),
+    "ppoll": (271, 73),
+    "set_robust_list": (273, 99),
+    "epoll_pwait": (281, 22),
+    "eventfd": (284, None),
+    "eventfd2": (290, 19),
+    "epoll_create1": (291, 20),
+    "dup3": (292, 24),
+    "pipe2": (293, 59),
+    "preadv": (295, 69),
+    "getcpu": (309, 168),
+    "getrandom": (318, 278),
+    "membarrier": (324, 283),
+    "statx": (332, 291),
+    "rseq": (334, 293),
+    "faccessat2": (439, 439),
 }
-OPEN, IOCTL, SOCKETPAIR, KILL_CALL, FCNTL, PRCTL, TGKILL, OPENAT, PRLIMIT = (
-    2,
-    16,
-    53,
-    62,
-    72,
-    157,
-    234,
-    257,
-    302,
-)
-WRITING = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | (os.O_TMPFILE & ~os.O_DIRECTORY)
+OPEN: Numbers = (2, None)
+IOCTL: Numbers = (16, 29)
+SOCKETPAIR: Numbers = (53, 199)
+KILL_CALL: Numbers = (62, 129)
+FCNTL: Numbers = (72, 25)
+PRCTL: Numbers = (157, 167)
+TGKILL: Numbers = (234, 131)
+OPENAT: Numbers = (257, 56)
+PRLIMIT: Numbers = (302, 261)
+WRITING = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | 0o20000000
+"""The last is O_TMPFILE without O_DIRECTORY, whose values differ between machines."""
 DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032)
 """F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ; F_SETOWN signals."""
 PIPE_COMMANDS = (0x5421, 0x5450, 0x5451, 0x541B)
@@ -148,34 +150,42 @@ Step = tuple[int, int, int, int]
 """Operation, steps to skip where it holds, steps to skip where it does not, operand."""
 
 
-def program(pid: int) -> bytes:
-    """The filter for the process ``pid``, as an array of ``struct sock_filter``."""
+def program(pid: int, *, machine: str) -> bytes:
+    """The filter for the process ``pid``, as an array of ``struct sock_filter``.
+
+    Args:
+        pid: may be the target of signals.
+        machine: one of MACHINES.
+    """
+    column = MACHINES.index(machine)
     steps: list[Step] = [
-        (LOAD, 0, 0, MACHINE_AT),
-        (EQUAL, 1, 0, AUDIT_ARCH_X86_64),
+        (LOAD, 0, 0, ARCHITECTURE_AT),
+        (EQUAL, 1, 0, AUDIT_ARCHITECTURES[machine]),
         (RETURN, 0, 0, KILL),
         (LOAD, 0, 0, NUMBER_AT),
     ]
-    for number in ALLOWED.values():
-        steps += [(EQUAL, 0, 1, number), (RETURN, 0, 0, ALLOW)]
-    steps += [
-        *_when(OPEN, _reads(1)),
-        *_when(OPENAT, _reads(2)),
-        *_when(IOCTL, _one_of(1, PIPE_COMMANDS, otherwise=errno.ENOTTY)),
-        *_when(KILL_CALL, _signals(pid, signal_at=1)),
-        *_when(TGKILL, _signals(pid, signal_at=2)),
-        *_when(PRLIMIT, _one_of(0, [0])),
-        *_when(FCNTL, _one_of(1, DESCRIPTOR_COMMANDS)),
-        *_when(PRCTL, _one_of(0, PROCESS_COMMANDS)),
-        *_when(SOCKETPAIR, _stream_pair()),
-        _refused(errno.EPERM),
+    for numbers in ALLOWED.values():
+        steps += _when(numbers[column], [(RETURN, 0, 0, ALLOW)])
+    checked: list[tuple[Numbers, list[Step]]] = [
+        (OPEN, _reads(1)),
+        (OPENAT, _reads(2)),
+        (IOCTL, _one_of(1, PIPE_COMMANDS, otherwise=errno.ENOTTY)),
+        (KILL_CALL, _signals(pid, signal_at=1)),
+        (TGKILL, _signals(pid, signal_at=2)),
+        (PRLIMIT, _one_of(0, [0])),
+        (FCNTL, _one_of(1, DESCRIPTOR_COMMANDS)),
+        (PRCTL, _one_of(0, PROCESS_COMMANDS)),
+        (SOCKETPAIR, _stream_pair()),
     ]
+    for numbers, judged in checked:
+        steps += _when(numbers[column], judged)
+    steps.append(_refused(errno.EPERM))
     return b"".join(struct.pack(STEP, *step) for step in steps)
 
 
-def _when(number: int, steps: Sequence[Step]) -> list[Step]:
+def _when(number: int | None, steps: Sequence[Step]) -> list[Step]:
     """Steps that apply to a call; each path through them must return."""
-    return [(EQUAL, 0, len(steps), number), *steps]
+    return [] if number is None else [(EQUAL, 0, len(steps), number), *steps]
 
 
 def _argument(index: int) -> Step:

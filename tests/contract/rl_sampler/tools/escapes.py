@@ -97,39 +97,3 @@ attempt(os.kill, os.getpid(), 9)
 attempt(fcntl.fcntl, reads, fcntl.F_SETOWN, os.getppid())
 attempt(resource.prlimit, os.getppid(), resource.RLIMIT_CPU, (1, 1))
 """
-NEIGHBOURS = """
-import ctypes, os, time
-me, parent = os.getpid(), os.getppid()
-def be(name):
-    assert ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0) == 0
-def neighbours():
-    found = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            name, state = open(f"/proc/{pid}/stat").read().split("(", 1)[1].rsplit(")", 1)
-        except OSError:
-            continue
-        if int(state.split()[1]) == parent and int(pid) != me and state.split()[0] != "Z":
-            found[name] = int(pid)
-    return found
-def wait(condition):
-    while not condition():
-        time.sleep(0.02)  # a sandbox shares nothing with its neighbour that it could wait on
-"""
-READ_NEIGHBOUR = f"""{NEIGHBOURS}
-be("reading")
-wait(lambda: "seen" in neighbours())
-for pid in (parent, neighbours()["seen"]):
-    for file in ("environ", "mem", "maps", "fd/0", "cwd/etc/passwd"):
-        try:
-            open(f"/proc/{{pid}}/{{file}}", "rb").close()
-        except OSError as error:
-            print(type(error).__name__)
-        else:
-            print("read", pid, file)
-"""
-BE_READ = f"""{NEIGHBOURS}
-wait(lambda: "reading" in neighbours())
-be("seen")
-wait(lambda: not neighbours())
-"""

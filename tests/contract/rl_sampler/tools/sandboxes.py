@@ -17,11 +17,11 @@ SECRET = "nobody-else-may-read-this"
 WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
 
-def command(path: Path, *, slots: int) -> list[str]:
+def command(path: Path, *, slots: int, wall_factor: int = 10) -> list[str]:
     """What starts a server; root's own is started without capabilities."""
     prefix = WITHOUT_CAPABILITIES if os.geteuid() == 0 else ()
     server = [sys.executable, "-m", "rl_sampler.sandbox.server", str(path)]
-    return [*prefix, *server, "--slots", str(slots)]
+    return [*prefix, *server, "--slots", str(slots), "--wall-factor", str(wall_factor)]
 
 
 def listens(path: Path) -> bool:
@@ -31,11 +31,13 @@ def listens(path: Path) -> bool:
 
 
 @contextmanager
-def serving(path: Path, *, slots: int = 2) -> Iterator[subprocess.Popen[bytes]]:
+def serving(
+    path: Path, *, slots: int = 2, wall_factor: int = 10
+) -> Iterator[subprocess.Popen[bytes]]:
     """A server that listens."""
     sources = [str(ROOT / folder) for folder in ("contracts", "sampler_image")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sources), "SECRET": SECRET}
-    process = subprocess.Popen(command(path, slots=slots), env=environment)
+    process = subprocess.Popen(command(path, slots=slots, wall_factor=wall_factor), env=environment)
     try:
         until(lambda: listens(path), what="the sandbox to listen")
         assert process.poll() is None

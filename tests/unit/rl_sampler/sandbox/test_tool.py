@@ -74,7 +74,8 @@ def test_malformed_tests_raise_a_scoring_error(reference: str, why: str) -> None
     [
         ("x86_64", "0000000000000000", ""),
         ("x86_64", "00000000a80425fb", "capabilities"),
-        ("aarch64", "0000000000000000", "only on x86_64, but this machine is aarch64"),
+        ("aarch64", "0000000000000000", ""),
+        ("riscv64", "0000000000000000", "only on x86_64 and aarch64, but this machine is riscv64"),
     ],
 )
 def test_server_refuses_to_start_where_programs_cannot_be_confined(
