@@ -5,17 +5,24 @@ The front before the embedded store plays it (``tests/mongo_front.py`` cites Mon
 
 from __future__ import annotations
 
+import contextlib
+import secrets
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Literal, get_args
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from rl_contracts import ids
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.models import ModelKey
 from tests.documents import RUN, a_run, a_task
+from tests.examples import examples
 from tests.mongo_front import Front, front_before, late_majority
 from tests.mongo_wire import Document
 from tests.servers import StoreServer
@@ -85,6 +92,49 @@ def test_a_claim_repeated_after_a_late_majority_returns_the_same_task(
         task = claim(afar)
     assert task is not None
     assert claimed(stores) == {a_task(0).id: 1, a_task(1).id: 1}
+
+
+Way = Literal["in time", "late once", "late", "reads late"]
+WAYS: tuple[Way, ...] = get_args(Way)
+
+
+def claim_in_a_way(
+    stores: Stores, front: Front, database: str, way: Way, *, run: str, owner: str
+) -> Task | None:
+    """A claim while the majority behaves in a way; None where its sender gave up, too."""
+    try:
+        with contextlib.nullcontext() if way == "in time" else front.lagging_majority(database):
+            if way == "late once":
+                once(front)  # for the next write, and reads stay late
+            elif way == "reads late":
+                front.concern_error = None
+            return stores.tasks.claim(run, queue=Queue.TRAIN, owner=owner, lease_seconds=60)
+    except StoreUnavailableError:
+        return None
+
+
+@settings(max_examples=examples(6), suppress_health_check=list(HealthCheck), deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(WAYS)), min_size=2, max_size=5))
+def test_each_claim_takes_one_task_whatever_the_majority_does(
+    front: Front, stores: Stores, store_settings: StoreSettings, claims: list[tuple[str, Way]]
+) -> None:
+    """Two owners of one process recover what they lost, and no task loses an attempt."""
+    run, database = ids.RunId(secrets.token_hex(4)), store_settings.mongo_database
+    stores.tasks.insert([a_task(n, id=ids.task_id(run, "train", n), run=run) for n in range(12)])
+    through = StoreSettings.from_mapping(store_settings.to_mapping() | front.settings)
+    with closing(Stores.connect(through, patience_seconds=0.05)) as afar:
+        held: list[Task] = []
+        for owner, way in claims:
+            task = claim_in_a_way(afar, front, database, way, run=run, owner=owner)
+            held += [task] if task else []
+        for owner in "ab":
+            while afar.tasks.unanswered(run, owner=owner):
+                task = afar.tasks.recover(run, queue=Queue.TRAIN, owner=owner, lease_seconds=60)
+                held += [task] if task else []
+    taken = stores.tasks.find(run, queue=Queue.TRAIN, state=TaskState.CLAIMED)
+    assert sorted(task.id for task in held) == sorted(task.id for task in taken)
+    assert len(taken) <= len(claims)
+    assert {task.attempt for task in taken} <= {1}
 
 
 def test_a_completion_whose_majority_is_late_counts(
