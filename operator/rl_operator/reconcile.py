@@ -32,6 +32,7 @@ from rl_operator.process.events import EventRecorder
 from rl_operator.state import attempt_records, observe
 from rl_operator.state.decisions import Ended
 from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.state.start_troubles import StartTroubles
 from rl_operator.status.status_input import StatusInput
 
 STOPPING_SECONDS = 2.0
@@ -90,6 +91,7 @@ class JobReconciler:
             self._forget(key)
             return None
         snapshot, gate, step = observed.snapshot, observed.gate, observed.step
+        snapshot = StartTroubles(cluster=self.cluster, now=self.now).of_job(snapshot)
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
         if snapshot.job.meta.deleted_at is not None:
             return self._delete(snapshot)

@@ -29,6 +29,7 @@ from rl_operator.render import deployment
 from rl_operator.state import observe
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
+from rl_operator.state.start_troubles import StartTroubles
 from rl_operator.stores.run_poll import RunProgress
 
 SOON_SECONDS = 0.5
@@ -75,6 +76,7 @@ class PoolReconciler:
         ):
             self._forget(key)
             return None
+        snapshot = StartTroubles(cluster=self.cluster, now=self.now).of_pool(snapshot)
         if snapshot.pool.spec is not None and snapshot.pool.spec.shared:
             _note(snapshot)
             return self._share(snapshot, snapshot.pool.spec)

@@ -77,7 +77,8 @@ imagePullSecrets: {{ toJson . }}
   verbs: [list, watch, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [get, create, patch]
+  # list: what the kubelet says of a pod that does not start.
+  verbs: [get, list, create, patch]
 # The Lease of a run that another job has adopted (spec.runId).
 - apiGroups: [coordination.k8s.io]
   resources: [leases]

@@ -14,7 +14,6 @@ from rl_operator.attempts.start_gate import SamplerShortfall
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
 from rl_operator.state import attempt_records
-from rl_operator.state.pod import first_trouble
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.status import pool_wait
@@ -171,7 +170,7 @@ class InputsReader:
         limit = spec.lifecycle.pending_deadline_seconds
         if self.now() - since <= limit:
             return None
-        trouble = first_trouble(snapshot.sampler_pods()) or _silent(spec)
+        trouble = snapshot.sampler_trouble() or _silent(spec)
         message = (
             f"spec.lifecycle.pendingDeadlineSeconds = {limit}: too few samplers have registered "
             f"by then: {start_gate.describe(shortfalls)}. {trouble}"

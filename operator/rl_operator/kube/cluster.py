@@ -8,10 +8,12 @@ from typing import Protocol
 
 from rl_operator.kube.api_errors import ApiConflictError, ApiMissingError
 from rl_operator.kube.api_requests import Json, Manifest, OnRequest, Requests
-from rl_operator.kube.kinds import Kind
+from rl_operator.kube.kinds import EVENT, Kind
 from rl_operator.kube.transport import Client, authenticated
 
 PAGE = 500
+WARNINGS = 50
+"""Events about one object that are read: kubelets count repetitions in one Event."""
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 UNWARNED = {"fieldValidation": "Ignore"}
@@ -82,6 +84,13 @@ class Cluster:
         stamp = {"apiVersion": kind.api_version, "kind": kind.name}
         pages = self._pages(kind, kind.path(namespace), {"labelSelector": labels})
         return [stamp | item for page in pages for item in page["items"]]
+
+    def warnings(self, namespace: str, uid: str) -> list[Manifest]:
+        """The Events of type Warning about the object with this uid, at most ``WARNINGS``."""
+        query = {"fieldSelector": f"regarding.uid={uid},type=Warning", "limit": str(WARNINGS)}
+        path = EVENT.path(namespace)
+        page = self._requests.send("GET", path, query, asking=("list", EVENT))
+        return list(page["items"])
 
     def names(self, kind: Kind, namespaces: tuple[str, ...]) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind; no namespaces: the whole cluster."""

@@ -13,7 +13,7 @@ from rl_operator.pools.assignment import Allocation
 from rl_operator.render import deployment
 from rl_operator.state.pod import first_trouble
 from rl_operator.state.progress import NOT_CHECKED, Reading, lag, staleness_bound
-from rl_operator.state.snapshot import Job, PoolSnapshot
+from rl_operator.state.snapshot import NOT_CREATED, Job, PoolSnapshot
 
 KEPT_SCALES = 5
 SERVED = ("serving", "lagging", "version", "lag")
@@ -98,7 +98,8 @@ def compute(
 
 def trouble(snapshot: PoolSnapshot) -> str:
     """What keeps pods from being created or from running; empty when nothing is known."""
-    return snapshot.deployment.stuck or first_trouble(snapshot.pods)
+    state = snapshot.deployment
+    return state.uncreated or first_trouble(snapshot.pods) or state.stuck
 
 
 def _fields(
@@ -216,9 +217,10 @@ def _conditions(
     if not state.behind and state.ready == state.updated == state.replicas == replicas:
         return [_ready(snapshot, replicas), *parts]
     message = f"{state.ready} of {replicas} pods are ready. {trouble(snapshot)}".strip()
+    reason = NOT_CREATED if state.uncreated else "PodsStarting"
     return [
-        ConditionUpdate("Ready", "False", "PodsStarting", message),
-        ConditionUpdate("Reconciling", "True", "PodsStarting", message),
+        ConditionUpdate("Ready", "False", reason, message),
+        ConditionUpdate("Reconciling", "True", reason, message),
         *parts,
     ]
 

@@ -23,8 +23,10 @@ class DeploymentState:
     replicas: int = 0
     ready: int = 0
     updated: int = 0
+    uncreated: str = ""
+    """Why it cannot create a pod, e.g. a quota; empty while it can."""
     stuck: str = ""
-    """Why it makes no progress; empty while it does."""
+    """Why its rollout is past its deadline; empty while it is not."""
     behind: bool = False
     """The counts are those of an earlier generation."""
 
@@ -41,17 +43,14 @@ class DeploymentState:
             replicas=status.get("replicas", 0),
             ready=status.get("readyReplicas", 0),
             updated=status.get("updatedReplicas", 0),
-            stuck=redacted(_stuck(status)),
+            uncreated=redacted(_message(status, "ReplicaFailure", "True")),
+            stuck=redacted(_message(status, "Progressing", "False")),
             behind=status.get("observedGeneration", generation) < generation,
         )
 
 
-def _stuck(status: Raw) -> str:
-    """Message of a failure to create pods, else of a rollout past its deadline."""
+def _message(status: Raw, kind: str, truth: str) -> str:
+    """Message of a condition that has this status; else empty."""
     conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
-    failure = conditions.get("ReplicaFailure", {})
-    message = failure.get("message", "") if failure.get("status") == "True" else ""
-    progressing = conditions.get("Progressing", {})
-    if not message and progressing.get("status") == "False":
-        message = progressing.get("message", "")
-    return str(message)
+    condition = conditions.get(kind, {})
+    return str(condition.get("message", "")) if condition.get("status") == truth else ""

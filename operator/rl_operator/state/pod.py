@@ -13,6 +13,7 @@ from rl_operator.kube.timestamps import parse_time
 NO_START_REASONS = ("ContainerCreating", "PodInitializing")
 """The kubelet's reasons of a container that starts normally."""
 PULL_REASONS = ("ImagePullBackOff", "ErrImagePull")
+IMAGE_REASONS = (*PULL_REASONS, "InvalidImageName", "ErrImageNeverPull")
 TROUBLE_CHARACTERS = MESSAGE_CHARACTERS = 400
 SEPARATOR = " | "
 """Between lines of a log that a message shows."""
@@ -38,6 +39,7 @@ class Container:
     signal: int = 0
     ended_at: float | None = None
     """When it ended, seconds since 1970; None while it runs or waits."""
+    image: str = ""
 
     @classmethod
     def parse(cls, raw: Raw) -> Container:
@@ -59,6 +61,7 @@ class Container:
             exit_reason=ended.get("reason", ""),
             signal=ended.get("signal", 0),
             ended_at=parse_time((state.get("terminated") or {}).get("finishedAt")),
+            image=raw.get("image", ""),
         )
 
     def trouble(self) -> str:
@@ -113,6 +116,10 @@ class Pod:
     deletion_cost: int = 0
     """The lowest goes first when a ReplicaSet shrinks."""
     containers: tuple[Container, ...] = ()
+    warning: str = ""
+    """Reason and text of the last Warning Event, where only that says why it does not start."""
+    hint: str = ""
+    """Field of the manifest that its trouble comes from, with the remedy."""
 
     @classmethod
     def parse(cls, raw: Raw) -> Pod:
@@ -185,14 +192,41 @@ class Pod:
             return 1 if codes and codes <= ORDINARY_CODES and not self.reason else 3
         return 2 if self.phase == "Pending" else 0
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a node has it and none of its containers has begun, for no stated reason."""
+        return (
+            self.phase == "Pending"
+            and not self.deleting
+            and not self.unscheduled
+            and all(container.waiting in NO_START_REASONS for container in self.containers)
+        )
+
+    @property
+    def image_not_pulled(self) -> str:
+        """The image that the kubelet cannot pull; empty if that is not what it waits for."""
+        stuck = self._stuck
+        return stuck.image if stuck is not None and stuck.waiting in IMAGE_REASONS else ""
+
+    @property
+    def _stuck(self) -> Container | None:
+        """The first container that waits for a reason other than a normal start."""
+        waiting = (it for it in self.containers if it.waiting)
+        return next((it for it in waiting if it.waiting not in NO_START_REASONS), None)
+
     def trouble(self) -> str:
         """What keeps the pod from running, in one line; empty when nothing is known."""
         if self.unscheduled:
-            return f"Pod {self.name} fits no node: {self.unscheduled}"
-        for container in self.containers:
-            if container.waiting and container.waiting not in NO_START_REASONS:
-                return f"Pod {self.name}, container {container.name}: {container.trouble()}"
+            return self._with_hint(f"Pod {self.name} fits no node: {self.unscheduled}")
+        stuck = self._stuck
+        if stuck is not None:
+            return self._with_hint(f"Pod {self.name}, container {stuck.name}: {stuck.trouble()}")
+        if self.warning:
+            return self._with_hint(f"Pod {self.name} does not start: {self.warning}")
         return ""
+
+    def _with_hint(self, trouble: str) -> str:
+        return f"{trouble.rstrip('.')}. {self.hint}" if self.hint else trouble
 
 
 def _cost(meta: Meta) -> int:

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import OURS, RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import AssignmentStatus, RLJobStatus, SamplerPoolStatus
+from rl_operator.kube.conditions import find
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Child, Meta, Raw
 from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.state.deployment_state import DeploymentState
-from rl_operator.state.pod import Pod
+from rl_operator.state.pod import Pod, first_trouble
 from rl_operator.state.trainer_job import TrainerJob
+
+NOT_CREATED = "PodsNotCreated"
+"""Reason of a pool's ``Ready`` while its Deployment cannot create pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +164,14 @@ class JobSnapshot:
     def sampler_pods(self) -> tuple[Pod, ...]:
         """Pods of all pools."""
         return tuple(pod for pod in self.pods if pod.component == "sampler")
+
+    def sampler_trouble(self) -> str:
+        """What keeps sampler pods from being created or from running; empty if nothing is known."""
+        for pool in self.pools:
+            ready = find(pool.status.conditions, "Ready")
+            if ready is not None and ready.reason == NOT_CREATED:
+                return f"SamplerPool {pool.meta.name}: {ready.message}"
+        return first_trouble(self.sampler_pods())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

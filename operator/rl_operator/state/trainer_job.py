@@ -25,6 +25,8 @@ class TrainerJob:
     deleting: bool = False
     config: str = ""
     """The ConfigMap from which its pods read the job's spec; empty where that is not known."""
+    warning: str = ""
+    """The last Warning Event about it, with a remedy, while it has no pod."""
 
     @classmethod
     def parse(cls, child: Child) -> TrainerJob:

@@ -89,7 +89,7 @@ def samplers_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUp
         return ConditionUpdate(kind, "False", "ScaledToZero", message)
     if after.samplers.ready >= after.samplers.desired:
         return ConditionUpdate(kind, "True", "AllReady", "All sampler pods are ready.")
-    trouble = first_trouble(snapshot.sampler_pods())
+    trouble = snapshot.sampler_trouble()
     message = trouble or f"Sampler pods are starting. {POD_REMEDY}"
     return ConditionUpdate(kind, "False", STARTING, message)
 

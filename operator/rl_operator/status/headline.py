@@ -143,7 +143,7 @@ def _waiting_for_samplers(status_input: StatusInput) -> Headline:
     unreachable = _unreachable(status_input, "Pending")
     if unreachable is not None:
         return unreachable
-    trouble = first_trouble(status_input.snapshot.sampler_pods())
+    trouble = status_input.snapshot.sampler_trouble()
     shortfalls = status_input.shortfalls
     missing = f": {start_gate.describe(shortfalls)}" if shortfalls else ""
     message = f"The trainer starts when enough samplers have registered{missing}."
@@ -211,7 +211,7 @@ def _samplers_not_serving(status_input: StatusInput, after: RLJobStatus) -> Head
     if after.samplers.ready < after.samplers.desired:
         run = status_input.reading.run
         phase: Phase = "Recovering" if run is not None and run.step else "Starting"
-        trouble = first_trouble(status_input.snapshot.sampler_pods())
+        trouble = status_input.snapshot.sampler_trouble()
         message = f"{after.samplers.summary} sampler pods are ready. {trouble}".strip()
         return Headline(phase, "SamplersStarting", message)
     if stops_all(status_input):
@@ -224,6 +224,8 @@ def _start_message(status_input: StatusInput, after: RLJobStatus) -> str:
     pods = status_input.snapshot.trainer_pods(after.attempt)
     trainers = status_input.snapshot.trainers
     job = next((trainer for trainer in trainers if trainer.attempt == after.attempt), None)
+    if not pods and job is not None and job.warning:
+        return f"PyTorchJob {job.name} has no pod: {job.warning}"
     if not pods and job is not None and status_input.now - job.created_at > PODS_DUE_SECONDS:
         return (
             f"training-operator has created no pod for PyTorchJob {job.name}. Check that it is "

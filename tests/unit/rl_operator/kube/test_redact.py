@@ -124,7 +124,7 @@ def a_deployment_that_may_have_no_pods() -> str:
     said = {"type": "ReplicaFailure", "status": "True", "message": WORDS}
     return DeploymentState.parse(
         {"metadata": META, "spec": {}, "status": {"conditions": [said]}}
-    ).stuck
+    ).uncreated
 
 
 def a_trainer_s_job() -> str:
