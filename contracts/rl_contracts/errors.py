@@ -106,11 +106,30 @@ class SchemaUnknownError(IntegrityError):
 
 
 class FencedOutError(RLError):
-    """A newer trainer took over the run: this trainer's writes are rejected and it must stop."""
+    """The run document names another epoch: this trainer's writes are rejected and it must stop."""
 
-    def __init__(self, *, run: str, epoch: int) -> None:
-        super().__init__(f"run {run}: a newer trainer has taken over from epoch {epoch}")
-        self.run, self.epoch = run, epoch
+    def __init__(self, *, run: str, epoch: int, present: int | None) -> None:
+        """Say why.
+
+        Args:
+            run: which run.
+            epoch: of this trainer.
+            present: the epoch that the run document names; None: there is no run document.
+        """
+        if present is None:
+            why = (
+                "its run document is gone from the document store: the store was restored from a "
+                "backup that is older than the run, or the run was deleted"
+            )
+        elif present < epoch:
+            why = (
+                f"the document store was restored from a backup: it names epoch {present}, which "
+                f"is before this trainer's epoch {epoch}"
+            )
+        else:
+            why = f"a newer trainer has taken over from epoch {epoch}"
+        super().__init__(f"run {run}: {why}")
+        self.run, self.epoch, self.present = run, epoch, present
 
 
 class LateAttemptError(RLError):

@@ -13,6 +13,10 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 
 POLL_SECONDS = 0.3
+DISOWNED = (
+    "policy version {version}, which the engine serves, was published after the backup from which "
+    "the run document was restored; tasks are claimed again once another version is served"
+)
 OLDER_SECONDS = 30.0
 """After so long without a newer answer the store was restored from a backup."""
 
@@ -71,6 +75,11 @@ class RunWatch:
         if before is not None and is_older(run, before) and now - self._current_at < OLDER_SECONDS:
             return
         self._current_at = now
-        self._serving.run = run
+        self._serving.note_run(run)
+        disowned = self._serving.disowned
+        if disowned is not None and disowned == self._serving.policy:
+            self._problems.note("timeline", DISOWNED.format(version=disowned.version))
+        else:
+            self._problems.clear("timeline")
         if before is None or (before.policy, before.step) != (run.policy, run.step):
             self._serving.changed()

@@ -10,7 +10,7 @@ from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.errors import RLError
 from rl_trainer import inputs, replay, startup
 from rl_trainer.algorithm.groups import Limits
-from rl_trainer.checkpoint import export, hub_models, report
+from rl_trainer.checkpoint import export, hub_models, report, restored
 from rl_trainer.checkpoint.checkpointer import Checkpointer
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
@@ -44,6 +44,7 @@ def train(job: Job, run: Run) -> Outcome:
     base = job.folder / inputs.BASE
     trackers.check(job)
     hub_models.make_repository(job)
+    run = restored.check(job, run)
     job, datasets, learner, limits = startup.prepare(job, run)
     checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
     progress = _resume(job, learner, run, checkpointer, base=base)
@@ -84,7 +85,12 @@ def _resume(
     def made(batch: Batch) -> None:
         checkpointer.trained(batch)
         export.export_due(
-            job, learner.policy, base=base, step=batch.step, evaluations=run.evaluations
+            job,
+            learner.policy,
+            base=base,
+            step=batch.step,
+            evaluations=run.evaluations,
+            replayed=True,
         )
 
     progress = startup.begin(job, learner, run)

@@ -11,7 +11,7 @@ from rl_contracts.documents.run import Outcome, PolicyPointer, Run
 from rl_contracts.stores import reports
 from rl_trainer import startup
 from rl_trainer.algorithm.groups import Limits
-from rl_trainer.checkpoint import report
+from rl_trainer.checkpoint import report, restored
 from rl_trainer.context.job import Job
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.stream import TrainStream
@@ -32,6 +32,7 @@ def measure(job: Job, run: Run) -> Outcome:
         TrainingFailedError: the attempt cannot go on.
         FencedOutError, StoreUnavailableError, TerminatedError: see there.
     """
+    run = restored.check(job, run)
     job, datasets, learner, limits = startup.prepare(job, run)
     evaluate.retire_leftovers(job)
     pointer = _pinned(job, learner, run)
@@ -50,6 +51,7 @@ def fill(job: Job, run: Run) -> Outcome:
 
     Args, Raises: as ``measure``.
     """
+    run = restored.check(job, run)
     job, datasets, learner, limits = startup.prepare(job, run)
     pointer = _pinned(job, learner, run)
     stream = TrainStream(run=job.run, spec=job.spec, datasets=datasets)
@@ -74,7 +76,7 @@ def fill(job: Job, run: Run) -> Outcome:
 def _pinned(job: Job, learner: Learner, run: Run) -> PolicyPointer:
     """The run's only policy: published now, unless an earlier attempt did."""
     startup.begin(job, learner, run)
-    if run.policy is not None:
+    if run.policy is not None and not restored.lost_policy(job, run, run.policy):
         return run.policy
     job.heartbeat.say("publishing the policy")
     publisher = Publisher(job, learner.policy)

@@ -39,6 +39,9 @@ class VersionSpan(Record):
     """Policy version that sampled the generated tokens among tokens [start, end) of a rollout."""
 
     version: int
+    epoch: int = 0
+    """Of the trainer that published it: with the version it names the policy, whatever backup a
+    store was restored from. 0: sampled by a release that did not write it."""
     step: int
     """Training steps that the version contains."""
     start: int

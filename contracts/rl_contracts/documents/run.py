@@ -149,6 +149,16 @@ class EndedSamplers(Record):
     its registration exists."""
 
 
+class Notice(Record):
+    """What people must know of a run that goes on, e.g. what a restored store has lost."""
+
+    time: float
+    """Store time."""
+    reason: str
+    """CamelCase word."""
+    message: str
+
+
 class Holder(Record):
     """The trainer attempt that took the run last. Attempts of one job take it in their order."""
 
@@ -183,6 +193,8 @@ class Run(Document):
     policy: PolicyPointer | None = None
     durable: DurablePointer | None = None
     outcome: Outcome | None = None
+    notices: list[Notice] = Field(default_factory=list)
+    """The newest of them, oldest first."""
     phase: str = "Created"
     """What the trainer does or waits for, as text for people."""
     heartbeat_at: float = 0.0

@@ -20,6 +20,7 @@ from rl_contracts.documents.run import (
     DurablePointer,
     EndedSamplers,
     Holder,
+    Notice,
     Outcome,
     PolicyPointer,
     Run,
@@ -78,6 +79,22 @@ class RunStore:
         except DuplicateKeyError:
             return
 
+    def unfinished_of(self, job: str, *, namespace: str) -> dict[str, int]:
+        """Steps of the runs of all jobs that have or had a name, unless they have succeeded."""
+        stored = self._mongo.call(
+            f"listing the runs of job {job}",
+            lambda: list(
+                self._runs.find(
+                    {"job": job, "namespace": namespace}, {"step": 1, "outcome.kind": 1}
+                )
+            ),
+        )
+        return {
+            run["_id"]: run["step"]
+            for run in stored
+            if (run.get("outcome") or {}).get("kind") != "Succeeded"
+        }
+
     def take_epoch(self, run: str, *, holder: Holder | None = None) -> Run:
         """Fence out all earlier trainers; return the run with the new epoch.
 
@@ -135,8 +152,19 @@ class RunStore:
             ),
         )
         if stored is None:
-            raise FencedOutError(run=run, epoch=epoch)
+            raise self._fenced_out(run, epoch)
         return int(stored["last_version"])
+
+    def skip_versions(self, run: str, *, epoch: int, through: int) -> None:
+        """Reserve no policy version up to ``through``: a time that a backup took back used them."""
+        result = self._mongo.call(
+            f"skipping policy versions of run {run}",
+            lambda: self._runs.update_one(
+                {"_id": run, "epoch": epoch}, {"$max": {"last_version": through}}
+            ),
+        )
+        if result.matched_count == 0:
+            raise self._fenced_out(run, epoch)
 
     def commit_step(
         self, run: str, *, epoch: int, head_batch: str, latest: StepMetrics, totals: Totals
@@ -201,6 +229,10 @@ class RunStore:
         """Record how the run ended."""
         self._set(run, epoch, outcome=outcome.model_dump(), phase=outcome.kind)
 
+    def note(self, run: str, *, epoch: int, notices: Sequence[Notice]) -> None:
+        """Replace the notices."""
+        self._set(run, epoch, notices=[notice.model_dump() for notice in notices])
+
     def clear_outcome(self, run: str, *, epoch: int) -> None:
         """Clear the outcome of an earlier attempt when another attempt begins."""
         self._set(run, epoch, outcome=None)
@@ -211,4 +243,8 @@ class RunStore:
             lambda: self._runs.update_one({"_id": run, "epoch": epoch}, {"$set": fields}),
         )
         if result.matched_count == 0:
-            raise FencedOutError(run=run, epoch=epoch)
+            raise self._fenced_out(run, epoch)
+
+    def _fenced_out(self, run: str, epoch: int) -> FencedOutError:
+        present = self.get(run)
+        return FencedOutError(run=run, epoch=epoch, present=present.epoch if present else None)

@@ -136,11 +136,19 @@ def version_spans(
             raise EngineProtocolError(f"spans of versions have a gap or overlap at {position}")
         position = span.end
         end = start + span.end
-        if spans and spans[-1].version == policy.version:
+        if spans and (spans[-1].version, spans[-1].epoch) == (policy.version, policy.epoch):
             spans[-1] = spans[-1].model_copy(update={"end": end})
             continue
         begin = start + span.start
-        spans.append(VersionSpan(version=policy.version, step=policy.step, start=begin, end=end))
+        spans.append(
+            VersionSpan(
+                version=policy.version,
+                epoch=policy.epoch,
+                step=policy.step,
+                start=begin,
+                end=end,
+            )
+        )
     if position != output:
         raise EngineProtocolError(f"spans of versions cover {position} of {output} tokens")
     return spans

@@ -26,6 +26,9 @@ class Serving:
     policy: PolicyPointer | None = None
     """The policy that the engine is known to serve; None before the first commit and after a
     restart."""
+    disowned: PolicyPointer | None = None
+    """A policy that the run document did not know when it was read: the document was restored from
+    a backup. No task is claimed while the engine serves it."""
     staging: PolicyPointer | None = None
     """The policy that is being downloaded and verified."""
     committing: bool = False
@@ -83,12 +86,27 @@ class Serving:
         """The run's published policy, as of the last read."""
         return self.run.policy if self.run else None
 
+    def note_run(self, run: Run) -> None:
+        """Take over what was read; disown a served policy that is of a later time than the run."""
+        self.run, served = run, self.policy
+        if served is not None and is_of_later_time(served, run):
+            self.disowned = served
+        elif run.policy == self.disowned:
+            self.disowned = None
+
     @property
     def lag(self) -> int:
         """Training steps from the served policy to the trainer; 0 when no policy is served."""
         if self.run is None or self.policy is None:
             return 0
         return max(0, self.run.step - self.policy.step)
+
+
+def is_of_later_time(pointer: PolicyPointer, run: Run) -> bool:
+    """Whether a policy was published after the time that the run document was restored to."""
+    return (
+        pointer.epoch > run.epoch or pointer.version > run.last_version or pointer.step > run.step
+    )
 
 
 def label_of(pointer: PolicyPointer) -> str:

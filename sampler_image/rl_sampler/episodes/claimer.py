@@ -40,8 +40,10 @@ def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
     run, policy = serving.run, serving.policy
     if run is None or run.outcome is not None or policy is None or serving.engine is None:
         return []
+    if policy == serving.disowned:
+        return []
     queues = []
-    if run.policy is not None and run.policy.version == policy.version:
+    if run.policy == policy:
         queues.append(Queue.EVALUATION)
     if policy.step >= oldest_trainable_step(run.step, max_staleness=max_staleness):
         queues.append(Queue.TRAIN)

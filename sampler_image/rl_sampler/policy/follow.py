@@ -38,6 +38,10 @@ from rl_sampler.policy.stage import Stager
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 1.0
+SAME_NUMBER = (
+    "is the version of another policy that this engine has served, from before a store was restored"
+    " from a backup; the next version is loaded. If none is published, delete this pod"
+)
 BUCKET_ERRORS = (AccessDeniedError, CommandRefusedError, StoreUnavailableError)
 STAGING_ERRORS = (
     AccessDeniedError,
@@ -191,7 +195,11 @@ class PolicyFollower:
         self._job, self._serving.staging = None, None
 
     async def _load(self, new: Staged) -> None:
-        if self._adapters is None:
+        label = label_of(new.pointer)
+        if self._serving.known.get(label, new.pointer) != new.pointer:
+            # Running requests may still get tokens under this label: it would name two policies.
+            self._failed(new.pointer, f"{label} {SAME_NUMBER}")
+        elif self._adapters is None:
             await self._commit(new)
         else:
             await self._load_adapter(self._adapters, new)

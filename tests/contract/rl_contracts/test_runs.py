@@ -199,3 +199,29 @@ def test_epochs_stay_different_when_the_clock_is_set_back() -> None:
 def restore(stores: Stores, run: Run) -> None:
     """Put the run document of an earlier time in the place of the present one."""
     stores.mongo.collection(Run.collection).replace_one({"_id": run.id}, run.to_mongo())
+
+
+def test_skipped_versions_are_never_handed_out_and_none_comes_back(stores: Stores) -> None:
+    stores.runs.create(a_run())
+    epoch = stores.runs.take_epoch(RUN).epoch
+    stores.runs.skip_versions(RUN, epoch=epoch, through=7)
+    stores.runs.skip_versions(RUN, epoch=epoch, through=3)
+    assert stores.runs.reserve_version(RUN, epoch=epoch) == 8
+    with pytest.raises(FencedOutError):
+        stores.runs.skip_versions(RUN, epoch=epoch - 1, through=9)
+
+
+def test_a_fenced_out_trainer_names_what_happened_to_its_run(stores: Stores) -> None:
+    stores.runs.create(a_run())
+    backup = stores.runs.take_epoch(RUN)
+    epoch = stores.runs.take_epoch(RUN).epoch
+    stores.runs.take_epoch(RUN)
+    with pytest.raises(FencedOutError, match="a newer trainer has taken over"):
+        stores.runs.heartbeat(RUN, epoch=epoch, phase="")
+    later = stores.runs.require(RUN).epoch
+    restore(stores, backup.model_copy(update={"epoch": later - 1}))
+    with pytest.raises(FencedOutError, match="was restored from a backup: it names epoch"):
+        stores.runs.heartbeat(RUN, epoch=later, phase="")
+    stores.mongo.delete_run(RUN)
+    with pytest.raises(FencedOutError, match="its run document is gone"):
+        stores.runs.heartbeat(RUN, epoch=later, phase="")

@@ -110,20 +110,22 @@ def export_due(
     base: Path,
     step: int,
     evaluations: Sequence[EvaluationResult],
+    replayed: bool = False,
 ) -> None:
     """Write ``exports/<step>/<epoch>/`` where ``checkpoint.exportEverySteps`` asks for the step.
 
-    Does nothing where the export is complete already. An attempt that replays a step writes the
-    export that the attempt before it could not.
+    An attempt that replays a step writes the export that the attempt before it could not, and
+    does nothing where it is complete. An export of a step that is trained for the first time is of
+    steps that a restored document store has lost, and is replaced.
     """
     every = job.spec.training.checkpoint.export_every_steps
     if every is None or step % every or step == job.spec.training.total_steps:
         return
     root = f"{EXPORTS}{step:08d}/"
     keys = [stored_object.key for stored_object in job.stores.objects.list(job.prefix + root)]
-    if any(map(_is_model_manifest, keys)):
+    if replayed and any(map(_is_model_manifest, keys)):
         return
-    for key in keys:  # of an attempt that ended while it wrote
+    for key in keys:  # of an attempt that ended while it wrote, or of lost steps
         epoch = key.removeprefix(job.prefix + root).partition("/")[0]
         if int(epoch) < job.epoch:
             job.stores.objects.delete_prefix(f"{job.prefix}{root}{epoch}/")

@@ -90,5 +90,6 @@ def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str
         "trainerWaitShare": totals.wait_seconds / busy if busy else 0.0,
         "sampled": run.sampled.model_dump(),
         "restarts": max(0, run.trainers - 1),
+        "notices": [notice.model_dump() for notice in run.notices],
         "finalModel": final_model,
     }

@@ -195,3 +195,39 @@ async def test_claimer_waits_for_free_slots_with_one_group_queued() -> None:
         for _ in range(5):
             done.put_nowait(None)
         await running
+
+
+def test_nothing_is_claimed_with_a_policy_from_after_a_restored_backup() -> None:
+    """Once it is disowned it stays so, even when the run has as many steps again."""
+    lost = PolicyPointer(version=6, epoch=2, step=5, prefix="lost/", manifest_sha256="0")
+    known = pointer(4, 3)
+    serving = Serving(engine=ENGINE, policy=lost)
+    serving.note_run(a_run(epoch=2, step=5, last_version=6, policy=lost))
+    assert open_queues(serving, max_staleness=8) == [EVALUATION, TRAIN]
+    serving.note_run(a_run(epoch=1, step=3, last_version=4, policy=known))
+    assert open_queues(serving, max_staleness=8) == []
+    again = PolicyPointer(version=6, epoch=3, step=5, prefix="new/", manifest_sha256="1")
+    serving.note_run(a_run(epoch=3, step=6, last_version=6, policy=again))
+    assert open_queues(serving, max_staleness=8) == []
+    serving.policy = again
+    assert open_queues(serving, max_staleness=8) == [EVALUATION, TRAIN]
+
+
+def test_a_read_of_an_older_run_document_disowns_a_policy_only_until_the_next() -> None:
+    served = pointer(6, 5)
+    now = a_run(epoch=1, step=5, last_version=6, policy=served)
+    serving = Serving(engine=ENGINE, policy=served)
+    for run, queues in (
+        (now, [EVALUATION, TRAIN]),
+        (now.model_copy(update={"last_version": 5, "policy": pointer(5, 5)}), []),
+        (now, [EVALUATION, TRAIN]),
+    ):
+        serving.note_run(run)
+        assert open_queues(serving, max_staleness=2) == queues
+
+
+def test_a_policy_of_the_published_number_but_another_epoch_evaluates_nothing() -> None:
+    held = PolicyPointer(version=6, epoch=0, step=5, prefix="lost/", manifest_sha256="0")
+    run = a_run(epoch=1, step=5, last_version=6, policy=pointer(6, 5))
+    serving = Serving(run=run, engine=ENGINE, policy=held)
+    assert open_queues(serving, max_staleness=2) == [TRAIN]

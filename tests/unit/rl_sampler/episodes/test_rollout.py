@@ -68,7 +68,7 @@ def test_rollout_holds_the_trace_token_by_token() -> None:
     assert unpack_int32(rollout.tokens) == [5, 6, 7, 2]
     assert rollout.mask == b"\0\0\1\1"
     assert unpack_float32(rollout.logprobs) == [0, 0, -0.5, -0.25]
-    assert rollout.spans == [VersionSpan(version=4, step=3, start=2, end=4)]
+    assert rollout.spans == [VersionSpan(version=4, epoch=1, step=3, start=2, end=4)]
     assert (reason, rollout.stop_reason) == (StopReason.STOP, StopReason.TURNS)
     assert (rollout.reward, rollout.sampler, rollout.temperature) == (0.5, "me", 0.7)
     assert rollout.oldest_step == 3
