@@ -108,7 +108,7 @@ class Front:
     context: ssl.SSLContext | None = None
     user: tuple[str, str] | None = None
     role: str = "standalone"
-    commands: list[Document] = field(default_factory=list, repr=False)
+    commands: list[Document] = field(default_factory=list, init=False, repr=False)
     last: Callable[[Document, Document], bool] | None = None
     away: bool = False
     concern_error: Callable[[Document], Document | None] | None = None

@@ -15,6 +15,7 @@ from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.clients.mongo import Stored
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.listing import scan
 from tests.documents import RUN, a_batch, a_rollout, a_sampler, a_task
 from tests.servers import StoreServer
 
@@ -30,6 +31,7 @@ HOT: dict[str, Callable[[Stores], object]] = {
     "adopting members": lambda stores: stores.rollouts.of_task(a_task(1).id),
     "reading rollouts": lambda stores: stores.rollouts.get([a_rollout(a_task(1)).id]),
     "listing batches": lambda stores: stores.batches.of_run(RUN),
+    "scanning tasks": lambda stores: scan(stores.mongo, "tasks", RUN),
     "listing samplers": lambda stores: stores.samplers.of_run(RUN),
 }
 ASKING = ("find", "find_one_and_update", "count_documents")
