@@ -23,6 +23,7 @@ from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.refusals import of_samplers
 from tests.documents import a_sampler
 from tests.unit.rl_operator.builders import a_reading, a_snapshot, a_spec
+from tests.unit.rl_operator.kube import texts
 
 SECRET = "s3cr3tV4lue_xyz"
 LEAKS = {
@@ -45,15 +46,50 @@ LEAKS = {
 }
 
 
-@pytest.mark.parametrize("text", LEAKS.values(), ids=LEAKS.keys())
+NAMED = {
+    **LEAKS,
+    **{
+        name: text.replace("<secret>", SECRET.replace("_", "0"))
+        for name, text in (texts.NOTATIONS | texts.TOKENS).items()
+    },
+}
+
+
+@pytest.mark.parametrize("text", NAMED.values(), ids=NAMED.keys())
 def test_secrets_are_hidden(text: str) -> None:
     shown = redacted(text)
-    assert SECRET not in shown
+    assert SECRET[:12] not in shown
     assert HIDDEN in shown
     assert redacted(shown) == shown
 
 
+LETTERS = "abcdefXYZ0123456789"
+AROUND = st.sampled_from(("", *texts.HARMLESS))
+
+
+def secrets(alphabet: str) -> st.SearchStrategy[str]:
+    rest = st.text(alphabet, min_size=15, max_size=40)
+    return st.builds(str.__add__, st.sampled_from("abcXYZ"), rest)
+
+
+def is_hidden(text: str, secret: str, around: str) -> bool:
+    """Whether a secret is hidden, the text before it is kept, and nothing changes any more."""
+    shown = redacted(f"{around}\n{text.replace('<secret>', secret)}\n{around}")
+    return secret not in shown and redacted(shown) == shown and shown.startswith(around)
+
+
+@given(st.sampled_from(sorted(texts.NOTATIONS.values())), secrets(LETTERS + "_-/+.~$!"), AROUND)
+def test_no_secret_survives_in_any_notation(text: str, secret: str, around: str) -> None:
+    assert is_hidden(text, secret, around)
+
+
+@given(st.sampled_from(sorted(texts.TOKENS.values())), secrets(LETTERS), AROUND)
+def test_no_token_of_a_known_form_survives(text: str, secret: str, around: str) -> None:
+    assert is_hidden(text, secret, around)
+
+
 HARMLESS = (
+    *texts.HARMLESS,
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
     "Exit code 137 by SIGKILL.",
     "ValueError: shape '[2, 3]' is invalid for input of size 7",
