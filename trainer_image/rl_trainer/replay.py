@@ -78,6 +78,7 @@ def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -
         TrainStep(samples=samples, step=batch.step),
         lambda: learner.update(samples, step=batch.step),
     )
+    learner.carry(batch)
     circumstances = Circumstances(
         step=batch.step,
         epoch=job.epoch,

@@ -64,6 +64,7 @@ def take_step(job: Job, context: StepContext, progress: Progress, collected: Col
         TrainStep(samples=samples, step=batch.step),
         lambda: context.learner.update(samples, step=batch.step),
     )
+    context.learner.carry(batch)
     members = [rollouts[member.rollout] for member in batch.members]
     metrics = step_metrics(
         members, update, _circumstances(job, context, collected, step=batch.step)

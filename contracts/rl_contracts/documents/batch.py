@@ -66,6 +66,8 @@ class Batch(Document):
     baselines: list[str] = Field(default_factory=list)
     """Greedy rollouts that the rewards were compared with, in the order of ``tasks``; never
     trained."""
+    reward_baselines: dict[str, float] = Field(default_factory=dict)
+    """Estimator RAE: the baseline of each data source after this batch; empty with any other."""
     next_sequence: int
     """First position of the train stream that is not inserted as a task yet."""
     formed_at: float

@@ -164,7 +164,7 @@ OF_JOB = (
         f"self.algorithm.estimator.kind in {listed(OF_ONE)}",
         "rollouts.completion.minimum is {self.rollouts.completion.minimum}, and "
         "algorithm.estimator.kind {self.algorithm.estimator.kind} compares more members: set it to "
-        "at least 2, under kind PassAtK to at least estimator.k",
+        "at least 2, and to at least estimator.k where there is one",
         field="rollouts.completion.minimum",
     ),
     rule(

@@ -180,13 +180,13 @@ def correction(setting: Setting, sequence: list[Token], token: Token) -> float:
     if kind in defaults:
         low = setting.number("low", defaults[kind][0])
         cap = setting.number("cap", defaults[kind][1])
-        if kind == "TIS":
-            return max(low, min(cap, exp(token.p - token.mu)))
-        if kind == "IcePop":
+        total = sum(each.p - each.mu for each in sequence)
+        if kind == "IcePop" or (kind == "TIS" and "level" not in options):
             w = exp(token.p - token.mu)
         else:
-            total = sum(each.p - each.mu for each in sequence)
             w = exp(total / len(sequence) if options.get("level") == "Geometric" else total)
+        if kind == "TIS":
+            return max(low, min(cap, w))
         return w if low <= w <= cap else 0.0
     if kind == "OPSM":
         left = sum(each.mu - each.pi for each in sequence) / len(sequence)

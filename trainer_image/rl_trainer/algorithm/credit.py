@@ -14,7 +14,7 @@ from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.estimator import Shaping
 from rl_trainer.algorithm import shaping
 from rl_trainer.algorithm.assessment import Assessment, Context
-from rl_trainer.algorithm.estimators import ESTIMATORS, gae
+from rl_trainer.algorithm.estimators import ESTIMATORS, gae, rae
 from rl_trainer.algorithm.estimators.records import Advantage, Episode, State
 from rl_trainer.algorithm.shaping import Scored
 
@@ -27,6 +27,7 @@ def members(
     context: Context,
     *,
     baselines: Sequence[Rollout | None] = (),
+    sources: Sequence[str] = (),
 ) -> list[BatchMember]:
     """The rollouts that the step trains, group by group, with their advantages.
 
@@ -35,10 +36,11 @@ def members(
         algorithm: the manifest's.
         context: what else advantages depend on.
         baselines: each group's greedy member, which is not trained; empty: there are none.
+        sources: name of each group's data source, for RAE; empty: all are of one.
     """
     batch_members = []
     greedy = baselines or [None] * len(groups)
-    every = _advantages(groups, greedy, algorithm, context)
+    every = _advantages(groups, greedy, algorithm, context, sources)
     for group, advantages in zip(groups, every, strict=True):
         episodes = _episodes(group, algorithm, context)
         for index in _kept(group, advantages, algorithm):
@@ -49,6 +51,23 @@ def members(
                 member = member.model_copy(update={"token_returns": packed})
             batch_members.append(member)
     return batch_members
+
+
+def reward_baselines(
+    groups: Sequence[Sequence[Rollout]],
+    algorithm: Algorithm,
+    context: Context,
+    *,
+    sources: Sequence[str],
+) -> dict[str, float]:
+    """RAE's baselines after a batch of these groups; empty with any other estimator."""
+    if algorithm.estimator.kind != "RAE":
+        return {}
+    episodes = [
+        _of_source(_episodes(group, algorithm, context), source)
+        for group, source in zip(groups, sources, strict=True)
+    ]
+    return rae.baselines_after(episodes, algorithm.estimator, _state(context))
 
 
 def no_signal(
@@ -80,16 +99,19 @@ def _advantages(
     baselines: Sequence[Rollout | None],
     algorithm: Algorithm,
     context: Context,
+    sources: Sequence[str] = (),
 ) -> list[list[Advantage]]:
     if algorithm.supervised or algorithm.distils:
         worth = 1.0 if algorithm.supervised else 0.0  # a teacher's word counts, no reward
         return [[worth] * len(group) for group in groups]
     episodes = [
-        _measured(_episodes(group, algorithm, context), baseline, algorithm)
-        for group, baseline in zip(groups, baselines, strict=True)
+        _of_source(_measured(_episodes(group, algorithm, context), baseline, algorithm), source)
+        for group, baseline, source in zip(
+            groups, baselines, sources or [""] * len(groups), strict=True
+        )
     ]
-    state = State(kl_coefficient=context.controls.kl_coefficient, tau=context.controls.tau)
-    estimated = ESTIMATORS[algorithm.estimator.kind](episodes, algorithm.estimator, state)
+    estimator = ESTIMATORS[algorithm.estimator.kind]
+    estimated = estimator(episodes, algorithm.estimator, _state(context))
     return [
         [
             _shaped(advantage, rollout, algorithm.shaping)
@@ -97,6 +119,19 @@ def _advantages(
         ]
         for row, group in zip(estimated, groups, strict=True)
     ]
+
+
+def _state(context: Context) -> State:
+    controls = context.controls
+    return State(
+        kl_coefficient=controls.kl_coefficient,
+        tau=controls.tau,
+        baselines=controls.reward_baselines,
+    )
+
+
+def _of_source(episodes: list[Episode], source: str) -> list[Episode]:
+    return [replace(episode, source=source) for episode in episodes]
 
 
 def _shaped(advantage: Advantage, rollout: Rollout, section: Shaping) -> Advantage:

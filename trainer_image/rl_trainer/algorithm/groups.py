@@ -102,14 +102,17 @@ def select(
 def form(groups: list[Group], *, batch: Batch, algorithm: Algorithm, context: Context) -> Batch:
     """Fill an empty batch with groups and their advantages."""
     baselines = [group.baseline for group in groups]
-    members = credit.members(
-        [group.rollouts for group in groups], algorithm, context, baselines=baselines
-    )
+    rollouts = [group.rollouts for group in groups]
+    sources = [group.task.dataset for group in groups]
+    members = credit.members(rollouts, algorithm, context, baselines=baselines, sources=sources)
     return batch.model_copy(
         update={
             "tasks": [group.task.id for group in groups],
             "members": members,
             "baselines": [baseline.id for baseline in baselines if baseline is not None],
+            "reward_baselines": credit.reward_baselines(
+                rollouts, algorithm, context, sources=sources
+            ),
         }
     )
 

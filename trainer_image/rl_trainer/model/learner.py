@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm import minibatches, objective
@@ -112,6 +113,13 @@ class Learner:
         )
         self._advance(samples, update, step=step)
         return update
+
+    def carry(self, batch: Batch) -> None:
+        """Take over what the batch that was trained holds for the next ones; on rank 0."""
+        if batch.reward_baselines:
+            self.controls = self.controls.model_copy(
+                update={"reward_baselines": batch.reward_baselines}
+            )
 
     def score(self, samples: Sequence[Sample], *, temperature: float) -> Gap:
         """Compare log-probabilities of the present weights with the samplers'."""

@@ -67,6 +67,13 @@ class Algorithm(Model):
             field="kl.placement",
         ),
         rule(
+            "self.estimator.kind != 'MaxRL' || ((!has(self.kl) || self.kl.placement == 'Loss') && "
+            "!has(self.shaping.overlong) && !has(self.shaping.efficientRewarding))",
+            "algorithm.estimator.kind MaxRL divides by the mean reward, which must not become "
+            "negative: use kl.placement Loss, and neither shaping.overlong nor efficientRewarding",
+            field="estimator.kind",
+        ),
+        rule(
             "has(self.critic) == (self.estimator.kind == 'GAE')",
             "algorithm.estimator.kind GAE and the section critic go together: set both or "
             "neither; estimator.kind is {self.estimator.kind}",

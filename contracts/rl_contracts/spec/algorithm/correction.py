@@ -31,7 +31,7 @@ class CorrectionKind:
 CORRECTION_KINDS: Mapping[CorrectionName, CorrectionKind] = MappingProxyType(
     {
         "None": CorrectionKind(),
-        "TIS": CorrectionKind(0.0, 2.0, reads=("low", "cap"), weighs=True),
+        "TIS": CorrectionKind(0.0, 2.0, reads=("low", "cap", "level"), weighs=True),
         "IcePop": CorrectionKind(0.5, 5.0, reads=("low", "cap"), weighs=True),
         "MIS": CorrectionKind(0.0, 3.0, reads=("low", "cap", "level"), weighs=True),
         "OPSM": CorrectionKind(reads=("threshold",)),
@@ -81,8 +81,9 @@ class Correction(Model):
     low: Annotated[float, Field(ge=0, le=1)] | None = None
     """Smallest weight. For TIS, IcePop and MIS. Unset: 0, 0.5 and 0."""
     level: Literal["Sequence", "Geometric"] | None = None
-    """Weight of a sequence: the product of its tokens' ratios (`Sequence`) or their geometric mean
-    (`Geometric`). For MIS. Unset: Sequence."""
+    """Weight of a whole sequence: the product of their ratios (`Sequence`) or its
+    geometric mean (`Geometric`). For TIS and MIS. Unset: TIS has a weight for each token, MIS has
+    Sequence."""
     threshold: Annotated[float, Field(gt=0, le=100)] | None = None
     """Mean log-ratio of a token above which a sequence with a negative advantage is left out.
     Required with OPSM, refused with any other kind."""

@@ -13,6 +13,7 @@ from rl_contracts.spec.base import Model, either, listed, only_of, rule, rules
 
 EstimatorName = Literal[
     "GRPO",
+    "GRPOBatchStd",
     "DrGRPO",
     "RLOO",
     "ReMax",
@@ -20,6 +21,9 @@ EstimatorName = Literal[
     "REINFORCEPlusPlusBaseline",
     "OPO",
     "PassAtK",
+    "PassAtKStd",
+    "MaxRL",
+    "RAE",
     "GAE",
     "MaxEnt",
 ]
@@ -32,7 +36,8 @@ class EstimatorKind:
     compares: bool = True
     """Whether it compares the members of a group, so that a group needs two."""
     whole_step: bool = False
-    """Whether it normalises over all tokens of a step, so that no member may be left out after."""
+    """Whether an advantage depends on other groups of the step, so that no member may be left out
+    by its advantage: a group by itself does not know it."""
     reads: tuple[str, ...] = ()
     """Options that may be set."""
 
@@ -40,6 +45,7 @@ class EstimatorKind:
 ESTIMATOR_KINDS: Mapping[EstimatorName, EstimatorKind] = MappingProxyType(
     {
         "GRPO": EstimatorKind(),
+        "GRPOBatchStd": EstimatorKind(whole_step=True),
         "DrGRPO": EstimatorKind(),
         "RLOO": EstimatorKind(),
         "ReMax": EstimatorKind(compares=False),
@@ -49,6 +55,9 @@ ESTIMATOR_KINDS: Mapping[EstimatorName, EstimatorKind] = MappingProxyType(
         "REINFORCEPlusPlusBaseline": EstimatorKind(whole_step=True),
         "OPO": EstimatorKind(),
         "PassAtK": EstimatorKind(reads=("k",)),
+        "PassAtKStd": EstimatorKind(reads=("k",)),
+        "MaxRL": EstimatorKind(),
+        "RAE": EstimatorKind(compares=False, whole_step=True, reads=("baselineDecay",)),
         "GAE": EstimatorKind(compares=False, whole_step=True, reads=("gamma", "lam", "perTurn")),
         "MaxEnt": EstimatorKind(reads=("maxent",)),
     }
@@ -106,6 +115,7 @@ class Estimator(Model):
         only_of("gamma", _read_by("gamma"), "estimator"),
         only_of("lam", _read_by("lam"), "estimator"),
         only_of("k", _read_by("k"), "estimator"),
+        only_of("baselineDecay", _read_by("baselineDecay"), "estimator"),
         only_of("maxent", _read_by("maxent"), "estimator"),
         rule(
             f"!self.perTurn || self.kind in {listed(_read_by('perTurn'))}",
@@ -114,14 +124,14 @@ class Estimator(Model):
             field="perTurn",
         ),
         rule(
-            "self.kind != 'PassAtK' || has(self.k)",
-            "estimator.k goes with kind PassAtK, which needs it: set k",
+            f"!(self.kind in {listed(_read_by('k'))}) || has(self.k)",
+            "estimator.k goes with kind {self.kind}, which needs it: set k",
             field="k",
         ),
     )
     kind: EstimatorName = "GRPO"
-    """Formula of the advantages. `GRPO` compares the rewards of a group; `REINFORCEPlusPlus`, `GAE`
-    and `ReMax` also take groups of one."""
+    """Formula of the advantages. `GRPO` compares the rewards of a group; `REINFORCEPlusPlus`,
+    `GAE`, `RAE` and `ReMax` also take groups of one."""
     gamma: Annotated[float, Field(gt=0, le=1)] | None = None
     """Discount of later rewards for each token, or each turn with perTurn. For REINFORCEPlusPlus
     and GAE. Unset: 1."""
@@ -131,7 +141,10 @@ class Estimator(Model):
     """Whether gamma and lam count turns instead of tokens. For REINFORCEPlusPlus and GAE."""
     k: Annotated[int, Field(ge=2, le=1024)] | None = None
     """Number of members whose best answer counts; at most algorithm.groupSize. Required with
-    PassAtK, refused with any other kind."""
+    PassAtK and PassAtKStd, refused with any other kind."""
+    baseline_decay: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Share of a data source's baseline that a rollout leaves; the rest is its reward. For RAE.
+    Unset: 0.95."""
     maxent: MaxEnt | None = None
     """Options of kind MaxEnt. Unset: their defaults."""
 
@@ -144,6 +157,11 @@ class Estimator(Model):
     def smoothing(self) -> float:
         """The λ in force."""
         return 1.0 if self.lam is None else self.lam
+
+    @property
+    def memory(self) -> float:
+        """RAE's α in force."""
+        return 0.95 if self.baseline_decay is None else self.baseline_decay
 
     @property
     def discount(self) -> float:

@@ -99,8 +99,8 @@ REFUSED_JOBS = {
         changed("spec.algorithm.offPolicy.correction", {"kind": "IcePop", "low": 1.0, "cap": 1.0}),
         "smaller than cap",
     ),
-    "level of TIS": (
-        changed("spec.algorithm.offPolicy.correction", {"kind": "TIS", "level": "Geometric"}),
+    "level of IcePop": (
+        changed("spec.algorithm.offPolicy.correction", {"kind": "IcePop", "level": "Geometric"}),
         "correction.level is for",
     ),
     "OPSM without threshold": (
@@ -131,6 +131,21 @@ REFUSED_JOBS = {
             },
         ),
         "horizon is 16, and a step of 80 rollouts could take the coefficient to 0",
+    ),
+    "a mean reward that may be negative": (
+        changed("spec.algorithm", {"estimator": {"kind": "MaxRL"}, "kl": {"placement": "Reward"}}),
+        "MaxRL divides by the mean reward",
+    ),
+    "a baseline of no estimator that has one": (
+        changed("spec.algorithm.estimator", {"baselineDecay": 0.9}),
+        "estimator.baselineDecay is for kind RAE",
+    ),
+    "zero advantages of a whole step": (
+        changed(
+            "spec.algorithm",
+            {"estimator": {"kind": "GRPOBatchStd"}, "shaping": {"dropZeroAdvantage": True}},
+        ),
+        "need an estimator of single groups",
     ),
     "weights that ignore the rewards": (
         changed(

@@ -253,6 +253,36 @@ def test_controller_critic_and_reference_are_restored_and_replayed(
     assert len(set(coefficients)) == 6 - warmup
 
 
+def test_moving_baselines_go_on_where_a_killed_trainer_left_them(make_world: MakeWorld) -> None:
+    """Step 4 is in no checkpoint: its baselines come from the batch that is trained again."""
+    world = make_world(steps=6, checkpoint={"everySteps": 3})
+    rae = {"estimator": {"kind": "RAE"}, "groupSize": 4, "offPolicy": {"maxStaleness": 1}}
+    world.spec = world.spec.model_validate(
+        world.spec.model_dump(by_alias=True) | {"algorithm": rae}
+    )
+    world.write_mounts()
+    sampler = TestSampler(
+        world.stores, RUN, rest_at=4, reward=lambda task, tokens: task.sequence % 3
+    )
+    with sampling(sampler):
+        process = world.forked()
+        until(world.at_step(4), what="step 4")
+        process.kill()
+        process.join(HUNG_SECONDS)
+        sampler.rest_at = 0
+        assert world.attempt() == 0
+    world.check_lineage()
+    source, baseline = world.spec.data.by_split["train"][0].name, 0.0
+    for batch, rollouts in zip(
+        world.stores.batches.lineage(world.run.head_batch), world.trained(), strict=True
+    ):
+        for member, rollout in zip(batch.members, rollouts, strict=True):
+            assert member.advantage == pytest.approx(rollout.reward - baseline)
+            baseline = 0.95 * baseline + 0.05 * rollout.reward
+        assert batch.reward_baselines == pytest.approx({source: baseline})
+    assert baseline > 0
+
+
 def test_zero_staleness_alternates_sampling_and_training(make_world: MakeWorld) -> None:
     world = make_world(steps=3)
     algorithm = {"groupSize": 4, "offPolicy": {"maxStaleness": 0}}

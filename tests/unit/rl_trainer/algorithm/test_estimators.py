@@ -11,11 +11,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rl_contracts.spec.algorithm.estimator import Estimator
-from rl_trainer.algorithm.estimators import ESTIMATORS
+from rl_trainer.algorithm.estimators import ESTIMATORS, rae
 from rl_trainer.algorithm.estimators.records import Episode, State
 
 REWARDS = st.lists(st.floats(-100, 100), min_size=2, max_size=12)
-COMPARING = ("GRPO", "DrGRPO", "RLOO", "OPO", "REINFORCEPlusPlusBaseline")
+COMPARING = ("GRPO", "GRPOBatchStd", "DrGRPO", "RLOO", "OPO", "REINFORCEPlusPlusBaseline")
 ROOT = math.sqrt(0.5)
 
 
@@ -48,6 +48,11 @@ def test_every_estimator_kind_of_the_manifest_has_a_function() -> None:
         # mean 1/4, squares 9/16 + 3/16 = 3/4, sample variance 1/4, standard deviation 1/2.
         ("GRPO", [(1.0, 1), (0.0, 2), (0.0, 3), (0.0, 4)], [1.5, -0.5, -0.5, -0.5]),
         ("GRPO", [(1.0, 1), (0.0, 1)], [ROOT, -ROOT]),
+        ("GRPOBatchStd", [(1.0, 1), (0.0, 2), (0.0, 3), (0.0, 4)], [1.5, -0.5, -0.5, -0.5]),
+        ("MaxRL", [(1.0, 1), (0.0, 2), (0.0, 3), (0.0, 4)], [3.0, -1.0, -1.0, -1.0]),
+        ("MaxRL", [(0.0, 1), (-1.0, 1)], [0.0, 0.0]),
+        # Baselines 0, then 0.05 and 0.05 x 0.95.
+        ("RAE", [(1.0, 1), (0.0, 3), (1.0, 2)], [1.0, -0.05, 0.9525]),
         ("DrGRPO", [(1.0, 1), (0.0, 2), (0.0, 3), (0.0, 4)], [0.75, -0.25, -0.25, -0.25]),
         # The others' means are 0 and three times 1/3.
         ("RLOO", [(1.0, 1), (0.0, 2), (0.0, 3), (0.0, 4)], [1.0, -1 / 3, -1 / 3, -1 / 3]),
@@ -69,6 +74,8 @@ def test_advantages_by_hand(
 def test_equal_rewards_give_zero_advantages(kind: str, reward: float) -> None:
     assert one_group(kind, [reward] * 4) == pytest.approx([0.0] * 4, abs=1e-9)
     assert one_group("PassAtK", [reward] * 4, k=2) == [0.0] * 4
+    assert one_group("PassAtKStd", [reward] * 4, k=2) == [0.0] * 4
+    assert one_group("MaxRL", [reward] * 4) == [0.0] * 4
 
 
 @pytest.mark.parametrize("kind", COMPARING)
@@ -99,6 +106,72 @@ def test_estimators_agree_with_the_statistics_module(rewards: list[float]) -> No
         for index, reward in enumerate(rewards)
     ]
     assert one_group("RLOO", rewards) == pytest.approx(leave_one_out, abs=1e-9)
+
+
+@given(st.lists(REWARDS, min_size=1, max_size=5))
+def test_grpo_of_the_batch_divides_by_the_deviation_of_all_rewards(
+    groups: list[list[float]],
+) -> None:
+    scale = statistics.stdev([reward for group in groups for reward in group]) + 1e-6
+    expected = [(reward - statistics.fmean(group)) / scale for group in groups for reward in group]
+    advantages = estimate("GRPOBatchStd", [[(reward, 1) for reward in row] for row in groups])
+    assert advantages == pytest.approx(expected, abs=1e-6)
+
+
+@given(st.integers(2, 12), st.data())
+def test_max_rl_weighs_right_answers_by_one_over_the_share_of_them(
+    size: int, data: st.DataObject
+) -> None:
+    """Of K answers c are right: K/c - 1 for each of those, -1 for the others."""
+    right = data.draw(st.integers(1, size))
+    advantages = one_group("MaxRL", [1.0] * right + [0.0] * (size - right))
+    assert advantages == pytest.approx([size / right - 1] * right + [-1.0] * (size - right))
+
+
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=7), st.data())
+def test_pass_at_k_by_deviation_of_all_members_is_verls(
+    rewards: list[float], data: st.DataObject
+) -> None:
+    """Its ``grpo_passk``: the best gets what it beats the second by, over the deviation."""
+    best, second = sorted(rewards, reverse=True)[:2]
+    expected = [0.0] * len(rewards)
+    expected[rewards.index(best)] = (best - second) / (statistics.stdev(rewards) + 1e-6)
+    actual = one_group("PassAtKStd", rewards, k=len(rewards))
+    assert actual == pytest.approx(expected, abs=1e-6)
+    k = data.draw(st.integers(2, len(rewards)))
+    scale = statistics.stdev(rewards) + 1e-6
+    plain = [gain / scale for gain in one_group("PassAtK", rewards, k=k)]
+    assert one_group("PassAtKStd", rewards, k=k) == pytest.approx(plain, abs=1e-6)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["a", "b"]), st.lists(st.floats(-9, 9), min_size=1, max_size=4)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.floats(0, 0.99),
+    st.floats(-1, 1),
+)
+def test_rae_compares_with_the_moving_mean_of_the_source(
+    groups: list[tuple[str, list[float]]], decay: float, start: float
+) -> None:
+    section = Estimator.model_validate({"kind": "RAE", "baselineDecay": decay})
+    state = State(baselines={"a": start})
+    episodes = [
+        [Episode(reward=reward, num_tokens=1, source=source) for reward in rewards]
+        for source, rewards in groups
+    ]
+    known, expected = {"a": start}, []
+    for source, rewards in groups:
+        for reward in rewards:
+            baseline = known.get(source, 0.0)
+            expected.append(reward - baseline)
+            known[source] = decay * baseline + (1 - decay) * reward
+    actual = [each for row in ESTIMATORS["RAE"](episodes, section, state) for each in row]
+    assert actual == pytest.approx(expected)
+    assert rae.baselines_after(episodes, section, state) == pytest.approx(known)
+    assert state.baselines == {"a": start}
 
 
 @given(st.lists(st.tuples(st.floats(-9, 9), st.integers(1, 50)), min_size=2, max_size=9))

@@ -41,6 +41,8 @@ CORRECTED: list[tuple[str, dict[str, Any]]] = [
     ("TIS", {}),
     ("TIS", {"cap": 1.5, "low": 0.6}),
     ("IcePop", {}),
+    ("TIS", {"level": "Sequence"}),
+    ("TIS", {"level": "Geometric", "low": 0.4, "cap": 1.5}),
     ("MIS", {}),
     ("MIS", {"level": "Geometric", "low": 0.7, "cap": 1.4}),
     ("OPSM", {"threshold": 0.1}),
@@ -64,7 +66,7 @@ SETTINGS = [
     *(
         Setting(kind=kind, correction=correction, options=options)
         for kind in ("DPPOTV", "SAPO", "GMPO")
-        for correction, options in (CORRECTED[0], CORRECTED[5])
+        for correction, options in (CORRECTED[0], CORRECTED[3], CORRECTED[7])
     ),
     Setting(dual=3.0),
     Setting(kind="DecoupledPPO", cap=1.3),

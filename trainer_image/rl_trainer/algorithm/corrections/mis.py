@@ -20,6 +20,10 @@ from rl_trainer.algorithm.losses.records import LossInputs
 @torch.no_grad()
 def weights(inputs: LossInputs, section: Correction, loss: Loss) -> Tensor:
     """Factor on each token's loss; see the module for the formula."""
-    joined = means if section.level == "Geometric" else sums
     log_ratios = inputs.proximal_logprobs - inputs.sampler_logprobs
-    return within(ratio(joined(log_ratios, inputs.sequences)), section)
+    return within(ratio(joined(log_ratios, inputs.sequences, section)), section)
+
+
+def joined(log_ratios: Tensor, sequences: Tensor, section: Correction) -> Tensor:
+    """Log-ratio of each token's sequence, at every token: ``[N]`` → ``[N]``."""
+    return (means if section.level == "Geometric" else sums)(log_ratios, sequences)

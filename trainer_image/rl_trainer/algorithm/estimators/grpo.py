@@ -9,6 +9,7 @@ which. The 1e-6 makes a group whose members all got the same reward worth nothin
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from rl_contracts.spec.algorithm.estimator import Estimator
 from rl_trainer.algorithm.estimators.records import Group, weighted_mean
@@ -20,8 +21,12 @@ def advantages(group: Group, section: Estimator) -> list[float]:
     """Advantages of a group's K ≥ 2 members; all zero when the rewards are equal."""
     assert len(group) >= 2, "GRPO compares the members of a group"
     rewards = [episode.total for episode in group]
+    mean, scale = weighted_mean(rewards), deviation(rewards) + EPSILON
+    return [(reward - mean) / scale for reward in rewards]
+
+
+def deviation(rewards: Sequence[float]) -> float:
+    """Sample standard deviation ≥ 0; exactly 0 for equal rewards, and for a single one."""
     mean = weighted_mean(rewards)
-    deviations = [reward - mean for reward in rewards]
-    variance = math.fsum(deviation * deviation for deviation in deviations) / (len(rewards) - 1)
-    scale = math.sqrt(variance) + EPSILON
-    return [deviation / scale for deviation in deviations]
+    squares = math.fsum((reward - mean) ** 2 for reward in rewards)
+    return math.sqrt(squares / max(1, len(rewards) - 1))

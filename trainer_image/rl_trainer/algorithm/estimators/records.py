@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -25,6 +25,8 @@ class Episode:
     penalties: Tensor | None = None
     """What is taken from the reward at each generated token, float64 ``[T]``; None takes none."""
 
+    source: str = ""
+    """Name of the data source of its prompt."""
     baseline: float | None = None
     """Reward of the group's greedy member, shaped, where there is one."""
     turns: tuple[int, ...] = ()
@@ -58,6 +60,8 @@ class State:
     """β ≥ 0, of this step."""
     tau: float = 1.0
     """MaxEnt's temperature > 0, of this step."""
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    """RAE's, by data source; 0 where there is none yet."""
 
 
 def weighted_mean(rewards: Sequence[float], weights: Sequence[int] | None = None) -> float:

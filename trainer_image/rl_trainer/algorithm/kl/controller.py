@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pydantic import Field
+
 from rl_contracts.documents.base import Record
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 
@@ -28,6 +30,8 @@ class Controls(Record):
     """τ > 0."""
     weight_entropy: float | None = None
     """Moving mean of the groups' weight entropy; None before the first step."""
+    reward_baselines: dict[str, float] = Field(default_factory=dict)
+    """RAE's baseline of each data source; those of the batch that was trained last."""
 
 
 def initial(algorithm: Algorithm) -> Controls:
@@ -63,7 +67,9 @@ def advance(
             # A factor of 0 or less would end the penalty: the API server refuses such a horizon.
             beta *= max(0.0, 1 + error * rollouts / controller.horizon)
     tau, average = _temperature(controls, algorithm, weight_entropy)
-    return Controls(kl_coefficient=beta, tau=tau, weight_entropy=average)
+    return controls.model_copy(
+        update={"kl_coefficient": beta, "tau": tau, "weight_entropy": average}
+    )
 
 
 def mean_entropy(groups: Sequence[Sequence[float]]) -> float:
