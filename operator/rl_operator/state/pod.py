@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ NO_START_REASONS = ("ContainerCreating", "PodInitializing")
 PULL_REASONS = ("ImagePullBackOff", "ErrImagePull")
 IMAGE_REASONS = (*PULL_REASONS, "InvalidImageName", "ErrImageNeverPull")
 TROUBLE_CHARACTERS = MESSAGE_CHARACTERS = 400
+DUMP = re.compile(r"(?:'?\b\w+'?(?:=|: )[^,]{0,120}, ){6}")
+"""Six settings in a row: engines print all of their arguments as one line."""
 SEPARATOR = " | "
 """Between lines of a log that a message shows."""
 DISRUPTED = "DisruptionTarget"
@@ -74,9 +77,9 @@ class Container:
 def last_lines(text: str, characters: int) -> str:
     """The last whole lines of a log, joined to one of at most so many characters.
 
-    A last line that alone is longer, such as a dump of all arguments, is cut at its end.
+    Dumps of all arguments are left out. A last line that alone is longer is cut at its end.
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not DUMP.search(line)]
     if not lines:
         return ""
     if len(lines[-1]) > characters:

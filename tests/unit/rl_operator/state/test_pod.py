@@ -80,6 +80,23 @@ def test_last_lines_are_whole_and_a_long_last_line_keeps_its_beginning() -> None
     assert last_lines(" \n", 12) == ""
 
 
+CUT_DUMP = (
+    "egakernel': False, 'enable_megamoe_for_layernorm_sp': False, 'tp_size': 1, 'dp_size': 1, "
+    "'host': '0.0.0.0', 'port': 30000, 'skip_server_warmup': True"
+)
+WHOLE_DUMP = "server_args=ServerArgs(a='x', b=1, c=None, d=True, e=0.5, f='y', g=1)"
+
+
+@pytest.mark.parametrize("dump", [CUT_DUMP, WHOLE_DUMP])
+def test_a_dump_of_all_arguments_is_no_part_of_the_trouble(dump: str) -> None:
+    assert last_lines(f"{dump}\nValueError: no such model\n{dump}", 400) == (
+        "ValueError: no such model"
+    )
+    raw = {"containerStatuses": [waiting("CrashLoopBackOff", "", exitCode=137, message=dump)]}
+    trouble = Pod.parse(a_raw_pod(raw)).trouble()
+    assert trouble == "Pod p, container pytorch: CrashLoopBackOff after exit code 137"
+
+
 def test_end_of_a_container_is_parsed() -> None:
     ended = {"exitCode": 137, "reason": "OOMKilled", "signal": 9, "message": "last words"}
     status = {
