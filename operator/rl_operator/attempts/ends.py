@@ -102,10 +102,10 @@ def conclude(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | No
     if trainer.state == "Succeeded":
         message = "The trainer ended with exit code 0 and left no outcome in the run document."
         return end(context, "ExitedWithoutOutcome", message, exit_code=exit_code)
-    replaced = exit_code in REPLACED_EXIT_CODES
-    action = _action(
-        context, pod, exit_code=exit_code, otherwise="Ignore" if replaced else "Restart"
-    )
+    # A pod that is gone without an end was deleted by force, or with its node.
+    spared = exit_code in REPLACED_EXIT_CODES or (pod is None and outcome is None)
+    otherwise: Action = "Ignore" if spared else "Restart"
+    action = _action(context, pod, exit_code=exit_code, otherwise=otherwise)
     if outcome is not None and outcome.kind == "Failed" and exit_code in (1, None):
         message = redacted(outcome.message)
         return _failed(context, outcome.reason, message, exit_code=exit_code, action=action)

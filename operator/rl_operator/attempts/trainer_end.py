@@ -21,7 +21,7 @@ def describe_end(pod: Pod | None, container: Container | None) -> tuple[str, str
     if pod is None:
         message = (
             "The trainer's pod no longer exists and left no exit code: it, or its node, was "
-            "deleted."
+            "deleted. This does not count as a failure."
         )
         return "PodMissing", message
     if container is None or container.exit_code is None:

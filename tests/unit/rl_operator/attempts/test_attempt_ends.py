@@ -105,7 +105,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
     "pod is gone": (
         {"trainer": a_trainer(state="Failed"), "pods": ()},
         "PodMissing",
-        True,
+        False,
         "left no exit code: it, or its node, was deleted.",
     ),
     "its own words": (
@@ -191,7 +191,8 @@ def test_end_of_an_attempt_has_reason_count_and_message(
     assert isinstance(decision, Ended)
     assert (decision.failure.reason, decision.counts) == (reason, counts)
     assert decision.failure.attempt == 1
-    assert (decision.failure.exit_code == 2) is not counts
+    refused = not counts and not decision.ignored
+    assert (decision.failure.exit_code == 2) is refused
     assert words in decision.failure.message
 
 
