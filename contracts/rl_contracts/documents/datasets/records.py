@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeGuard, get_args
@@ -182,7 +181,9 @@ def _text(record: Values, column: str) -> str:
     if value is None:
         others = ", ".join(str(key) for key in record) or "none"
         _refuse(column, f"is missing; the record has {_short(others)}")
-    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+    if value == "":
+        _refuse(column, "is an empty text")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
         _refuse(column, f"is {_shown(value)}, not a text")
     return _clean(str(value), column)
 
@@ -203,12 +204,22 @@ def _refuse(field: str, problem: str) -> NoReturn:
 
 
 def _shown(value: object) -> str:
-    if value is None:
-        return "missing"
-    try:
-        return _short(json.dumps(value))
-    except TypeError:
-        return f"a {type(value).__name__}"
+    """What kind of value it is. Never the value: whoever names a file would read it in a status."""
+    match value:
+        case None:
+            return "missing"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return f"a text of {len(value)} characters"
+        case Mapping():
+            return "an object"
+        case list() | tuple():
+            return f"a list of {len(value)}"
+        case _:
+            return f"a {type(value).__name__}"
 
 
 def _short(text: str) -> str:

@@ -74,12 +74,15 @@ def test_a_record_may_name_its_scorer_and_its_answer_schema() -> None:
     example = parse(record | {"judge": None, "form": None}, columns)
     assert (example.scorer, example.answer_schema) == ("", "")
     assert parse(record).scorer == ""
-    with pytest.raises(BadRecordError, match=r"field 'form' is \"XML\", not one of Answer, Boxed"):
+    with pytest.raises(
+        BadRecordError, match=r"field 'form' is a text of 3 characters, not one of Answer, Boxed"
+    ):
         parse(record | {"form": "XML"}, columns)
     with pytest.raises(BadRecordError, match=r"field 'judge' is .*, which cannot be the name"):
         parse(record | {"judge": "rm -rf"}, columns)
 
 
+SECRET = "not-for-a-status"
 GOOD = {"id": "a", "query": "q", "answer": "2"}
 
 
@@ -90,15 +93,16 @@ GOOD = {"id": "a", "query": "q", "answer": "2"}
         ({"id": "a", "answer": "2"}, "field 'query' is missing; the record has id, answer"),
         ({}, "the record has none"),
         ({"\ud800": "q"}, "the record has \\ud800"),
-        (GOOD | {"query": ""}, "field 'query' is \"\", not a text"),
-        (GOOD | {"query": ["x"]}, "field 'query' is [\"x\"], not a text"),
-        (GOOD | {"answer": {"value": 2}}, "field 'answer' is {\"value\": 2}, not a text"),
+        (GOOD | {"query": ""}, "field 'query' is an empty text"),
+        (GOOD | {"query": ["x"]}, "field 'query' is a list of 1, not a text"),
+        (GOOD | {"answer": {"value": 2}}, "field 'answer' is an object, not a text"),
         (GOOD | {"answer": b"2"}, "field 'answer' is a bytes, not a text"),
-        (GOOD | {"id": True}, "field 'id' is true, not a text"),
+        (GOOD | {"id": True}, "field 'id' is a boolean, not a text"),
         (GOOD | {"id": "x" * 300}, "field 'id' has 300 characters"),
         (GOOD | {"query": "a\0b"}, "field 'query' holds a NUL"),
         (GOOD | {"query": "\ud800"}, "field 'query' holds half of a surrogate pair"),
-        (GOOD | {"query": ["x" * 500]}, "…, not a text"),
+        (GOOD | {"query": [SECRET * 50]}, "field 'query' is a list of 1, not a text"),
+        (GOOD | {"query": {SECRET: SECRET}}, "field 'query' is an object, not a text"),
     ],
 )
 def test_a_bad_record_names_its_field(record: Any, message: str) -> None:
@@ -106,6 +110,7 @@ def test_a_bad_record_names_its_field(record: Any, message: str) -> None:
         parse(record)
     assert message in str(bad.value)
     assert len(str(bad.value)) < 300
+    assert SECRET not in str(bad.value)
     assert str(bad.value).encode().decode() == str(bad.value), "no document can hold it"
 
 
@@ -113,17 +118,26 @@ def test_a_bad_record_names_its_field(record: Any, message: str) -> None:
     ("messages", "message"),
     [
         (..., "field 'messages' is missing"),
-        ("hello", "field 'messages' is \"hello\", not a list of messages"),
+        ("hello", "field 'messages' is a text of 5 characters, not a list of messages"),
         ([], "field 'messages' has no user turn"),
-        (["hello"], "field 'messages[0]' is \"hello\", not a message"),
-        ([turn("human", "a")], "field 'messages[0].role' is \"human\", not one of system,"),
+        (["hello"], "field 'messages[0]' is a text of 5 characters, not a message"),
+        (
+            [turn("human", "a")],
+            "field 'messages[0].role' is a text of 5 characters, not one of system,",
+        ),
         ([turn("user", "a")], "no assistant turn after the last user turn"),
         ([turn("assistant", "a"), turn("user", "b")], "no assistant turn after"),
         ([turn("user", "")], "field 'messages[0].content' is empty"),
-        ([turn("user", 3)], "field 'messages[0].content' is 3, not a text"),
+        ([turn("user", 3)], "field 'messages[0].content' is a number, not a text"),
         ([turn("user", None)], "field 'messages[0].content' is missing"),
-        ([turn("user", ["a"])], "field 'messages[0].content[0]' is \"a\", not a part"),
-        ([turn("user", [{"type": "image"}])], 'content[0].type\' is "image"; only text'),
+        (
+            [turn("user", ["a"])],
+            "field 'messages[0].content[0]' is a text of 1 characters, not a part",
+        ),
+        (
+            [turn("user", [{"type": "image"}])],
+            "content[0].type' is a text of 5 characters; only text",
+        ),
         ([turn("user", [{"type": "text"}])], "content[0].text' is missing"),
         (
             [turn("user", "a") | {"tool_calls": [1]}],
