@@ -8,10 +8,10 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs unit contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak bench up down kubeconfig images demo
+.PHONY: help venv generate check docs unit contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images demo
 
 help: ## Show the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 venv: ## Make the Python environment, outside the checkout
 	@python3 -m rl_local.venv
@@ -59,11 +59,14 @@ cluster: venv images ## The whole product on the local cluster
 
 test: unit contract cluster ## All tiers
 
-soak: venv images ## Long faults, the local cluster's own among them: it is replaced
-	$(VENV)/pytest tests/unit -q --hypothesis-profile explore
-	$(VENV)/pytest tests/chaos -v --durations=0 --hypothesis-profile explore --ignore tests/chaos/rl_local
-	$(VENV)/pytest tests/chaos/rl_local -v --durations=0
-	cd local/go/store && go test -tags ferretdb_no_postgresql ./...
+SOAK := $(if $(SHARD),--shard $(SHARD)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
+CLUSTERLESS := properties stores policies trainer sampler operator store-server
+
+soak: venv $(if $(filter $(CLUSTERLESS),$(SHARD)),,images) ## Long faults: SHARD=operator-cluster SEED=7 MINUTES=20, or all; the local cluster is replaced
+	$(VENV)/python -m tests.soak $(SOAK)
+
+soak-list: venv ## The shards of the soak
+	@$(VENV)/python -m tests.soak --list
 
 BENCHMARKS := $(filter-out __init__ asynchrony,$(basename $(notdir $(wildcard benchmarks/*.py))))
 QUICK ?=
