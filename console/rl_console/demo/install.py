@@ -38,13 +38,16 @@ def namespace_manifest(name: str) -> dict[str, Any]:
 def chart_values(
     settings: DemoSettings, *, namespaces: Sequence[str], current: dict[str, Any]
 ) -> dict[str, Any]:
-    """Chart values; namespaces that an earlier installation serves are kept."""
+    """Chart values; namespaces that an earlier installation serves are kept, and share the stores.
+
+    A demo's data is worth no protection from its own user.
+    """
     served = current.get("stores", {}).get("namespaces", [])
     return {
         "images": settings.images,
         "imagePullPolicy": "IfNotPresent",
         "stores": {
-            "embedded": True,
+            "embedded": {"enabled": True, "allowSharing": True},
             "storageClass": settings.storage_class,
             "namespaces": sorted({*served, *namespaces}),
         },

@@ -29,6 +29,7 @@ def render(
     """
     values = [f"--set=images.{name}={name}:1" for name in IMAGES]
     listed = f"--set-json=stores.namespaces={json.dumps(namespaces)}"
+    embedded = "--set=stores.embedded.enabled=true,stores.embedded.allowSharing=true"
     return helm(
         world,
         "template",
@@ -39,6 +40,7 @@ def render(
         "rl-operator.io/v1alpha1/RLJob",
         *values,
         listed,
+        embedded,
         *more,
     )
 
@@ -171,6 +173,21 @@ def test_invalid_value_is_refused_with_its_name(world: World, value: str, place:
     assert place in done.stderr
 
 
+def test_embedded_stores_serve_one_namespace(world: World) -> None:
+    alone = ["--set=stores.embedded.allowSharing=false"]
+    assert render(world, "a", more=alone).returncode == 0
+    refused = render(world, "a", "b", more=alone)
+    assert refused.returncode != 0
+    assert "stores.namespaces has 2 namespaces" in refused.stderr
+    assert "stores.embedded.allowSharing=true" in refused.stderr
+    assert render(world, "a", "b").returncode == 0
+
+
+def test_no_stores_are_installed_by_default() -> None:
+    values = yaml.safe_load((ROOT / "charts/rl-operator/values.yaml").read_text())
+    assert values["stores"]["embedded"] == {"enabled": False, "allowSharing": False}
+
+
 def test_helm_upgrade_may_not_drop_a_namespace_with_running_jobs(world: World) -> None:
     world.make_secret()
     world.apiserver.kubectl(
@@ -183,6 +200,7 @@ def test_helm_upgrade_may_not_drop_a_namespace_with_running_jobs(world: World) -
     )
     world.make_job()
     values = [f"--set=images.{name}={name}:1" for name in IMAGES]
+    values.append("--set=stores.embedded.enabled=true")
     done = helm(world, "upgrade", "--install", world.namespace, *values)
     assert f"leaves out {world.namespace}, where RLJob job" in done.stderr
 
