@@ -242,6 +242,8 @@ class RLJobStatus(Model):
     elastic_restarts: int = 0
     """Number of failures forgiven by trainer.elastic.maxRestarts since the last one that
     counted."""
+    suspensions: int = 0
+    """Number of attempts that ended because the job was suspended, by its user or its queue."""
     preemptions: int = 0
     """Number of times that the queue evicted the job."""
     run_id: ShortText = ""

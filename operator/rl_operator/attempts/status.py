@@ -31,6 +31,7 @@ def decided(before: RLJobStatus, decision: Decision | None, now: float) -> RLJob
             changes["next_retry_time"] = None
         case Halted():
             changes = {"next_retry_time": None}
+            changes["suspensions"] = before.suspensions + (records != before.attempts)
         case _:
             pass
     return before.model_copy(update={"attempts": records, **changes})

@@ -99,14 +99,15 @@ def _trainer(status_input: StatusInput, after: RLJobStatus) -> TrainerStatus:
         desired=desired,
         ready=min(ready, desired),
         summary=f"{min(ready, desired)}/{desired}",
-        restarts=max(trainers - 1, after.trainer.restarts),
+        restarts=max(trainers - 1 - after.suspensions, after.trainer.restarts),
     )
 
 
 def _samplers(status_input: StatusInput, after: RLJobStatus) -> SamplersStatus:
     reading, snapshot = status_input.reading, status_input.snapshot
     ended = reading.run.samplers_ended if reading.run else EndedSamplers()
-    lost = count_lost(reading.registrations, suspended=_suspensions(after), forgotten=ended)
+    suspended = [*_suspensions(after), *([status_input.now] if snapshot.job.suspended else [])]
+    lost = count_lost(reading.registrations, suspended=suspended, forgotten=ended)
     restarts = max(lost, after.samplers.restarts)
     kept = snapshot.job.keeps_samplers
     released = attempt_records.is_over(after) and not kept

@@ -25,8 +25,9 @@ def count_lost(
 
     Args:
         samplers: the registrations of a run.
-        suspended: a time within each suspension, which ended all pods. Their successors register
-            once the run resumes, possibly before its next attempt begins.
+        suspended: a time within each suspension, which ended all pods, also those that could not
+            drain. Their successors register once the run resumes, possibly before its next attempt
+            begins.
         forgotten: samplers whose registrations were deleted; they count when they died.
     """
     gone = [
@@ -34,7 +35,9 @@ def count_lost(
         for sampler in samplers
         if sampler.state == SamplerState.GONE and sampler.heartbeat_at >= forgotten.before
     ]
-    lost = forgotten.died + sum(not sampler.drained for sampler in gone)
+    lost = forgotten.died + sum(
+        not sampler.drained and not _ended_by(suspended, sampler) for sampler in gone
+    )
     successors = sorted(samplers, key=lambda sampler: sampler.registered_at)
     for ended in sorted(
         (sampler for sampler in gone if sampler.drained), key=lambda sampler: sampler.heartbeat_at
@@ -48,6 +51,14 @@ def count_lost(
                 lost += 1
                 break
     return lost
+
+
+def _ended_by(suspended: Sequence[float], sampler: Sampler) -> bool:
+    """Whether a suspension ended a sampler before it could drain, e.g. while it started."""
+    return any(
+        sampler.registered_at <= at and abs(at - sampler.heartbeat_at) <= REPLACED_SECONDS
+        for at in suspended
+    )
 
 
 def _template(sampler: Sampler) -> str:

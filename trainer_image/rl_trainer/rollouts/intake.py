@@ -111,5 +111,6 @@ class Intake:
 def log_lost(task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> LostGroup:
     """Log that a group is lost, and return the record of it."""
     level = logging.INFO if cause in (Cause.STALE, Cause.FILTERED) else logging.WARNING
-    log.log(level, "group %s is lost (%s): %s", task.id, cause, reason)
+    why = reason if reason.startswith(cause) else f"{cause}: {reason}"
+    log.log(level, "group %s is not trained: %s", task.id, why)
     return LostGroup(cause=cause, reason=reason, rollouts=group.rollouts if group else ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from rl_contracts.documents.run import EndedSamplers
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.spec.status import AttemptStatus, Condition, RLJobStatus
+from rl_operator.attempts.status import decided
 from rl_operator.kube.timestamps import format_time
-from rl_operator.state.decisions import Wait
+from rl_operator.state.decisions import Halted, Wait
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.lost_samplers import count_lost
 from rl_operator.status.status_input import StatusInput
@@ -111,8 +113,12 @@ SUSPENDED: dict[str, tuple[list[Sampler], int]] = {
         ],
         1,
     ),
-    "died in it": (
+    "killed by it while it started": (
         [a_registration("p-a-1", 0, 51, drained=False), a_registration("p-a-2", 60, None)],
+        0,
+    ),
+    "died after it": (
+        [a_registration("p-a-1", 60, 80, drained=False), a_registration("p-a-2", 90, None)],
         1,
     ),
 }
@@ -121,6 +127,11 @@ SUSPENDED: dict[str, tuple[list[Sampler], int]] = {
 @pytest.mark.parametrize(("samplers", "lost"), SUSPENDED.values(), ids=SUSPENDED.keys())
 def test_what_a_suspension_ended_is_not_lost(samplers: list[Sampler], lost: int) -> None:
     assert count_lost(samplers, suspended=[51.0]) == lost
+
+
+def test_a_sampler_that_died_long_before_a_suspension_is_lost() -> None:
+    samplers = [a_registration("p-a-1", 0, 50, drained=False), a_registration("p-a-2", 60, None)]
+    assert count_lost(samplers, suspended=[400.0]) == 1
 
 
 RECORD = AttemptStatus(
@@ -165,3 +176,22 @@ def test_lost_samplers_count_on_when_their_registrations_are_deleted() -> None:
     ended = EndedSamplers(before=200, died=1)
     assert count_lost(samplers, forgotten=ended) == 3  # noted and not deleted yet
     assert count_lost(samplers[1:], forgotten=ended) == 3
+
+
+def test_an_attempt_after_a_suspension_is_no_restart_of_the_trainer() -> None:
+    status_input = StatusInput(
+        snapshot=a_snapshot(RLJobStatus(attempt=2, suspensions=1)),
+        reading=a_reading(a_run_document(trainers=2)),
+        decision=Wait(why="Running"),
+        now=NOW,
+    )
+    assert compute(status_input).trainer.restarts == 0
+    crashed = dataclasses.replace(status_input, reading=a_reading(a_run_document(trainers=3)))
+    assert compute(crashed).trainer.restarts == 1
+
+
+def test_each_suspended_attempt_is_counted_once() -> None:
+    active = AttemptStatus(attempt=1, result="Active", start_time=format_time(NOW))
+    status = decided(RLJobStatus(attempt=1, attempts=[active]), Halted(attempt=1), NOW)
+    assert status.suspensions == 1
+    assert decided(status, Halted(attempt=1), NOW).suspensions == 1
