@@ -6,11 +6,12 @@ No message holds a number that moves while the job runs: it would cost a write e
 from __future__ import annotations
 
 from rl_contracts.spec.status import RLJobStatus
+from rl_operator.kube import names
 from rl_operator.kube.conditions import STARTING, ConditionUpdate, find
 from rl_operator.state import attempt_records
 from rl_operator.state.pod import first_trouble
 from rl_operator.state.progress import Reach, staleness_bound
-from rl_operator.state.snapshot import Job
+from rl_operator.state.snapshot import Job, JobSnapshot
 from rl_operator.status import pool_wait
 from rl_operator.status.headline import RESUME_REMEDY
 from rl_operator.status.serving import serving_is_known, serving_samplers
@@ -88,10 +89,29 @@ def samplers_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUp
         )
         return ConditionUpdate(kind, "False", "ScaledToZero", message)
     if after.samplers.ready >= after.samplers.desired:
-        return ConditionUpdate(kind, "True", "AllReady", "All sampler pods are ready.")
+        message = f"All sampler pods are ready. {_below_minimum(snapshot)}".strip()
+        return ConditionUpdate(kind, "True", "AllReady", message)
     trouble = snapshot.sampler_trouble()
     message = trouble or f"Sampler pods are starting. {POD_REMEDY}"
     return ConditionUpdate(kind, "False", STARTING, message)
+
+
+def _below_minimum(snapshot: JobSnapshot) -> str:
+    """That a pool without autoscaling has fewer pods than ``minReplicas``; only new ones follow."""
+    pools = {pool.meta.name: pool for pool in snapshot.pools}
+    spec = snapshot.job.spec
+    for index, group in enumerate(spec.samplers if spec is not None else ()):
+        pool = pools.get(names.pool(snapshot.key.name, group.name))
+        wanted = group.template.autoscaling
+        if group.pool_ref is not None or pool is None or pool.spec is None or wanted.mode != "None":
+            continue
+        if pool.spec.replicas < wanted.min_replicas:
+            return (
+                f"spec.samplers[{index}].template.autoscaling.minReplicas = {wanted.min_replicas} "
+                f"is the size of a new pool only: SamplerPool {pool.meta.name} has "
+                f"{pool.spec.replicas}. Use kubectl scale samplerpool to change that."
+            )
+    return ""
 
 
 def _suspended(kind: str, job: Job) -> ConditionUpdate:

@@ -19,6 +19,7 @@ from rl_operator.status.status_input import StatusInput
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,
+    a_job_object,
     a_reading,
     a_snapshot,
 )
@@ -28,6 +29,7 @@ from tests.unit.rl_operator.status_inputs import (
     POLICY,
     RUN,
     SAMPLER,
+    STARTED,
     a_status_input,
 )
 
@@ -174,3 +176,18 @@ def test_times_change_with_the_status_only() -> None:
     assert trainer is not None
     assert store.last_transition_time == format_time(NOW + 60)
     assert trainer.last_transition_time == format_time(NOW)
+
+
+def test_minimum_above_the_size_of_a_pool_without_autoscaling_is_on_the_job() -> None:
+    """Such an edit changes no pool; without the message it would have no effect in silence."""
+    template = {"autoscaling": {"minReplicas": 2}}
+    job = a_job_object(STARTED, samplers=[{"name": "main", "template": template}])
+    after = compute(a_status_input(parts={**AT_WORK, "job": job}))
+    ready = find(after.conditions, "SamplersReady")
+    assert ready is not None
+    assert (ready.status, ready.message) == (
+        "True",
+        "All sampler pods are ready. spec.samplers[0].template.autoscaling.minReplicas = 2 is the "
+        "size of a new pool only: SamplerPool job-main has 1. Use kubectl scale samplerpool to "
+        "change that.",
+    )
