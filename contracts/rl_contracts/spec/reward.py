@@ -70,6 +70,14 @@ class Scorer(Model):
 class Reward(Model):
     """How an episode is rewarded: the weighted sum of the scorers' values, each in [0, 1]."""
 
+    model_config = rules(
+        rule(
+            "self.scorers.all(one, self.scorers.exists_one(other, other.kind == one.kind))",
+            "reward.scorers has two scorers of one kind: remove one of them, or give scorers with "
+            "entryPoint or judge names of their own",
+            field="scorers",
+        ),
+    )
     scorers: Annotated[list[Scorer], Field(max_length=16)] = Field(default_factory=list)
     """Parts of the reward, at least one. Empty only under algorithm.objective SFT."""
     answer_schema: AnswerSchema = "Answer"

@@ -86,6 +86,12 @@ class Loss(Model):
     model_config = rules(
         *(only_of(option, _read_by(option), "loss") for option in OPTIONS),
         rule(
+            "!has(self.clipLow) || !has(self.clipHigh) || self.clipLow <= self.clipHigh",
+            "loss.clipLow {self.clipLow} must not exceed loss.clipHigh {self.clipHigh}: lower "
+            "clipLow or raise clipHigh",
+            field="clipLow",
+        ),
+        rule(
             "self.kind != 'DPPOTV' || (self.?clipLow.orValue(0.0) < 1.0 && "
             "self.?clipHigh.orValue(0.0) < 1.0)",
             "loss.clipLow and clipHigh must be below 1 with kind DPPOTV: there they bound a "

@@ -274,6 +274,14 @@ REFUSED_JOBS = {
         ),
         "without clipCoefficient",
     ),
+    "crossed clips": (
+        changed("spec.algorithm.loss", {"kind": "PPOClip", "clipLow": 0.3, "clipHigh": 0.2}),
+        "loss.clipLow 0.3 must not exceed loss.clipHigh 0.2",
+    ),
+    "one scorer twice": (
+        changed("spec.reward.scorers", [{"kind": "Math"}, {"kind": "Math", "weight": 2.0}]),
+        "two scorers of one kind",
+    ),
     "tau's bounds crossed": (
         changed(
             "spec.algorithm",
