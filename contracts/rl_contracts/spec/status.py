@@ -225,6 +225,17 @@ class WorkloadRef(Model):
     """UID of the Kueue Workload."""
 
 
+class NoticeStatus(Model):
+    """What a trainer had to say about its run when it started, e.g. what a restored store lost."""
+
+    time: Time
+    """When the trainer wrote it."""
+    reason: ShortText
+    """What it is about, in one word, e.g. `CheckpointMissing`."""
+    message: Text
+    """What happened, what is lost, and what the run does now."""
+
+
 class RLJobStatus(Model):
     """What the operator last observed of the job."""
 
@@ -264,6 +275,9 @@ class RLJobStatus(Model):
     operation: OperationStatus | None = None
     datasets: Annotated[list[DatasetStatus], Field(max_length=32)] = Field(default_factory=list)
     """Sources of data as the trainer read them."""
+    notices: Annotated[list[NoticeStatus], Field(max_length=8)] = Field(default_factory=list)
+    """What trainers had to say about the run, the newest last: above all what was lost with a store
+    that was restored from a backup."""
     last_failure: FailureStatus | None = None
     next_retry_time: Time | None = None
     """When the next attempt starts after a failure. Absent: none is waiting."""

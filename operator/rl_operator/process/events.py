@@ -67,6 +67,17 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[EventNote]:
         failure = after.last_failure
         message = f"Attempt {failure.attempt}: {failure.reason}. {failure.message}"
         notes.append(EventNote("AttemptFailed", message, "Warning"))
+    if after.run_id == before.run_id and after.progress.step < before.progress.step:
+        message = (
+            f"The run was at step {before.progress.step} and is at step {after.progress.step}: the "
+            "document store was restored from a backup, or the run was deleted from it."
+        )
+        notes.append(EventNote("RunWentBack", message, "Warning"))
+    notes += [
+        EventNote(notice.reason, notice.message, "Warning")
+        for notice in after.notices
+        if notice not in before.notices
+    ]
     if after.trainer.restarts > before.trainer.restarts:
         notes.append(EventNote("TrainerRestarted", "The trainer has restarted."))
     if after.samplers.restarts > before.samplers.restarts:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rl_contracts.documents.evaluation import EvaluationResult, mean_accuracy, mean_pass_rate
 from rl_contracts.documents.run import Run
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.status import DatasetStatus, ProgressStatus, WeightsStatus
+from rl_contracts.spec.status import DatasetStatus, NoticeStatus, ProgressStatus, WeightsStatus
+from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import format_time
 from rl_operator.state.progress import lag
 from rl_operator.status.serving import serving_is_known, serving_samplers
@@ -33,6 +34,14 @@ def of_run(status_input: StatusInput, spec: RLJobSpec | None) -> dict[str, objec
         "progress": _progress(status_input, run, spec),
         "weights": _weights(status_input, run),
         "datasets": _datasets(run, spec),
+        "notices": [
+            NoticeStatus(
+                time=format_time(notice.time),
+                reason=notice.reason[:256],
+                message=redacted(notice.message)[:1024],
+            )
+            for notice in run.notices[-8:]
+        ],
         "model_commit": (run.base.commit or None) if run.base else None,
     }
 

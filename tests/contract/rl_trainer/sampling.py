@@ -92,7 +92,8 @@ class TestSampler:
         while not stopped.is_set():
             if time.monotonic() - beaten > 1:
                 beaten, now = time.monotonic(), self.stores.mongo.now()
-                update = {"heartbeat_at": now, "state": SamplerState.READY}
+                version = self.held.version if self.held else 0
+                update = {"heartbeat_at": now, "state": SamplerState.READY, "version": version}
                 self.stores.samplers.put([registration.model_copy(update=update)])
             if not self._turn():
                 stopped.wait(0.02)

@@ -121,14 +121,18 @@ class World:
         """One attempt in a process of its own, without the seconds that its imports take."""
         return ranks.attempt(self.environment)
 
-    def process(self) -> subprocess.Popen[bytes]:
-        """One attempt as a pod starts it: ``python -m rl_trainer`` from nothing."""
+    def process(self, **changes: str) -> subprocess.Popen[bytes]:
+        """One attempt as a pod starts it: ``python -m rl_trainer`` from nothing.
+
+        Args:
+            changes: of its environment.
+        """
         places = [str(ROOT / "contracts"), str(ROOT / "trainer_image")]
         more = {"PYTHONPATH": os.pathsep.join(places), "OMP_WAIT_POLICY": "PASSIVE"}
         with (self.folder / "trainer.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "rl_trainer"],
-                env=os.environ | self.environment | more,
+                env=os.environ | self.environment | more | changes,
                 stdout=log,
                 stderr=log,
             )

@@ -110,7 +110,7 @@ def _fall_back(job: Job, run: Run, durable: DurablePointer, checkpoints: Sequenc
     message = (
         f"The checkpoint of step {durable.step}, {job.stores.objects.uri(durable.prefix)}, is not "
         f"in the bucket. The run goes on from {where}: the batches up to step {run.step} are "
-        "trained again, and no step is lost."
+        "trained again, and none of these steps is lost."
     )
     run = note(job, run, "CheckpointMissing", message)
     if pointer is not None:

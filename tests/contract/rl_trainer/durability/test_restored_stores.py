@@ -135,7 +135,7 @@ def test_a_bucket_older_than_its_run_goes_on_from_an_older_checkpoint(
     assert notice.reason == "CheckpointMissing"
     assert "The checkpoint of step 4" in notice.message
     assert "goes on from the checkpoint of step 2" in notice.message
-    assert "up to step 5 are trained again, and no step is lost" in notice.message
+    assert "up to step 5 are trained again, and none of these steps is lost" in notice.message
 
 
 def test_a_checkpoint_of_the_lost_time_is_not_taken_for_an_older_one(

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from rl_contracts.spec.status import Condition, RLJobStatus, TrainerStatus, WeightsStatus
+from rl_contracts.spec.status import (
+    Condition,
+    NoticeStatus,
+    ProgressStatus,
+    RLJobStatus,
+    TrainerStatus,
+    WeightsStatus,
+)
 from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiUnavailableError
 from rl_operator.kube.api_requests import Manifest
@@ -40,6 +47,7 @@ JUDGE_DOWN = ("ScorerUnavailable", "True", "NoAnswer", "Scorer Judge: cannot be 
 STORE_UP = ("StateStoreReachable", "True", "Reachable", "")
 STORE_DOWN = ("StateStoreReachable", "False", "StateStoreUnreachable", "refused")
 STORE_UNKNOWN = ("StateStoreReachable", "Unknown", "NotChecked", "")
+RESTORED = NoticeStatus(time="2026-01-01T00:00:00Z", reason="DocumentStoreRestored", message="m")
 FAILURE = a_failure(2, reason="OOMKilled", message="Exit code 137.")
 
 TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
@@ -66,6 +74,16 @@ TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
         a_status(),
         a_status(last_failure=FAILURE),
         [("AttemptFailed", "Warning")],
+    ),
+    "a run goes back": (
+        a_status(progress=ProgressStatus(step=5)),
+        a_status(progress=ProgressStatus(step=3)),
+        [("RunWentBack", "Warning")],
+    ),
+    "a store was restored": (
+        a_status(notices=[RESTORED]),
+        a_status(notices=[RESTORED, RESTORED.model_copy(update={"reason": "CheckpointMissing"})]),
+        [("CheckpointMissing", "Warning")],
     ),
     "a restart": (
         a_status(),

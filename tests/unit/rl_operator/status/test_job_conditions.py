@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.run import DatasetSummary, Totals
+from rl_contracts.documents.run import DatasetSummary, Notice, Totals
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.spec.status import (
     DatasetStatus,
@@ -60,6 +60,7 @@ def test_counters() -> None:
             "evaluations": evaluations,
             "step": 5,
             "trainers": 3,
+            "notices": [Notice(time=NOW, reason="CheckpointMissing", message="Step 4 is gone.")],
             "policy": policy,
             "latest": latest,
             "datasets": [dataset],
@@ -76,6 +77,8 @@ def test_counters() -> None:
     assert (weights.version, weights.min_serving_version, weights.lag) == (6, 4, 1)
     assert weights.uri == "s3://b/p/"
     assert after.trainer.restarts == 2
+    (notice,) = after.notices
+    assert (notice.reason, notice.message) == ("CheckpointMissing", "Step 4 is gone.")
     assert after.samplers.serving == 1
     assert after.datasets == [DatasetStatus(split="train", name="d", records=9, **skipped)]
 
