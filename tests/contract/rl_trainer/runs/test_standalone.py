@@ -113,6 +113,29 @@ def test_a_resumed_evaluation_measures_only_missing_sources(
     assert json.loads(world.newest(reports.REPORT))["policyVersions"] == 1
 
 
+def test_an_evaluation_whose_policy_was_lost_with_the_bucket_publishes_it_again(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = evaluation(make_world)
+    with sampling(TestSampler(world.stores, RUN)):
+        with monkeypatch.context() as patched:
+            patched.setattr(evaluate, "evaluate", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                world.attempt()
+        policy = world.run.policy
+        assert policy is not None
+        world.stores.objects.delete_prefix(policy.prefix)
+        assert world.attempt() == 0
+    assert {result.version for result in world.run.evaluations} == {2}
+    (notice,) = world.run.notices
+    assert notice.reason == "PolicyMissing"
+    assert policy.prefix in notice.message
+
+
+def interrupted(*_: Any, **__: Any) -> list[EvaluationResult]:
+    raise KeyboardInterrupt
+
+
 def as_evaluation(world: World, **resume: str) -> None:
     """Change the manifest to measure what another run's checkpoint holds."""
     spec = world.spec.model_dump(by_alias=True) | {
