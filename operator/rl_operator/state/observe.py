@@ -192,7 +192,11 @@ def _parsed(model: type[S], raw: Any) -> tuple[S | None, str]:
 def _describe(error: ValidationError) -> str:
     """The first problems of a spec, each with its field, and the remedy."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
-    lines = [f"{_field(problem['loc'])}: {problem['msg']}." for problem in problems]
+    # Pydantic calls each value "Input".
+    texts = [problem["msg"].replace("Input should", "The value should") for problem in problems]
+    lines = [
+        f"{_field(problem['loc'])}: {text}." for problem, text in zip(problems, texts, strict=True)
+    ]
     more = f" {len(lines) - SHOWN_PROBLEMS} more." if len(lines) > SHOWN_PROBLEMS else ""
     shown = " ".join(lines[:SHOWN_PROBLEMS])[:PROBLEM_CHARACTERS]
     return f"{shown}{more} Correct the field and apply the manifest again."

@@ -8,6 +8,7 @@ create anyway, with ``dryRun=All`` and strict field validation.
 from __future__ import annotations
 
 import functools
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -121,7 +122,7 @@ class DryRun:
             path, complaint = _first_cause(error)
             return Refusal(
                 field=field_of(at, path, template),
-                value=str(_value(template, path))[:200],
+                value=_shown(_value(template, path)),
                 reason="PodRefused",
                 message=f"The API server refuses such pods: {complaint[:600].rstrip('.')}.",
                 remedy="Fix the field: it must be valid in a core/v1 PodTemplateSpec.",
@@ -185,6 +186,11 @@ def _added(container: Manifest, place: str) -> bool:
     index = re.match(r"\[(\d+)\]", place)
     before = container["env"][: int(index[1])] if index is not None else []
     return any(reserved_variable(variable["name"], trainer=True) for variable in before)
+
+
+def _shown(value: Any) -> str:
+    """A value as the manifest could have it, in at most 200 characters."""
+    return (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))[:200]
 
 
 def _value(template: Manifest, path: str) -> Any:

@@ -29,3 +29,15 @@ def test_objects_of_other_owners_with_our_labels_are_ignored() -> None:
     assert [pool.meta.name for pool in snapshot.pools] == ["own"]
     assert [trainer.name for trainer in snapshot.trainers] == ["own"]
     assert (kinds.SAMPLER_POOL.name, "copied") in snapshot.children  # its name may be needed
+
+
+def test_a_spec_that_cannot_be_read_is_described_by_field_and_remedy() -> None:
+    api = ModelApi()
+    spec = a_job()["spec"] | {"trainer": {"replicas": 0}}
+    api.put(kinds.RLJOB, "job", spec=spec)
+    snapshot = observe.job_snapshot(api, Key(kinds.RLJOB.name, NAMESPACE, "job"))
+    assert snapshot is not None
+    assert snapshot.job.spec_error == (
+        "spec.trainer.replicas: The value should be greater than or equal to 1. Correct the field "
+        "and apply the manifest again."
+    )

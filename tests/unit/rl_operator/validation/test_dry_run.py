@@ -77,3 +77,19 @@ def test_dry_run_repeats_refusals_and_caches_passes() -> None:
     assert dry_run.refusal(a_meta(), a_spec()) is None
     assert dry_run.refusal(a_meta("other", uid="other"), a_spec()) is None, "its pods are the same"
     assert server.tries == tries
+
+
+def test_refused_values_are_shown_as_the_manifest_could_have_them() -> None:
+    template = {"spec": {"volumes": [{"name": "v", "emptyDir": None, "ok": True}]}}
+    cause = ("spec.template.spec.volumes[0]", "must have one source")
+    error = ApiRefusedError(doing="POST", status=422, message="bad", causes=[cause])
+
+    class Refusing:
+        def try_out(self, *_: Any) -> None:
+            raise error
+
+    cluster: Any = Refusing()
+    dry_run = DryRun(cluster=cluster, images=IMAGES, clock=lambda: 0.0)
+    refusal = dry_run._tried(a_meta(), "spec.trainer", template)
+    assert refusal is not None
+    assert refusal.value == '{"name": "v", "emptyDir": null, "ok": true}'
