@@ -90,10 +90,11 @@ def _trainer(status_input: StatusInput, after: RLJobStatus) -> TrainerStatus:
     trainers = status_input.reading.run.trainers if status_input.reading.run else 0
     job = status_input.snapshot.job
     replicas = 1 if job.spec is None else attempt_records.replicas(job.spec.trainer, after)
-    desired = 0 if attempt_records.is_over(after) or job.suspended else replicas
-    ready = sum(
-        trainer_pod.ready for trainer_pod in status_input.snapshot.trainer_pods(after.attempt)
-    )
+    pods = status_input.snapshot.trainer_pods(after.attempt)
+    desired = 0 if attempt_records.is_over(after) else replicas
+    if desired and job.suspended:  # its pods are shown until they have terminated
+        desired = sum(trainer_pod.live for trainer_pod in pods)
+    ready = sum(trainer_pod.ready for trainer_pod in pods)
     return TrainerStatus(
         job=names.trainer(status_input.snapshot.key.name, after.attempt),
         desired=desired,

@@ -194,3 +194,11 @@ def test_minimum_above_the_size_of_a_pool_without_autoscaling_is_on_the_job() ->
         "size of a new pool only: SamplerPool job-main has 1. Use kubectl scale samplerpool to "
         "change that.",
     )
+
+
+def test_a_trainer_of_a_suspended_job_is_shown_until_its_pod_has_ended() -> None:
+    job = a_job_object(STARTED, suspend=True)
+    while_it_runs = compute(a_status_input(parts={**AT_WORK, "job": job}))
+    assert while_it_runs.trainer.summary == "1/1"
+    afterwards = compute(a_status_input(parts={"job": job}))
+    assert afterwards.trainer.summary == "0/0"
