@@ -40,11 +40,26 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Every tokenizer has at least one of these files."""
 
 
+def is_plain_file_name(name: str) -> bool:
+    """Whether a file of this name stays in its folder, and is not hidden.
+
+    Names come from manifests and models in a bucket, which others may write to.
+    """
+    return bool(name) and "/" not in name and not name.startswith(".")
+
+
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model in Hugging Face layout, as transformers chooses them."""
+    """The safetensors files of a model in Hugging Face layout, as transformers chooses them.
+
+    Raises:
+        IntegrityError: the index names a file outside of the folder.
+    """
     index = folder / INDEX_FILE
     if index.is_file():
         names = set(json.loads(index.read_bytes())["weight_map"].values())
+        outside = sorted(name for name in names if not is_plain_file_name(name))
+        if outside:
+            raise IntegrityError(f"{INDEX_FILE} names a file {outside[0]!r}")
         return [folder / name for name in sorted(names)]
     single = folder / "model.safetensors"
     return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))

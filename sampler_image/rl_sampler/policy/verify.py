@@ -24,7 +24,12 @@ from rl_contracts.documents.manifest import (
 )
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
-from rl_contracts.model_files import INDEX_FILE, read_header, weight_files
+from rl_contracts.model_files import (
+    INDEX_FILE,
+    is_plain_file_name,
+    read_header,
+    weight_files,
+)
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.lora import LoRA
 from rl_policy_codec import state as codec
@@ -153,7 +158,7 @@ def _check_files(manifest: Manifest) -> None:
 
 def _is_unsafe(name: str) -> bool:
     """Whether a file of this name would leave the folder, be hidden, or replace one of ours."""
-    return Path(name).name != name or name.startswith(".") or name in RESERVED
+    return not is_plain_file_name(name) or name in RESERVED
 
 
 def _is_safetensors(name: str) -> bool:

@@ -15,6 +15,8 @@ from rl_contracts.documents.manifest import (
     TensorEntry,
     parse_safetensors_header,
 )
+from rl_contracts.errors import IntegrityError
+from rl_contracts.model_files import is_plain_file_name
 from rl_contracts.stores.objects import Objects
 
 MANIFEST = "manifest.json"
@@ -79,12 +81,14 @@ def download(objects: Objects, folder: Path, *, prefix: str, manifest_sha256: st
     """Fetch a folder, every file verified.
 
     Raises:
-        IntegrityError: a digest differs.
+        IntegrityError: a digest differs, or a file's name would leave the folder.
         ObjectMissingError: a file or the manifest is not there.
     """
     stored = objects.get(prefix + MANIFEST)
     manifest = Manifest.from_bytes(stored, sha256=manifest_sha256)
     for entry in manifest.files:
+        if not is_plain_file_name(entry.name):
+            raise IntegrityError(f"{prefix}{MANIFEST} names a file {entry.name!r}")
         objects.get_file(prefix + entry.name, folder / entry.name, sha256=entry.sha256)
     return manifest
 
