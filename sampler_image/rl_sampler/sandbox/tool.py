@@ -10,9 +10,9 @@ from rl_sampler.sandbox.client import Sandbox, SandboxDownError
 from rl_sampler.sandbox.wire import Ending, Outcome
 from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult
 
-FENCE = re.compile(
-    r"^```[ \t]*(?:python|py|Python)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE
-)
+OPENING = re.compile(r"```[ \t]*(?:python|py|Python)[ \t]*\n")
+CLOSING = re.compile(r"```[ \t]*\n?")
+"""Whole lines, so that a long response takes time in proportion to its length."""
 ENDINGS: dict[Ending, str] = {
     "processor": "[ended: it used all of its processor time]",
     "wall": "[ended: it waited for too long]",
@@ -23,8 +23,17 @@ PYTHON = "python"
 
 def last_block(text: str) -> str | None:
     """The last complete ```` ```python ```` block of a text; None where there is none."""
-    blocks = FENCE.findall(text)
-    return blocks[-1] if blocks else None
+    last: str | None = None
+    block: list[str] | None = None
+    for line in text.split("\n"):
+        ended = f"{line}\n"
+        if block is None:
+            block = [] if OPENING.fullmatch(ended) else None
+        elif CLOSING.fullmatch(ended):
+            last, block = "".join(block), None
+        else:
+            block.append(ended)
+    return last
 
 
 def describe_outcome(outcome: Outcome) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rl_sampler.sandbox.server import confinement_problem
 from rl_sampler.sandbox.tool import NO_OUTPUT, describe_outcome, last_block
@@ -27,6 +31,27 @@ from rl_sampler.scorers.response import ScoringError
 )
 def test_last_python_block_of_a_response_is_the_program(text: str, program: str | None) -> None:
     assert last_block(text) == program
+
+
+BLOCK = re.compile(
+    r"^```[ \t]*(?:python|py|Python)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE
+)
+"""The same as an expression, which takes quadratic time where many blocks begin and none ends."""
+LINES = st.sampled_from(
+    ["```python", "```py ", "```", "``` ", "```\t", "a", "", " ```", "```python\r", "```bash", "``"]
+)
+
+
+@given(st.lists(LINES, max_size=12), st.sampled_from(["", "\n"]))
+def test_last_block_is_the_one_of_its_definition(lines: list[str], end: str) -> None:
+    text = "\n".join(lines) + end
+    assert last_block(text) == next(iter(reversed(BLOCK.findall(text))), None)
+
+
+def test_many_blocks_without_an_end_are_read_at_once() -> None:
+    opened = "```python\n" * 100_000
+    assert last_block(opened) is None
+    assert last_block(f"{opened}```") == opened.removeprefix("```python\n")
 
 
 @pytest.mark.parametrize(
