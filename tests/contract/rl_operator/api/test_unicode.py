@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from rl_contracts.spec.resources import API_VERSION
+from rl_contracts.spec.status import Condition, RLJobStatus
+from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube import kinds
+from rl_operator.kube.metadata import Meta
+from rl_operator.process.events import EventNote, EventRecorder
 from tests.contract.rl_operator.world import World
+from tests.manifests import a_job
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 """All of Unicode but halves of surrogate pairs, which no UTF-8 text has."""
@@ -44,3 +52,46 @@ def test_text_survives_a_server_side_apply(world: World, text: str) -> None:
 @example(text=HARD[0])
 def test_any_text_survives_a_server_side_apply(world: World, text: str) -> None:
     assert _write(world, text) == text
+
+
+def _through_a_job(world: World, text: str) -> tuple[str, str, str]:
+    """The text in a spec, in a status and in an Event, as the API server returns it."""
+    spec = a_job("unicode")["spec"] | {"trainer": {"env": [{"name": "NOTE", "value": text}]}}
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": "RLJob",
+        "metadata": {"name": "unicode", "namespace": world.namespace},
+    }
+    stored = world.cluster.apply(kinds.RLJOB, {**manifest, "spec": spec}, manager="user")
+    meta = Meta.parse(stored)
+    condition = Condition(
+        type="Ready",
+        status="False",
+        reason="Testing",
+        message=text,
+        observed_generation=1,
+        last_transition_time="2026-01-01T00:00:00Z",
+    )
+    before = RLJobStatus.model_validate(stored.get("status", {}))
+    after = before.model_copy(update={"conditions": [condition]})
+    writer = StatusWriter(world.cluster, clock=time.monotonic, seconds=0.0)
+    writer.write(kinds.RLJOB, meta, before=before, after=after, urgent=True)
+    written = world.cluster.get(kinds.RLJOB, world.namespace, "unicode")
+    assert written is not None
+    note = f"note: {text}"
+    recorder = EventRecorder(world.cluster, identity="test", now=time.time)
+    recorder.record(meta, kinds.RLJOB, [EventNote("Testing", note, "Warning")])
+    notes = [event["note"] for event in world.cluster.warnings(world.namespace, meta.uid)]
+    (message,) = [item["message"] for item in written["status"]["conditions"]]
+    kept = "".join(said.removeprefix("note: ") for said in notes if said == note)
+    return written["spec"]["trainer"]["env"][0]["value"], message, kept
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(text=TEXT)
+@example(text=HARD[0])
+@example(text=HARD[3])
+def test_any_text_survives_in_spec_status_and_events(world: World, text: str) -> None:
+    assert _through_a_job(world, text) == (text, text, text)
