@@ -21,6 +21,10 @@ class Judge(Completions):
     `${conversation}` filled in; see docs/guides/rewards.md. Unset: a built-in prompt."""
 
 
+BUILT_IN_SCORERS = ("Code", "ExactMatch", "F1", "Format", "Length", "Math", "NormalizedMatch")
+"""Kinds that the installation's agent image knows without the manifest's help."""
+
+
 class Scorer(Model):
     """One part of the reward: a built-in scorer, your own code, or a language model that judges."""
 

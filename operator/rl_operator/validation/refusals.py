@@ -12,6 +12,7 @@ from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.loss import LOSS_KINDS
 from rl_contracts.spec.base import EnvironmentVariable
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.reward import BUILT_IN_SCORERS
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.weak_memo import WeakMemo
@@ -41,6 +42,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from _of_importance_cap(spec.algorithm)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
+    yield from _of_built_in_scorers(spec)
     for index, group in enumerate(spec.samplers):
         yield from of_template(pool_ref.place(index, group), group.template)
 
@@ -89,6 +91,24 @@ def _of_importance_cap(algorithm: Algorithm) -> Iterator[Refusal]:
         message=f"All tokens that it would leave out have no gradient under loss.kind {loss.kind}.",
         remedy=f"Set {helps} without strictInBound, another loss.kind or another correction.",
     )
+
+
+def _of_built_in_scorers(spec: RLJobSpec) -> Iterator[Refusal]:
+    """Scorers that neither the manifest brings nor the installation's image has.
+
+    Images of the user's own, and of shared pools, may have others: their samplers say so.
+    """
+    if any(group.pool_ref is not None or group.template.image for group in spec.samplers):
+        return
+    for index, scorer in enumerate(spec.reward.scorers):
+        if not scorer.is_own and scorer.kind not in BUILT_IN_SCORERS:
+            yield Refusal(
+                field=f"spec.reward.scorers[{index}].kind",
+                value=scorer.kind,
+                reason="ScorerUnknown",
+                message="The samplers know no scorer of this kind.",
+                remedy=f"Use one of {', '.join(BUILT_IN_SCORERS)}, or set entryPoint or judge.",
+            )
 
 
 def _of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:

@@ -148,10 +148,20 @@ def test_separate_tokenizer_is_checked_in_its_own_folder(world: World) -> None:
     await_reason("")
 
 
-def test_scorer_unknown_to_the_samplers_stalls_the_job(world: World) -> None:
+def test_scorer_that_no_image_has_stalls_the_job_before_any_pod(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
     job = world.make_job(reward={"scorers": [{"kind": "Magic"}]})
+    world.settle(job)
+    assert world.condition(job, "Stalled")["reason"] == "ScorerUnknown"
+    assert world.objects(kinds.SAMPLER_POOL) == []
+
+
+def test_scorer_unknown_to_the_samplers_stalls_the_job(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    group = {"name": "main", "template": {"image": "registry.example/derived:1"}}
+    job = world.make_job(reward={"scorers": [{"kind": "Magic"}]}, samplers=[group])
     run = str(world.settle(job)["runId"])
     world.start_samplers(run)
     status = world.settle(job)
@@ -160,7 +170,7 @@ def test_scorer_unknown_to_the_samplers_stalls_the_job(world: World) -> None:
     assert stalled["message"].startswith("spec.reward.scorers[0].kind = 'Magic'")
     assert "ExactMatch" in stalled["message"]
 
-    world.make_job(reward={"scorers": [{"kind": "ExactMatch"}]})
+    world.make_job(reward={"scorers": [{"kind": "ExactMatch"}]}, samplers=[group])
     world.start_samplers(run)
     assert world.settle(job)["attempt"] == 1
 

@@ -18,6 +18,11 @@ def a_group(**template: Any) -> dict[str, Any]:
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a scorer that nobody has": (
+        {"reward": {"scorers": [{"kind": "Math"}, {"kind": "Magic"}]}},
+        "spec.reward.scorers[1].kind",
+        "ScorerUnknown",
+    ),
     "our variable": (
         {"trainer": {"env": [{"name": "A"}, {"name": "RL_RUN"}]}},
         "spec.trainer.env[1].name",
@@ -146,3 +151,11 @@ def test_a_samplers_own_refusal_comes_first() -> None:
     sampler = Sampler.from_mongo(stored)
     spec = a_spec(reward={"scorers": [{"kind": "Magic"}]})
     assert next(of_samplers(spec, [sampler])) == refusal
+
+
+def test_a_scorer_of_an_image_of_the_users_own_is_left_to_the_samplers() -> None:
+    scorers = {"scorers": [{"kind": "Magic"}]}
+    group = {"name": "main", "template": {"image": "registry.example/derived:1"}}
+    assert list(of_spec(a_spec(reward=scorers, samplers=[group]))) == []
+    brought = {"scorers": [{"kind": "Magic", "entryPoint": "mine:magic"}]}
+    assert list(of_spec(a_spec(reward=brought))) == []

@@ -6,9 +6,10 @@ import math
 import pytest
 
 from rl_contracts.documents.rollout import RewardPart
-from rl_contracts.spec.reward import Reward
+from rl_contracts.spec.agent.sandbox import CODE
+from rl_contracts.spec.reward import BUILT_IN_SCORERS, Reward
 from rl_sampler import scorers
-from rl_sampler.scorers import Scorers, total
+from rl_sampler.scorers import SCORERS, Scorers, total
 from rl_sampler.scorers.answers import ANSWERS, boxed_answer, tagged_answer
 from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.scorers.text import exact_match, f1, normalized_match, shortness, well_formed
@@ -191,3 +192,7 @@ def test_added_scorers_work_beside_the_built_in_ones() -> None:
     assert [(part.scorer, part.value) for part in parts] == [("ExactMatch", 0.0), ("Poetry", 0.4)]
     assert scorers.unknown(reward) == []
     assert {"Poetry", "ExactMatch"} < set(scorers.known)
+
+
+def test_the_operator_knows_the_built_in_scorers() -> None:
+    assert sorted([*SCORERS, CODE]) == list(BUILT_IN_SCORERS)
