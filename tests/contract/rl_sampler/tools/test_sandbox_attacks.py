@@ -41,7 +41,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, 
     )
     assert victim.stdout is not None
     assert victim.stdout.readline() == b"ready\n"
-    with serving(path, slots=SLOTS, wall_factor=2) as server:
+    with serving(path, slots=SLOTS, wall_factor=4) as server:
         names = {
             "CANARY": str(canary),
             "SOCKET": str(path),
