@@ -59,7 +59,7 @@ def running(
     """Start a module as an operator and stop it at the end."""
     port = free_port()
     paths = [str(ROOT / package) for package in PACKAGES]
-    images = [f"--{name}-image={name}:1" for name in ("trainer", "sampler", "engine")]
+    images = [f"--{name}-image={name}:1" for name in ("operator", "trainer", "sampler", "engine")]
     process = Server(
         command=[
             sys.executable,

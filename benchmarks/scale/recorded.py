@@ -12,10 +12,8 @@ from typing import Any
 
 from rl_contracts.documents.run import Outcome, PolicyPointer, Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.stores.connect import Stores
 from rl_operator.kube.kinds import Key
 from rl_operator.state.progress import REACHED, Reach, Reading
-from rl_operator.stores.connections import StoresOf
 from rl_operator.stores.preflight import Verdict
 from rl_operator.stores.run_poll import RUNS_PER_SECOND, STARTING_SECONDS
 
@@ -24,34 +22,26 @@ FOLDER = "RL_RECORDED"
 SUCCEEDED = Outcome(kind="Succeeded", reason="Trained", message="All steps.")
 
 
-class RecordedConnections:
-    """No stores."""
+class RecordedReaders:
+    """No readers."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
-    def of(self, namespace: str, secret: str) -> StoresOf:
-        """Nothing that anybody needs."""
-        return StoresOf(place=f"{namespace}/{secret}")
+    def start(self, namespaces: tuple[str, ...]) -> None:
+        """Nothing is swept."""
 
-    def use(self, job: Key, secret: str) -> None:
-        """Nothing is held."""
-
-    def release(self, job: Key) -> None:
-        """Nothing was held."""
-
-    def last(self, namespace: str, secret: str) -> Stores | None:
-        """Nothing."""
-        return None
+    def close(self) -> None:
+        """Nothing was begun."""
 
 
 class PassedPreflight:
     """Inputs that are in order."""
 
-    def __init__(self, **_: Any) -> None:
+    def __init__(self, readers: object, **_: Any) -> None:
         pass
 
-    def verdict(self, key: Key, spec: object, stores: StoresOf) -> Verdict:
+    def verdict(self, key: Key, spec: object) -> Verdict:
         """In order."""
         return Verdict(passed=True)
 
@@ -64,7 +54,7 @@ class RecordedRunProgress:
 
     def __init__(
         self,
-        connections: object,
+        readers: object,
         *,
         enqueue: Callable[[Key], None],
         clock: Callable[[], float],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks.scale.recorded import PassedPreflight, RecordedConnections, RecordedRunProgress
+from benchmarks.scale.recorded import PassedPreflight, RecordedReaders, RecordedRunProgress
 from rl_operator import app, wiring
 from rl_operator.kube import logs, settings
 
@@ -12,7 +12,7 @@ from rl_operator.kube import logs, settings
 def main() -> int:
     """Run until stopped."""
     replaced = {
-        "Connections": RecordedConnections,
+        "Readers": RecordedReaders,
         "RunProgressPoller": RecordedRunProgress,
         "Preflight": PassedPreflight,
     }

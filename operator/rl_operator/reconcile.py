@@ -109,7 +109,6 @@ class JobReconciler:
             snapshot = observe.job_snapshot(reads, key, queues=self.queueing.enabled)
             if snapshot is None or snapshot.job.basics.elsewhere:
                 return None
-            self.inputs.keep(snapshot)
             snapshot, gate = self.queueing.gate(snapshot)
             return ObservedJob(snapshot=snapshot, gate=gate, step=self._decide(snapshot, gate))
 
@@ -234,7 +233,7 @@ class JobReconciler:
         """Release a deleted job once nothing has to be done before it goes."""
         if not deletion.has_finalizer(snapshot.job.meta):
             return None  # the garbage collector does the rest
-        step = deletion.proceed(snapshot, self.inputs.connections, now=self.now())
+        step = deletion.proceed(snapshot, self.inputs.deletions, now=self.now())
         for action in step.actions:
             perform(self.cluster, snapshot.key.namespace, action)
         if step.done:

@@ -24,13 +24,11 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.claims import Claims
-from rl_operator.stores.connections import Connections
+from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.preflight import Preflight
+from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_poll import RunProgress, RunProgressPoller
 from rl_operator.validation.dry_run import DryRun
-
-SECRET_SECONDS = 30.0
-"""Longest time that a change of the stores' Secret goes unnoticed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,7 @@ class Reconcilers:
 
     by_kind: Mapping[str, Reconcile]
     close: Callable[[], None]
-    """Stops the poller; call it once no reconciler runs."""
+    """Stops the threads that ask readers; call it once no reconciler runs."""
 
 
 def reconcilers(
@@ -61,11 +59,12 @@ def reconcilers(
         events: the queue of Events to post.
         now: seconds since 1970, as the API server counts them.
     """
-    connections = Connections(cluster, secret_seconds=SECRET_SECONDS)
+    readers = Readers(cluster, settings.images, system=settings.namespace, clock=time.monotonic)
     progress = RunProgressPoller(
-        connections, enqueue=enqueue, clock=time.monotonic, seconds=settings.progress_seconds
+        readers, enqueue=enqueue, clock=time.monotonic, seconds=settings.progress_seconds
     )
     progress.start()
+    readers.start(settings.watch_namespaces)
     applier = Applier(cluster, trust_seconds=REPAIR_SECONDS, jitter=random.random)
     statuses = StatusWriter(cluster, clock=time.monotonic, seconds=settings.progress_seconds)
     recorder = EventRecorder(
@@ -75,7 +74,7 @@ def reconcilers(
         cluster=cluster,
         applier=applier,
         statuses=statuses,
-        inputs=_inputs(cluster, settings, connections, progress, enqueue=enqueue, now=now),
+        inputs=_inputs(cluster, settings, readers, progress, enqueue=enqueue, now=now),
         queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
         events=recorder,
         images=settings.images,
@@ -101,22 +100,27 @@ def reconcilers(
         kinds.RLJOB.name: reader.guarded(jobs.reconcile),
         kinds.SAMPLER_POOL.name: reader.guarded(pools.reconcile),
     }
-    return Reconcilers(by_kind=by_kind, close=progress.close)
+
+    def close() -> None:
+        progress.close()
+        readers.close()
+
+    return Reconcilers(by_kind=by_kind, close=close)
 
 
 def _inputs(
     cluster: Cluster,
     settings: Settings,
-    connections: Connections,
+    readers: Readers,
     progress: RunProgress,
     *,
     enqueue: Callable[[Key], None],
     now: Callable[[], float],
 ) -> InputsReader:
     return InputsReader(
-        connections=connections,
+        deletions=Deletions(readers, enqueue=enqueue),
         progress=progress,
-        preflight=Preflight(clock=time.monotonic, enqueue=enqueue),
+        preflight=Preflight(readers, clock=time.monotonic, enqueue=enqueue),
         dry_run=DryRun(cluster=cluster, images=settings.images, clock=time.monotonic),
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
         now=now,

@@ -73,8 +73,9 @@ imagePullSecrets: {{ toJson . }}
   verbs: [get, create]
 - apiGroups: [""]
   resources: [pods]
-  # patch: the deletion cost of pods in a shrinking pool; delete: samplers that stay stale or silent.
-  verbs: [list, watch, patch, delete]
+  # get, create: the pods that read the stores; patch: the deletion cost of pods in a shrinking pool;
+  # delete: samplers that stay stale or silent, and readers that nobody asks.
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]
   # list: what the kubelet says of a pod that does not start.
@@ -91,9 +92,4 @@ imagePullSecrets: {{ toJson . }}
   resources: [workloads/status]
   verbs: [patch]
 {{- end }}
-# One Secret, by name. The operator never lists Secrets.
-- apiGroups: [""]
-  resources: [secrets]
-  resourceNames: [rl-operator-stores]
-  verbs: [get]
 {{- end }}

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -165,6 +166,22 @@ class Objects(Uploads):
             ]
 
         return self.call(f"listing {prefix}", listed, key=prefix)
+
+    def delete_page(self, prefix: str, *, most: int = 1000) -> int:
+        """Delete some of the objects under a prefix that ends with a slash; return their number.
+
+        Called again until it returns 0, it deletes all of them in bounded memory.
+        """
+        assert prefix.endswith("/"), "a prefix without a slash also matches longer names"
+
+        def delete() -> int:
+            listing = self._client.list_objects(self.bucket, prefix=prefix, recursive=True)
+            page = [DeleteObject(item.object_name or "") for item in islice(listing, most)]
+            for error in self._client.remove_objects(self.bucket, page):
+                raise OSError(f"{error.code}: {error.message}")
+            return len(page)
+
+        return self.call(f"deleting {prefix}", delete, key=prefix)
 
     def delete_prefix(self, prefix: str) -> int:
         """Delete all objects under a prefix that ends with a slash; return their number."""

@@ -1,5 +1,8 @@
 """Reads the state of many runs at once: two queries for all runs, two counts for each.
 
+What is read is bounded in number and bytes: whoever may write to a store may write any number of
+registrations.
+
 The queries use only equality and ``$in`` on indexed fields, which every supported store answers
 from an index. A ``$group`` over tasks would save queries, but the embedded store would scan
 everything.
@@ -25,6 +28,8 @@ from rl_contracts.stores.clients.mongo import Mongo, Stored
 OPEN_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
 OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
 AS_STORED = CodecOptions(document_class=RawBSONDocument)
+MOST_SAMPLERS = 10_000
+MOST_BYTES = 32 << 20
 BEATING = ("heartbeat_at",)
 """Fields of a run that change without progress."""
 SAMPLING = ("heartbeat_at", "groups_running", "groups_done", "groups_failed", "tokens_generated")
@@ -41,6 +46,14 @@ class Overview:
     stored_run: bytes = b""
     """Empty: the run does not exist."""
     stored_samplers: tuple[bytes, ...] = ()
+    problem: str = ""
+    """Why the documents are left out; empty: they are complete."""
+
+    def plain(self) -> Stored:
+        """Run and registrations as JSON-like values; raises what decoding BSON raises."""
+        samplers = sorted(map(bson.decode, self.stored_samplers), key=lambda each: str(each["_id"]))
+        run = bson.decode(self.stored_run) if self.stored_run else None
+        return {"run": run, "samplers": samplers}
 
     def run(self) -> Run | None:
         """The run, or None; raises the errors of ``Document.from_mongo``."""
@@ -80,27 +93,95 @@ def _without(stored: Stored, keys: Sequence[str]) -> Stored:
     return {key: value for key, value in stored.items() if key not in keys}
 
 
-def read_runs(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
-    """Read the run document and the sampler registrations of each run."""
+def read_runs(
+    mongo: Mongo,
+    runs: Sequence[str],
+    *,
+    most_samplers: int = MOST_SAMPLERS,
+    most_bytes: int = MOST_BYTES,
+) -> dict[str, Overview]:
+    """Read the run document and the sampler registrations of each run.
+
+    Args:
+        mongo: the document store.
+        runs: IDs of runs.
+        most_samplers: registrations of one run; of a run with more, none are returned, and
+            ``Overview.problem`` says so.
+        most_bytes: of all documents together; reading ends there, and the runs that have been read
+            in part have a ``problem``.
+    """
     wanted = list(runs)
     if not wanted:
         return {}
-    documents = mongo.call(
-        f"reading {len(wanted)} runs",
-        lambda: list(_stored(mongo, "runs").find({"_id": {"$in": wanted}})),
+    reading = _Reading(wanted, most_samplers=most_samplers, most_bytes=most_bytes)
+    mongo.call(f"reading {len(wanted)} runs", lambda: reading.read_runs(mongo))
+    mongo.call(f"reading samplers of {len(wanted)} runs", lambda: reading.read_samplers(mongo))
+    return reading.overviews()
+
+
+class _Reading:
+    """Documents of some runs, up to a limit."""
+
+    def __init__(self, runs: Sequence[str], *, most_samplers: int, most_bytes: int) -> None:
+        self._runs, self._most, self._most_bytes = list(runs), most_samplers, most_bytes
+        self._by_id: dict[str, bytes] = {}
+        self._by_run: defaultdict[str, list[bytes]] = defaultdict(list)
+        self._problems: dict[str, str] = {}
+
+    def read_runs(self, mongo: Mongo) -> None:
+        """Read the run documents; may be called again after a failure."""
+        self._by_id.clear()
+        left = self._most_bytes
+        with _stored(mongo, "runs").find({"_id": {"$in": self._runs}}) as found:
+            for document in found:
+                left -= len(document.raw)
+                if left < 0:
+                    self._problems[str(document["_id"])] = _too_large(self._most_bytes)
+                    break
+                self._by_id[document["_id"]] = bytes(document.raw)
+
+    def read_samplers(self, mongo: Mongo) -> None:
+        """Read the registrations; may be called again after a failure."""
+        self._by_run.clear()
+        left = self._most_bytes
+        asked, limit = self._runs, self._most * len(self._runs) + 1
+        with _stored(mongo, "samplers").find({"run": {"$in": asked}}, limit=limit) as found:
+            for document in found:
+                run, known = document["run"], self._by_run[document["run"]]
+                left -= len(document.raw)
+                if left < 0:
+                    for unread in asked:
+                        self._problems.setdefault(unread, _too_large(self._most_bytes))
+                    return
+                if len(known) == self._most:
+                    self._problems[run] = _too_many(self._most)
+                else:
+                    known.append(bytes(document.raw))
+
+    def overviews(self) -> dict[str, Overview]:
+        """What was read of each run."""
+        return {
+            run: Overview(problem=self._problems[run], stored_run=self._by_id.get(run, b""))
+            if run in self._problems
+            else Overview(
+                stored_run=self._by_id.get(run, b""), stored_samplers=tuple(self._by_run[run])
+            )
+            for run in self._runs
+        }
+
+
+def _too_many(most: int) -> str:
+    return (
+        f"The collection samplers has more than {most} registrations of this run. Delete those of "
+        "samplers that no longer exist."
     )
-    registered = mongo.call(
-        f"reading samplers of {len(wanted)} runs",
-        lambda: list(_stored(mongo, "samplers").find({"run": {"$in": wanted}})),
+
+
+def _too_large(most_bytes: int) -> str:
+    return (
+        f"The documents of the runs and their samplers are larger than {most_bytes >> 20} MiB. "
+        "Delete registrations of samplers that no longer exist from the collection samplers."
     )
-    by_id = {document["_id"]: bytes(document.raw) for document in documents}
-    by_run: defaultdict[str, list[bytes]] = defaultdict(list)
-    for sampler in registered:
-        by_run[sampler["run"]].append(bytes(sampler.raw))
-    return {
-        run: Overview(stored_run=by_id.get(run, b""), stored_samplers=tuple(by_run[run]))
-        for run in wanted
-    }
 
 
 def _stored(mongo: Mongo, collection: str) -> Collection[RawBSONDocument]:

@@ -5,12 +5,9 @@ The data are deleted if ``lifecycle.dataPolicy`` is ``Delete``.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.clients.unexpected import unexpected_answers
 from rl_operator.kube import kinds, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall
@@ -19,10 +16,9 @@ from rl_operator.kube.metadata import Meta
 from rl_operator.kube.plan import Delete
 from rl_operator.kube.timestamps import parse_time
 from rl_operator.kueue import admission
-from rl_operator.state.progress import plain
 from rl_operator.state.snapshot import Job, JobSnapshot
 from rl_operator.status.operation import STOP_SECONDS
-from rl_operator.stores.connections import Connections
+from rl_operator.stores.deletions import Deletions
 
 TRUE = "true"
 
@@ -95,7 +91,7 @@ class Progress:
     stall: Stall | None = None
 
 
-def proceed(snapshot: JobSnapshot, connections: Connections, *, now: float) -> Progress:
+def proceed(snapshot: JobSnapshot, deletions: Deletions, *, now: float) -> Progress:
     """Take the next step of a deletion that our finalizer delays.
 
     The trainer and the samplers are stopped first: they could write deleted data again.
@@ -118,20 +114,9 @@ def proceed(snapshot: JobSnapshot, connections: Connections, *, now: float) -> P
     if snapshot.job.spec is None:
         return Progress(stall=_blocked(key, f"The spec is not valid: {snapshot.job.spec_error}"))
     secret = snapshot.job.spec.storage.secret_name
-    current = connections.of(key.namespace, secret)
-    # Deleting a namespace deletes its Secret first: the clients that were made from it still work.
-    stores = current.stores or connections.last(key.namespace, secret)
-    if stores is None:
-        return Progress(stall=_blocked(key, str(current.refusal)))
-    run = snapshot.job.meta.run
-    try:
-        with unexpected_answers():
-            stores.objects.abort_uploads(stores.run_prefix(run), before=math.inf)
-            stores.objects.delete_prefix(stores.run_prefix(run))
-            stores.mongo.delete_run(run)
-    except RLError as error:
-        return Progress(stall=_blocked(key, plain(str(error))))
-    return Progress(done=True)
+    deleted = deletions.proceed(key, secret, snapshot.job.meta.run)
+    stall = _blocked(key, deleted.problem) if deleted.problem else None
+    return Progress(done=deleted.done, stall=stall)
 
 
 def _pods_not_stopping(snapshot: JobSnapshot, now: float) -> Stall | None:

@@ -18,7 +18,7 @@ from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.status import pool_wait
 from rl_operator.stores.adoption import Adoption
-from rl_operator.stores.connections import Connections
+from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.preflight import Preflight, Verdict
 from rl_operator.stores.run_poll import RunProgress
 from rl_operator.validation.dry_run import DryRun
@@ -51,7 +51,7 @@ class Inputs:
 class InputsReader:
     """Checks and reads the inputs of jobs."""
 
-    connections: Connections
+    deletions: Deletions
     progress: RunProgress
     preflight: Preflight
     dry_run: DryRun
@@ -63,16 +63,11 @@ class InputsReader:
         """Check a job's inputs again from the beginning."""
         self.preflight.forget(key)
 
-    def keep(self, snapshot: JobSnapshot) -> None:
-        """Keep the clients of an existing job's stores open, whether or not it is read now."""
-        if snapshot.job.spec is not None:
-            self.connections.use(snapshot.key, snapshot.job.spec.storage.secret_name)
-
     def drop(self, key: Key) -> None:
-        """Drop what is kept of a deleted job, and the clients that it alone has used."""
+        """Drop what is kept of a deleted job."""
         self.preflight.forget(key)
-        self.progress.forget(key)  # first: a read would open the clients again
-        self.connections.release(key)
+        self.progress.forget(key)
+        self.deletions.forget(key)
 
     def stop_polling(self, key: Key) -> None:
         """Poll no longer what does not matter: the run of a job that is over or suspended."""
@@ -86,8 +81,7 @@ class InputsReader:
         self.stop_polling(snapshot.key)
         stall, verdict = self._of_spec(snapshot, spec), Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
-            stores = self.connections.of(snapshot.key.namespace, spec.storage.secret_name)
-            verdict = self.preflight.verdict(snapshot.key, spec, stores)
+            verdict = self.preflight.verdict(snapshot.key, spec)
         refusal = next(iter(verdict.refusals), None)
         return Inputs(
             stall=stall or (Stall.of(refusal) if refusal else None),
@@ -103,11 +97,10 @@ class InputsReader:
         """
         key, meta = snapshot.key, snapshot.job.meta
         stall = self._of_spec(snapshot, spec)
-        stores = self.connections.of(key.namespace, spec.storage.secret_name)
         reading = self.progress.read(key, meta.run, spec.storage.secret_name, fresh=fresh)
         verdict = Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
-            verdict = self.preflight.verdict(key, spec, stores)
+            verdict = self.preflight.verdict(key, spec)
         unusable = stall is not None
         has_run, refused = True, None
         if _adopts(snapshot, spec):
@@ -124,7 +117,7 @@ class InputsReader:
         )
         return Inputs(
             reading=reading,
-            bucket=stores.settings.s3_bucket if stores.settings else "",
+            bucket=reading.bucket_name,
             stall=stall,
             checked=verdict.passed and not unusable and has_run,
             checking=not verdict.passed and stall is None,

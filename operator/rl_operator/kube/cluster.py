@@ -92,13 +92,15 @@ class Cluster:
         page = self._requests.send("GET", path, query, asking=("list", EVENT))
         return list(page["items"])
 
-    def names(self, kind: Kind, namespaces: tuple[str, ...]) -> list[tuple[str, str]]:
+    def names(
+        self, kind: Kind, namespaces: tuple[str, ...], *, labels: str = ""
+    ) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a kind; no namespaces: the whole cluster."""
         paths = [kind.path(namespace) for namespace in namespaces] or [kind.everywhere()]
         return [
             (item["metadata"]["namespace"], item["metadata"]["name"])
             for path in paths
-            for page in self._pages(kind, path, {})
+            for page in self._pages(kind, path, {"labelSelector": labels} if labels else {})
             for item in page["items"]
         ]
 

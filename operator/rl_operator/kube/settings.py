@@ -11,6 +11,8 @@ from dataclasses import dataclass
 class Images:
     """Default images of pods."""
 
+    operator: str
+    """Of the readers."""
     trainer: str
     sampler: str
     engine: str
@@ -51,6 +53,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     parser.add_argument(
         "--watch-namespace", action="append", default=[], help="repeatable; default: all namespaces"
     )
+    parser.add_argument("--operator-image", required=True, help="of the pods that read stores")
     parser.add_argument("--trainer-image", required=True)
     parser.add_argument("--sampler-image", required=True)
     parser.add_argument("--engine-image", required=True)
@@ -75,6 +78,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         identity=given.identity,
         watch_namespaces=tuple(given.watch_namespace),
         images=Images(
+            operator=given.operator_image,
             trainer=given.trainer_image,
             sampler=given.sampler_image,
             engine=given.engine_image,

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
-from rl_contracts.errors import (
-    AccessDeniedError,
-    ObjectMissingError,
-    SchemaTooNewError,
-    StoreUnavailableError,
-)
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.clients.deployment import Deployment, warning
-from rl_contracts.stores.clients.unexpected import UnexpectedAnswerError, unexpected_answers
 from rl_operator.kube.redact import redacted
 
 
@@ -58,6 +50,8 @@ class Reading:
     backlog: int = 0
     now: float = 0.0
     """The store's clock."""
+    bucket_name: str = ""
+    """Of the stores' Secret; empty if it is not known."""
 
     @property
     def known(self) -> bool:
@@ -66,36 +60,15 @@ class Reading:
 
     def of_no_run(self) -> Reading:
         """The reading without what it says of the run."""
-        return Reading(store=self.store, bucket=self.bucket, now=self.now)
-
-
-def reach(ask: Callable[[], None]) -> Reach:
-    """Ask a store something; whether it answered."""
-    try:
-        with unexpected_answers():
-            ask()
-    except StoreUnavailableError as error:
-        reason = "StorageUnreachable" if error.store == "bucket" else "StateStoreUnreachable"
-        return not_reached(reason, error.cause, error.remedy)
-    except AccessDeniedError as error:
-        return not_reached("AccessDenied", error.what, error.remedy)
-    except ObjectMissingError as error:
-        return not_reached("BucketNotFound", str(error))
-    except SchemaTooNewError as error:
-        return Reach("False", error.refusal.reason, str(error))
-    except UnexpectedAnswerError as error:
-        return not_reached("Refused", str(error))
-    return REACHED
-
-
-def reached(deployment: Deployment) -> Reach:
-    """A state store that answers; with the warning that its kind of deployment deserves."""
-    warned = warning(deployment)
-    return Reach("True", warned.reason, warned.message) if warned is not None else REACHED
+        return Reading(
+            store=self.store, bucket=self.bucket, now=self.now, bucket_name=self.bucket_name
+        )
 
 
 def not_reached(reason: str, cause: str, remedy: str = "") -> Reach:
     """A store that could not be used; without a remedy of its own the one for the reason."""
+    if reason not in REMEDIES:
+        reason = "Refused"
     return Reach("False", reason, f"{plain(cause).rstrip('.')}. {remedy or REMEDIES[reason]}")
 
 

@@ -1,25 +1,31 @@
 """Checks a job's inputs before anything is started for it.
 
-Checks run in threads of their own. A verdict is kept until the inputs change; after a refusal the
-check is repeated, so that a job recovers by itself when its user fixes the cause.
+The readers check, and threads wait for their answers. A verdict is kept until the inputs change;
+after a refusal the check is repeated, so that a job recovers by itself when its user fixes the
+cause.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from rl_contracts.errors import Refusal
+from rl_contracts.reader import CHECK, CheckAnswer, CheckRequest
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import names
 from rl_operator.kube.kinds import Key
-from rl_operator.stores.connections import StoresOf
-from rl_operator.stores.input_checks import InputChecks
+from rl_operator.kube.redact import redacted
+from rl_operator.stores.fair_threads import FairThreads
+from rl_operator.stores.readers import STARTING, ReaderDownError, Readers
+from rl_operator.stores.refusals import shown
 
 RETRY_FIRST_SECONDS = 5.0
 RETRY_MAX_SECONDS = 30.0
+AGAIN_SECONDS = 0.5
+THREADS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +39,20 @@ class Verdict:
     """Seconds until the check is repeated."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    done: bool
+    version: str = ""
+    """Of the Secret that was used."""
+    refusals: tuple[Refusal, ...] = ()
+
+
 @dataclass(slots=True)
 class _Check:
     fingerprint: str
-    future: Future[tuple[Refusal, ...]] | None
+    future: Future[_Answer] | None
+    done: bool = False
+    version: str = ""
     refusals: tuple[Refusal, ...] = ()
     failures: int = 0
     retry_at: float = 0.0
@@ -47,48 +63,54 @@ class Preflight:
 
     def __init__(
         self,
+        readers: Readers,
         *,
         clock: Callable[[], float],
         enqueue: Callable[[Key], None],
-        threads: int = 2,
         retry_seconds: float = RETRY_FIRST_SECONDS,
+        again_seconds: float = AGAIN_SECONDS,
     ) -> None:
         """Check nothing yet.
 
         Args:
+            readers: asks the readers.
             clock: monotonic seconds.
             enqueue: asks for a reconcile of a job; called from another thread.
-            threads: checks at the same time, each of which may hold a whole dataset.
             retry_seconds: delay after a first refusal; doubles up to ``RETRY_MAX_SECONDS``.
+            again_seconds: delay after an answer that is not complete: the reader starts, or the
+                check is running.
         """
-        self._clock = clock
+        self._readers, self._clock = readers, clock
         self._enqueue = enqueue
-        self._retry_seconds = retry_seconds
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="preflight")
+        self._retry_seconds, self._again_seconds = retry_seconds, again_seconds
+        self._threads = FairThreads(THREADS, name="preflight")
         self._checks: dict[Key, _Check] = {}
-        self._inputs = InputChecks()
         self._lock = threading.Lock()
 
-    def verdict(self, key: Key, spec: RLJobSpec, stores: StoresOf) -> Verdict:
+    def verdict(self, key: Key, spec: RLJobSpec) -> Verdict:
         """Return what is known by now, and start a check if one is due."""
-        if stores.refusal is not None:
-            self.forget(key)
-            return Verdict(refusals=(stores.refusal,), retry_after=self._retry_seconds)
-        fingerprint = names.digest(
-            [stores.version, *(spec.model_dump(mode="json", include={"model", "data"}).values())]
-        )
+        secret = spec.storage.secret_name
+        inputs = spec.model_dump(mode="json", include={"model", "data"})
+        fingerprint = names.digest([secret, *inputs.values()])
         with self._lock:
             check = self._checks.get(key)
             if check is None or check.fingerprint != fingerprint:
                 check = self._checks[key] = _Check(fingerprint, None)
-                self._start(key, check, spec, stores)
+                self._start(key, check, spec)
             elif check.future is not None and check.future.done():
                 del self._checks[key]  # an unexpected error must not count as passed
                 self._finish(check)
                 self._checks[key] = check
-            elif check.future is None and check.refusals and self._clock() >= check.retry_at:
-                self._start(key, check, spec, stores)
+            elif check.future is None and self._is_due(key, check, secret):
+                self._start(key, check, spec)
             return self._verdict(check)
+
+    def _is_due(self, key: Key, check: _Check, secret: str) -> bool:
+        version = self._readers.version((key.namespace, secret))
+        if check.done and check.version and version not in ("", check.version):
+            check.done = False  # with another Secret the same inputs may be refused
+            return True
+        return (not check.done or bool(check.refusals)) and self._clock() >= check.retry_at
 
     def forget(self, key: Key) -> None:
         """Drop a job's verdict: the next one needs another check."""
@@ -97,23 +119,56 @@ class Preflight:
 
     def close(self) -> None:
         """Start no more checks."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
-    def _start(self, key: Key, check: _Check, spec: RLJobSpec, stores: StoresOf) -> None:
-        assert stores.stores is not None
-        check.future = self._executor.submit(self._inputs.check, spec, stores.stores)
+    def _start(self, key: Key, check: _Check, spec: RLJobSpec) -> None:
+        check.future = self._threads.submit(key.namespace, lambda: self._ask(key.namespace, spec))
         check.future.add_done_callback(lambda _: self._enqueue(key))
+
+    def _ask(self, namespace: str, spec: RLJobSpec) -> _Answer:
+        place = namespace, spec.storage.secret_name
+        request = CheckRequest(spec=spec.model_dump(mode="json", by_alias=True, exclude_none=True))
+        try:
+            answer = self._readers.ask(place, CHECK, request, CheckAnswer)
+        except ReaderDownError as error:
+            if error.reason == STARTING:
+                return _Answer(done=False)
+            return _Answer(done=True, refusals=(_down(place[1], error),))
+        self._readers.note_version(place, answer.version, usable=not answer.refusals)
+        refusals = tuple(map(shown, answer.refusals[:20]))
+        return _Answer(answer.done, answer.version, refusals)
 
     def _finish(self, check: _Check) -> None:
         assert check.future is not None
         future, check.future = check.future, None
-        check.refusals = future.result()
+        answer = future.result()
+        if not answer.done:  # refusals of the last check hold until this one is done
+            check.retry_at = self._clock() + self._again_seconds
+            check.done = False
+            return
+        check.done, check.version, check.refusals = True, answer.version, answer.refusals
         check.failures = check.failures + 1 if check.refusals else 0
         delay = min(self._retry_seconds * 2.0 ** (check.failures - 1), RETRY_MAX_SECONDS)
         check.retry_at = self._clock() + delay
 
     def _verdict(self, check: _Check) -> Verdict:
+        wait = (
+            max(self._again_seconds, check.retry_at - self._clock())
+            if check.future is None
+            else None
+        )
         if check.refusals:  # holds until the repeated check has ended
-            wait = max(0.5, check.retry_at - self._clock()) if check.future is None else None
             return Verdict(refusals=check.refusals, retry_after=wait)
-        return Verdict(passed=check.future is None)
+        passed = check.done and check.future is None
+        return Verdict(passed=passed, retry_after=None if passed else wait)
+
+
+def _down(secret: str, error: ReaderDownError) -> Refusal:
+    return Refusal(
+        field="spec.storage.secretName",
+        value=secret,
+        reason=error.reason,
+        message=f"The pod that reads the stores of this Secret does not run: "
+        f"{redacted(error.message[:800]).rstrip('.')}.",
+        remedy="Fix what keeps the pod from running; the check is repeated.",
+    )

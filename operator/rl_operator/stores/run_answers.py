@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from rl_contracts.stores import overview
-from rl_contracts.stores.clients.deployment import Deployment
-from rl_contracts.stores.overview import Overview
-from rl_operator.state.progress import Reach, Reading, reach, reached
-from rl_operator.stores.connections import Connections, StoresOf
+from pydantic_core import from_json
+
+from rl_contracts.documents.run import Run
+from rl_contracts.documents.sampler import Sampler
+from rl_contracts.errors import RLError
+from rl_contracts.reader import RUNS, RunDocuments, RunsAnswer, RunsRequest, StoreState
+from rl_operator.kube.redact import redacted
+from rl_operator.state.progress import REACHED, Reach, Reading, not_reached
+from rl_operator.stores.readers import Place, ReaderDownError, Readers
+from rl_operator.stores.refusals import REASON, shown
+
+LARGE_BYTES = 256 << 10
+"""Larger documents are parsed one after the other: parsed they take a multiple of the memory."""
+_large = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunAnswer:
-    """What one read says of one run. Documents stay BSON: parsed they take 5 times the memory."""
+    """What one read says of one run. Documents stay text: parsed they take 5 times the memory."""
 
     at: float
     """Monotonic seconds when the read began."""
@@ -22,31 +34,38 @@ class RunAnswer:
     """Namespace, Secret and version; empty without usable stores."""
     store: Reach
     bucket: Reach
+    bucket_name: str = ""
     now: float = 0.0
     """The store's clock."""
-    overview: Overview | None = None
+    known: RunDocuments | None = None
     """None if the store did not answer."""
+    waits: bool = False
+    """The reader does not run yet: the next read should follow soon."""
 
     @property
     def is_starting(self) -> bool:
-        """Whether no trainer has taken the run yet."""
-        return self.overview is not None and not self.overview.stored_run
+        """Whether no trainer has taken the run yet, or the reader is starting."""
+        return self.waits or (self.known is not None and self.known.starting)
 
     def digest(self) -> tuple[object, ...]:
         """Equal as long as nothing has changed but heartbeats, what moves with them, and clocks."""
-        documents = self.overview.digest(self.now) if self.overview is not None else b""
+        documents = self.known.digest if self.known is not None else ""
         reachable = (self.store.status, self.store.reason, self.bucket.status, self.bucket.reason)
         return self.place, *reachable, documents
 
-    def reading(self, *, counted: Reach, backlog: int) -> Reading:
+    def reading(self, *, backlog: int) -> Reading:
         """The reading with the number of open tasks; raises what parsing the documents raises."""
-        if self.overview is None:
-            return Reading(store=self.store, bucket=self.bucket)
-        registrations = self.overview.samplers()
+        if self.known is None:
+            return Reading(store=self.store, bucket=self.bucket, bucket_name=self.bucket_name)
+        if self.known.problem:
+            refused = not_reached("Refused", redacted(self.known.problem[:600]))
+            return Reading(store=refused, bucket=self.bucket, bucket_name=self.bucket_name)
+        run, registrations = _parsed(self.known.documents)
         return Reading(
-            store=self.store if counted.status == "True" else counted,
+            store=self.store,
             bucket=self.bucket,
-            run=self.overview.run(),
+            bucket_name=self.bucket_name,
+            run=run,
             samplers=tuple(sampler for sampler in registrations if sampler.is_alive(self.now)),
             registrations=registrations,
             backlog=backlog,
@@ -55,29 +74,71 @@ class RunAnswer:
 
 
 def ask(
-    connections: Connections, found: StoresOf, runs: Sequence[str], *, at: float
+    readers: Readers, place: Place, runs: Sequence[str], count: Sequence[str], *, at: float
 ) -> dict[str, RunAnswer]:
-    """Read runs with two queries for all of them; never raises for a store that is down."""
-    if found.stores is None:
-        assert found.refusal is not None
-        unknown = Reach("Unknown", found.refusal.reason, str(found.refusal))
-        refused = RunAnswer(at=at, place=found.place, store=unknown, bucket=unknown)
-        return dict.fromkeys(runs, refused)
-    mongo, times, overviews = found.stores.mongo, list[float](), dict[str, Overview]()
-    kinds: list[Deployment] = []
+    """Read runs; never raises for a reader or a store that is down.
 
-    def read() -> None:
-        times.append(mongo.now())
-        kinds.append(mongo.deployment())
-        overviews.update(overview.read_runs(mongo, runs))
-
-    bucket, store = connections.bucket(found.stores, now=at), reach(read)
-    if store.status == "True":
-        store = reached(kinds[0])
-    now = times[-1] if times else 0.0
+    Runs that did not fit into the answer are missing from it.
+    """
+    request = RunsRequest(runs=tuple(runs), count=tuple(count))
+    try:
+        answer = readers.ask(place, RUNS, request, RunsAnswer)
+    except ReaderDownError as error:
+        unknown = Reach("Unknown", error.reason, redacted(error.message)[:1000])
+        down = RunAnswer(at=at, place="", store=unknown, bucket=unknown, waits=True)
+        return dict.fromkeys(runs, down)
+    refused = answer.refusal is not None
+    denied = "AccessDenied" in (answer.store.reason, answer.bucket.reason)
+    readers.note_version(place, answer.version, usable=not (refused or denied))
+    if answer.refusal is not None:
+        refusal = shown(answer.refusal)
+        unknown = Reach("Unknown", refusal.reason, str(refusal))
+        return dict.fromkeys(runs, RunAnswer(at=at, place="", store=unknown, bucket=unknown))
+    where = f"{place[0]}/{place[1]}@{answer.version[:64]}"
+    reached, store, bucket = answer.runs, _reach(answer.store), _reach(answer.bucket)
+    wanted = [run for run in runs if run in reached] if store.status == "True" else runs
     return {
         run: RunAnswer(
-            at=at, place=found.place, store=store, bucket=bucket, now=now, overview=known
+            at=at,
+            place=where,
+            store=store,
+            bucket=bucket,
+            bucket_name=answer.bucket_name[:63],
+            now=answer.now,
+            known=reached[run] if store.status == "True" else None,
         )
-        for run, known in ((run, overviews.get(run)) for run in runs)
+        for run in wanted
     }
+
+
+def _reach(state: StoreState) -> Reach:
+    if state.status == "True":
+        known = REASON.fullmatch(state.reason)
+        return Reach("True", state.reason, redacted(state.cause[:600])) if known else REACHED
+    return not_reached(state.reason, state.cause[:1000], redacted(state.remedy[:500]))
+
+
+class DocumentsError(RLError):
+    """Documents that a reader has passed on are not what they should be."""
+
+
+def _parsed(documents: str) -> tuple[Run | None, tuple[Sampler, ...]]:
+    with _one_at_a_time(len(documents)):
+        try:
+            parsed: Any = from_json(documents)
+            run, samplers = parsed["run"], parsed["samplers"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DocumentsError("The answer of the reader has another form") from error
+        return (
+            Run.from_mongo(run) if run else None,
+            tuple(map(Sampler.from_mongo, samplers)),
+        )
+
+
+@contextmanager
+def _one_at_a_time(size_bytes: int) -> Iterator[None]:
+    if size_bytes < LARGE_BYTES:
+        yield
+        return
+    with _large:
+        yield

@@ -1,8 +1,8 @@
-"""Polls what the stores say of runs, and enqueues the objects whose run has changed.
+"""Polls what the readers say of runs, and enqueues the objects whose run has changed.
 
 One aggregated read of a namespace's runs serves all of its jobs and pools. A reconcile takes the
 latest answer and waits only for a run's first one: a store that is slow or down holds no Kubernetes
-work up.
+work up, and a namespace holds at most one thread.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rl_contracts.stores import overview
 from rl_operator.kube.kinds import Key
-from rl_operator.state.progress import Reading, not_reached, reach
+from rl_operator.state.progress import Reading, not_reached
 from rl_operator.stores import run_answers
-from rl_operator.stores.connections import Connections, StoresOf
+from rl_operator.stores.readers import Place, Readers
 from rl_operator.stores.run_answers import RunAnswer
 
 log = logging.getLogger(__name__)
@@ -39,9 +38,8 @@ INTEREST_SECONDS = 1500.0
 """A run that no reconcile has asked for in this time, longer than two resyncs, is not polled."""
 BACKLOG_SECONDS = 5.0
 """Shortest interval between two counts of a run's open tasks, which are two more queries."""
-
-Place = tuple[str, str]
-"""Namespace and Secret of stores."""
+SLOW_SECONDS = 1.5
+"""Namespaces whose last read took longer have at most half of the threads together."""
 
 
 class RunProgress(Protocol):
@@ -70,6 +68,8 @@ class _Run:
     missed: bool = False
     """A reader has gone on without a complete answer: the next one is news in any case."""
     counted_at: float = -math.inf
+    wanted: bool = True
+    """A reader has asked since the open tasks were counted last."""
     backlog: int = 0
 
 
@@ -80,6 +80,7 @@ class _Namespace:
     runs: dict[str, _Run] = field(default_factory=dict)
     pending: Future[None] | None = None
     """The read under way: at most one at a time."""
+    slow: bool = False
 
 
 class RunProgressPoller:
@@ -87,24 +88,24 @@ class RunProgressPoller:
 
     def __init__(
         self,
-        connections: Connections,
+        readers: Readers,
         *,
         enqueue: Callable[[Key], None],
         clock: Callable[[], float],
         seconds: float,
-        threads: int = 8,
+        threads: int = 32,
     ) -> None:
-        """Poll the stores that ``connections`` knows.
+        """Poll by ``readers``.
 
         Args:
-            connections: clients of the stores.
+            readers: asks the readers of the stores.
             enqueue: asks for a reconcile of an object; called from other threads.
             clock: monotonic seconds.
             seconds: between two reads of a run.
-            threads: namespaces that are read at the same time.
+            threads: namespaces that are read at the same time; they wait for sockets only.
         """
-        self._connections, self._enqueue, self._clock = connections, enqueue, clock
-        self._seconds = seconds
+        self._asked, self._enqueue, self._clock = readers, enqueue, clock
+        self._seconds, self._threads = seconds, threads
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="run-poll")
         self._namespaces: dict[Place, _Namespace] = {}
         self._places: dict[Key, dict[str, Place]] = {}
@@ -128,16 +129,13 @@ class RunProgressPoller:
         Raises what parsing the run's documents raises.
         """
         place = (key.namespace, secret)
-        found = self._connections.of(*place)
-        answer = self._answer(key, run, place, found.place, fresh=fresh)
+        answer = self._answer(key, run, place, fresh=fresh)
         if answer is None:
             cause = f"No answer within {ANSWER_SECONDS:.0f} s"
             return Reading(store=not_reached("StateStoreUnreachable", cause))
         held = self._held(run, place)
-        counted = reach(lambda: self._count_backlog(run, held, found, fresh=fresh))
-        if counted.status != "True":
-            self._note_missed(held)
-        return answer.reading(counted=counted, backlog=held.backlog)
+        held.wanted = True
+        return answer.reading(backlog=held.backlog)
 
     def forget(self, key: Key) -> None:
         """As ``RunProgress.forget``."""
@@ -150,9 +148,14 @@ class RunProgressPoller:
         with self._lock:
             if self._closed.is_set():
                 return
+            slow_left = self._threads // 2
             for place, namespace in list(self._namespaces.items()):
                 self._expire(namespace)
-                if not self._is_reading(place, namespace) and (due := self._due(namespace)):
+                reading = self._is_reading(place, namespace)
+                if namespace.slow and (reading or slow_left <= 0):
+                    slow_left -= reading
+                elif not reading and (due := self._due(namespace)):
+                    slow_left -= namespace.slow
                     self._begin(place, namespace, due)
 
     def _poll_until_closed(self) -> None:
@@ -162,19 +165,17 @@ class RunProgressPoller:
             except Exception:
                 log.exception("polling the runs failed")  # without the thread no run would change
 
-    def _answer(
-        self, key: Key, run: str, place: Place, version: str, *, fresh: bool
-    ) -> RunAnswer | None:
-        """The latest answer of the stores that ``version`` names; None if there is none in time."""
+    def _answer(self, key: Key, run: str, place: Place, *, fresh: bool) -> RunAnswer | None:
+        """The latest answer; None if there is none in time."""
         asked_at = self._clock()
         while True:
             with self._lock:
                 namespace, held = self._note_interest(key, run, place)
                 answer = held.answer
-                if answer is not None and (
-                    answer.at >= asked_at or (answer.place == version and not fresh)
-                ):
+                if answer is not None and (answer.at >= asked_at or not fresh):
                     return answer
+                if fresh:
+                    held.wanted, held.counted_at = True, -math.inf
                 if not self._is_reading(place, namespace):
                     unread = [name for name, other in namespace.runs.items() if not other.answer]
                     self._begin(place, namespace, [*unread, run])
@@ -249,20 +250,31 @@ class RunProgressPoller:
     def _read(self, place: Place, namespace: _Namespace, runs: Sequence[str]) -> None:
         """Read runs, keep the answers, and enqueue the readers of those that have changed.
 
-        The last reader may drop the namespace meanwhile, and another may start it again: these
+        The last reader may drop the namespace meanwhile, and another one begin it anew: these
         answers are older than those of the new one, so they are not kept for it.
         """
         at = self._clock()
-        answers = run_answers.ask(self._connections, self._connections.of(*place), runs, at=at)
+        with self._lock:
+            known = [(run, namespace.runs.get(run, _Run())) for run in runs]
+        shortest = min(BACKLOG_SECONDS, self._seconds)
+        count = [run for run, held in known if held.wanted and at - held.counted_at >= shortest]
+        answers = run_answers.ask(self._asked, place, runs, count, at=at)
         digests = {run: answer.digest() for run, answer in answers.items()}
         changed: set[Key] = set()
         with self._lock:
             namespace.pending = None
+            namespace.slow = self._clock() - at > SLOW_SECONDS
             for run, answer in answers.items():
                 held = namespace.runs.get(run, _Run())
                 is_news = held.answer is not None and held.digest != digests[run]
                 changed |= held.readers.keys() if is_news or held.missed else set()
                 held.answer, held.digest, held.missed = answer, digests[run], False
+                if answer.known is not None and answer.known.backlog is not None:
+                    held.backlog, held.counted_at = max(0, answer.known.backlog), at
+                    held.wanted = False
+            for run in runs:
+                if run not in answers and run in namespace.runs:  # it did not fit into the answer
+                    namespace.runs[run].missed = True
         for key in changed:
             self._enqueue(key)
 
@@ -273,11 +285,3 @@ class RunProgressPoller:
     def _held(self, run: str, place: Place) -> _Run:
         with self._lock:
             return self._namespaces.get(place, _Namespace()).runs.get(run, _Run())
-
-    def _count_backlog(self, run: str, held: _Run, found: StoresOf, *, fresh: bool) -> None:
-        """Count the open tasks of a run, again only after ``BACKLOG_SECONDS``."""
-        is_known = held.answer is not None and held.answer.overview is not None
-        is_old = fresh or self._clock() - held.counted_at >= min(BACKLOG_SECONDS, self._seconds)
-        if found.stores is not None and is_known and is_old:
-            held.backlog = overview.backlog(found.stores.mongo, run)
-            held.counted_at = self._clock()

@@ -12,6 +12,7 @@ from rl_operator.kube.cluster import Cluster
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Starter, grant, trainer_kind
 from tests.contract.rl_operator.world import World, Writes, a_namespace
+from tests.kubelet import ReaderKubelet
 
 
 @pytest.fixture(scope="session")
@@ -41,9 +42,24 @@ def api(apiserver: ApiServer) -> Iterator[client.ApiClient]:
         yield connected
 
 
+@pytest.fixture(scope="session")
+def kubelet(
+    with_trainer_kind: ApiServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ReaderKubelet]:
+    """Plays the kubelet for the pods that read stores."""
+    configuration = client.Configuration()
+    config.load_kube_config(str(with_trainer_kind.kubeconfig), client_configuration=configuration)
+    with client.ApiClient(configuration) as connected:
+        made = ReaderKubelet(connected, tmp_path_factory.mktemp("kubelet"))
+        made.start()
+        yield made
+        made.close()
+
+
 @pytest.fixture
 def world(
     with_trainer_kind: ApiServer,
+    kubelet: ReaderKubelet,
     api: client.ApiClient,
     stores: Stores,
     store_settings: StoreSettings,

@@ -72,7 +72,7 @@ class Starter:
 
     def __call__(self, identity: str, *extra: str, wait: bool = True) -> Process:
         port = free_port()
-        images = [f"--{name}-image={name}:1" for name in ("trainer", "sampler", "engine")]
+        images = [f"--{name}-image={name}:1" for name in IMAGES[:4]]
         server = Server(
             command=[
                 sys.executable,

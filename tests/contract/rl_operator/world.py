@@ -27,18 +27,21 @@ from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.names import COMPONENT_LABEL
 from rl_operator.kube.settings import Images
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.pools.scaling import PoolScaler
 from rl_operator.process.events import EventRecorder
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.render import reader
 from rl_operator.state import observe
 from rl_operator.state.progress import Reading
 from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.claims import Claims
-from rl_operator.stores.connections import Connections
+from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.preflight import Preflight
+from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_poll import RunProgressPoller
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.watch.informer import Informer
@@ -47,9 +50,11 @@ from tests.documents import a_run, a_sampler, a_task
 from tests.manifests import a_job
 from tests.waiting import HUNG_SECONDS
 
-IMAGES = Images(trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent")
-PATIENCE_SECONDS = 20.0
-"""With stores that are there; a test that takes one away has less of it."""
+IMAGES = Images(
+    operator="o:1", trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent"
+)
+LOOK_SECONDS = 0.01
+"""Between two looks at something that is just starting."""
 RETRY_SECONDS = 0.2
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 TRAIN = b'{"id": "1", "query": "1+1=", "answer": "2"}\n'
@@ -87,7 +92,7 @@ class Operator:
         self,
         cluster: Cluster,
         *,
-        patience_seconds: float,
+        system: str,
         trust_seconds: float = 0.0,
         cache_seconds: float = 0.0,
         fresh_readings: bool = True,
@@ -95,16 +100,19 @@ class Operator:
         self.skew = 0.0
         store = ObjectCache()
         cluster.report_writes_to(Informer(store, enqueue=lambda key: None))
-        connections = self.connections = Connections(
-            cluster, patience_seconds=patience_seconds, secret_seconds=trust_seconds
+        readers = self.readers = Readers(
+            cluster, IMAGES, system=system, clock=time.monotonic, look_seconds=LOOK_SECONDS
         )
         poller = FreshRunProgress if fresh_readings else RunProgressPoller
-        self.progress = poller(
-            connections, enqueue=lambda _: None, clock=time.monotonic, seconds=1.0
-        )
+        self.progress = poller(readers, enqueue=lambda _: None, clock=time.monotonic, seconds=1.0)
         self.preflight = Preflight(
-            clock=time.monotonic, enqueue=lambda _: None, retry_seconds=RETRY_SECONDS
+            readers,
+            clock=time.monotonic,
+            enqueue=lambda _: None,
+            retry_seconds=RETRY_SECONDS,
+            again_seconds=LOOK_SECONDS,
         )
+        self.deletions = Deletions(readers, enqueue=lambda _: None)
         reader = CachedReader(cluster, clock=time.monotonic, seconds=cache_seconds, store=store)
         shared: dict[str, Any] = {
             "cluster": cluster,
@@ -117,7 +125,7 @@ class Operator:
             "now": self.now,
         }
         inputs = InputsReader(
-            connections=connections,
+            deletions=self.deletions,
             progress=self.progress,
             preflight=self.preflight,
             dry_run=DryRun(cluster=cluster, images=IMAGES, clock=self.clock),
@@ -147,7 +155,7 @@ class Operator:
     def close(self) -> None:
         self.progress.close()
         self.preflight.close()
-        self.connections.close()
+        self.deletions.close()
 
 
 @dataclass
@@ -161,8 +169,6 @@ class World:
     namespace: str
     writes: Writes = field(default_factory=Writes)
     operator: Operator | None = None
-    patience_seconds: float = PATIENCE_SECONDS
-    """Of the operator with its stores."""
     registered: set[str] = field(default_factory=set)
     """Samplers; they beat whenever time passes in ``settle``."""
 
@@ -178,7 +184,7 @@ class World:
             self.operator.close()
         self.operator = Operator(
             self.cluster,
-            patience_seconds=self.patience_seconds,
+            system=self.namespace,
             trust_seconds=trust_seconds,
             cache_seconds=cache_seconds,
             fresh_readings=fresh_readings,
@@ -251,7 +257,9 @@ class World:
         return status
 
     def objects(self, kind: Kind) -> list[dict[str, Any]]:
-        return self.cluster.select(kind, self.namespace, labels="")
+        """The objects of jobs and pools: all but those of readers."""
+        others = f"{COMPONENT_LABEL}!={reader.COMPONENT}"
+        return self.cluster.select(kind, self.namespace, labels=others)
 
     def condition(self, key: Key, kind: str) -> dict[str, Any]:
         conditions = [
@@ -349,6 +357,9 @@ class World:
 
     def clear(self) -> None:
         """Leave no job to the operators of later tests."""
+        self.apiserver.kubectl(
+            "-n", self.namespace, "delete", "pod", "-l", reader.selector(), "--wait=false"
+        )
         for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
             for manifest in self.objects(kind):
                 meta = manifest["metadata"]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from rl_operator.stores import reader_key
 
 TEMPLATES = Path(__file__).resolve().parents[3] / "charts" / "rl-operator" / "templates"
 
@@ -25,17 +28,20 @@ def verbs(resource: str) -> set[str]:
     return {verb for rule in rules() if resource in rule["resources"] for verb in rule["verbs"]}
 
 
-def test_one_secret_is_read_by_its_name_and_none_is_listed() -> None:
-    named = [rule for rule in rules() if "secrets" in rule["resources"]]
-    assert named == [
+def test_the_only_secret_of_the_operator_is_a_key_of_its_own() -> None:
+    assert not [rule for rule in rules() if "secrets" in rule["resources"]]
+    (rule,) = re.findall(
+        r"- apiGroups: .*\n  resources: \[secrets\]\n(?:  .*\n)*",
+        (TEMPLATES / "rbac.yaml").read_text(),
+    )
+    assert yaml.safe_load(rule) == [
         {
             "apiGroups": [""],
             "resources": ["secrets"],
-            "resourceNames": ["rl-operator-stores"],
-            "verbs": ["get"],
+            "resourceNames": [reader_key.NAME],
+            "verbs": ["get", "create", "patch"],
         }
     ]
-    assert "secrets" not in (TEMPLATES / "rbac.yaml").read_text()
 
 
 def test_no_right_is_for_everything() -> None:
@@ -49,7 +55,7 @@ def test_no_right_is_for_everything() -> None:
     ("resource", "never"),
     [
         ("rljobs", {"create", "update"}),
-        ("pods", {"get", "create", "update"}),
+        ("pods", {"update"}),
         ("deployments", {"delete", "update"}),
         ("configmaps", {"list", "watch", "patch", "update", "delete"}),
         ("networkpolicies", {"list", "watch", "update"}),

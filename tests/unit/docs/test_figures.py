@@ -14,7 +14,8 @@ from rl_operator.attempts import ends, lifecycle
 from rl_operator.pools import autoscaler, removal_plan
 from rl_operator.process import leadership
 from rl_operator.status import operation
-from rl_operator.stores import input_checks, preflight
+from rl_operator.stores import preflight
+from rl_reader import input_checks
 from rl_sampler import heartbeat, run_watch
 from rl_sampler.policy import backoff, fetch
 from rl_sampler.scorers.mathematics import PROCESSOR_SECONDS

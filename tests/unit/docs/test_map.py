@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "contributing" / "index.md").read_text()
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
     "contracts"
 ]
-PROGRAMS = ("rl_contracts", "rl_operator", "rl_trainer", "rl_sampler")
+PROGRAMS = ("rl_contracts", "rl_operator", "rl_reader", "rl_trainer", "rl_sampler")
 NAVIGATION = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
 
 

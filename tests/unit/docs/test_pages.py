@@ -189,6 +189,7 @@ REASONS = {
 """Where these are given their reason when it has no keyword."""
 SAID_BY = trees(
     "operator/rl_operator",
+    "operator/rl_reader",
     "trainer_image/rl_trainer",
     "contracts/rl_contracts/documents",
     "contracts/rl_contracts/hub",

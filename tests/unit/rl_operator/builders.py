@@ -23,7 +23,9 @@ from tests.manifests import JOB
 
 NOW = 1_000_000.0
 RUN = "5f3a-uid"
-IMAGES = Images(trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent")
+IMAGES = Images(
+    operator="o:1", trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent"
+)
 
 
 def a_spec(**sections: Any) -> RLJobSpec:

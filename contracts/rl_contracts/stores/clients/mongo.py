@@ -228,6 +228,25 @@ class Mongo:
         name = self._database.name
         self.call(f"dropping database {name}", lambda: self._client.drop_database(name))
 
+    def delete_page(self, run: str, *, most: int = 2000) -> int:
+        """Delete some documents of a run, but not the run itself; return how many were read.
+
+        Called again until it returns 0, it leaves the run alone; each command stays short.
+        """
+        for name in INDEXES:
+            documents = self.call(
+                f"reading {name} of run {run}",
+                lambda: list(self.collection(name).find({"run": run}, {"_id": 1}, limit=most)),  # noqa: B023
+            )
+            ids = [document["_id"] for document in documents]
+            if ids:
+                self.call(
+                    f"deleting {name} of run {run}",
+                    lambda: self.collection(name).delete_many({"_id": {"$in": ids}}),  # noqa: B023
+                )
+                return len(ids)
+        return 0
+
     def delete_run(self, run: str) -> int:
         """Delete all documents of a run, the run itself last; return how many existed."""
         deleted = 0

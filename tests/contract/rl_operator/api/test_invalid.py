@@ -15,8 +15,9 @@ from tests.invalid_manifests import Case, cases
 
 PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}
 ROUNDS = 20
-MOST_WRITES = 3
-"""The ConfigMap, the first status and the one that says why: nothing else is made."""
+MOST_WRITES = 3 + 3
+"""The ConfigMap, the first status and the one that says why; the reader's key, policy and pod:
+nothing else is made."""
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,6 @@ from tests.servers import deaf_port
 from tests.waiting import until
 
 Change = Callable[[World], None]
-IMPATIENT_SECONDS = 0.3
-"""With a store that is not there."""
 
 
 def no_secret(world: World) -> None:
@@ -97,8 +95,6 @@ def test_job_stalls_on_a_bad_input_and_continues_once_it_is_fixed(
     world.make_secret()
     world.upload_inputs()
     spoil(world)
-    if reason.endswith("Unreachable"):
-        world.patience_seconds = IMPATIENT_SECONDS
     job = world.make_job()
     world.settle(job)
     stalled = world.condition(job, "Stalled")
@@ -200,7 +196,6 @@ def test_job_survives_a_store_outage_mid_run(world: World) -> None:
     run = str(world.settle(job)["runId"])
     world.start_samplers(run)
     assert world.settle(job)["attempt"] == 1
-    world.patience_seconds = IMPATIENT_SECONDS
     world.start_operator()
     world.make_secret(mongoUri=f"mongodb://127.0.0.1:{deaf_port()}/")
     status = world.settle(job)

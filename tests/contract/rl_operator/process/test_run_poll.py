@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -16,32 +18,45 @@ from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.overview import Overview
 from rl_operator.kube.kinds import Key
-from rl_operator.state.progress import REACHED, Reach, Reading
+from rl_operator.state.progress import REACHED, Reading
 from rl_operator.status.component_conditions import reachable
 from rl_operator.stores import run_poll
-from rl_operator.stores.connections import Connections, StoresOf
+from rl_operator.stores.readers import Place, Readers
 from rl_operator.stores.run_poll import RunProgressPoller
+from rl_reader.mounted import Folder, Mounted
+from rl_reader.runs import Runs
 from tests.documents import a_run, a_sampler, a_task
 from tests.waiting import HUNG_SECONDS, until
 
 RUNS = [f"r{index}" for index in range(12)]
 
 
-class BucketIsThere(Connections):
-    """No Secret and no bucket take part."""
+class StoresFolder(Folder):
+    """The folder of a Secret that names the test's stores."""
 
-    def __init__(self, run_stores: StoresOf) -> None:
-        self.run_stores = run_stores
+    def __init__(self, stores: Stores) -> None:
+        super().__init__(Path("/nowhere"), namespace="ns", secret="secret")
+        self.stores = stores
 
-    def of(self, namespace: str, secret: str) -> StoresOf:
-        return self.run_stores
+    def current(self) -> Mounted:
+        return Mounted(version="1", stores=self.stores, bucket="b")
 
-    def bucket(self, stores: Stores, *, now: float) -> Reach:
-        return REACHED
+
+class OwnReader(Readers):
+    """A reader in this process."""
+
+    def __init__(self, stores: Stores) -> None:
+        self.runs = Runs(StoresFolder(stores), store_seconds=HUNG_SECONDS)
+
+    def ask(self, place: Place, path: str, body: Any, answer: Any) -> Any:
+        return self.runs.answer(body)
+
+    def note_version(self, place: Place, version: str, *, usable: bool) -> None:
+        assert usable
 
 
 @pytest.fixture
-def run_stores(stores: Stores) -> StoresOf:
+def run_stores(stores: Stores) -> Stores:
     stores.mongo.ensure_indexes()
     now = stores.mongo.now()
     for index, run in enumerate(RUNS):
@@ -51,15 +66,15 @@ def run_stores(stores: Stores) -> StoresOf:
         )
         document = a_sampler(run, id=f"{run}.sampler.a", run=run, heartbeat_at=now)
         stores.samplers.put([document])
-    return StoresOf(stores=stores, place="ns/secret@1")
+    return stores
 
 
 class Reader:
     """Reads each run for a job of its own."""
 
-    def __init__(self, run_stores: StoresOf) -> None:
+    def __init__(self, run_stores: Stores) -> None:
         self.poller = RunProgressPoller(
-            BucketIsThere(run_stores),
+            OwnReader(run_stores),
             enqueue=lambda _: None,
             clock=time.monotonic,
             seconds=3600.0,
@@ -70,14 +85,14 @@ class Reader:
 
 
 @pytest.fixture
-def reader(run_stores: StoresOf) -> Iterator[Reader]:
+def reader(run_stores: Stores) -> Iterator[Reader]:
     made = Reader(run_stores)
     yield made
     made.poller.close()
 
 
 def test_one_read_serves_all_runs_of_a_namespace(
-    reader: Reader, run_stores: StoresOf, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, run_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[tuple[str, ...]] = []
     ask = overview.read_runs
@@ -110,11 +125,10 @@ def test_one_read_serves_all_runs_of_a_namespace(
 
 
 def test_fresh_read_has_what_was_written_before_it(
-    reader: Reader, run_stores: StoresOf, monkeypatch: pytest.MonkeyPatch
+    reader: Reader, run_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a recent one nor one that is under way, and looked before, will do."""
-    stores, ask = run_stores.stores, overview.read_runs
-    assert stores is not None
+    stores, ask = run_stores, overview.read_runs
     looked, goes_on = Event(), Event()
 
     def slow(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
@@ -144,9 +158,8 @@ def test_fresh_read_has_what_was_written_before_it(
         assert [first.result(), second.result()] == [77, 88]
 
 
-def test_unreadable_document_affects_only_its_own_run(reader: Reader, run_stores: StoresOf) -> None:
-    assert run_stores.stores is not None
-    run_stores.stores.mongo.collection("runs").update_one(
+def test_unreadable_document_affects_only_its_own_run(reader: Reader, run_stores: Stores) -> None:
+    run_stores.mongo.collection("runs").update_one(
         {"_id": RUNS[3]}, {"$set": {"schema_version": 999}}
     )
     assert reader.read(RUNS[4]).run is not None
@@ -157,7 +170,7 @@ def test_unreadable_document_affects_only_its_own_run(reader: Reader, run_stores
 
 @pytest.mark.parametrize("kind", Deployment)
 def test_a_store_that_can_lose_its_runs_is_reached_with_a_warning(
-    reader: Reader, run_stores: StoresOf, monkeypatch: pytest.MonkeyPatch, kind: Deployment
+    reader: Reader, run_stores: Stores, monkeypatch: pytest.MonkeyPatch, kind: Deployment
 ) -> None:
     monkeypatch.setattr(Mongo, "deployment", lambda _: kind)
     reading = reader.read(RUNS[0])
@@ -171,7 +184,7 @@ def test_a_store_that_can_lose_its_runs_is_reached_with_a_warning(
     assert condition.message == warned.message
 
 
-def test_unknown_run_reads_as_none(reader: Reader, run_stores: StoresOf) -> None:
+def test_unknown_run_reads_as_none(reader: Reader, run_stores: Stores) -> None:
     reading = reader.read("nobody")
     assert reading.known
     assert (reading.run, reading.samplers, reading.backlog) == (None, (), 0)

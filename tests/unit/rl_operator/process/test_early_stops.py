@@ -27,7 +27,7 @@ def a_kubeconfig(folder: Path, url: str) -> Path:
 
 
 def started(*options: str, **environment: str) -> subprocess.Popen[str]:
-    images = [f"--{name}-image={name}:1" for name in ("trainer", "sampler", "engine")]
+    images = [f"--{name}-image={name}:1" for name in ("operator", "trainer", "sampler", "engine")]
     return subprocess.Popen(
         [
             sys.executable,

@@ -10,7 +10,7 @@ from benchmarks.scale import recorded
 from rl_operator import wiring
 
 STAND_INS = {
-    "Connections": recorded.RecordedConnections,
+    "Readers": recorded.RecordedReaders,
     "RunProgressPoller": recorded.RecordedRunProgress,
     "Preflight": recorded.PassedPreflight,
 }

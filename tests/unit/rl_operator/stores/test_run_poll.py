@@ -5,52 +5,49 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import bson
 import pytest
 
-from rl_contracts.errors import Refusal, StoreUnavailableError
-from rl_contracts.stores import overview
-from rl_contracts.stores.clients.deployment import Deployment
-from rl_contracts.stores.connect import Stores
+from rl_contracts.reader import RefusalText, RunsAnswer, RunsRequest, StoreState
 from rl_contracts.stores.overview import Overview
 from rl_operator.kube.kinds import Key
-from rl_operator.state.progress import REACHED, Reach
+from rl_operator.state.progress import REACHED
 from rl_operator.stores import run_poll
-from rl_operator.stores.connections import Connections, StoresOf
+from rl_operator.stores.readers import STARTING, Place, ReaderDownError, Readers
 from rl_operator.stores.run_poll import INTEREST_SECONDS, RunProgressPoller
+from rl_reader.runs import _described
 from tests.documents import a_run
 from tests.waiting import HUNG_SECONDS, until
 
 SECRET = "stores"
-MISSING = Refusal(field="f", value="v", reason="StoresSecretMissing", message="No.", remedy="Do.")
+UP = StoreState(status="True", reason="Reachable")
+MISSING = RefusalText(
+    field="f", value="v", reason="StoresSecretMissing", message="No.", remedy="Do."
+)
 
 
 def a_key(name: str, namespace: str = "ns") -> Key:
     return Key("RLJob", namespace, name)
 
 
-class World(Connections):
+class World(Readers):
     """Stores whose documents, outages and slowness a test sets."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now = 100.0
         self.runs: dict[str, dict[str, Any]] = {}
-        self.version, self.down, self.error = 1, False, ""
+        self.secret_version, self.down, self.error, self.starting = 1, False, "", False
+        self.fitting = 10_000
+        self.open_tasks: Iterator[int] = itertools.repeat(7)
         self.reads: list[set[str]] = []
+        self.usable: list[bool] = []
         self.answers = threading.Event()
         self.answers.set()
         self.woken: list[str] = []
-        self.stores = cast(Stores, self)
-        self.mongo: Any = SimpleNamespace(
-            now=lambda: self.now, deployment=lambda: Deployment.REPLICA_SET
-        )
-        monkeypatch.setattr(overview, "read_runs", self._of_runs)
-        monkeypatch.setattr(overview, "backlog", lambda _, run: 7)
         self.poller = RunProgressPoller(
             self,
             enqueue=lambda key: self.woken.append(key.name),
@@ -58,22 +55,35 @@ class World(Connections):
             seconds=5.0,
         )
 
-    def of(self, namespace: str, secret: str) -> StoresOf:
-        if not self.version:
-            return StoresOf(refusal=MISSING)
-        return StoresOf(stores=self.stores, place=f"{namespace}/{secret}@{self.version}")
-
-    def bucket(self, stores: Stores, *, now: float) -> Reach:
-        return REACHED
-
-    def _of_runs(self, _: object, runs: Sequence[str]) -> dict[str, Overview]:
-        self.reads.append(set(runs))
+    def ask(self, place: Place, path: str, body: Any, answer: Any) -> Any:
+        assert isinstance(body, RunsRequest)
+        self.reads.append(set(body.runs))
         assert self.answers.wait(HUNG_SECONDS)
         if self.error:
             raise ZeroDivisionError(self.error)
+        if self.starting:
+            raise ReaderDownError(STARTING, "Pod x is starting.")
+        return self._answer(body)
+
+    def _answer(self, request: RunsRequest) -> RunsAnswer:
+        version = str(self.secret_version)
+        if not self.secret_version:
+            return RunsAnswer(version=version, refusal=MISSING)
         if self.down:
-            raise StoreUnavailableError(store="state store", doing="reading", cause="refused")
-        return {run: _overview(self.runs.get(run)) for run in runs}
+            store = StoreState(status="False", reason="StateStoreUnreachable", cause="refused")
+            return RunsAnswer(version=version, store=store, bucket=UP)
+        described = {
+            run: _described(
+                _overview(self.runs.get(run)),
+                self.now,
+                next(self.open_tasks) if run in request.count else None,
+            )
+            for run in request.runs[: self.fitting]
+        }
+        return RunsAnswer(version=version, store=UP, bucket=UP, now=self.now, runs=described)
+
+    def note_version(self, place: Place, version: str, *, usable: bool) -> None:
+        self.usable.append(usable)
 
     def trains(self, run: str, **changes: Any) -> None:
         self.runs[run] = a_run(id=run, heartbeat_at=self.now).to_mongo() | changes
@@ -101,8 +111,8 @@ def _overview(run: dict[str, Any] | None) -> Overview:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World(monkeypatch)
+def world() -> Iterator[World]:
+    made = World()
     yield made
     made.answers.set()
     made.poller.close()
@@ -241,19 +251,50 @@ def test_read_that_ends_after_its_namespace_was_dropped_changes_nothing(world: W
     namespace.pending = None
 
 
-def test_open_tasks_that_cannot_be_counted_are_an_outage_and_the_next_answer_is_news(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: object) -> int:
-        raise StoreUnavailableError(store="state store", doing="counting", cause="refused")
-
+def test_job_whose_reader_starts_is_enqueued_as_soon_as_it_answers(world: World) -> None:
     world.trains("a")
-    with monkeypatch.context() as patch:
-        patch.setattr(overview, "backlog", fails)
-        assert world.read("a").store.reason == "StateStoreUnreachable"
-    assert world.poll(5) == ["job-a"]
+    world.starting = True
+    reading = world.read("a")
+    assert (reading.store.status, reading.store.reason) == ("Unknown", "ReaderStarting")
+    assert world.poll(2) == []
+    world.starting = False
+    assert world.poll(2) == ["job-a"]
     assert world.read("a").known
-    assert world.poll(5) == []
+
+
+def test_runs_that_do_not_fit_into_an_answer_are_read_by_the_next_poll(world: World) -> None:
+    for run in ("a", "b", "c"):
+        world.trains(run)
+        world.read(run)
+    world.fitting = 2
+    for run in ("a", "b", "c"):
+        world.trains(run, step=3)
+    assert world.poll(5) == ["job-a", "job-b"]
+    assert world.poll(1) == ["job-c"]
+
+
+def test_slow_namespaces_have_at_most_half_of_the_threads(world: World) -> None:
+    for number in range(40):
+        place = Key("RLJob", f"ns{number}", "job")
+        world.poller.read(place, "a", SECRET)
+    for namespace in world.poller._namespaces.values():
+        namespace.slow = True
+    world.poller.read(a_key("job-b"), "b", SECRET)
+    world.reads.clear()
+    world.answers.clear()
+    world.now += 5
+    world.poller.poll()
+    until(lambda: len(world.reads) == 17, what="16 slow namespaces and one other")
+    world.poller.poll()
+    pending = [place.pending for place in world.poller._namespaces.values()]
+    assert sum(future is not None for future in pending) == 17
+
+
+def test_stores_that_refuse_have_their_secret_refreshed(world: World) -> None:
+    world.read("a")
+    world.secret_version = 0
+    world.poll(5)
+    assert world.usable == [True, False]
 
 
 def test_run_whose_reader_has_gone_on_without_an_answer_is_read_by_the_next_poll(
@@ -300,20 +341,17 @@ def test_run_that_nobody_asks_for_any_more_is_not_polled(world: World) -> None:
 def test_changed_secret_is_read_with_its_new_stores(world: World) -> None:
     world.trains("a")
     world.read("a")
-    world.version = 2
+    world.secret_version = 2
     assert world.poll(5) == ["job-a"]
-    world.version = 3
-    world.read("a")
-    assert len(world.reads) == 3
 
 
 def test_secret_that_goes_and_comes_back_enqueues_its_readers(world: World) -> None:
     world.trains("a")
     world.read("a")
-    world.version = 0
+    world.secret_version = 0
     assert world.poll(5) == ["job-a"]
     assert world.read("a").store.reason == "StoresSecretMissing"
-    world.version = 2
+    world.secret_version = 2
     assert world.poll(5) == ["job-a"]
     assert world.read("a").known
 
@@ -355,15 +393,15 @@ def test_document_that_cannot_be_read_concerns_its_own_run(world: World) -> None
     assert world.read("b").known
 
 
-def test_open_tasks_are_counted_again_after_a_while(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts = itertools.count(1)
-    monkeypatch.setattr(overview, "backlog", lambda *_: next(counts))
+def test_open_tasks_are_counted_again_after_a_while_if_somebody_asks(world: World) -> None:
+    world.open_tasks = itertools.count(1)
     world.trains("a")
     assert [world.read("a").backlog, world.read("a").backlog] == [1, 1]
-    world.now += 5
+    world.poll(5)
     assert world.read("a").backlog == 2
+    world.poll(5)
+    world.poll(5)
+    assert world.read("a").backlog == 3
 
 
 def test_readers_in_other_namespaces_are_apart(world: World) -> None:

@@ -26,6 +26,8 @@ ARGUMENTS = [
     "n",
     "--identity",
     "i",
+    "--operator-image",
+    "o:1",
     "--trainer-image",
     "t",
     "--sampler-image",

@@ -1,4 +1,4 @@
-"""Creates the embedded stores' bucket: ``python -m rl_operator.stores.create_bucket FOLDER``."""
+"""Creates the embedded stores' bucket: ``python -m rl_reader.create_bucket FOLDER``."""
 
 from __future__ import annotations
 

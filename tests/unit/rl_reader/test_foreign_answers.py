@@ -12,8 +12,8 @@ from pymongo.errors import OperationFailure
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
-from rl_operator.state.progress import Reach, reach
-from rl_operator.stores import input_checks
+from rl_reader import input_checks
+from rl_reader.reach import reach
 from tests.loopback import listening
 
 WORDS = "Command createIndexes is not supported by this engine."
@@ -80,5 +80,5 @@ def test_a_folder_that_cannot_be_listed_is_one() -> None:
 
 def test_a_running_job_says_so_in_its_conditions() -> None:
     reached = reach(refuse)
-    assert reached == Reach("False", "Refused", reached.message)
-    assert WORDS in reached.message
+    assert (reached.status, reached.reason) == ("False", "Refused")
+    assert WORDS in reached.cause

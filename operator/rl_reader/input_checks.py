@@ -24,7 +24,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.unexpected import UnexpectedAnswerError, unexpected_answers
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects, split_uri
-from rl_operator.state.progress import plain
+from rl_reader.reach import plain
 
 MODEL_FILES = ("config.json",)
 TOKENIZER_FILE = "tokenizer.json"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rl_contracts.documents.datasets.raw import UnreadableError
-from rl_operator.stores import input_checks
+from rl_reader import input_checks
 
 LIMIT = 200
 

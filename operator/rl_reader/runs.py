@@ -1,0 +1,169 @@
+"""Reads runs; store and bucket each within a deadline of their own."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rl_contracts.reader import (
+    ANSWER_BYTES,
+    RefusalText,
+    RunDocuments,
+    RunsAnswer,
+    RunsRequest,
+    StoreState,
+)
+from rl_contracts.stores import overview
+from rl_contracts.stores.clients.deployment import Deployment
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.overview import Overview
+from rl_reader.mounted import Folder
+from rl_reader.reach import REACHED, Asked, reach, reached, silent
+
+STORE_SECONDS = 4.0
+"""Longest time that the document store, and at the same time the bucket, has for an answer."""
+BUCKET_CHECK_SECONDS = 20.0
+"""A good answer of the bucket is reused for as long."""
+ENVELOPE_BYTES = 1 << 20
+"""Of an answer, beside the documents."""
+
+
+@dataclass(slots=True)
+class _Read:
+    """What one read of the document store has brought, filled in by its thread."""
+
+    now: float = 0.0
+    overviews: dict[str, Overview] = field(default_factory=dict)
+    backlogs: dict[str, int] = field(default_factory=dict)
+    kind: Deployment | None = None
+    state: StoreState = REACHED
+
+
+class Runs:
+    """Answers reads of runs. For any thread."""
+
+    def __init__(self, folder: Folder, *, store_seconds: float = STORE_SECONDS) -> None:
+        """Read from the stores that ``folder`` names."""
+        self._folder, self._seconds = folder, store_seconds
+        self._bucket_at, self._bucket_of = -BUCKET_CHECK_SECONDS, ""
+
+    def answer(self, request: RunsRequest) -> RunsAnswer:
+        """Read the runs; never raises for a store that is down."""
+        mounted = self._folder.current()
+        if mounted.stores is None:
+            assert mounted.refusal is not None
+            return RunsAnswer(version=mounted.version, refusal=RefusalText.of(mounted.refusal))
+        deadline = time.monotonic() + self._seconds
+        bucket = self._ask_bucket(mounted.stores, mounted.version)
+        read = self._read(mounted.stores, request, deadline)
+        return RunsAnswer(
+            version=mounted.version,
+            bucket_name=mounted.bucket,
+            store=_hiding(read.state, mounted.without_secrets),
+            bucket=_hiding(bucket.state(deadline), mounted.without_secrets),
+            now=read.now,
+            runs=_documents(read),
+        )
+
+    def _read(self, stores: Stores, request: RunsRequest, deadline: float) -> _Read:
+        read = _Read()
+
+        def ask() -> None:
+            read.now = stores.mongo.now()
+            read.kind = stores.mongo.deployment()
+            read.overviews = overview.read_runs(stores.mongo, request.runs)
+            read.backlogs = {run: overview.backlog(stores.mongo, run) for run in request.count}
+
+        def ask_all() -> None:
+            read.state = reach(ask)
+            if read.state.status == "True" and read.kind is not None:
+                read.state = reached(read.kind)
+
+        asked = Asked(ask_all, name="runs")
+        if asked.wait(deadline - time.monotonic()):
+            return read if read.state.status == "True" else _Read(state=read.state)
+        asked.abandon()
+        self._folder.reconnect()
+        return _Read(state=silent("StateStoreUnreachable", self._seconds))
+
+    def _ask_bucket(self, stores: Stores, version: str) -> _BucketCheck:
+        known = self._bucket_of == version
+        if known and time.monotonic() - self._bucket_at < BUCKET_CHECK_SECONDS:
+            return _BucketCheck(None, self, version)
+        return _BucketCheck(stores, self, version)
+
+    def note_bucket(self, version: str) -> None:
+        """The bucket has answered."""
+        self._bucket_at, self._bucket_of = time.monotonic(), version
+
+    @property
+    def seconds(self) -> float:
+        """The deadline of one store."""
+        return self._seconds
+
+
+class _BucketCheck:
+    """A check of the bucket that runs beside the read of the document store."""
+
+    def __init__(self, stores: Stores | None, runs: Runs, version: str) -> None:
+        self._runs, self._version, self._state = runs, version, REACHED
+        self._asked: Asked | None = None
+        if stores is not None:
+            objects = stores.objects
+
+            def ask() -> None:
+                self._state = reach(objects.check)
+
+            self._asked = Asked(ask, name="bucket")
+
+    def state(self, deadline: float) -> StoreState:
+        """Whether the bucket has answered by then."""
+        if self._asked is None:
+            return REACHED
+        if not self._asked.wait(deadline - time.monotonic()):
+            self._asked.abandon()
+            return silent("StorageUnreachable", self._runs.seconds)
+        if self._state.status == "True":
+            self._runs.note_bucket(self._version)
+        return self._state
+
+
+def _hiding(state: StoreState, hide: Callable[[str], str]) -> StoreState:
+    return state.model_copy(update={"cause": hide(state.cause), "remedy": hide(state.remedy)})
+
+
+def _documents(read: _Read) -> dict[str, RunDocuments]:
+    """The runs whose documents fit into one answer; at least the first one, or why it does not."""
+    left, fitting = ANSWER_BYTES - ENVELOPE_BYTES, dict[str, RunDocuments]()
+    for run, known in read.overviews.items():
+        described = _described(known, read.now, read.backlogs.get(run))
+        left -= 2 * len(described.documents)  # as JSON within JSON each quote becomes two bytes
+        if left < 0 and fitting:
+            break
+        if left < 0:
+            described = described.model_copy(update={"documents": "", "problem": TOO_LARGE})
+        fitting[run] = described
+        if left < 0:
+            break
+    return fitting
+
+
+TOO_LARGE = (
+    f"The documents of the run and its samplers are larger than {ANSWER_BYTES >> 20} MiB. Delete "
+    "registrations of samplers that no longer exist from the collection samplers."
+)
+
+
+def _described(known: Overview, now: float, backlog: int | None) -> RunDocuments:
+    starting = not known.stored_run
+    try:
+        documents = json.dumps(known.plain(), default=str, separators=(",", ":"))
+        digest = known.digest(now).hex()
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        problem = f"The run's documents cannot be read: {error}"[:300]
+        return RunDocuments(digest=problem, starting=starting, documents="", problem=problem)
+    if known.problem:
+        return RunDocuments(digest=digest, starting=starting, documents="", problem=known.problem)
+    return RunDocuments(digest=digest, starting=starting, documents=documents, backlog=backlog)
