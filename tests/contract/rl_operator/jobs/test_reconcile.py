@@ -303,7 +303,10 @@ def test_cause_of_pods_that_do_not_start_is_reported_at_once(world: World, job: 
     waiting = {"reason": "ErrImagePull", "message": "not found"}
     world.set_pod("job-main-x-1", "Pending", container={"name": "x", "state": {"waiting": waiting}})
     world.settle(job)
-    message = "Pod job-main-x-1, container x: ImagePullBackOff: not found"
+    message = (
+        "Pod job-main-x-1, container x: ImagePullBackOff: not found. The operator's chart sets "
+        "image x (values images.*): check that the nodes can pull it."
+    )
     assert message in world.condition(job, "Ready")["message"]
     assert world.condition(job, "SamplersReady")["message"] == message
 

@@ -134,7 +134,11 @@ def test_new_pool_reports_at_once_that_its_pods_cannot_be_created(
     messages = {
         condition["type"]: condition["message"] for condition in pool["status"]["conditions"]
     }
-    assert messages["Ready"] == f"0 of 2 pods are ready. {conditions[0]['message']}"
+    cause = conditions[0]["message"]
+    if "quota" in cause:
+        quota = f"Raise the ResourceQuota of namespace {world.namespace}"
+        cause = f"{cause}. {quota}, or lower what spec.samplers[0].template asks for."
+    assert messages["Ready"] == f"0 of 2 pods are ready. {cause}"
 
 
 def evict(world: World, pod: str) -> bool:
