@@ -148,14 +148,24 @@ def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) ->
                 step=progress.step,
                 evaluations=progress.evaluations,
             )
+        _checkpoint(job, context, progress)
     return _finish(job, context, progress, base=base)
 
 
 def _hand_out(job: Job, context: StepContext, progress: Progress) -> None:
-    """Publish and checkpoint at the steps that the manifest names."""
+    """Publish at the steps that the manifest names."""
     last = progress.step == job.spec.training.total_steps
     if last or progress.step % job.spec.weight_sync.every_steps == 0:
         context.publisher.submit(step=progress.step)
+
+
+def _checkpoint(job: Job, context: StepContext, progress: Progress) -> None:
+    """Checkpoint at the steps that the manifest names.
+
+    After the step's export: an export that a crash prevents is written when the step is replayed,
+    and steps before a checkpoint are not.
+    """
+    last = progress.step == job.spec.training.total_steps
     if last or progress.step % job.spec.training.checkpoint.every_steps == 0:
         context.checkpointer.submit(progress)
 
