@@ -128,6 +128,14 @@ ENDLESS = (
     "?X-Amz-",
     "bearer ",
     "hf_",
+    "token_a",
+    "token_a-",
+    "password\t",
+    "machine a login a ",
+    "using token ",
+    "wandb login --a ",
+    "authorization: a ",
+    "api key provided ",
 )
 LAST_WORDS = 4096
 """Characters that the kubelet keeps of them."""
