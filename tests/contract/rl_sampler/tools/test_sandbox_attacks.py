@@ -14,7 +14,8 @@ import pytest
 
 from rl_sampler.sandbox.client import Sandbox
 from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES, Outcome
-from tests.contract.rl_sampler.tools.attacks import ATTACKS, PRELUDE, Attack
+from tests.contract.rl_sampler.tools.attacks.attack import PRELUDE, Attack
+from tests.contract.rl_sampler.tools.attacks.corpus import ATTACKS
 from tests.contract.rl_sampler.tools.sandboxes import SECRET, WITHOUT_CAPABILITIES, serving
 
 MEGABYTES, SLOTS = 256, 4
