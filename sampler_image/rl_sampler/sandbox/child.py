@@ -148,6 +148,8 @@ def main(
         confine(seconds=program.seconds, megabytes=program.megabytes, rules=rules)
         os.write(REPORT, CONFINED)
         status = _status(program, mark)
+    except OSError:
+        traceback.print_exc()  # the handler logs it
     finally:
         os._exit(status)
 

@@ -5,7 +5,8 @@ of the run. The two containers share the socket's folder only.
 
 Three kinds of processes, each a fork of the one before, none with a second thread: the server
 accepts connections and never reads a request; a handler reads one request and waits for its
-program; the program. All of them are hidden from their first instruction on.
+program; the program. The server hides before it accepts, and so its forks are hidden from their
+first instruction on.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ SOCKET_MODE = 0o660
 BACKLOG = 4096
 """Connections wait here while all slots are taken."""
 REQUEST_SECONDS = 60.0
+LOGGED = 2000
+"""Characters of the errors of a program that is an infrastructure error."""
 FAILED, REFUSED = 1, 2
 ENVIRONMENT = {"LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """Of the server and so of each program, which can read its own memory."""
@@ -102,6 +105,8 @@ class Server:
             status = 0
         except OSError as error:
             logger.warning("a program was dropped with its connection: %s", error)
+        except Exception:
+            logger.exception("a program was dropped")
         finally:
             os._exit(status)
 
@@ -119,6 +124,8 @@ class Server:
             logger.warning("a request has %d malformed fields and was dropped", error.error_count())
             return
         outcome = execute(program, rules=self._rules, wall_factor=self._wall_factor)
+        if outcome.ending == "lost":
+            logger.error("a program was killed or not confined: %s", outcome.errors[-LOGGED:])
         connection.sendall(outcome.model_dump_json().encode() + b"\n")
 
 

@@ -7,6 +7,8 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,3 +172,21 @@ def test_missing_sandbox_server_is_an_infrastructure_error(tmp_path: Path) -> No
         asyncio.run(killed())
     with pytest.raises(SandboxDownError, match="does not listen"):
         asyncio.run(sandbox.run("print(1)"))
+
+
+NOT_CONFINED = """
+import os
+from rl_sampler.sandbox.execution import execute
+from rl_sampler.sandbox.wire import Program
+program = Program(code="print(1)", seconds=1, megabytes=256)
+outcome = execute(program, rules=os.open(os.devnull, os.O_RDONLY))
+print(outcome.ending, outcome.output, outcome.errors)
+"""
+
+
+def test_program_that_cannot_be_confined_says_why() -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", NOT_CONFINED], capture_output=True, text=True, check=True
+    ).stdout
+    assert said.startswith("lost  Traceback")
+    assert "Landlock refused the rules" in said
