@@ -1,8 +1,8 @@
 """Checks the URI of the document store.
 
-The writer of a namespace's Secret chooses the URI, and the operator connects with it. So the URI
-must not use files or the identity of the connecting process: the operator would show its token to a
-server of the writer's choice.
+The writer of a namespace's Secret chooses the URI, and pods of that namespace and the console
+connect with it. So the URI must not use files or the identity of the connecting process, which
+would show its credentials to a server of the writer's choice.
 """
 
 from __future__ import annotations
