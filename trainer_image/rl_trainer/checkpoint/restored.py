@@ -35,7 +35,7 @@ def check(job: Job, run: Run) -> Run:
         run: its document when this attempt took the epoch.
 
     Returns:
-        The run, whose ``durable`` names a checkpoint that exists; None: it begins anew.
+        The run, whose ``durable`` names a checkpoint that exists; None: it starts at step 0.
 
     Raises:
         RefusedError: the run cannot go on without what is missing.
@@ -192,7 +192,7 @@ def _lost(job: Job, run: Run, newest: Folder) -> Refusal:
         f"checkpoint of step {newest.number}, {uri}: the document store was restored from a backup "
         "that is older than the run's first step.",
         remedy="Restore the document store from a later backup. Or continue in a new job with "
-        f"{FIELD}: {{mode: From, uri: {uri}}}. To begin anew, delete "
+        f"{FIELD}: {{mode: From, uri: {uri}}}. To start from the beginning, delete "
         f"{job.stores.objects.uri(job.prefix)}.",
     )
 
