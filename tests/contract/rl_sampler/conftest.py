@@ -12,7 +12,7 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.fork_server import ForkServer
-from tests.contract.rl_sampler.pods import MakePod, Pod, killed_at_the_end, new_pod, start_run
+from tests.contract.rl_sampler.pods import MakePod, Pod, pods_in, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
 
@@ -58,7 +58,7 @@ def make_pod(
     stores: Stores,
 ) -> Iterator[MakePod]:
     """Makes pods beside the session's engine; their agents end with the test."""
-    with killed_at_the_end() as pods:
+    with pods_in(tmp_path, engine_url=engine_server.url, launch=fork_server.launch) as new:
 
         def make(
             name: str = "pod-a",
@@ -67,15 +67,6 @@ def make_pod(
             stores: Stores = stores,
             **sections: Any,
         ) -> Pod:
-            pod = new_pod(
-                tmp_path / name,
-                engine_url=engine_server.url,
-                settings=settings,
-                stores=stores,
-                sections=sections,
-                launch=fork_server.launch,
-            )
-            pods.append(pod)
-            return pod
+            return new(name, settings=settings, stores=stores, sections=sections)
 
         yield make

@@ -151,16 +151,6 @@ MakePod = Callable[..., Pod]
 
 
 @contextmanager
-def killed_at_the_end() -> Iterator[list[Pod]]:
-    """Pods to add to; agents that still run are killed at the end of the block."""
-    pods: list[Pod] = []
-    yield pods
-    for pod in pods:
-        if pod.process is not None:
-            pod.signal(signal.SIGKILL)
-
-
-@contextmanager
 def new_stores(settings: StoreSettings, *, patience_seconds: float = 200) -> Iterator[Stores]:
     """A connection to servers that no test has used yet: indexes and bucket are made first."""
     with closing(Stores.connect(settings, patience_seconds=patience_seconds)) as stores:
@@ -223,3 +213,18 @@ def new_pod(
         "PYTHONPATH": os.pathsep.join(SOURCES),
     }
     return Pod(folder=folder, environment=environment, stores=stores, port=port, launch=launch)
+
+
+@contextmanager
+def pods_in(folder: Path, **beside: Any) -> Iterator[MakePod]:
+    """Makes pods by ``new_pod`` with these arguments; agents that still run are killed after it."""
+    pods: list[Pod] = []
+
+    def make(name: str, **own: Any) -> Pod:
+        pods.append(new_pod(folder / name, **(beside | own)))
+        return pods[-1]
+
+    yield make
+    for pod in pods:
+        if pod.process is not None:
+            pod.signal(signal.SIGKILL)

@@ -18,7 +18,7 @@ from tests.contract.rl_sampler.engine.lora import (
 )
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.fork_server import ForkServer
-from tests.contract.rl_sampler.pods import MakePod, Pod, killed_at_the_end, new_pod, put_model
+from tests.contract.rl_sampler.pods import MakePod, Pod, pods_in, put_model
 from tests.documents import RUN
 
 ARGUMENTS = (
@@ -62,7 +62,13 @@ def make_lora_pod(
     stores: Stores,
 ) -> Iterator[MakePod]:
     """Makes pods beside the engine; afterwards it holds no adapter again."""
-    with killed_at_the_end() as pods:
+    with pods_in(
+        tmp_path,
+        engine_url=lora_engine.url,
+        settings=store_settings,
+        stores=stores,
+        launch=fork_server.launch,
+    ) as new:
 
         def make(
             name: str = "pod-a", *, section: dict[str, Any] | None = None, run: str = RUN
@@ -70,17 +76,7 @@ def make_lora_pod(
             lora = section or SECTION.model_dump(by_alias=True)
             training = {"steps": 60, "precision": "FP32", "lora": lora}
             sections = {"agent": AGENT, "algorithm": ANY_AGE, "training": training}
-            pod = new_pod(
-                tmp_path / name,
-                engine_url=lora_engine.url,
-                settings=store_settings,
-                stores=stores,
-                sections=sections,
-                run=run,
-                launch=fork_server.launch,
-            )
-            pods.append(pod)
-            return pod
+            return new(name, sections=sections, run=run)
 
         yield make
     for name in lora_engine.adapters():
