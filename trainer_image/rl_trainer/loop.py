@@ -82,18 +82,23 @@ def _resume(
     Attempts that are stopped early again and again would otherwise never get there.
     """
 
-    def made(batch: Batch) -> None:
-        checkpointer.trained(batch)
+    def export_missing(step: int) -> None:
         export.export_due(
             job,
             learner.policy,
             base=base,
-            step=batch.step,
+            step=step,
             evaluations=run.evaluations,
             replayed=True,
         )
 
+    def made(batch: Batch) -> None:
+        checkpointer.trained(batch)
+        export_missing(batch.step)
+
     progress = startup.begin(job, learner, run)
+    if progress.step > 0:  # a checkpoint does not wait for its step's export
+        export_missing(progress.step)
     try:
         replay.replay(job, learner, run, progress, made=made)
     except TerminatedError:
@@ -148,24 +153,14 @@ def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) ->
                 step=progress.step,
                 evaluations=progress.evaluations,
             )
-        _checkpoint(job, context, progress)
     return _finish(job, context, progress, base=base)
 
 
 def _hand_out(job: Job, context: StepContext, progress: Progress) -> None:
-    """Publish at the steps that the manifest names."""
+    """Publish and checkpoint at the steps that the manifest names."""
     last = progress.step == job.spec.training.total_steps
     if last or progress.step % job.spec.weight_sync.every_steps == 0:
         context.publisher.submit(step=progress.step)
-
-
-def _checkpoint(job: Job, context: StepContext, progress: Progress) -> None:
-    """Checkpoint at the steps that the manifest names.
-
-    After the step's export: an export that a crash prevents is written when the step is replayed,
-    and steps before a checkpoint are not.
-    """
-    last = progress.step == job.spec.training.total_steps
     if last or progress.step % job.spec.training.checkpoint.every_steps == 0:
         context.checkpointer.submit(progress)
 

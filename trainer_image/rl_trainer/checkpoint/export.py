@@ -114,9 +114,10 @@ def export_due(
 ) -> None:
     """Write ``exports/<step>/<epoch>/`` where ``checkpoint.exportEverySteps`` asks for the step.
 
-    An attempt that replays a step writes the export that the attempt before it could not, and
-    does nothing where it is complete. An export of a step that is trained for the first time is of
-    steps that a restored document store has lost, and is replaced.
+    An attempt that resumes from the step's checkpoint or replays the step (``replayed``) writes the
+    export that the attempt before it could not, and does nothing where it is complete. An export
+    of a step that is trained for the first time is of steps that a restored document store has
+    lost, and is replaced.
     """
     every = job.spec.training.checkpoint.export_every_steps
     if every is None or step % every or step == job.spec.training.total_steps:

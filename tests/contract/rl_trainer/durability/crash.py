@@ -56,10 +56,23 @@ def crashing_after(commands: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @contextmanager
-def crashing_at(place: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A trainer inside dies where it first comes to a place; see ``reaching``."""
+def crashing_at(
+    place: str, monkeypatch: pytest.MonkeyPatch, *, once: Callable[[], object] = lambda: None
+) -> Iterator[None]:
+    """A trainer inside dies where it first comes to a place, when ``once`` returns.
+
+    Args:
+        place: see ``reaching``.
+        monkeypatch: pytest's.
+        once: waits for what the other threads of the trainer must have done before.
+    """
     fuse = Fuse(math.inf)
-    with monkeypatch.context() as patch, reaching(place, fuse.blow, monkeypatch):
+
+    def die() -> None:
+        once()
+        fuse.blow()
+
+    with monkeypatch.context() as patch, reaching(place, die, monkeypatch):
         _fused(fuse, patch)
         yield
 

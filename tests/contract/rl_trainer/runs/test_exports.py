@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from safetensors.torch import load_file
 from rl_trainer.algorithm.samples import batch_samples
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
+from rl_trainer.phases import EVALUATE
 from tests.contract.rl_trainer.conftest import MakeWorld
-from tests.contract.rl_trainer.durability.crash import Crashed, crashing_after
+from tests.contract.rl_trainer.durability.crash import Crashed, crashing_after, crashing_at
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.waiting import until
 
 CHECKPOINT = {"everySteps": 3, "exportEverySteps": 2}
 
@@ -84,6 +87,27 @@ def test_what_a_replaced_trainer_began_to_export_is_deleted(make_world: MakeWorl
         f"exports/00000002/{later}",
         f"final/{world.run.epoch}",
     }
+
+
+def test_a_resumed_attempt_writes_the_export_of_its_durable_step(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint waits neither for the evaluation nor for the export of its step."""
+    world = make_world(steps=2, checkpoint={"everySteps": 1, "exportEverySteps": 1})
+
+    def durable() -> bool:
+        return world.run.durable is not None
+
+    with sampling(TestSampler(world.stores, RUN)):
+        durable_first = partial(until, durable, what="the checkpoint of step 1")
+        with (
+            pytest.raises(Crashed),
+            crashing_at(f"{EVALUATE} begins", monkeypatch, once=durable_first),
+        ):
+            world.attempt()
+        assert (world.run.step, exported(world)) == (1, {})
+        assert world.attempt() == 0
+    assert list(exported(world)) == [f"00000001/{world.run.epoch}"]
 
 
 def test_exports_are_complete_after_crashes(
