@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -35,8 +36,8 @@ def trained(world: World, monkeypatch: pytest.MonkeyPatch) -> Past:
     past = Past({}, {})
     commit = RunStore.commit_step
 
-    def backed_up(store: RunStore, run: RunId, *, latest: StepMetrics, **fields: object) -> None:
-        commit(store, run, latest=latest, **fields)  # type: ignore[arg-type]
+    def backed_up(store: RunStore, run: RunId, *, latest: StepMetrics, **fields: Any) -> None:
+        commit(store, run, latest=latest, **fields)
         back_up(latest.step)
 
     def back_up(step: int) -> None:

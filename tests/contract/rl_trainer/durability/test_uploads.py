@@ -6,8 +6,10 @@ import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from minio import Minio
 
 from rl_contracts.stores.clients.multipart import PART_BYTES, Multipart, unfinished
 from rl_contracts.stores.connect import Stores
@@ -67,10 +69,10 @@ def test_an_upload_that_another_process_aborts_is_sent_again(
     aborted = threading.Event()
     call = type(objects._client)._execute
 
-    def aborting(client: object, method: str, *given: object, **named: object) -> object:
-        if method == "POST" and (named.get("query_params") or {}).get("uploadId"):  # type: ignore[attr-defined]
+    def aborting(client: Minio, method: str, *given: Any, **named: Any) -> object:
+        if method == "POST" and (named.get("query_params") or {}).get("uploadId"):
             abort_once()
-        return call(client, method, *given, **named)  # type: ignore[arg-type]
+        return call(client, method, *given, **named)
 
     def abort_once() -> None:
         if not aborted.is_set():

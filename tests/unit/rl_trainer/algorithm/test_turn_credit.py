@@ -120,7 +120,7 @@ def test_a_single_turn_gets_one_advantage(kind: str) -> None:
 
 
 RIGHT, WRONG = 1.0, 0.5
-TURNS = {"turns": (2, 1), "faulty": (True, False), "num_tokens": 3, "num_turns": 2}
+TURNS: dict[str, Any] = {"turns": (2, 1), "faulty": (True, False), "num_tokens": 3, "num_turns": 2}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ TURNS = {"turns": (2, 1), "faulty": (True, False), "num_tokens": 3, "num_turns":
 def test_advantages_of_messages_by_hand(
     options: dict[str, bool], reward: float, advantage: Any, expected: Any
 ) -> None:
-    scored = Scored(reward=reward, truncated=False, **TURNS)  # type: ignore[arg-type]
+    scored = Scored(reward=reward, truncated=False, **TURNS)
     if isinstance(advantage, list):
         advantage = torch.tensor(advantage, dtype=torch.float64)
     limited = shaping.limited(advantage, scored, Shaping.model_validate(options))
