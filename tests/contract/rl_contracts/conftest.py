@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the hub."""
+"""Fixtures of the tests of the hub, and of the stores behind a front."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from tests.contract.rl_contracts.hub_pods import (
     Pods,
 )
 from tests.hub import FakeHub, files_in, serving
+from tests.mongo_front import Front, front_before
+from tests.servers import StoreServer
 from tests.tiny_model import save_tiny
+
+
+@pytest.fixture
+def front(store_server: StoreServer) -> Iterator[Front]:
+    with front_before(store_server.uri) as front:
+        yield front
 
 
 @pytest.fixture(scope="module")

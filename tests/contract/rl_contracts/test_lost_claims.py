@@ -14,9 +14,8 @@ from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.documents import RUN, a_task
-from tests.mongo_front import Front, front_before, takes_a_task
+from tests.mongo_front import Front, takes_a_task
 from tests.mongo_wire import Document
-from tests.servers import StoreServer
 from tests.waiting import HUNG_SECONDS
 
 PATIENCE_SECONDS = 1.0
@@ -34,12 +33,6 @@ def losing(front: Front) -> Iterator[None]:
     with pytest.raises(StoreUnavailableError, match="claim"):
         yield
     front.come_back()
-
-
-@pytest.fixture
-def front(store_server: StoreServer) -> Iterator[Front]:
-    with front_before(store_server.uri) as front:
-        yield front
 
 
 @pytest.fixture

@@ -23,19 +23,18 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.models import ModelKey
 from tests.documents import RUN, a_run, a_task
 from tests.examples import examples
-from tests.mongo_front import Front, front_before, late_majority
+from tests.mongo_front import Front, late_majority
 from tests.mongo_wire import Document
-from tests.servers import StoreServer
 
 PATIENCE_SECONDS = 0.5
 KEY = ModelKey(run=RUN, endpoint="https://hub", uri="hf://org/model", revision="main", part="model")
 
 
 @pytest.fixture
-def front(store_server: StoreServer) -> Iterator[Front]:
-    with front_before(store_server.uri) as front:
-        front.role = "primary"
-        yield front
+def front(front: Front) -> Front:
+    """It plays a primary."""
+    front.role = "primary"
+    return front
 
 
 @pytest.fixture

@@ -20,17 +20,10 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.orphans import find_orphans
 from rl_trainer.rollouts import leftovers
 from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
-from tests.mongo_front import Front, front_before
+from tests.mongo_front import Front
 from tests.mongo_wire import Document
-from tests.servers import StoreServer
 
 TRAINED, MOVING = 3, 1
-
-
-@pytest.fixture
-def front(store_server: StoreServer) -> Iterator[Front]:
-    with front_before(store_server.uri) as front:
-        yield front
 
 
 @pytest.fixture
