@@ -12,24 +12,22 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.support.result import Result, chosen_cases
-from benchmarks.support.samplers import scratch
+from benchmarks.support.samplers import running_stores, scratch
 from rl_contracts import env
 from rl_contracts.documents.run import Run
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, ProgressStatus, RLJobStatus
-from rl_contracts.stores.connect import Stores
 from rl_operator.attempts import lifecycle
 from rl_operator.process.events import of_change
 from rl_operator.state.decisions import AttemptContext, Begin
 from tests.contract.backups import NO_DOCUMENTS, Bucket, Documents
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.servers import running_minio, running_store, settings_of
 from tests.waiting import until
 
 STEPS, END = 30, 7
@@ -114,18 +112,10 @@ def main() -> None:
 @contextmanager
 def running_world(folder: Path) -> Iterator[World]:
     """Stores, a run, and a sampler that lives through everything."""
-    with ExitStack() as stack:
-        for name in ("store", "minio"):
-            (folder / name).mkdir()
-        mongo = stack.enter_context(running_store(folder / "store"))
-        settings = settings_of(mongo, stack.enter_context(running_minio(folder / "minio")))
-        stores = stack.enter_context(closing(Stores.connect(settings, patience_seconds=60)))
-        stores.mongo.ensure_indexes()
-        stores.objects.make_bucket()
+    with running_stores(folder) as (settings, stores):
         world = World.make(folder, stores, settings, steps=STEPS, checkpoint=CHECKPOINTS)
-        sampler = TestSampler(stores, RUN, pause_seconds=0.1)
-        stack.enter_context(sampling(sampler))
-        yield world
+        with sampling(TestSampler(stores, RUN, pause_seconds=0.1)):
+            yield world
 
 
 def rehearse(world: World, case: Case) -> End:

@@ -44,6 +44,19 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @contextmanager
+def running_stores(folder: Path) -> Iterator[tuple[StoreSettings, Stores]]:
+    """Start a document store and a bucket below a folder, and connect to them."""
+    for name in ("store", "minio"):
+        (folder / name).mkdir()
+    with running_store(folder / "store") as store, running_minio(folder / "minio") as minio:
+        settings = settings_of(store, minio)
+        with closing(Stores.connect(settings, patience_seconds=60)) as stores:
+            stores.mongo.ensure_indexes()
+            stores.objects.make_bucket()
+            yield settings, stores
+
+
+@contextmanager
 def on_core(core: int) -> Iterator[None]:
     """What is started inside runs on this core, and so does this program meanwhile."""
     before = os.sched_getaffinity(0)
@@ -156,13 +169,7 @@ def running_world(
                 start_engine(folder, model, dtype, index, stack) for index in range(samplers)
             ]
         with on_core(1):
-            for name in ("store", "minio"):
-                (folder / name).mkdir()
-            mongo = stack.enter_context(running_store(folder / "store"))
-            settings = settings_of(mongo, stack.enter_context(running_minio(folder / "minio")))
-            stores = stack.enter_context(closing(Stores.connect(settings, patience_seconds=60)))
-            stores.mongo.ensure_indexes()
-            stores.objects.make_bucket()
+            settings, stores = stack.enter_context(running_stores(folder))
             script = start_run(stores, model)
             pods = [
                 new_pod(
