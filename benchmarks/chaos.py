@@ -59,6 +59,7 @@ class Steps:
     commits: list[float] = field(default_factory=list)
     step: int = 0
     _ended: threading.Event = field(default_factory=threading.Event)
+    _moved: threading.Condition = field(default_factory=threading.Condition)
 
     def watch(self) -> None:
         """Read until ``end``; a document that cannot be read is no step."""
@@ -66,8 +67,10 @@ class Steps:
             document = self.reader.document()
             if document is not None and document.step > self.step:
                 new = document.step - self.step if self.step else 1
-                self.commits += [time.monotonic()] * new
-                self.step = document.step
+                with self._moved:
+                    self.commits += [time.monotonic()] * new
+                    self.step = document.step
+                    self._moved.notify_all()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -83,10 +86,9 @@ class Steps:
 
     def await_steps(self, number: int, *, seconds: float) -> bool:
         """Wait for some more steps; False if they were not made in time."""
-        wanted, deadline = self.step + number, time.monotonic() + seconds
-        while self.step < wanted and time.monotonic() < deadline:
-            time.sleep(POLL_SECONDS)
-        return self.step >= wanted
+        with self._moved:
+            wanted = self.step + number
+            return self._moved.wait_for(lambda: self.step >= wanted, timeout=seconds)
 
 
 @dataclass(frozen=True)

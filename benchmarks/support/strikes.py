@@ -20,7 +20,7 @@ ACTS: tuple[tuple[Kind, Target], ...] = (
     ("fill", "sampler"),
 )
 """``delete``: the pod, with its grace. ``kill``: SIGKILL to its processes. ``stop``: SIGSTOP for a
-while. ``cut``: its network interface is down for a while. ``fill``: its ``/tmp`` is full."""
+while. ``cut``: its packets are dropped for a while. ``fill``: its ``/tmp`` is full."""
 LASTING: tuple[Kind, ...] = ("stop", "cut", "fill")
 SHORTEST_SECONDS, LONGEST_SECONDS = 5.0, 45.0
 """Of an act that lasts."""
