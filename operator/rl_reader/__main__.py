@@ -67,7 +67,7 @@ def main() -> int:
         signal.signal(number, lambda *_: stop.set())
     stop.wait()
     while (left := serving.asked_at + QUIET_SECONDS - time.monotonic()) > 0:
-        time.sleep(min(left, 1.0))
+        time.sleep(left)
     os._exit(0)  # threads may wait for a server
 
 
