@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from datetime import UTC, datetime
 
+from rl_operator.kube.redact import redacted
+
 PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -35,7 +37,10 @@ def note(**fields: object) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as JSON, with the context and what was passed as ``extra``."""
+    """Formats a record as JSON, with the context and what was passed as ``extra``.
+
+    Errors of clients and texts of pods reach logs too: secrets are hidden, as in statuses.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
@@ -44,12 +49,14 @@ class JsonFormatter(logging.Formatter):
             "time": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redacted(record.getMessage()),
         }
         line |= _CONTEXT.get() or {}
-        line |= {key: str(value) for key, value in vars(record).items() if key not in PLAIN}
+        line |= {
+            key: redacted(str(value)) for key, value in vars(record).items() if key not in PLAIN
+        }
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = redacted(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)
 
 

@@ -52,6 +52,19 @@ def test_log_context_ends_with_its_block(lines: list[dict[str, object]]) -> None
     assert "job" not in lines[1]
 
 
+def test_no_line_shows_a_secret(lines: list[dict[str, object]]) -> None:
+    secret = "s3cr3tV4lue-xyz"
+    uri = f"mongodb://user:{secret}@store/"
+    try:
+        raise ConnectionError(f"cannot reach {uri}")
+    except ConnectionError:
+        log.exception("no answer from %s", uri, extra={"place": uri})
+    (line,) = lines
+    assert secret not in json.dumps(line)
+    assert "no answer from mongodb://user:[hidden]@store/" in str(line["message"])
+    assert "ConnectionError: cannot reach" in str(line["traceback"])
+
+
 def test_failed_reconcile_is_logged_with_job_and_attempt_and_counted(
     lines: list[dict[str, object]],
 ) -> None:
