@@ -67,7 +67,7 @@ def world(
     writes = Writes()
     made = World(
         apiserver=with_trainer_kind,
-        cluster=Cluster(api, may_write=writes.may_write, count=lambda verb, kind: None),
+        cluster=Cluster(api, may_write=writes.may_write, count=writes.accepted),
         stores=stores,
         settings=store_settings,
         namespace=a_namespace(with_trainer_kind),

@@ -10,6 +10,7 @@ import base64
 import json
 import secrets
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,12 +71,17 @@ class Writes:
     """Counts writes, and kills the operator after some of them."""
 
     count: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    """Writes that the API server has accepted, by kind."""
     crash_after: int | None = None
 
     def may_write(self) -> None:
         if self.crash_after is not None and self.count >= self.crash_after:
             raise CrashError
         self.count += 1
+
+    def accepted(self, verb: str, kind: str) -> None:
+        self.kinds[kind] += 1
 
 
 class FreshRunProgress(RunProgressPoller):
