@@ -250,8 +250,8 @@ class RunProgressPoller:
     def _read(self, place: Place, namespace: _Namespace, runs: Sequence[str]) -> None:
         """Read runs, keep the answers, and enqueue the readers of those that have changed.
 
-        The last reader may drop the namespace meanwhile, and another one begin it anew: these
-        answers are older than those of the new one, so they are not kept for it.
+        The last reader may drop the namespace meanwhile, and a new reader begin it
+        again: these answers are older than those of the new one, so they are not kept for it.
         """
         at = self._clock()
         with self._lock:

@@ -194,7 +194,7 @@ FAULTS: dict[str, Plant] = {
     ),
     "members get lost while they are written": _writes_half,
     "counts are kept, not asked": _kept_counts,
-    "a task that is there is inserted anew": replaced(TaskStore, "insert", _inserts_anew),
+    "a task that is there is inserted again": replaced(TaskStore, "insert", _inserts_anew),
     "a drop takes back what was trained": tampered(
         "update_many", forgetting("queue", when=becomes(TaskState.DEAD))
     ),
