@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from rl_contracts.spec.status import Condition
-from tests.cluster.lab import SYSTEM, Lab, command_line
+from tests.cluster.lab import Lab, command_line
 from tests.cluster.manifests import short_job
 from tests.cluster.waiting import until
 from tests.waiting import HUNG_SECONDS, throughout
@@ -132,17 +132,6 @@ def make_secret(lab: Lab, name: str, wrong: dict[str, str]) -> None:
     lab.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded})
 
 
-def let_the_operator_read(lab: Lab, names: list[str]) -> None:
-    """What a tenant does who uses Secrets of other names."""
-    rbac = "rbac.authorization.k8s.io"
-    rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": names, "verbs": ["get"]}
-    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": "stores"}}
-    lab.apply({**role, "rules": [rule]})
-    subject = {"kind": "ServiceAccount", "name": "rl-operator", "namespace": SYSTEM}
-    reference = {"apiGroup": rbac, "kind": "Role", "name": "stores"}
-    lab.apply({**role, "kind": "RoleBinding", "roleRef": reference, "subjects": [subject]})
-
-
 def remove_leftovers(lab: Lab) -> None:
     with lab.stores() as stores:
         stores.objects.delete_prefix(f"{lab.namespace}/")
@@ -152,7 +141,6 @@ def remove_leftovers(lab: Lab) -> None:
 def stalled(lab: Lab) -> Iterator[dict[str, Condition]]:
     """Each bad job's Stalled condition."""
     remove_leftovers(lab)
-    let_the_operator_read(lab, [bad.name for bad in BAD if bad.secret])
     with lab.stores() as stores:
         lines = stores.objects.get("datasets/arithmetic/train.jsonl").splitlines()
         lines[2] = lines[2][:-5]

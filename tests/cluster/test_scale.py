@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rl_console.demo.settings import DemoSettings
 from rl_console.jobs import PoolObject
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import short_job
@@ -16,9 +17,14 @@ POOL = f"{NAME}-main"
 
 
 @pytest.fixture(scope="module")
-def pool(lab: Lab) -> Iterator[str]:
-    """A pool of a job whose samplers register, but never find a scorer of that name."""
-    lab.apply(short_job(NAME, reward__scorers=[{"kind": "Telepathy"}]))
+def pool(lab: Lab, settings: DemoSettings) -> Iterator[str]:
+    """A pool of a job whose samplers register, but never find a scorer of that name.
+
+    An image of the user's own may have it: the job is not refused before they register.
+    """
+    unknown = [{"kind": "Telepathy"}]
+    image = settings.images["sampler"]
+    lab.apply(short_job(NAME, reward__scorers=unknown, samplers__0__template__image=image))
     until(lambda: lab.cluster.pools(lab.namespace, NAME), what="the pool")
     yield POOL
     lab.delete("rljob", NAME)
