@@ -12,7 +12,8 @@ from rl_contracts.reader import DELETE, DeleteAnswer, DeleteRequest
 from rl_operator.kube.kinds import Key
 from rl_operator.state.progress import plain
 from rl_operator.stores.fair_threads import FairThreads
-from rl_operator.stores.readers import STARTING, ReaderDownError, Readers
+from rl_operator.stores.reader_pods import STARTING, ReaderDownError
+from rl_operator.stores.readers import Readers
 
 WAIT_SECONDS = 0.5
 """How long a reconcile waits for an answer; most deletions are done by then."""

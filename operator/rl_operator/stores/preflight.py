@@ -19,7 +19,8 @@ from rl_operator.kube import names
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.redact import redacted
 from rl_operator.stores.fair_threads import FairThreads
-from rl_operator.stores.readers import STARTING, ReaderDownError, Readers
+from rl_operator.stores.reader_pods import STARTING, ReaderDownError
+from rl_operator.stores.readers import Readers
 from rl_operator.stores.refusals import shown
 
 RETRY_FIRST_SECONDS = 5.0

@@ -16,7 +16,8 @@ from rl_contracts.errors import RLError
 from rl_contracts.reader import RUNS, RunDocuments, RunsAnswer, RunsRequest, StoreState
 from rl_operator.kube.redact import redacted
 from rl_operator.state.progress import REACHED, Reach, Reading, not_reached
-from rl_operator.stores.readers import Place, ReaderDownError, Readers
+from rl_operator.stores.reader_pods import Place, ReaderDownError
+from rl_operator.stores.readers import Readers
 from rl_operator.stores.refusals import REASON, shown
 
 LARGE_BYTES = 256 << 10

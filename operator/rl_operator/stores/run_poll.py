@@ -19,7 +19,8 @@ from typing import Protocol
 from rl_operator.kube.kinds import Key
 from rl_operator.state.progress import Reading, not_reached
 from rl_operator.stores import run_answers
-from rl_operator.stores.readers import Place, Readers
+from rl_operator.stores.reader_pods import Place
+from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_answers import RunAnswer
 
 log = logging.getLogger(__name__)

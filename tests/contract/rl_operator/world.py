@@ -54,8 +54,8 @@ from tests.waiting import HUNG_SECONDS
 IMAGES = Images(
     operator="o:1", trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent"
 )
-LOOK_SECONDS = 0.01
-"""Between two looks at something that is just starting."""
+STARTING_SECONDS = 0.01
+"""Between two reads of something that is just starting."""
 RETRY_SECONDS = 0.2
 MODEL_FILES = ("config.json", "tokenizer.json", "model.safetensors")
 TRAIN = b'{"id": "1", "query": "1+1=", "answer": "2"}\n'
@@ -107,7 +107,7 @@ class Operator:
         store = ObjectCache()
         cluster.report_writes_to(Informer(store, enqueue=lambda key: None))
         readers = self.readers = Readers(
-            cluster, IMAGES, system=system, clock=time.monotonic, look_seconds=LOOK_SECONDS
+            cluster, IMAGES, system=system, clock=time.monotonic, pod_read_seconds=STARTING_SECONDS
         )
         poller = FreshRunProgress if fresh_readings else RunProgressPoller
         self.progress = poller(readers, enqueue=lambda _: None, clock=time.monotonic, seconds=1.0)
@@ -116,7 +116,7 @@ class Operator:
             clock=time.monotonic,
             enqueue=lambda _: None,
             retry_seconds=RETRY_SECONDS,
-            again_seconds=LOOK_SECONDS,
+            again_seconds=STARTING_SECONDS,
         )
         self.deletions = Deletions(readers, enqueue=lambda _: None)
         reader = CachedReader(cluster, clock=time.monotonic, seconds=cache_seconds, store=store)

@@ -15,7 +15,8 @@ from rl_operator.kube import kinds
 from rl_operator.kube.api_requests import Manifest
 from rl_operator.render import reader as rendered
 from rl_operator.stores import reader_key
-from rl_operator.stores.readers import IDLE_SECONDS, ReaderDownError, Readers
+from rl_operator.stores.reader_pods import ReaderDownError
+from rl_operator.stores.readers import IDLE_SECONDS, Readers
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import SYSTEM, Starter, bring_up
 from tests.contract.rl_operator.world import IMAGES, World
@@ -34,7 +35,7 @@ class Clock:
 
 
 def readers_of(world: World, clock: Clock) -> Readers:
-    return Readers(world.cluster, IMAGES, system=world.namespace, clock=clock, look_seconds=0.0)
+    return Readers(world.cluster, IMAGES, system=world.namespace, clock=clock, pod_read_seconds=0.0)
 
 
 def answer_of(world: World, readers: Readers, secret: str = SECRET) -> RunsAnswer:
@@ -140,7 +141,9 @@ def test_reader_of_another_image_is_replaced(world: World) -> None:
     images = IMAGES.__class__(
         operator="o:2", trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent"
     )
-    newer = Readers(world.cluster, images, system=world.namespace, clock=Clock(), look_seconds=0.0)
+    newer = Readers(
+        world.cluster, images, system=world.namespace, clock=Clock(), pod_read_seconds=0.0
+    )
     answer_of(world, newer)
     (after,) = pods(world)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]

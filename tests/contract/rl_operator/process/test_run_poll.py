@@ -21,7 +21,8 @@ from rl_operator.kube.kinds import Key
 from rl_operator.state.progress import REACHED, Reading
 from rl_operator.status.component_conditions import reachable
 from rl_operator.stores import run_poll
-from rl_operator.stores.readers import Place, Readers
+from rl_operator.stores.reader_pods import Place
+from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_poll import RunProgressPoller
 from rl_reader.mounted import Folder, Mounted
 from rl_reader.runs import Runs

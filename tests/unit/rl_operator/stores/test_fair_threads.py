@@ -13,7 +13,8 @@ from rl_operator.kube.kinds import Key
 from rl_operator.stores import deletions
 from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.fair_threads import FairThreads
-from rl_operator.stores.readers import Place, Readers
+from rl_operator.stores.reader_pods import Place
+from rl_operator.stores.readers import Readers
 from tests.waiting import HUNG_SECONDS, until
 
 

@@ -17,7 +17,8 @@ from rl_contracts.stores.overview import Overview
 from rl_operator.kube.kinds import Key
 from rl_operator.state.progress import REACHED
 from rl_operator.stores import run_poll
-from rl_operator.stores.readers import STARTING, Place, ReaderDownError, Readers
+from rl_operator.stores.reader_pods import STARTING, Place, ReaderDownError
+from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_poll import INTEREST_SECONDS, RunProgressPoller
 from rl_reader.runs import _described
 from tests.documents import a_run
