@@ -121,6 +121,7 @@ class Task(Document):
     baseline: bool = False
     """Sample an additional member, number ``group_size``, greedily; it is never trained."""
     temperature: float
+    """Sampling temperature; 0, in evaluations only: greedy."""
     evaluation_version: int = 0
     """Evaluation only: the policy version that must sample it."""
     created_step: int
@@ -159,6 +160,10 @@ class Task(Document):
     def is_baseline(self, member: int) -> bool:
         """Whether a member is the greedy baseline."""
         return self.baseline and member == self.group_size
+
+    def is_greedy(self, member: int) -> bool:
+        """Whether a member takes the most probable tokens: a baseline, or temperature 0."""
+        return self.temperature == 0 or self.is_baseline(member)
 
     @property
     def exhausted(self) -> bool:

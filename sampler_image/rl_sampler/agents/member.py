@@ -232,8 +232,8 @@ class Group:
     prompt: Sequence[int]
 
     def policy_of(self, number: int) -> Policy:
-        """The policy for a member; the baseline member samples greedily."""
-        return replace(self.policy, greedy=self.task.is_baseline(number))
+        """The policy for a member; some members sample greedily."""
+        return replace(self.policy, greedy=self.task.is_greedy(number))
 
     def member(self, number: int) -> Member:
         """A new member, without a response yet."""

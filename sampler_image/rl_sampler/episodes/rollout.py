@@ -50,7 +50,7 @@ def build_rollout(
         member: the member's number.
         claimed_at: when the task was claimed, in the store's time.
     """
-    greedy = task.is_baseline(member)
+    greedy = task.is_greedy(member)
     return Rollout(
         id=ids.rollout_id(ids.TaskId(task.id), task.attempt, member),
         run=task.run,

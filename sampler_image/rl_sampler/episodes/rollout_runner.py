@@ -66,7 +66,9 @@ class RolloutRunner:
             {number: run(number) for number in missing},
             seconds=seconds,
             enough=enough,
-            counts=lambda rollout: rollout.error is None and not rollout.greedy,
+            counts=lambda rollout: (
+                rollout.error is None and not group.task.is_baseline(rollout.member)
+            ),
             needed=[number for number in missing if group.task.is_baseline(number)],
         )
         return list(rollouts.values())
@@ -76,7 +78,7 @@ class RolloutRunner:
 
         The baseline is sampled greedily and has a call of its own.
         """
-        greedy = [number for number in missing if group.task.is_baseline(number)]
+        greedy = [number for number in missing if group.task.is_greedy(number)]
         sampled = [number for number in missing if number not in greedy]
         rollouts = await group_completion.gather_all(
             [self._run_shared_call(group, numbers) for numbers in (sampled, greedy) if numbers]

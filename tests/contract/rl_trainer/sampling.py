@@ -158,7 +158,12 @@ class TestSampler:
         text = "".join(f"<{message.role}>{message.text}<end>" for message in task.messages)
         prompt = self._tokenizer(text + "<assistant>")["input_ids"]
         assert prompt[-1] == ASSISTANT
-        members = self._generate(prompt, count=task.group_size, temperature=task.temperature)
+        members = self._generate(
+            prompt,
+            count=task.group_size,
+            temperature=task.temperature or GREEDY_TEMPERATURE,
+            greedy=task.temperature == 0,
+        )
         if task.baseline:
             members += self._generate(prompt, count=1, temperature=GREEDY_TEMPERATURE, greedy=True)
         return [
@@ -179,7 +184,7 @@ class TestSampler:
         start, end = len(prompt), len(prompt) + len(tokens)
         held = self.held
         span = VersionSpan(version=held.version, step=held.step, start=start, end=end)
-        greedy = task.is_baseline(member)
+        greedy = task.is_greedy(member)
         return a_rollout(
             task,
             member,

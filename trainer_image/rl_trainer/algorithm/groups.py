@@ -51,8 +51,8 @@ def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Gro
     if missing:
         return f"rollout {missing[0]} is not in the store"
     chosen = [rollouts[name] for name in dict.fromkeys(task.rollouts)]
-    sampled = tuple(rollout for rollout in chosen if not rollout.greedy)
-    greedy = [rollout for rollout in chosen if rollout.greedy]
+    sampled = tuple(rollout for rollout in chosen if not task.is_baseline(rollout.member))
+    greedy = [rollout for rollout in chosen if task.is_baseline(rollout.member)]
     problem = _count_fault(task, sampled=len(sampled), greedy=len(greedy))
     if problem:
         return problem
@@ -75,6 +75,8 @@ def _count_fault(task: Task, *, sampled: int, greedy: int) -> str:
 
 
 def _rollout_fault(rollout: Rollout, task: Task, limits: Limits) -> str:
+    if rollout.greedy != task.is_greedy(rollout.member):
+        return "sampled greedily" if rollout.greedy else "not sampled greedily"
     temperature = GREEDY_TEMPERATURE if rollout.greedy else task.temperature
     if not math.isclose(rollout.temperature, temperature):
         return f"sampled at temperature {rollout.temperature}, not {temperature}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.rollout import Rollout, tokens_by_version
+from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, Rollout, tokens_by_version
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.ids import RunId, task_id
@@ -150,7 +150,7 @@ def _task(
         run=job.run,
         queue=Queue.EVALUATION,
         sequence=sequence,
-        group_size=job.spec.training.evaluation.samples_per_prompt,
+        group_size=job.spec.training.evaluation.samples_per_prompt if temperature else 1,
         temperature=temperature,
         evaluation_version=pointer.version,
         created_step=pointer.step,
@@ -254,9 +254,10 @@ def _result(
     rewards = [[rollout.reward for rollout in group] for group in groups]
     rollouts = [rollout for group in groups for rollout in group]
     samples = [sequence for rollout in rollouts for sequence in sequences(rollout)]
+    temperature = part.temperature or GREEDY_TEMPERATURE
     gap = job.team.call(
-        ScoreSamples(samples=samples, temperature=part.temperature),
-        lambda: learner.score(samples, temperature=part.temperature),
+        ScoreSamples(samples=samples, temperature=temperature),
+        lambda: learner.score(samples, temperature=temperature),
     )
     result = EvaluationResult(
         step=pointer.step,

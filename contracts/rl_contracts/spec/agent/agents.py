@@ -39,7 +39,7 @@ class Sampling(Model):
         rule(
             "self.temperature >= 0.01",
             "agent.sampling.temperature must be at least 0.01: {self.temperature} is less; for "
-            "greedy results use an evaluation",
+            "greedy results set training.evaluation.temperatures: [0]",
             field="temperature",
         )
     )

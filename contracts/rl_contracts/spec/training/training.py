@@ -89,8 +89,8 @@ class Evaluation(Model):
 
     model_config = rules(
         rule(
-            "self.temperatures.all(temperature, temperature >= 0.01)",
-            "evaluation.temperatures must each be at least 0.01: raise or remove the others",
+            "self.temperatures.all(temperature, temperature == 0.0 || temperature >= 0.01)",
+            "evaluation.temperatures must each be 0 or at least 0.01: remove the others",
             field="temperatures",
         )
     )
@@ -102,12 +102,13 @@ class Evaluation(Model):
     after_training: bool = True
     """Whether the last policy is evaluated."""
     temperatures: Annotated[
-        list[Annotated[float, Field(ge=0.01, le=2.0)]], Field(min_length=1, max_length=4)
+        list[Annotated[float, Field(ge=0, le=2.0)]], Field(min_length=1, max_length=4)
     ] = Field(default=[1.0])
-    """Sampling temperatures; every prompt is sampled at each. Status shows the results of the
-    first."""
+    """Sampling temperatures; every prompt is sampled at each. 0 always takes the most probable
+    token. Status shows the results of the first."""
     samples_per_prompt: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Rollouts for each prompt and temperature; the results are avg@k and pass@k over them."""
+    """Rollouts for each prompt and temperature; the results are avg@k and pass@k over them. At
+    temperature 0 there is always a single rollout."""
     timeout_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
     """Longest time in seconds that one evaluation may take; then the attempt fails."""
 

@@ -78,6 +78,21 @@ def test_baseline_member_is_greedy_and_the_same_each_time(
         assert (last.greedy, last.member) == (True, task.group_size)
 
 
+def test_every_member_is_greedy_at_temperature_0(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
+) -> None:
+    pod = make_pod()
+    pod.serve_first_of(trainer)
+    tasks = trainer.insert(2, group_size=2, temperature=0.0)
+    until(lambda: trainer.all_done(tasks), what="the groups")
+    rollouts = trainer.chosen(tasks)
+    assert len(rollouts) == 4
+    for rollout in rollouts:
+        assert (rollout.greedy, rollout.temperature) == (True, 1.0)
+        assert rollout.tokens == rollouts[0].tokens
+        assert gap(rollout, tiny_model) < CLOSE
+
+
 def test_baseline_member_is_greedy_in_every_turn(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
 ) -> None:
