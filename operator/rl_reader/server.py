@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import hmac
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
 
 from pydantic import BaseModel, ValidationError
 
+from rl_contracts.http_server import SOCKET_SECONDS, BoundedServer
 from rl_contracts.reader import HEALTH, REQUEST_BYTES, token_hash
 
-SOCKET_SECONDS = 5.0
-"""Longest silence of a client while it sends a request or takes an answer."""
 REQUESTS = 16
-"""Requests at the same time; more are answered with 503."""
-CONNECTIONS = 64
-"""Connections at the same time; more are closed."""
+"""Requests at the same time, fewer than connections; more are answered with 503."""
 
 Answer = Callable[[bytes], BaseModel]
 
 log = logging.getLogger(__name__)
 
 
-class Server(ThreadingHTTPServer):
+class Server(BoundedServer):
     """Serves the paths that it is given."""
-
-    daemon_threads = True
-    request_queue_size = CONNECTIONS
 
     def __init__(
         self, address: tuple[str, int], paths: Mapping[str, Answer], *, token_sha256: str
@@ -46,33 +38,7 @@ class Server(ThreadingHTTPServer):
         self.paths, self.token_sha256 = paths, token_sha256
         self.slots = threading.BoundedSemaphore(REQUESTS)
         self.asked_at = time.monotonic()
-        self._connections = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Handle a connection in a thread of its own, if there are not too many."""
-        if not self._connections.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """As its base, and make room for another connection."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._connections.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a connection that failed, by its kind only."""
-        log.info("a request failed", exc_info=True)
-
-    def server_bind(self) -> None:
-        """Bind without the look-up of a host name that the base makes."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -96,6 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.slots.acquire(blocking=False):
             self._send(503, b"")
             return
+        self.server.keep(self.connection)
         self.server.asked_at = time.monotonic()
         try:
             self._send(200, answer(body).model_dump_json().encode())

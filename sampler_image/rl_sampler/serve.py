@@ -17,8 +17,8 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.health import EngineHealth
+from rl_sampler.engine.listening import listening
 from rl_sampler.engine.passthrough import serving_passthrough
-from rl_sampler.engine.probes import listening
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedStores

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from rl_contracts.http_server import SOCKET_SECONDS, BoundedServer
 from rl_operator.kube.metrics import REGISTRY
+
+CONNECTIONS = 32
+"""At the same time: probes, scrapes, and whoever else reaches the port."""
 
 
 class Endpoint:
-    """Serves in a thread of its own, so that it still answers when the event loop is stuck."""
+    """Serves in threads of its own, so that it still answers when the event loop is stuck."""
 
     def __init__(
         self, port: int, *, healthy: Callable[[], bool], ready: Callable[[], bool]
@@ -27,6 +31,8 @@ class Endpoint:
         checks = {"/healthz": healthy, "/readyz": ready}
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = SOCKET_SECONDS
+
             def do_GET(self) -> None:
                 if self.path == "/metrics":
                     self._answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
@@ -46,7 +52,7 @@ class Endpoint:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Log nothing: probes come every few seconds."""
 
-        self._server = ThreadingHTTPServer(("", port), Handler)
+        self._server = BoundedServer(("", port), Handler, connections=CONNECTIONS)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property

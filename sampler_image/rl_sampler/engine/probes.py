@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -77,15 +75,3 @@ class Probes:
         return web.Response(
             body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
         )
-
-
-@asynccontextmanager
-async def listening(application: web.Application, *, port: int) -> AsyncIterator[None]:
-    """Serve on all interfaces until the block ends: the kubelet connects from outside the pod."""
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "0.0.0.0", port).start()
-        yield
-    finally:
-        await runner.cleanup()

@@ -7,30 +7,18 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer
-from typing import Any
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+
+from rl_contracts.http_server import SOCKET_SECONDS, BoundedServer
 
 log = logging.getLogger(__name__)
 
 METRICS = "/metrics"
-CLIENT_SECONDS = 5.0
-"""For each part of a request. Requests are answered in turn: a slow client delays the others, and
-costs the trainer a thread that sleeps."""
+CONNECTIONS = 8
+"""At the same time. Each is a thread, which sleeps unless it answers."""
 POLL_SECONDS = 0.5
 """Between checks for the end of serving."""
-
-
-class _Server(TCPServer):
-    """A plain TCP server: HTTPServer resolves its own host name first, which may take long."""
-
-    allow_reuse_address = True
-    timeout = POLL_SECONDS
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that disconnected."""
-        log.debug("a request for metrics was cut off", exc_info=True)
 
 
 @contextlib.contextmanager
@@ -48,33 +36,28 @@ def serving(port: int | None, *, page: Callable[[], bytes]) -> Iterator[int | No
     if server is None:
         yield None
         return
-    ended = threading.Event()
-    thread = threading.Thread(target=_serve, args=(server, ended), name="metrics", daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, args=(POLL_SECONDS,), name="metrics", daemon=True
+    )
     thread.start()
     try:
         yield int(server.server_address[1])
     finally:
-        ended.set()
-        thread.join(timeout=2 * POLL_SECONDS)
+        server.shutdown()
+        server.server_close()
 
 
-def _bound(port: int, page: Callable[[], bytes]) -> _Server | None:
+def _bound(port: int, page: Callable[[], bytes]) -> BoundedServer | None:
     try:
-        return _Server(("", port), _handler(page))
+        return BoundedServer(("", port), _handler(page), connections=CONNECTIONS)
     except OSError as error:
         log.warning("metrics are not served on port %d: %s", port, error)
         return None
 
 
-def _serve(server: _Server, ended: threading.Event) -> None:
-    with server:
-        while not ended.is_set():
-            server.handle_request()
-
-
 def _handler(page: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = CLIENT_SECONDS
+        timeout = SOCKET_SECONDS
 
         def do_GET(self) -> None:
             if self.path.partition("?")[0] == METRICS:

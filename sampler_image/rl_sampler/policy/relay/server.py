@@ -10,11 +10,13 @@ import hmac
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakSet
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.typedefs import Handler
 
+from rl_sampler.engine.listening import KEPT, keep
 from rl_sampler.engine.weights import MANIFEST_FILE, WeightsFolder
 
 POLICY = re.compile(r"(\d+)-\d+-[0-9a-z]+")
@@ -54,6 +56,7 @@ class RelayServer:
     def application(self) -> web.Application:
         """The aiohttp application."""
         application = web.Application(middlewares=[self._guard])
+        application[KEPT] = WeakSet()
         application.router.add_get("/policies/{policy}/{file}", self.file)
         return application
 
@@ -62,6 +65,7 @@ class RelayServer:
         given = request.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
             raise web.HTTPForbidden
+        keep(request)
         return await handler(request)
 
     async def file(self, request: web.Request) -> web.StreamResponse:

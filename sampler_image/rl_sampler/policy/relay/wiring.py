@@ -8,7 +8,7 @@ from functools import partial
 
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.assignment import Assignment
-from rl_sampler.engine.probes import listening
+from rl_sampler.engine.listening import listening
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy.relay.client import Relay
 from rl_sampler.policy.relay.peers import relaying_peers

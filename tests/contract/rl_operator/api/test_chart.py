@@ -17,6 +17,7 @@ from tests.contract.rl_operator.world import World
 from tests.servers import ROOT, binary
 from tests.waiting import HUNG_SECONDS
 
+PROMETHEUS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
 
 
@@ -127,7 +128,12 @@ def test_only_a_given_password_is_the_same_in_each_rendering(world: World) -> No
 
 
 def test_extra_labels_are_on_all_objects_and_in_no_selector(world: World) -> None:
-    monitors = ("serviceMonitor.enabled=true", "podMonitor.enabled=true", "kueue.enabled=true")
+    monitors = (
+        "serviceMonitor.enabled=true",
+        f"networkPolicy.metricsFrom=[{json.dumps(PROMETHEUS)}]",
+        "podMonitor.enabled=true",
+        "kueue.enabled=true",
+    )
     manifests = objects(world, 'extraLabels={"release": "prometheus"}', *monitors)
     for manifest in manifests:
         if manifest["kind"] == "CustomResourceDefinition":
@@ -224,3 +230,27 @@ def test_the_pod_monitor_finds_the_pods_of_runs(world: World) -> None:
     assert (endpoint["port"], endpoint["path"]) == ("http", "/metrics")
     seats = [Seat(job="job", number=number, runs=8) for number in range(8)]
     assert [endpoint["port"] for endpoint in of_several] == [seat.named("http") for seat in seats]
+
+
+def test_only_prometheus_and_the_node_reach_the_operators_port(world: World) -> None:
+    def policy(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+        (made,) = [
+            manifest["spec"]
+            for manifest in manifests
+            if manifest["kind"] == "NetworkPolicy" and manifest["metadata"]["name"] == "rl-operator"
+        ]
+        return dict(made)
+
+    manifests = objects(world)
+    (pod,) = [each["spec"]["template"] for each in manifests if each["kind"] == "Deployment"]
+    closed = policy(manifests)
+    assert closed["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert closed["policyTypes"] == ["Ingress"]
+    assert "ingress" not in closed
+    scraped = policy(objects(world, f"networkPolicy.metricsFrom=[{json.dumps(PROMETHEUS)}]"))
+    assert scraped["ingress"] == [
+        {"from": [PROMETHEUS], "ports": [{"port": "http", "protocol": "TCP"}]}
+    ]
+    done = render(world, more=["--set=serviceMonitor.enabled=true"])
+    assert done.returncode != 0
+    assert "networkPolicy.metricsFrom is empty" in done.stderr
