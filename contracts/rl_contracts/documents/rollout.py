@@ -150,6 +150,8 @@ class Rollout(Document):
     turns: list[Turn] = Field(default_factory=list)
     text: str
     """The decoded last response, which the scorers judge."""
+    answer: str | None = None
+    """The start of the answer that the answer schema reads in ``text``; None if there is none."""
     stop_reason: StopReason
     """Why the episode ended."""
     error: RolloutError | None = None

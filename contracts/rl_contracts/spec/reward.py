@@ -10,7 +10,7 @@ from rl_contracts.spec.agent.endpoints import Completions
 from rl_contracts.spec.agent.user_code import EntryPoint
 from rl_contracts.spec.base import Model, Opaque, rule, rules
 
-AnswerSchema = Literal["Answer", "Boxed", "FinalAnswer", "Raw"]
+AnswerSchema = Literal["Auto", "Answer", "Boxed", "FinalAnswer", "Raw"]
 
 
 class Judge(Completions):
@@ -84,10 +84,12 @@ class Reward(Model):
     )
     scorers: Annotated[list[Scorer], Field(max_length=16)] = Field(default_factory=list)
     """Parts of the reward, at least one. Empty only under algorithm.objective SFT."""
-    answer_schema: AnswerSchema = "Answer"
-    """Which part of a response is compared with the reference. `Answer`: the last
-    `<answer>…</answer>`. `Boxed`: the last `\\boxed{…}` or `\\fbox{…}`. `FinalAnswer`: what follows
-    "Final Answer:". `Raw`: all of it."""
+    answer_schema: AnswerSchema = "Auto"
+    """Which part of a response is compared with the reference. `Auto`: `<answer>…</answer>`,
+    `\\boxed{…}`, `#### …`, "The answer is …" or the last number, the first of these that there is;
+    references such as GSM8K's are read in the same way. `Answer`: the last `<answer>…</answer>`.
+    `Boxed`: the last `\\boxed{…}` or `\\fbox{…}`. `FinalAnswer`: what follows "Final Answer:".
+    `Raw`: all of it. Text in `<think>…</think>` is an answer under `Raw` alone."""
 
     def of_record(self, *, scorer: str, answer_schema: str) -> Reward:
         """The reward of a record that names a scorer or an answer schema of its own.

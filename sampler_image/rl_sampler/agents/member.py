@@ -21,6 +21,10 @@ from rl_sampler.tools.formats import Parsed, WantedCall, parse_calls
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Tools
 
+THINK = "<think>"
+MARK_TOKENS = 12
+"""More than the mark and the white space after it have, even as bytes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
@@ -97,6 +101,12 @@ class Member:
                     for message in segment.messages
                 ]
         return messages
+
+    def opens_thinking(self, turn: Turn) -> bool:
+        """Whether the text before a response ends with ``<think>``."""
+        start = turn.response.start
+        before = self.trace.tokens[max(0, start - MARK_TOKENS) : start]
+        return self.chat.decode(before).rstrip().endswith(THINK)
 
     def open(self, opening: Opening) -> Turn:
         """Begin the episode with its first response."""

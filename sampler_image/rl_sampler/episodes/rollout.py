@@ -27,6 +27,7 @@ class Ending:
 
     stop_reason: StopReason
     parts: list[RewardPart] = field(default_factory=list)
+    answer: str | None = None
     error: RolloutError | None = None
     score_seconds: float = 0.0
 
@@ -67,6 +68,7 @@ def build_rollout(
         sequence_starts=trace.sequence_starts,
         turns=list(turns),
         text=turns[-1].text if turns else "",
+        answer=ending.answer,
         stop_reason=ending.stop_reason,
         error=ending.error,
         reward=total(ending.parts),

@@ -23,7 +23,7 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.episodes import group_completion
 from rl_sampler.episodes.rollout import Ending, build_rollout, is_usable
 from rl_sampler.scorers import Scorers
-from rl_sampler.scorers.answers import ANSWERS
+from rl_sampler.scorers.reading import recorded_answer
 from rl_sampler.scorers.response import Response
 from rl_sampler.tasks.claims import LEASE_SECONDS, EpisodeEndedError, UnusableMemberError
 from rl_sampler.tools.tool import ToolDownError
@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 ErrorKind = Literal["infrastructure", "user"]
 MESSAGE_CHARACTERS = 500
+CUT_OFF = (StopReason.LENGTH, StopReason.CONTEXT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,15 +141,18 @@ class RolloutRunner:
 
     async def _score(self, member: Member, task: Task, reason: StopReason) -> Ending:
         started, reward = time.monotonic(), self._reward(task)
-        text, tokens = member.turns[-1].text, member.turns[-1].response
+        turn = member.turns[-1]
         response = Response(
-            text=text,
-            answer=ANSWERS[reward.answer_schema](text),
+            text=turn.text,
+            answer=None,
             reference=task.answer,
             messages=member.conversation,
-            tokens=tokens.end - tokens.start,
+            tokens=turn.response.end - turn.response.start,
             max_tokens=self.spec.agent.sampling.max_tokens_per_turn,
+            cut_off=turn.stop_reason in CUT_OFF,
+            thinking=member.opens_thinking(turn),
         )
+        answer = recorded_answer(response, reward)
         try:
             # A judge may be down for long: the end of the claim ends the wait.
             parts = await member.policy.claim.run(self.scorers.score(response, reward=reward))
@@ -157,7 +161,12 @@ class RolloutRunner:
         except Exception as error:  # the rollout boundary: a scorer's failure is never a reward
             logger.exception("scoring a member of %s failed", task.id)
             raise UnusableMemberError(f"scoring failed: {type(error).__name__}: {error}") from error
-        return Ending(stop_reason=reason, parts=parts, score_seconds=time.monotonic() - started)
+        return Ending(
+            stop_reason=reason,
+            parts=parts,
+            answer=answer,
+            score_seconds=time.monotonic() - started,
+        )
 
     def check_scorers(self, task: Task) -> None:
         """Raise PromptError where a task names a scorer that this sampler does not have."""

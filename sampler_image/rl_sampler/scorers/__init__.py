@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from rl_contracts.documents.rollout import RewardPart
 from rl_contracts.spec.reward import Reward
 from rl_sampler.scorers.mathematics import mathematics
+from rl_sampler.scorers.reading import read
 from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.scorers.text import exact_match, f1, normalized_match, shortness, well_formed
 
@@ -46,12 +47,19 @@ class Scorers:
     async def score(self, response: Response, *, reward: Reward) -> list[RewardPart]:
         """Score a response with every scorer of a manifest, concurrently.
 
+        Each scorer gets the answer that the reward's answer schema reads for it.
+
         Raises:
             ScoringError: a scorer returned a value outside [0, 1]. Neither this nor any other
                 exception of a scorer is ever a reward.
         """
         values = await asyncio.gather(
-            *(self._ask(scorer.kind, response) for scorer in reward.scorers)
+            *(
+                self._ask(
+                    scorer.kind, read(response, schema=reward.answer_schema, kind=scorer.kind)
+                )
+                for scorer in reward.scorers
+            )
         )
         return [
             RewardPart(scorer=scorer.kind, value=value, weight=scorer.weight)

@@ -8,7 +8,22 @@ from collections.abc import Callable
 OPEN, CLOSE = "<answer>", "</answer>"
 FINAL = "Final Answer:"
 BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
+THINKING = re.compile(r"<(think|thinking)>")
+THOUGHT = re.compile(r"</(?:think|thinking)>")
 INNERMOST = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
+
+
+def without_thinking(response: str, *, opened: bool = False) -> str:
+    """What follows the last ``</think>`` of a response; empty where its thinking does not end.
+
+    Args:
+        response: the decoded response.
+        opened: the prompt ended with ``<think>``, as templates of some models write it.
+    """
+    *thoughts, rest = THOUGHT.split(response)
+    if opened and not thoughts:
+        return ""
+    return THINKING.split(rest, maxsplit=1)[0]
 
 
 def tagged_answer(response: str) -> str | None:

@@ -131,6 +131,8 @@ def mathematics(response: Response) -> float:
     """
     if response.answer is None or not response.answer.strip():
         return 0.0
+    if response.answer == response.reference:
+        return 1.0
     return float(CHECKER.same(response.reference, response.answer))
 
 

@@ -19,7 +19,7 @@ class Response:
     text: str
     """Decoded, without the token that ended the turn."""
     answer: str | None
-    """The answer that the answer schema extracts; None where there is none."""
+    """The answer that the answer schema reads in ``text``; None where there is none."""
     reference: str
     """The answer of the dataset's record."""
     messages: Sequence[Mapping[str, str]] = ()
@@ -28,3 +28,7 @@ class Response:
     """Number of tokens generated for this text, with the token that ended the turn."""
     max_tokens: int = 1
     """The manifest's ``maxTokensPerTurn``."""
+    cut_off: bool = False
+    """The response reached its token limit, so its end is missing."""
+    thinking: bool = False
+    """The prompt ended with ``<think>``, so the response begins inside of it."""

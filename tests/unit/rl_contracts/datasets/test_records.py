@@ -75,7 +75,8 @@ def test_a_record_may_name_its_scorer_and_its_answer_schema() -> None:
     assert (example.scorer, example.answer_schema) == ("", "")
     assert parse(record).scorer == ""
     with pytest.raises(
-        BadRecordError, match=r"field 'form' is a text of 3 characters, not one of Answer, Boxed"
+        BadRecordError,
+        match=r"field 'form' is a text of 3 characters, not one of Auto, Answer, Boxed",
     ):
         parse(record | {"form": "XML"}, columns)
     with pytest.raises(BadRecordError, match=r"field 'judge' is .*, which cannot be the name"):

@@ -1,0 +1,100 @@
+"""Replies as instruct models write them: (what it shows, reply, reference, reward)."""
+
+from __future__ import annotations
+
+GSM8K = (
+    "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n"
+    "Natalia sold 48+24 = <<48+24=72>>72 clips altogether in April and May.\n#### 72"
+)
+"""A value of GSM8K's column `answer`, as published."""
+MATH = r"We have $x^2=9/16$ with $x>0$, so $x=\boxed{\frac{3}{4}}$."
+"""A value of MATH's column `solution`, in its form."""
+STEPS = "### Step 1: April\nShe sold 48 clips.\n\n### Step 2: May\nShe sold 48 / 2 = 24 clips.\n\n"
+
+REPLIES: list[tuple[str, str, str, float]] = [
+    ("tag", "48 + 24 = 72\n<answer>72</answer>", GSM8K, 1),
+    ("tag, wrong", "48 + 24 = 71\n<answer>71</answer>", GSM8K, 0),
+    ("tag with a unit", "<answer>72 clips</answer>", GSM8K, 1),
+    ("tag with a sentence", "<answer>Natalia sold 72 clips.</answer>", GSM8K, 1),
+    ("tag with a calculation", "<answer>48 + 24 = 72</answer>", GSM8K, 1),
+    ("tag that hedges", "<answer>71 or 72</answer>", GSM8K, 0),
+    ("tags, the last counts", "<answer>71</answer> No: <answer>72</answer>", GSM8K, 1),
+    ("tag before box", r"<answer>72</answer> and not \boxed{71}", GSM8K, 1),
+    ("empty tag", "It is 72. <answer></answer>", GSM8K, 0),
+    ("box", STEPS + r"Together: $\boxed{72}$", GSM8K, 1),
+    ("box, wrong", STEPS + r"Together: $\boxed{24}$", GSM8K, 0),
+    ("box in display math", STEPS + "\\[\n\\boxed{72}\n\\]", GSM8K, 1),
+    ("box with a unit", r"\boxed{72\text{ clips}}", GSM8K, 1),
+    ("box with a decimal", r"\boxed{72.00}", GSM8K, 1),
+    ("box with an equation", r"\boxed{x = 72}", GSM8K, 1),
+    ("several boxes, the last counts", r"\boxed{48}, then \boxed{24}, both \boxed{72}", GSM8K, 1),
+    ("several boxes, the last is wrong", r"\boxed{72}, so half is \boxed{36}", GSM8K, 0),
+    ("box beside its power", r"\boxed{72^2}", GSM8K, 0),
+    ("box with a formula", r"\boxed{72x}", GSM8K, 0),
+    ("box and a remark", "$\\boxed{72}$\n\nLet me know if you need 3 more examples!", GSM8K, 1),
+    ("hashes", STEPS + "#### 72", GSM8K, 1),
+    ("hashes, wrong", STEPS + "#### 70", GSM8K, 0),
+    ("hashes with currency", "#### $1,250.00", "… = 1250\n#### 1,250", 1),
+    ("hashes in bold", "#### **72**", GSM8K, 1),
+    ("hashes as headings", "#### Step 1\n48\n#### Step 2\n48 + 24 = 72", GSM8K, 1),
+    ("hashes as a heading of the answer", "#### Final Answer\n\n**72**", GSM8K, 1),
+    ("statement", "So 48 + 24 = 72. The answer is 72.", GSM8K, 1),
+    ("statement, wrong", "So 48 + 24 = 72. The answer is 27.", GSM8K, 0),
+    ("statement with a reason", "The answer is 72, because 48 and 24 are 72 together.", GSM8K, 1),
+    ("statement and a remark", "The answer is 72. She sold 24 fewer in May.", GSM8K, 1),
+    ("final answer", "**Final Answer:** 72", GSM8K, 1),
+    ("final answer in math", "Final Answer: The final answer is $72$. I hope so.", GSM8K, 1),
+    ("answer in bold", STEPS + "**Answer: 72 clips**", GSM8K, 1),
+    ("answer to", "The answer to the problem is: 72", GSM8K, 1),
+    ("answer as a heading", "### Answer\nNatalia sold **72** clips.", GSM8K, 1),
+    ("answer on the next line", "The final answer is:\n\n$$\n72\n$$", GSM8K, 1),
+    ("answer with a calculation", "The answer is 48 + 24 = 72 clips.", GSM8K, 1),
+    ("answer in words", "The answer is seventy-two.", GSM8K, 0),
+    ("last number", STEPS + "In total Natalia sold **72 clips**.", GSM8K, 1),
+    ("last number, wrong", STEPS + "In total Natalia sold 96 clips.", GSM8K, 0),
+    ("a number alone", "72", GSM8K, 1),
+    ("a sum at the end", "$48 + 24 = 72$.", GSM8K, 1),
+    ("thousands", "She earns $120,000 a year.", "#### 120000", 1),
+    ("thousands in LaTeX", r"\boxed{120{,}000}", "#### 120,000", 1),
+    ("thousands with a space in LaTeX", r"\boxed{120\,000}", "120000", 1),
+    ("currency in LaTeX", r"She pays \(\$18.50\) in all.", "18.5", 1),
+    ("euros", "It costs €18.50.", "18.50", 1),
+    ("negative", "The answer is -5 degrees.", "-5", 1),
+    ("negative, sign lost", "The answer is 5 degrees.", "-5", 0),
+    ("difference is not negative", "60-12 = 48, so 48.", "48", 1),
+    ("per cent", "The profit is 25%.", "#### 25", 1),
+    ("per cent in LaTeX", r"\boxed{25\%}", "25", 1),
+    ("per cent of a share", r"\boxed{25\%}", "0.25", 1),
+    ("fraction", "The answer is 3/4.", MATH, 1),
+    ("fraction in LaTeX", r"\boxed{\dfrac{3}{4}}", MATH, 1),
+    ("fraction as a decimal", r"\boxed{0.75}", MATH, 1),
+    ("fraction, wrong", r"\boxed{\frac{4}{3}}", MATH, 0),
+    ("mixed number", "She needs 2 1/2 cups.", "2.5", 1),
+    ("degrees", r"\boxed{45^\circ}", "45", 1),
+    ("thinking", "<think>\n48 + 24 = 71?\n</think>\n\nThe answer is 72.", GSM8K, 1),
+    ("thinking knew it, the reply does not", "<think>\\boxed{72}</think>\nIt is 71.", GSM8K, 0),
+    ("thinking alone", "<think>\\boxed{72} <answer>72</answer>", GSM8K, 0),
+    ("thinking that the prompt began", "so \\boxed{71}?\n</think>\n\\boxed{72}", GSM8K, 1),
+    ("empty thinking", "<think>\n\n</think>\n\n72", GSM8K, 1),
+    ("refusal", "I'm sorry, but I can't help with that.", GSM8K, 0),
+    ("asks back", "Could you tell me how many she sold in May?", GSM8K, 0),
+    ("nothing", "", GSM8K, 0),
+    ("block of code with a result", "```python\nprint(48 + 24)\n```\nIt prints 72.", GSM8K, 1),
+    ("block of code alone", "```python\nprint(48 + 48 // 2)\n```", GSM8K, 0),
+    ("choice", "The answer is (B).", "B", 1),
+    ("choice with its text", "**Answer: B) Paris**", "B", 1),
+    ("choice, wrong", "The correct option is C.", "B", 0),
+    ("text", "The answer is **Paris**.", "Paris", 1),
+    ("text alone", "Paris.", "Paris", 1),
+    ("interval", r"\boxed{(2, 5)}", "(2, 5)", 1),
+]  # fmt: skip
+
+CUT_OFF: list[tuple[str, str, float]] = [
+    ("box before the end", r"\boxed{72}. Let me check: 48 plus", 1),
+    ("tag before the end", "<answer>72</answer> Let me", 1),
+    ("in a calculation", "In April she sold 48 and in May 24, so 72", 0),
+    ("in the statement", "The answer is 72", 0),
+    ("in the box", r"The answer is \boxed{72", 0),
+    ("in thinking", "<think> it is \\boxed{72}, but wait", 0),
+]
+"""Replies that reached their token limit, to GSM8K's record above: (where, reply, reward)."""
