@@ -22,6 +22,8 @@ logger = logging.getLogger("rl_sampler")
 
 STAGE_PATIENCE_SECONDS = 120.0
 SERVE_PATIENCE_SECONDS = 5.0
+STORE_CONNECTIONS = 2
+"""With the driver's monitor three, so that one server holds ten thousand agents."""
 FAILED, REFUSED, TERMINATED = 1, 2, 143
 
 
@@ -54,7 +56,7 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
 def _run(program: str, assignment: Assignment, settings: StoreSettings) -> None:
     staging = program == "stage"
     patience = STAGE_PATIENCE_SECONDS if staging else SERVE_PATIENCE_SECONDS
-    stores = Stores.connect(settings, patience_seconds=patience)
+    stores = Stores.connect(settings, patience_seconds=patience, connections=STORE_CONNECTIONS)
     try:
         if staging:
             # Incomplete work is discarded anyway. The handler is needed because the kernel ignores

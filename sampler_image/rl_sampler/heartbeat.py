@@ -17,7 +17,10 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 from rl_sampler.policy.relay.peers import relay_url
 
-BEAT_SECONDS = 2.0
+BEAT_SECONDS, IDLE_BEAT_SECONDS = 2.0, 4.0
+"""Between two writes of a document that changes, and of one that does not."""
+BEATING = {"heartbeat_at", "tokens_per_second"}
+"""Fields that change without news."""
 
 
 class Heartbeat:
@@ -41,11 +44,15 @@ class Heartbeat:
         self._serving, self._counters, self._problems = serving, counters, problems
         self._registered_at: float | None = None
         self._counted = (time.monotonic(), 0)
+        self._written: Sampler | None = None
         self._draining = self._leaving = False
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Write the document every BEAT_SECONDS until ``leave``; an outage skips writes."""
+        """Write the document until ``leave``, seldom while nothing changes.
+
+        An outage skips writes.
+        """
         while not self._leaving:
             started = time.monotonic()
             await self._beat(self._state())
@@ -78,7 +85,18 @@ class Heartbeat:
             if self._registered_at is None:
                 self._registered_at = now
             document = self._document(state, now=now, registered_at=self._registered_at)
-            await self._shared.call(self._shared.stores.samplers.put, [document])
+            if self._is_news(document):
+                await self._shared.call(self._shared.stores.samplers.put, [document])
+                self._written = document
+
+    def _is_news(self, document: Sampler) -> bool:
+        """Whether to write: something changed, or the written heartbeat gets old."""
+        written = self._written
+        if written is None:
+            return True
+        # The next beat comes BEAT_SECONDS later.
+        old = document.heartbeat_at - written.heartbeat_at > IDLE_BEAT_SECONDS - BEAT_SECONDS / 2
+        return old or _lasting(document) != _lasting(written)
 
     def _document(self, state: SamplerState, *, now: float, registered_at: float) -> Sampler:
         serving, counters, env = self._serving, self._counters, self._assignment.env
@@ -116,3 +134,7 @@ class Heartbeat:
         before, counted = self._counted
         self._counted = (now, tokens)
         return (tokens - counted) / max(now - before, 1e-3)
+
+
+def _lasting(document: Sampler) -> dict[str, object]:
+    return document.model_dump(exclude=BEATING)

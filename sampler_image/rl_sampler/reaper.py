@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 
-from rl_contracts.documents.run import Run
+from rl_contracts.documents.run import FollowedRun
 from rl_contracts.stores.leases import REAPER
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.serving import Serving
@@ -20,7 +20,7 @@ TRAINER_SILENT_SECONDS = 20.0
 LEASE_SECONDS = 20.0
 
 
-def is_needed(run: Run | None, *, now: float) -> bool:
+def is_needed(run: FollowedRun | None, *, now: float) -> bool:
     """Whether the agents must reap, because no trainer does; ``now`` is the store's time."""
     return (
         run is not None

@@ -7,12 +7,14 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from rl_contracts.documents.run import Run
+from rl_contracts.documents.run import FollowedRun
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 
-POLL_SECONDS = 0.3
+POLL_SECONDS, MAX_POLL_SECONDS = 0.3, 1.0
+IDLE_SHARE = 0.1
+"""Of the time since the run last changed: so much later may the next change be seen."""
 DISOWNED = (
     "policy version {version}, which the engine serves, was published after the backup from which "
     "the run document was restored; tasks are claimed again once another version is served"
@@ -21,7 +23,7 @@ OLDER_SECONDS = 30.0
 """After so long without a newer answer the store was restored from a backup."""
 
 
-def is_older(run: Run, than: Run) -> bool:
+def is_older(run: FollowedRun, than: FollowedRun) -> bool:
     """Whether ``run`` is an earlier state of a run.
 
     Epochs never go back, even when the store is restored; within one, none of these numbers does.
@@ -29,7 +31,7 @@ def is_older(run: Run, than: Run) -> bool:
     if run.epoch != than.epoch:
         return run.epoch < than.epoch
 
-    def numbers(state: Run) -> tuple[int, int, int]:
+    def numbers(state: FollowedRun) -> tuple[int, int, int]:
         return state.step, state.last_version, state.policy.version if state.policy else 0
 
     return any(new < old for new, old in zip(numbers(run), numbers(than), strict=True))
@@ -58,15 +60,21 @@ class RunWatch:
         self._clock = clock
         self._current_at = clock()
         """When the state in ``serving.run``, or a newer one, was last read."""
+        self._changed_at = clock()
 
     async def run(self) -> None:
         """Poll until cancelled; in an outage the last state stays."""
         while True:
             with contextlib.suppress(*OUTAGES):  # reported by SharedStores
-                self._note(await self._shared.call(self._shared.stores.runs.get, self._run))
-            await asyncio.sleep(POLL_SECONDS)
+                self._note(await self._shared.call(self._shared.stores.runs.follow, self._run))
+            await asyncio.sleep(self._interval())
 
-    def _note(self, run: Run | None) -> None:
+    def _interval(self) -> float:
+        """Seconds between two reads: longer while nothing changes."""
+        unchanged = self._clock() - self._changed_at
+        return min(MAX_POLL_SECONDS, max(POLL_SECONDS, IDLE_SHARE * unchanged))
+
+    def _note(self, run: FollowedRun | None) -> None:
         if run is None:
             self._problems.note("run", f"run {self._run} does not exist yet")
             return
@@ -81,5 +89,11 @@ class RunWatch:
             self._problems.note("timeline", DISOWNED.format(version=disowned.version))
         else:
             self._problems.clear("timeline")
-        if before is None or (before.policy, before.step) != (run.policy, run.step):
+        if before is None or _news(before) != _news(run):
+            self._changed_at = now
             self._serving.changed()
+
+
+def _news(run: FollowedRun) -> tuple[object, ...]:
+    """What may open a queue or fill it."""
+    return run.epoch, run.policy, run.step, run.handed_out, run.outcome

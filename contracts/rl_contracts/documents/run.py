@@ -168,37 +168,44 @@ class Holder(Record):
     """Ordinal of the attempt within the job, from 1."""
 
 
-class Run(Document):
-    """A run of a job. ``id`` is the run id."""
+class FollowedRun(Document):
+    """The fields of a run that samplers read again and again. ``id`` is the run id."""
 
     collection: ClassVar[str] = "runs"
+
+    epoch: int = 0
+    """Fencing token of the newest trainer, never given twice; 0 before the first. Later ones are
+    larger: milliseconds since 1970 with a random part (see ``stores.runs.next_epoch``)."""
+    step: int = 0
+    """Committed training steps."""
+    last_version: int = 0
+    """Highest policy version number ever handed out."""
+    policy: PolicyPointer | None = None
+    outcome: Outcome | None = None
+    heartbeat_at: float = 0.0
+    """Store time at which the trainer was last alive."""
+    handed_out: int = 0
+    """Changes whenever tasks were put into a queue: a hint to samplers that found none."""
+
+
+class Run(FollowedRun):
+    """A run of a job."""
 
     namespace: str
     job: str
     created_at: float
     steps: int
     """Training steps of the complete run; 0 until the trainer has converted epochs to steps."""
-    epoch: int = 0
-    """Fencing token of the newest trainer, never given twice; 0 before the first. Later ones are
-    larger: milliseconds since 1970 with a random part (see ``stores.runs.next_epoch``)."""
     holder: Holder = Holder()
     trainers: int = 0
     """How many trainers have taken the run."""
-    step: int = 0
-    """Committed training steps."""
     head_batch: str | None = None
     """Batch of the last committed step; each batch names its parent."""
-    last_version: int = 0
-    """Highest policy version number ever handed out."""
-    policy: PolicyPointer | None = None
     durable: DurablePointer | None = None
-    outcome: Outcome | None = None
     notices: list[Notice] = Field(default_factory=list)
     """The newest of them, oldest first."""
     phase: str = "Created"
     """What the trainer does or waits for, as text for people."""
-    heartbeat_at: float = 0.0
-    """Store time at which the trainer was last alive."""
     progress_at: float = 0.0
     """Store time of the last step, evaluation or publication."""
     first_batch_at: float | None = None

@@ -11,7 +11,7 @@ from rl_contracts.documents.base import Document
 from rl_contracts.errors import Refusal
 
 SILENT_SECONDS = 15.0
-"""A sampler sends a heartbeat every two seconds; after this silence it counts as dead."""
+"""A sampler sends a heartbeat at least every four seconds; after this silence it counts as dead."""
 SIMULATED_USER = "simulated user"
 BROWSE_MODEL = "browse model"
 TOOL_SERVER = "MCP server"

@@ -88,17 +88,37 @@ class Message(Record):
         return "".join(part.text for part in self.content)
 
 
-class Task(Document):
+class HeldTask(Document):
+    """The fields of a task that say which claim holds it, and for how long."""
+
+    collection: ClassVar[str] = "tasks"
+
+    run: str
+    queue: Queue
+    attempt: int = 0
+    """Number of claims so far."""
+    max_attempts: int = 5
+    """Claims after which a failing task is dead; claims of stopped samplers do not count."""
+    excused: int = 0
+    """Claims that ended because the sampler was stopped."""
+    owner: str = ""
+    """Sampler id of the current claim."""
+    lease_until: float = 0.0
+    """Store time after which the claim may be taken back."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the current attempt is the last."""
+        return self.attempt - self.excused >= self.max_attempts
+
+
+class Task(HeldTask):
     """A prompt of a run and its group of rollouts.
 
     Claims filter on ``run``, ``queue`` and ``state`` by string equality, which every supported
     store answers from an index.
     """
 
-    collection: ClassVar[str] = "tasks"
-
-    run: str
-    queue: Queue
     state: TaskState = TaskState.PENDING
     sequence: int
     """Position in the split's stream, ≥ 0."""
@@ -125,12 +145,6 @@ class Task(Document):
     evaluation_version: int = 0
     """Evaluation only: the policy version that must sample it."""
     created_step: int
-    attempt: int = 0
-    """Number of claims so far."""
-    max_attempts: int = 5
-    """Claims after which a failing task is dead; claims of stopped samplers do not count."""
-    excused: int = 0
-    """Claims that ended because the sampler was stopped."""
     minimum: int = 0
     """Finished members that suffice after ``deadline_seconds``; 0: all must finish. The baseline
     does not count: it must always finish."""
@@ -138,13 +152,9 @@ class Task(Document):
     """Seconds since ``first_claimed_at``."""
     first_claimed_at: float = 0.0
     """Store time."""
-    owner: str = ""
-    """Sampler id of the current claim."""
     claim: str = ""
     """Token of the command that made the current claim; its owner uses it to recover a claim whose
     reply was lost."""
-    lease_until: float = 0.0
-    """Store time after which the claim may be taken back."""
     rollouts: list[str] = Field(default_factory=list)
     """Ids of the chosen rollouts in member order; set when done."""
     reason: str = ""
@@ -164,8 +174,3 @@ class Task(Document):
     def is_greedy(self, member: int) -> bool:
         """Whether a member takes the most probable tokens: a baseline, or temperature 0."""
         return self.temperature == 0 or self.is_baseline(member)
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the current attempt is the last."""
-        return self.attempt - self.excused >= self.max_attempts

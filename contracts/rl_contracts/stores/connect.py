@@ -32,15 +32,22 @@ class Stores:
     objects: Objects
 
     @classmethod
-    def connect(cls, settings: StoreSettings, *, patience_seconds: float = 120.0) -> Stores:
+    def connect(
+        cls,
+        settings: StoreSettings,
+        *,
+        patience_seconds: float = 120.0,
+        connections: int | None = None,
+    ) -> Stores:
         """Create the clients; nothing is sent before the first call.
 
         Args:
             settings: addresses and credentials.
             patience_seconds: how long each call is retried while its store does not answer.
+            connections: to the document store; see ``mongo_client.connect``.
         """
         return cls.of(
-            Mongo(settings, patience_seconds=patience_seconds),
+            Mongo(settings, patience_seconds=patience_seconds, connections=connections),
             Objects(settings, patience_seconds=patience_seconds),
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from pymongo.errors import DuplicateKeyError
 
-from rl_contracts.documents.task import Task
+from rl_contracts.documents.task import HeldTask
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 COLLECTION = "leases"
@@ -29,7 +29,7 @@ class LeaseWatch:
         self._seen: dict[str, dict[str, tuple[tuple[str, int, float], float]]] = {}
         """By run and task: owner, attempt and end of the lease, and when they were first seen."""
 
-    def see(self, run: str, claimed: Sequence[Task]) -> dict[str, float]:
+    def see(self, run: str, claimed: Sequence[HeldTask]) -> dict[str, float]:
         """Note all claimed tasks of a run; return by id for how many seconds each is unchanged."""
         now, before = self._clock(), self._seen.get(run, {})
         seen = {}

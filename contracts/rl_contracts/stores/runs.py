@@ -19,6 +19,7 @@ from rl_contracts.documents.run import (
     Deleted,
     DurablePointer,
     EndedSamplers,
+    FollowedRun,
     Holder,
     Notice,
     Outcome,
@@ -34,6 +35,7 @@ from rl_contracts.stores.clients.mongo import Mongo
 
 COLLECTION = "runs"
 NONCES = 1000
+FOLLOWED = [name for name in FollowedRun.model_fields if name != "id"]
 
 
 def next_epoch(previous: int, *, now: float) -> int:
@@ -62,6 +64,17 @@ class RunStore:
         """Read a run; None when it does not exist."""
         stored = self._mongo.call(f"reading run {run}", lambda: self._runs.find_one({"_id": run}))
         return Run.from_mongo(stored) if stored else None
+
+    def follow(self, run: str) -> FollowedRun | None:
+        """Read what samplers follow; None when the run does not exist.
+
+        The whole document is several times as large.
+        """
+        stored = self._mongo.call(
+            f"reading run {run}",
+            lambda: self._runs.find_one({"_id": run}, dict.fromkeys(FOLLOWED, 1)),
+        )
+        return FollowedRun.from_mongo(stored) if stored else None
 
     def require(self, run: str) -> Run:
         """Read a run; raises LookupError when it does not exist."""
@@ -216,6 +229,18 @@ class RunStore:
     def heartbeat(self, run: str, *, epoch: int, phase: str) -> None:
         """Record that the trainer is alive, and what it does or waits for."""
         self._set(run, epoch, phase=phase, heartbeat_at=self._mongo.now())
+
+    def hint(self, run: str, *, epoch: int) -> None:
+        """Wake samplers that found no task: there may be some now.
+
+        Does nothing under an older epoch: whoever was replaced learns it by its heartbeat.
+        """
+        self._mongo.call(
+            f"announcing tasks of run {run}",
+            lambda: self._runs.update_one(
+                {"_id": run, "epoch": epoch}, {"$inc": {"handed_out": 1}}
+            ),
+        )
 
     def note_deleted(self, run: str, *, epoch: int, deleted: Deleted) -> None:
         """Record what retention is about to delete."""

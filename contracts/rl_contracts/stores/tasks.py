@@ -12,7 +12,7 @@ from typing import Any
 
 from pymongo.errors import BulkWriteError
 
-from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_contracts.documents.task import Cause, HeldTask, Queue, Task, TaskState
 from rl_contracts.stores.claiming import COLLECTION, RETRY_CHECK_SECONDS, Claiming
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.leases import LeaseWatch
@@ -23,6 +23,8 @@ LONGEST_LEASE_SECONDS = 300.0
 UNCHANGED_SECONDS = 30.0
 """A living sampler renews its leases more often than this."""
 IDS_PER_WRITE = 1000
+HELD = dict.fromkeys((name for name in HeldTask.model_fields if name != "id"), 1)
+"""Projection of ``HeldTask``: a prompt may have megabytes."""
 
 
 class TaskStore:
@@ -77,6 +79,28 @@ class TaskStore:
         """Extend a claim's lease; False when the claim is no longer ours."""
         return self._update(task, "renewing", lease_until=self._mongo.now() + lease_seconds)
 
+    def renew_all(self, tasks: Sequence[Task], *, lease_seconds: float) -> set[str]:
+        """Extend the leases of this owner's claims; return ids of the tasks that are still ours.
+
+        One command where all are, and then one for each claim.
+        """
+        if not tasks:
+            return set()
+        query = {
+            "_id": {"$in": [task.id for task in tasks]},
+            "state": TaskState.CLAIMED,
+            "owner": tasks[0].owner,
+            "claim": {"$in": [task.claim for task in tasks]},
+        }
+        until = self._mongo.now() + lease_seconds
+        result = self._mongo.call(
+            f"renewing {len(tasks)} tasks",
+            lambda: self._tasks.update_many(query, {"$set": {"lease_until": until}}),
+        )
+        if result.matched_count == len(tasks):
+            return {task.id for task in tasks}
+        return {task.id for task in tasks if self.renew(task, lease_seconds=lease_seconds)}
+
     def complete(self, task: Task, *, rollouts: Sequence[str]) -> bool:
         """Finish a claim with the chosen rollouts, in member order; False when it is not ours.
 
@@ -100,7 +124,7 @@ class TaskStore:
         )
         return bool(result.matched_count)
 
-    def hand_back(self, task: Task, *, reason: str, cause: Cause = Cause.FAILED) -> bool:
+    def hand_back(self, task: HeldTask, *, reason: str, cause: Cause = Cause.FAILED) -> bool:
         """Give a claim back for another attempt; after the last attempt the task is dead.
 
         False when the claim is not ours, also when an earlier sending of this command succeeded and
@@ -122,11 +146,7 @@ class TaskStore:
 
         Safe beside other reapers and late renewals: each write is conditional on the lease it saw.
         """
-        claimed = [
-            task
-            for queue in (Queue.TRAIN, Queue.EVALUATION)
-            for task in self.find(run, queue=queue, state=TaskState.CLAIMED)
-        ]
+        claimed = self.claimed(run)
         ages = self._watch.see(run, claimed)
         now = self._mongo.now()
         taken = 0
@@ -140,6 +160,18 @@ class TaskStore:
                 fields = _returned(task, reason=reason, cause=Cause.LEASE)
                 taken += self._update(task, "taking back", also=judged, **fields)
         return taken
+
+    def claimed(self, run: str, *, owner: str | None = None) -> list[HeldTask]:
+        """All claims of a run, or those of one owner, without their prompts."""
+        held: list[Stored] = []
+        also = {} if owner is None else {"owner": owner}
+        for queue in (Queue.TRAIN, Queue.EVALUATION):
+            query = {"run": run, "queue": queue, "state": TaskState.CLAIMED, **also}
+            held += self._mongo.call(
+                f"listing claims of run {run}",
+                lambda: list(self._tasks.find(query, HELD)),  # noqa: B023
+            )
+        return [HeldTask.from_mongo(stored) for stored in held]
 
     def find(self, run: str, *, queue: Queue, state: TaskState) -> list[Task]:
         """All tasks of a run in one queue and state, in stream order."""
@@ -234,7 +266,9 @@ class TaskStore:
                 lambda: self._tasks.update_many(query, {"$set": fields}),  # noqa: B023
             )
 
-    def _update(self, task: Task, doing: str, *, also: Stored | None = None, **fields: Any) -> bool:
+    def _update(
+        self, task: HeldTask, doing: str, *, also: Stored | None = None, **fields: Any
+    ) -> bool:
         query = {
             "_id": task.id,
             "state": TaskState.CLAIMED,
@@ -250,7 +284,7 @@ class TaskStore:
         return bool(result.matched_count)
 
 
-def _returned(task: Task, *, reason: str, cause: Cause) -> Stored:
+def _returned(task: HeldTask, *, reason: str, cause: Cause) -> Stored:
     """Fields of a task after a claim that gave no data."""
     excused = cause is Cause.STOPPED
     over = task.exhausted and not excused

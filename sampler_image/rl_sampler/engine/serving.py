@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rl_contracts.documents.run import PolicyPointer, Run
+from rl_contracts.documents.run import FollowedRun, PolicyPointer
 from rl_sampler.engine.protocol import ServerInfo
 
 MODEL_LABEL = "base"
@@ -19,7 +19,7 @@ MODEL_LABEL = "base"
 class Serving:
     """State that the agent's asyncio tasks share; changed on the event loop only."""
 
-    run: Run | None = None
+    run: FollowedRun | None = None
     """The run as it was last read; None before."""
     engine: ServerInfo | None = None
     """The engine's version and limits; None while it is down."""
@@ -86,7 +86,7 @@ class Serving:
         """The run's published policy, as of the last read."""
         return self.run.policy if self.run else None
 
-    def note_run(self, run: Run) -> None:
+    def note_run(self, run: FollowedRun) -> None:
         """Take over what was read; disown a served policy that is of a later time than the run."""
         self.run, served = run, self.policy
         if served is not None and is_of_later_time(served, run):
@@ -102,7 +102,7 @@ class Serving:
         return max(0, self.run.step - self.policy.step)
 
 
-def is_of_later_time(pointer: PolicyPointer, run: Run) -> bool:
+def is_of_later_time(pointer: PolicyPointer, run: FollowedRun) -> bool:
     """Whether a policy was published after the time that the run document was restored to."""
     return (
         pointer.epoch > run.epoch or pointer.version > run.last_version or pointer.step > run.step

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 
-from rl_contracts.documents.task import Cause, Queue, Task, TaskState
+from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.staleness import oldest_trainable_step
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment
@@ -21,9 +21,11 @@ from rl_sampler.tasks.claims import LEASE_SECONDS, Claim, ClaimBook
 logger = logging.getLogger(__name__)
 
 FIRST_IDLE_SECONDS = 0.05
-MAX_IDLE_SECONDS = 0.4
-EVALUATION_SECONDS = 0.4
-"""How long an empty evaluation queue is not polled again."""
+MAX_IDLE_SECONDS = 10.0
+"""Empty queues are polled so seldom: the run document announces new tasks. Only a task that another
+sampler handed back is not announced."""
+EVALUATION_SECONDS = 5.0
+"""How long an empty evaluation queue is not polled again unless tasks are announced."""
 CLOSED_SECONDS = 1.0
 HAND_BACK_SECONDS = 3.0
 """How long a stopping sampler tries to hand a claim back; then its lease runs out."""
@@ -48,6 +50,12 @@ def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
     if policy.step >= oldest_trainable_step(run.step, max_staleness=max_staleness):
         queues.append(Queue.TRAIN)
     return queues
+
+
+def _announcement(serving: Serving) -> object:
+    """Changes whenever a trainer has put tasks into a queue."""
+    run = serving.run
+    return None if run is None else (run.epoch, run.handed_out, run.policy)
 
 
 def has_room(claims: Iterable[Claim], *, demand: int, slots: int) -> bool:
@@ -88,16 +96,21 @@ class Claimer:
         slots.when_freed = self._freed.set
         self._idle_seconds = FIRST_IDLE_SECONDS
         self._evaluation_from = 0.0
+        self._announced: object = None
+        """What the run announced when the evaluation queue was last empty."""
         self._episodes: dict[asyncio.Task[None], Claim] = {}
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Claim until ``stop`` is called; episodes then go on in ``group``."""
         await self._release_leftovers()
+        seen = self._serving.changes
         while not self._stopping:
             if self._is_full():
                 self._freed.clear()
                 await self._freed.wait()
                 continue
+            if self._serving.changes != seen:
+                self._idle_seconds = FIRST_IDLE_SECONDS
             seen, queues = self._serving.changes, self._queues()
             if not queues:
                 await self._serving.wait_change(since=seen, seconds=CLOSED_SECONDS)
@@ -107,7 +120,7 @@ class Claimer:
                 self._idle_seconds = FIRST_IDLE_SECONDS
                 self._start_episode(claim, group)
                 continue
-            # New tasks come with a new step or version, which ends this wait.
+            # The run watch ends this wait when tasks were handed out.
             await self._serving.wait_change(since=seen, seconds=self._idle_seconds)
             self._idle_seconds = min(2 * self._idle_seconds, MAX_IDLE_SECONDS)
 
@@ -159,11 +172,13 @@ class Claimer:
         if self._outages:
             return []  # episodes that cannot be scored now would only become stale
         queues = open_queues(self._serving, max_staleness=self._max_staleness)
-        if time.monotonic() < self._evaluation_from and Queue.TRAIN in queues:
+        known = self._announced == _announcement(self._serving)
+        if known and time.monotonic() < self._evaluation_from and Queue.TRAIN in queues:
             return [Queue.TRAIN]
         return queues
 
     async def _take(self, queues: Sequence[Queue]) -> Claim | None:
+        announced = _announcement(self._serving)
         for queue in queues:
             try:
                 claim = await self._book.take(
@@ -176,6 +191,7 @@ class Claimer:
                 return claim
             if queue is Queue.EVALUATION:
                 self._evaluation_from = time.monotonic() + EVALUATION_SECONDS
+                self._announced = announced
         return None
 
     def _start_episode(self, claim: Claim, group: asyncio.TaskGroup) -> None:
@@ -188,6 +204,7 @@ class Claimer:
         self._book.drop(self._episodes.pop(episode))
         self._counters.groups_running = len(self._episodes)
         self._freed.set()
+        self._serving.changed()  # its task may be in the queue again
 
     async def _release_leftovers(self) -> None:
         """Hand back the claims of an earlier process of this pod."""
@@ -195,11 +212,8 @@ class Claimer:
 
         def release() -> int:
             released = 0
-            for queue in (Queue.TRAIN, Queue.EVALUATION):
-                for task in tasks.find(run, queue=queue, state=TaskState.CLAIMED):
-                    released += self._is_mine(task) and tasks.hand_back(
-                        task, reason="the agent was restarted"
-                    )
+            for task in tasks.claimed(run, owner=self._assignment.sampler):
+                released += tasks.hand_back(task, reason="the agent was restarted")
             return released
 
         released = await self._shared.retry(release, wanted=lambda: not self._stopping, otherwise=0)
@@ -228,6 +242,3 @@ class Claimer:
     @property
     def _max_staleness(self) -> int:
         return self._assignment.spec.algorithm.off_policy.max_staleness
-
-    def _is_mine(self, task: Task) -> bool:
-        return task.owner == self._assignment.sampler

@@ -148,25 +148,35 @@ class ClaimBook:
                 )
 
     async def keep_leases(self) -> None:
-        """Renew leases until cancelled; a claim whose lease cannot be renewed is marked lost."""
+        """Renew leases until cancelled; a claim whose lease cannot be renewed is marked lost.
+
+        All are renewed when one is due, so that they are due together from then on.
+        """
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             due = time.monotonic() - RENEW_SECONDS
-            await asyncio.gather(*(self._renew(claim) for claim in self if claim.renewed <= due))
+            if any(claim.renewed <= due for claim in self):
+                # One that was completed meanwhile would cost a command for each of them.
+                await self._renew(
+                    [claim for claim in self if claim.renewed <= due or not claim.completing]
+                )
 
-    async def _renew(self, claim: Claim) -> None:
+    async def _renew(self, claims: Sequence[Claim]) -> None:
         now = time.monotonic()
         try:
             renewed = await self._shared.call(
-                self._shared.stores.tasks.renew, claim.task, lease_seconds=LEASE_SECONDS
+                self._shared.stores.tasks.renew_all,
+                [claim.task for claim in claims],
+                lease_seconds=LEASE_SECONDS,
             )
         except OUTAGES:
             return  # reported by SharedStores; the store decides once it is back
-        if renewed:
-            claim.renewed = now
-        elif claim in self._claims and not claim.completing:
-            logger.warning("lost the lease of %s", claim.task.id)
-            claim.mark_lost()
+        for claim in claims:
+            if claim.task.id in renewed:
+                claim.renewed = now
+            elif claim in self._claims and not claim.completing:
+                logger.warning("lost the lease of %s", claim.task.id)
+                claim.mark_lost()
 
 
 async def complete(shared: SharedStores, claim: Claim, rollouts: Sequence[str]) -> bool:

@@ -164,6 +164,7 @@ class ScriptedTrainer:
             for sequence, task in enumerate(wanted)
         ]
         self.stores.tasks.insert(tasks)
+        self.stores.runs.hint(self.run, epoch=self.epoch)
         return list(wanted)
 
     def states(self, wanted: list[str]) -> dict[str, TaskState]:

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.documents.run import PolicyPointer, Run
+from rl_contracts.documents.run import FollowedRun, PolicyPointer, Run
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.run_watch import OLDER_SECONDS, RunWatch, is_older
+from rl_sampler.run_watch import (
+    MAX_POLL_SECONDS,
+    OLDER_SECONDS,
+    POLL_SECONDS,
+    RunWatch,
+    is_older,
+)
 from tests.documents import RUN, a_run
 
 
@@ -41,7 +47,7 @@ class Watched:
             clock=lambda: self.now,
         )
 
-    def read(self, run: Run) -> Run:
+    def read(self, run: Run) -> FollowedRun:
         self.watch._note(run)
         assert self.serving.run is not None
         return self.serving.run
@@ -102,3 +108,27 @@ def test_the_followed_state_never_goes_back_whatever_order_answers_come_in(
         followed = watched.read(states[index])
         assert not is_older(followed, states[latest])
         assert not is_older(states[latest], followed)
+
+
+def test_the_run_is_read_less_often_while_nothing_changes() -> None:
+    watched = Watched()
+    watched.read(state(1, 1, 1))
+    assert watched.watch._interval() == POLL_SECONDS
+    watched.now = 6.0
+    watched.read(state(1, 1, 1))
+    assert watched.watch._interval() == pytest.approx(0.6)
+    watched.now = 600.0
+    assert watched.watch._interval() == MAX_POLL_SECONDS
+    watched.read(state(1, 2, 2))
+    assert watched.watch._interval() == POLL_SECONDS
+
+
+def test_announced_tasks_wake_whoever_waits() -> None:
+    watched = Watched()
+    run = state(1, 1, 1)
+    watched.read(run)
+    changes = watched.serving.changes
+    watched.read(run.model_copy(update={"heartbeat_at": 5.0, "phase": "training"}))
+    assert watched.serving.changes == changes
+    watched.read(run.model_copy(update={"handed_out": 1}))
+    assert watched.serving.changes == changes + 1

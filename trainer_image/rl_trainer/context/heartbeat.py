@@ -123,6 +123,7 @@ class Heartbeat:
         self._note_absence(since=began)
         if taken:
             log.warning("took back %d tasks whose lease expired", taken)
+            self._stores.runs.hint(self._run, epoch=self._epoch)
         if self._clock() >= self._judges_from:
             silent = self._stores.samplers.expire(self._run, silent_seconds=SAMPLER_SILENT_SECONDS)
             for sampler in silent:

@@ -96,6 +96,7 @@ def evaluate(
     parts = _parts(job, pointer, datasets)
     tasks = [task for part in parts for task in part.tasks]
     job.stores.tasks.insert(tasks)
+    job.stores.runs.hint(job.run, epoch=job.epoch)
     finished, skipped = _wait(job, tasks, pointer=pointer)
     groups = [
         _groups(job, _answered(part, finished, skipped), pointer=pointer, limits=limits)

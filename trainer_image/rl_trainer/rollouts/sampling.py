@@ -50,6 +50,7 @@ class Windows:
         last = min(number + AHEAD, self._job.spec.training.total_steps)
         tasks = [task for window in range(number, last) for task in self._tasks(window)]
         self._job.stores.tasks.insert(tasks)
+        self._job.stores.runs.hint(self._job.run, epoch=self._job.epoch)
         ended = self._wait([task.id for task in tasks[: self._size]], number=number)
         dead = [task for task in ended if task.state is TaskState.DEAD]
         return self._groups([task for task in ended if task.state is TaskState.DONE]), dead

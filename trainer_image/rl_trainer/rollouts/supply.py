@@ -184,6 +184,8 @@ class Supply:
                 [self._stream.task(first + offset, step=progress.step) for offset in range(room)]
             )
             progress.next_sequence += room
+            if room > 0:
+                self._job.stores.runs.hint(self._job.run, epoch=self._job.epoch)
         if new < room:
             # Some may have been in the queue before, and trained: an attempt hands out again what
             # the attempt before it did, from its last batch on.

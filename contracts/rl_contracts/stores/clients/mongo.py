@@ -72,6 +72,7 @@ class Mongo:
         *,
         patience_seconds: float = 120.0,
         reply_seconds: float = 30.0,
+        connections: int | None = None,
     ) -> None:
         """Connect lazily; nothing is sent before the first command.
 
@@ -79,6 +80,7 @@ class Mongo:
             settings: address and credentials.
             patience_seconds: how long a command is retried while the store does not answer.
             reply_seconds: how long to wait for one reply.
+            connections: see ``mongo_client.connect``.
 
         Raises:
             RefusedError: the URI is invalid or contradicts the certificates.
@@ -88,6 +90,7 @@ class Mongo:
             settings,
             timeout_seconds=max(1.0, min(5.0, patience_seconds)),
             reply_seconds=reply_seconds,
+            connections=connections,
         )
         self._database: Database[Stored] = self._client.get_database(
             settings.mongo_database,

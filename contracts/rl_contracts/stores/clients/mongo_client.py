@@ -15,7 +15,11 @@ Stored = dict[str, Any]
 
 
 def connect(
-    settings: StoreSettings, *, timeout_seconds: float, reply_seconds: float
+    settings: StoreSettings,
+    *,
+    timeout_seconds: float,
+    reply_seconds: float,
+    connections: int | None = None,
 ) -> MongoClient[Stored]:
     """Make a client; it connects with its first command.
 
@@ -23,6 +27,11 @@ def connect(
         settings: address and credentials.
         timeout_seconds: for finding a primary, and connecting.
         reply_seconds: how long to wait for one reply.
+        connections: commands at a time; more wait for their turn. Each member is then monitored
+            over one connection instead of two: a client of a large fleet may not hold more, and
+            finds a new primary by the first error instead of at once
+            (https://www.mongodb.com/docs/manual/reference/connection-string-options/,
+            ``serverMonitoringMode``). None: the driver's defaults.
 
     Raises:
         RefusedError: the URI is invalid or contradicts the certificates.
@@ -41,6 +50,12 @@ def connect(
         "retryReads": True,
         "appname": "rl-operator",
     }
+    if connections is not None:
+        options |= {
+            "maxPoolSize": connections,
+            "waitQueueTimeoutMS": options["socketTimeoutMS"],
+            "serverMonitoringMode": "poll",
+        }
     uri = settings.mongo_uri.get_secret_value()
     try:
         mongo_uri.check(uri)

@@ -107,7 +107,7 @@ async def test_renewal_of_a_completed_task_does_not_lose_the_completion(
     assert claim is not None
     if taken:
         assert stores.tasks.hand_back(claim.task, reason="its lease was over")
-    shared.meanwhile = functools.partial(book._renew, claim)
+    shared.meanwhile = functools.partial(book._renew, [claim])
     assert await complete(shared, claim, ["r"]) is not taken
     done = stores.tasks.get([claim.task.id])[claim.task.id].state == TaskState.DONE
     assert done is not taken

@@ -257,7 +257,7 @@ def test_a_lasting_bucket_outage_is_named_in_the_outcome(
 ) -> None:
     connected: list[Stores] = []
 
-    def connect(settings: StoreSettings, **options: float) -> Stores:
+    def connect(settings: StoreSettings, **options: Any) -> Stores:
         connected.append(Stores.connect(settings, **options))
         return connected[-1]
 

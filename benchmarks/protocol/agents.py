@@ -1,0 +1,257 @@
+"""Many agents in one process: their real code, with a pace in the place of engine and download.
+
+Each has a client of the document store of its own, as in a pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from benchmarks.protocol import command_counts, remote, slowed
+from benchmarks.protocol.stores import connected, settings_of
+from rl_contracts import env
+from rl_contracts.documents.arrays import pack_float32, pack_int32
+from rl_contracts.documents.rollout import Rollout, VersionSpan
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.documents.task import Task
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.objects import Objects
+from rl_sampler import serve
+from rl_sampler.__main__ import STORE_CONNECTIONS
+from rl_sampler.completions.outages import Outages
+from rl_sampler.engine.assignment import Assignment, load_assignment
+from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.health import EngineHealth
+from rl_sampler.engine.problems import Problems
+from rl_sampler.engine.protocol import ServerInfo
+from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.shared_stores import SharedStores
+from rl_sampler.engine.slots import Slots
+from rl_sampler.engine.weights import Staged
+from rl_sampler.episodes.claimer import Claimer
+from rl_sampler.episodes.episode import EpisodeRunner
+from rl_sampler.policy.follow import PolicyFollower
+from rl_sampler.policy.relay.wiring import relay_of
+from rl_sampler.run_watch import RunWatch
+from rl_sampler.tasks.claims import Claim, ClaimBook
+from rl_sampler.wiring import Agent, Claiming
+from tests.documents import a_rollout
+from tests.manifests import a_job
+
+GROUP_SECONDS = 24.0
+"""From a claim to its data; eight groups of four at a time: one every three seconds."""
+SLOTS, GROUP_SIZE = 32, 4
+TOKENS = 512
+THREADS = 256
+START_SECONDS = 4.0
+"""Agents start within this time, not all at once."""
+
+
+class PacedEngine:
+    """Takes any policy at once."""
+
+    def __init__(self) -> None:
+        self._label = ""
+
+    async def pause(self, mode: str) -> None:
+        """Do nothing."""
+
+    async def resume(self) -> None:
+        """Do nothing."""
+
+    async def load(self, folder: Path, *, label: str, seconds: float, empty_cache: bool) -> None:
+        """Note the label."""
+        self._label = label
+
+    async def weight_version(self) -> str:
+        """The label of the last load."""
+        return self._label
+
+
+@dataclass
+class PacedStager:
+    """Reads the registry of peers as a stager does, and downloads nothing."""
+
+    agent: Agent
+
+    def stage(self, pointer: PolicyPointer, **_: Any) -> Staged:
+        """As ``Stager.stage``."""
+        relay = relay_of(self.agent.assignment, self.agent.shared.stores)
+        if relay is not None:
+            relay._pool()
+        return Staged(pointer=pointer, folder=self.agent.weights.of_policy(pointer))
+
+
+@dataclass
+class PacedRollouts:
+    """Makes rollouts after a while, as ``RolloutRunner`` does with an engine."""
+
+    serving: Serving
+
+    def check_scorers(self, task: Task) -> None:
+        """Accept all."""
+
+    def oldest_step(self) -> int:
+        """Accept all."""
+        return 0
+
+    async def run_together(self, group: Any, missing: list[int]) -> list[Rollout]:
+        """Rollouts of the policy that is served."""
+        claim = cast(Claim, group.claim)
+        await claim.run(asyncio.sleep(GROUP_SECONDS))
+        policy = self.serving.policy
+        assert policy is not None
+        span = VersionSpan(version=policy.version, step=policy.step, start=2, end=TOKENS)
+        return [
+            a_rollout(
+                claim.task,
+                member,
+                tokens=pack_int32([7] * TOKENS),
+                mask=b"\0\0" + b"\1" * (TOKENS - 2),
+                logprobs=pack_float32([-1.0] * TOKENS),
+                spans=[span],
+            )
+            for member in missing
+        ]
+
+
+class PacedRunner(EpisodeRunner):
+    """Writes and completes as ever; samples nothing."""
+
+    async def _group(self, claim: Claim) -> Any:
+        return SimpleNamespace(claim=claim)
+
+
+def assignment_of(number: int, folder: Path, *, relay: bool) -> Assignment:
+    """What the pod of an agent has."""
+    spec = folder / "rljob.json"
+    if not spec.exists():
+        spec.write_text(json.dumps(a_job()["spec"]))
+    weights = folder / f"weights-{number}"
+    weights.mkdir()
+    relayed = {env.RELAY_PORT: "7001", env.POD_IP: "10.0.0.1"} if relay else {}
+    return load_assignment(
+        {
+            env.NAMESPACE: "ns",
+            env.JOB: "job",
+            env.RUN: "run1",
+            env.POOL: "main",
+            env.POD_NAME: f"fleet-main-{number:05d}",
+            env.POD_UID: f"00000000-0000-0000-0000-{number:012d}",
+            env.SPEC_FILE: str(spec),
+            env.STORES_FOLDER: str(folder),
+            env.WEIGHTS_FOLDER: str(weights),
+            env.ENGINE_URL: "http://127.0.0.1:1",
+            env.LISTEN_PORT: "7000",
+            env.DRAIN_SECONDS: "25",
+            env.TOOL_SECRETS_FOLDER: str(folder),
+            env.ENDPOINT_SECRETS_FOLDER: str(folder),
+            **relayed,
+        }
+    )
+
+
+def assignments_of(given: dict[str, Any]) -> list[Assignment]:
+    """What the pods of this process's agents have."""
+    folder = Path(given["folder"])
+    folder.mkdir(parents=True)
+    numbers = range(given["first"], given["end"])
+    return [assignment_of(number, folder, relay=given["relay"]) for number in numbers]
+
+
+async def live(assignment: Assignment, stores: Stores, *, after: float) -> None:
+    """One agent's loops, as in ``serve``, but for the watch of its engine."""
+    await asyncio.sleep(after)
+    problems, counters = Problems(), Counters()
+    serving = Serving(
+        engine=ServerInfo(version="0.5", max_running_requests=SLOTS, max_req_input_len=4096)
+    )
+    agent = Agent(
+        assignment=assignment,
+        shared=SharedStores(stores, problems=problems),
+        engine=cast(Any, PacedEngine()),
+        health=EngineHealth(startup_seconds=60, now=0.0),
+        serving=serving,
+        counters=counters,
+        problems=problems,
+        outages=Outages(serving=serving, problems=problems),
+        weights=assignment.weights,
+    )
+    components = cast(Any, SimpleNamespace(known=["ExactMatch"], refusals=[]))
+    claiming, follower = _claiming(agent), _follower(agent)
+    watch = RunWatch(agent.shared, run=assignment.run, serving=serving, problems=problems)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(agent.heartbeat(components).run())
+        group.create_task(watch.run())
+        group.create_task(agent.reaper().run())
+        group.create_task(follower.run())
+        await serve._claim(claiming, agent, group=group, stop=asyncio.Event())
+
+
+def _follower(agent: Agent) -> PolicyFollower:
+    return PolicyFollower(
+        engine=agent.engine,
+        health=agent.health,
+        stager=cast(Any, PacedStager(agent)),
+        weights=agent.weights,
+        serving=agent.serving,
+        counters=agent.counters,
+        problems=agent.problems,
+        sync=agent.assignment.spec.weight_sync,
+    )
+
+
+def _claiming(agent: Agent) -> Claiming:
+    book, slots, nothing = ClaimBook(agent.shared), Slots(), cast(Any, None)
+    runner = PacedRunner(
+        spec=agent.assignment.spec,
+        engine=nothing,
+        watch=nothing,
+        chats=nothing,
+        stop_tokens=(),
+        toolbox=nothing,
+        rollout_runner=cast(Any, PacedRollouts(agent.serving)),
+        users=nothing,
+        shared=agent.shared,
+        serving=agent.serving,
+        slots=slots,
+        counters=agent.counters,
+        problems=agent.problems,
+    )
+    claimer = Claimer(
+        agent.assignment,
+        shared=agent.shared,
+        book=book,
+        runner=runner,
+        serving=agent.serving,
+        slots=slots,
+        counters=agent.counters,
+        outages=agent.outages,
+    )
+    return Claiming(claimer, book, nothing)
+
+
+async def run(given: dict[str, Any]) -> None:
+    """Run all agents of this process until it is killed."""
+    counts = command_counts.registered()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
+    objects = Objects(settings_of(given["uri"]))
+    assignments = assignments_of(given)
+    remote.answer_in_thread(counts, {})
+    async with asyncio.TaskGroup() as group:
+        for index, assignment in enumerate(assignments):
+            after = START_SECONDS * index / len(assignments)
+            stores = connected(given["uri"], objects, connections=STORE_CONNECTIONS)
+            group.create_task(live(assignment, stores, after=after))
+
+
+def main() -> None:
+    """Run in slowed time."""
+    with asyncio.Runner(loop_factory=slowed.new_loop) as runner:
+        runner.run(run(remote.given()))
