@@ -37,6 +37,7 @@ from rl_sampler.engine.weights import Staged
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.policy.follow import PolicyFollower
+from rl_sampler.policy.relay.peers import PARENTS, parents
 from rl_sampler.policy.relay.wiring import relay_of
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.tasks.claims import Claim, ClaimBook
@@ -84,7 +85,9 @@ class PacedStager:
         """As ``Stager.stage``."""
         relay = relay_of(self.agent.assignment, self.agent.shared.stores)
         if relay is not None:
-            relay._pool()
+            above = parents(relay._key, relay._registry, level=1)
+            assert len(above) <= PARENTS
+            relay._registry.has(self.agent.assignment.sampler)
         return Staged(pointer=pointer, folder=self.agent.weights.of_policy(pointer))
 
 

@@ -24,7 +24,7 @@ from rl_contracts.retention.samplers import forget_ended
 from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.spec.retention import Bound, Retention
 from rl_contracts.stores.connect import Stores
-from rl_sampler.policy.relay.peers import relaying_peers
+from rl_sampler.policy.relay.peers import StoredRegistry, parents, relay_key
 from tests.documents import RUN, a_batch, a_rollout, a_run, a_sampler, a_task
 
 CLAIMS = 8
@@ -93,8 +93,9 @@ def of_fleet(result: Result, counts: CommandCounts, size: int) -> None:
         epoch = stores.runs.take_epoch(RUN).epoch
         register(stores, size)
         claim(stores, size * CLAIMS)
+        registry = StoredRegistry(stores=stores, run=RUN, pool="main")
         works: dict[str, Callable[[], object]] = {
-            "an agent's look for peers": lambda: relaying_peers(stores, run=RUN, pool="main"),
+            "an agent's look for peers": lambda: parents("f" * 16, registry, level=1),
             "reaping": lambda: stores.tasks.reap(RUN),
             "expiring": lambda: stores.samplers.expire(RUN, silent_seconds=20),
             "forgetting": lambda: forget_ended(stores, run=RUN, epoch=epoch),
@@ -180,6 +181,7 @@ def register(stores: Stores, size: int) -> None:
             f"{number:08d}",
             heartbeat_at=now,
             relay_url="http://10.0.0.1:7001",
+            relay_key=relay_key(f"{number:08d}"),
             scorers=["ExactMatch"],
             state=SamplerState.READY,
         )

@@ -15,7 +15,7 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
-from rl_sampler.policy.relay.peers import relay_url
+from rl_sampler.policy.relay.peers import relay_key, relay_url
 
 BEAT_SECONDS, IDLE_BEAT_SECONDS = 2.0, 4.0
 """Between two writes of a document that changes, and of one that does not."""
@@ -111,6 +111,7 @@ class Heartbeat:
             staging_version=serving.staging.version if serving.staging else 0,
             engine=f"sglang {serving.engine.version}" if serving.engine else "",
             relay_url=relay_url(env),
+            relay_key=relay_key(self._assignment.sampler),
             scorers=self._scorers,
             refusals=self._refusals,
             unavailable=self._outages.known,

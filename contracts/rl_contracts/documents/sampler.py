@@ -50,6 +50,8 @@ class Sampler(Document):
     """Engine name and version, e.g. ``sglang 0.5.23``."""
     relay_url: str = ""
     """URL from which other samplers of the pool can fetch policies; empty: no relay."""
+    relay_key: str = ""
+    """Its place in the tree in which policies are relayed: a digest of the id."""
     scorers: list[str] = Field(default_factory=list)
     """Scorer kinds that this sampler supports."""
     refusals: list[Refusal] = Field(default_factory=list)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rl_contracts.documents.run import EndedSamplers
-from rl_contracts.documents.sampler import SamplerState
-from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.connect import Stores
 
+PAGE = 500
 KEPT_SECONDS = 86_400.0
 """Registrations of ended samplers are kept this long, so that their last state can be read."""
 
@@ -25,25 +24,16 @@ def forget_ended(
         LookupError: the run does not exist.
     """
     before = stores.mongo.now() - kept_seconds
-    ended = [
-        sampler
-        for sampler in stores.samplers.of_run(run)
-        if sampler.state is SamplerState.GONE and sampler.heartbeat_at < before
-    ]
-    if not ended:
+    page = stores.samplers.ended(run, before=before, most=PAGE)
+    if not page:
         return 0
     known = stores.runs.require(run).samplers_ended
-    died = sum(not sampler.drained and sampler.heartbeat_at >= known.before for sampler in ended)
+    died = stores.samplers.count_died(run, since=known.before, before=before)
     noted = EndedSamplers(before=max(before, known.before), died=known.died + died)
     stores.runs.note_ended_samplers(run, epoch=epoch, ended=noted)
-    idle = {sampler.id for sampler in ended} - _owners(stores, run)
-    return stores.samplers.forget(sorted(idle), before=before)
-
-
-def _owners(stores: Stores, run: str) -> set[str]:
-    """Ids of the samplers that own a claimed task."""
-    return {
-        task.owner
-        for queue in (Queue.TRAIN, Queue.EVALUATION)
-        for task in stores.tasks.find(run, queue=queue, state=TaskState.CLAIMED)
-    }
+    forgotten = 0
+    while page:
+        idle = set(page) - stores.tasks.owners(run, of=page)
+        forgotten += stores.samplers.forget(sorted(idle), before=before)
+        page = stores.samplers.ended(run, before=before, most=PAGE, after=page[-1])
+    return forgotten

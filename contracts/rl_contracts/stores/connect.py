@@ -10,9 +10,10 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.leases import LeaseStore
 from rl_contracts.stores.models import ModelStore
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.records import PolicyStore, SamplerStore
+from rl_contracts.stores.records import PolicyStore
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
+from rl_contracts.stores.samplers import SamplerStore
 from rl_contracts.stores.tasks import TaskStore
 
 

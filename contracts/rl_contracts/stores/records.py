@@ -1,4 +1,4 @@
-"""Stores of policies and samplers, written whole under deterministic ids."""
+"""Stores of documents that are written whole under deterministic ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pymongo import ReplaceOne
 
 from rl_contracts.documents.base import Document
 from rl_contracts.documents.manifest import PolicyRecord
-from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 D = TypeVar("D", bound=Document)
@@ -91,47 +90,3 @@ class PolicyStore(RecordStore[PolicyRecord]):
 
     def __init__(self, mongo: Mongo) -> None:
         super().__init__(mongo, "policies", PolicyRecord)
-
-
-class SamplerStore(RecordStore[Sampler]):
-    """Sampler registrations of the runs in a database."""
-
-    def __init__(self, mongo: Mongo) -> None:
-        super().__init__(mongo, "samplers", Sampler)
-
-    def expire(self, run: str, *, silent_seconds: float) -> list[Sampler]:
-        """Mark samplers as gone whose last heartbeat is too old; return them.
-
-        A sampler that was only slow registers again with its next heartbeat.
-        """
-        now = self._mongo.now()
-        gone = [
-            sampler.model_copy(update={"state": SamplerState.GONE})
-            for sampler in self.of_run(run)
-            if sampler.state != SamplerState.GONE
-            and not sampler.is_alive(now, silent_seconds=silent_seconds)
-        ]
-        for sampler in gone:
-            # Conditional on the heartbeat that was judged: a later heartbeat wins.
-            query = {"_id": sampler.id, "heartbeat_at": sampler.heartbeat_at}
-            self._mongo.call(
-                f"expiring {sampler.id}",
-                lambda: self._documents.update_one(query, {"$set": {"state": SamplerState.GONE}}),  # noqa: B023
-            )
-        return gone
-
-    def forget(self, ids: Sequence[str], *, before: float) -> int:
-        """Delete registrations of samplers that are gone; return their number.
-
-        Args:
-            ids: which.
-            before: store time of the last heartbeat; one that has registered again stays.
-        """
-        if not ids:
-            return 0
-        ended = {"state": SamplerState.GONE, "heartbeat_at": {"$lt": before}}
-        wanted = {"_id": {"$in": list(ids)}, **ended}
-        return self._mongo.call(
-            f"forgetting {len(ids)} samplers",
-            lambda: self._documents.delete_many(wanted).deleted_count,
-        )

@@ -173,6 +173,18 @@ class TaskStore:
             )
         return [HeldTask.from_mongo(stored) for stored in held]
 
+    def owners(self, run: str, *, of: Sequence[str]) -> set[str]:
+        """Those of some samplers that own a claimed task."""
+        owned: set[str] = set()
+        for queue in (Queue.TRAIN, Queue.EVALUATION):
+            claims = {"run": run, "queue": queue, "state": TaskState.CLAIMED}
+            query = {**claims, "owner": {"$in": list(of)}}
+            owned |= self._mongo.call(
+                f"looking for claims of {len(of)} samplers",
+                lambda: {task["owner"] for task in self._tasks.find(query, {"owner": 1})},  # noqa: B023
+            )
+        return owned
+
     def find(self, run: str, *, queue: Queue, state: TaskState) -> list[Task]:
         """All tasks of a run in one queue and state, in stream order."""
         query = {"run": run, "queue": queue, "state": state}

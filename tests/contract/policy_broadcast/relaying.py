@@ -66,6 +66,11 @@ class Servers:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=600)
 
 
+def key_of(number: int) -> str:
+    """Key of the member with this number, from 0: so they make a tree in which each has four."""
+    return f"{(number + 1) << 48:016x}"
+
+
 @dataclass
 class Pool:
     """Subscribers that know each other."""
@@ -76,23 +81,35 @@ class Pool:
     tensors: Mapping[str, Tensor]
     timeouts: PeerTimeouts = STEADY
     registry: list[Peer] = field(default_factory=list)
+    """In the order of their keys, which are evenly distributed."""
     members: list[Subscriber] = field(default_factory=list)
     relays: list[Relay] = field(default_factory=list)
 
     def join(self, *, registered: bool = True) -> Subscriber:
         """One more; not registered is how an init container is."""
         name = f"sampler-{len(self.members):03d}"
-        relay = Relay(
-            own=name, token=TOKEN, pool=lambda: list(self.registry), timeouts=self.timeouts
-        )
+        key = key_of(len(self.members))
+        relay = Relay(own=name, key=key, token=TOKEN, registry=self, timeouts=self.timeouts)
         home = self.folder / name
         made = Subscriber.make(home, self.objects, self.tensors, relay=relay)
         if registered:
             server = RelayServer(WeightsFolder(home), token=TOKEN)
-            self.registry.append(Peer(name, self.servers.serve(server.application())))
+            self.registry.append(Peer(name, self.servers.serve(server.application()), key))
         self.members.append(made)
         self.relays.append(relay)
         return made
+
+    def below(self, key: str, *, most: int) -> list[Peer]:
+        """See ``peers.Registry``."""
+        return [peer for peer in self.registry if peer.key <= key][::-1][:most]
+
+    def first(self) -> Peer | None:
+        """See ``peers.Registry``."""
+        return self.registry[0] if self.registry else None
+
+    def has(self, sampler: str) -> bool:
+        """See ``peers.Registry``."""
+        return any(peer.sampler == sampler for peer in self.registry)
 
     def stage(self, pointer: PolicyPointer) -> list[Staged]:
         """Everyone stages a version at the same time and keeps what it has."""

@@ -16,9 +16,9 @@ from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy import fetch
 from rl_sampler.policy.relay.client import PeerTimeouts
-from rl_sampler.policy.relay.peers import Peer, relaying_peers
+from rl_sampler.policy.relay.peers import Peer, StoredRegistry
 from rl_sampler.policy.relay.server import RelayServer
-from tests.contract.policy_broadcast.relaying import TOKEN, Pool, Servers, running_pool
+from tests.contract.policy_broadcast.relaying import TOKEN, Pool, Servers, key_of, running_pool
 from tests.contract.policy_broadcast.world import Line, content, moved, strange
 from tests.documents import RUN, a_sampler
 
@@ -166,7 +166,7 @@ def test_a_corrupt_peer_costs_one_download(
     with Servers() as servers:
         timeouts = PeerTimeouts(silent=0.5, range=0.5)
         pool = Pool(servers, stores.objects, tmp_path, strange(), timeouts)
-        pool.registry.append(Peer("sampler-", servers.serve(hostile(line, name))))
+        pool.registry.append(Peer("sampler-", servers.serve(hostile(line, name)), "0" * 16))
         one = pool.join()
         assert content(one.stage(pointer)) == line.states[1]
         assert one.names == [pool.members[0].weights.of_policy(pointer).name]
@@ -226,13 +226,14 @@ def test_the_registry_names_the_pools_living_samplers_that_relay(
             "id": name,
             "relay_url": f"http://{name}:8082",
             "heartbeat_at": now,
+            "relay_key": "3" * 16,
         }
         return a_sampler(**values | changes)
 
     stores.samplers.put(
         [
-            row("ready"),
-            row("starting", state=SamplerState.STARTING),
+            row("ready", relay_key="2" * 16),
+            row("starting", relay_key="5" * 16, state=SamplerState.STARTING),
             row("other-pool", pool="other"),
             row("without", relay_url=""),
             row("draining", state=SamplerState.DRAINING),
@@ -241,11 +242,15 @@ def test_the_registry_names_the_pools_living_samplers_that_relay(
             row("other-run", run="other"),
         ]
     )
-    pool, run = a_sampler().pool, RUN
-    assert relaying_peers(stores, run=run, pool=pool) == [
-        Peer("ready", "http://ready:8082"),
-        Peer("starting", "http://starting:8082"),
-    ]
+    registry = StoredRegistry(stores=stores, run=RUN, pool=a_sampler().pool)
+    ready = Peer("ready", "http://ready:8082", "2" * 16)
+    starting = Peer("starting", "http://starting:8082", "5" * 16)
+    assert registry.first() == ready
+    assert registry.below("f" * 16, most=9) == [starting, ready]
+    assert registry.below("f" * 16, most=1) == [starting]
+    assert registry.below("4" * 16, most=9) == [ready]
+    assert registry.below("1" * 16, most=9) == []
+    assert (registry.has("silent"), registry.has("nobody")) == (True, False)
 
 
 def test_a_busy_peer_sends_others_to_the_bucket(line: Line, stores: Stores, tmp_path: Path) -> None:
@@ -253,7 +258,7 @@ def test_a_busy_peer_sends_others_to_the_bucket(line: Line, stores: Stores, tmp_
     with running_pool(stores.objects, tmp_path, strange(), count=1) as pool:
         pool.stage(pointer)
         busy = RelayServer(WeightsFolder(pool.members[0].weights.root), token=TOKEN, transfers=0)
-        pool.registry[0] = Peer("sampler-000", pool.servers.serve(busy.application()))
+        pool.registry[0] = Peer("sampler-000", pool.servers.serve(busy.application()), key_of(0))
         child = pool.join()
         assert content(child.stage(pointer)) == line.states[1]
         assert sum(child.received) == line.manifest(1).full_bytes

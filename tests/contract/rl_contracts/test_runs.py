@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from rl_contracts.documents.run import (
     Run,
     Totals,
 )
-from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.errors import FencedOutError, LateAttemptError, ObjectMissingError
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
@@ -110,14 +111,15 @@ def test_a_heartbeat_between_read_and_write_is_not_lost(
     now = stores.mongo.now()
     silent = a_sampler("silent", heartbeat_at=now - 100)
     stores.samplers.put([silent])
-    look = stores.samplers.of_run
+    call = stores.mongo.call
 
-    def beats_meanwhile(run: str) -> list[Sampler]:
-        seen = look(run)
-        stores.samplers.put([silent.model_copy(update={"heartbeat_at": now})])
+    def beats_meanwhile(doing: str, operation: Callable[[], Any]) -> Any:
+        seen = call(doing, operation)
+        if doing.startswith("looking for silent"):
+            stores.samplers.put([silent.model_copy(update={"heartbeat_at": now})])
         return seen
 
-    monkeypatch.setattr(stores.samplers, "of_run", beats_meanwhile)
+    monkeypatch.setattr(stores.mongo, "call", beats_meanwhile)
     stores.samplers.expire(RUN, silent_seconds=30)
     assert stores.samplers.get([silent.id])[silent.id].is_alive(now)
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rl_contracts.documents.manifest import PolicyRecord
-from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.env import EnvironmentVariableError, TrainerEnv
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
@@ -95,12 +94,7 @@ class PolicyCollector:
         return plan
 
     def _staging(self) -> set[int]:
-        return {
-            version
-            for sampler in self._stores.samplers.of_run(self._run)
-            if sampler.state is not SamplerState.GONE
-            for version in (sampler.staging_version, sampler.version)
-        }
+        return self._stores.samplers.versions(self._run)
 
 
 def _remarked(

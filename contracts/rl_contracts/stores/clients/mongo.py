@@ -57,7 +57,7 @@ INDEXES: dict[str, list[list[str]]] = {
     "rollouts": [["task"], ["run"]],
     "batches": [["run"]],
     "policies": [["run"]],
-    "samplers": [["run"]],
+    "samplers": [["run"], ["run", "pool", "relay_key"]],
     "leases": [["run"]],
     "models": [["run"]],
 }

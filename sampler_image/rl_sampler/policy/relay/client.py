@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import urllib3
@@ -19,11 +19,13 @@ from rl_contracts.errors import (
 )
 from rl_sampler.engine.weights import MANIFEST_FILE, policy_folder_name
 from rl_sampler.policy.fetch import Source
-from rl_sampler.policy.relay.peers import Peer, ancestors, for_joiner
+from rl_sampler.policy.relay.peers import Peer, Registry, for_joiner, parents
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
+LEVELS = 2
+"""So many levels above are asked, each after its share of the wait."""
 CHUNK_BYTES = 1 << 20
 MISSING, PAST = 404, 410
 
@@ -74,7 +76,8 @@ class Relay:
         *,
         own: str,
         token: str,
-        pool: Callable[[], Sequence[Peer]],
+        key: str,
+        registry: Registry,
         timeouts: PeerTimeouts = PeerTimeouts(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -83,12 +86,12 @@ class Relay:
         Args:
             own: this sampler's id.
             token: authorises requests to peers.
-            pool: gives the living samplers of the pool that relay, with this sampler once it is
-                registered.
+            key: this sampler's place in the tree.
+            registry: of the samplers of the pool that relay.
             timeouts: how long peers are waited for.
             clock: gives monotonic seconds.
         """
-        self._own, self._pool = own, pool
+        self._own, self._key, self._registry = own, key, registry
         self._timeouts, self._clock = timeouts, clock
         self.traffic = Traffic()
         self._http = urllib3.PoolManager(
@@ -106,15 +109,10 @@ class Relay:
         Waits for a peer at most ``timeouts.wait`` seconds.
         """
         try:
-            pool = self._pool()
+            peer = self._find(policy_folder_name(pointer.prefix), cancelled=cancelled)
         except (AccessDeniedError, CommandRefusedError, StoreUnavailableError) as error:
             logger.warning("cannot read the list of peers, using the bucket: %s", error)
             return bucket
-        registered = any(peer.sampler == self._own for peer in pool)
-        peers = ancestors(self._own, pool) if registered else for_joiner(self._own, pool)
-        peer = self._find(
-            policy_folder_name(pointer.prefix), peers, wait=registered, cancelled=cancelled
-        )
         if peer is None:
             return bucket
         logger.info("downloading version %d from %s", pointer.version, peer.sampler)
@@ -127,20 +125,31 @@ class Relay:
             clock=self._clock,
         )
 
-    def _find(
-        self, folder: str, asked: list[Peer], *, wait: bool, cancelled: threading.Event
-    ) -> Peer | None:
-        deadline = self._clock() + self._timeouts.wait
-        while asked:
+    def _find(self, folder: str, *, cancelled: threading.Event) -> Peer | None:
+        """The first peer that has a policy, of the level above, then of the next one."""
+        wait = self._registry.has(self._own)
+        above = self._above() if wait else iter([for_joiner(self._own, self._registry)])
+        started, asked, level = self._clock(), list[Peer](), 0
+        while True:
+            if not asked or self._clock() - started >= level * self._timeouts.wait / LEVELS:
+                asked += next(above, [])
+                level += 1
+            if not asked:
+                break
             for peer in list(asked):
                 status = self._ask(peer, folder)
                 if status == 200:
                     return peer
                 if status != MISSING:
                     asked.remove(peer)
-            if not wait or self._clock() >= deadline or cancelled.wait(POLL_SECONDS):
+            over = self._clock() - started >= self._timeouts.wait
+            if not wait or over or cancelled.wait(POLL_SECONDS):
                 break
         return None
+
+    def _above(self) -> Iterator[list[Peer]]:
+        for level in range(1, LEVELS + 1):
+            yield parents(self._key, self._registry, level=level)
 
     def _ask(self, peer: Peer, folder: str) -> int:
         try:

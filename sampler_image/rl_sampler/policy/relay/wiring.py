@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.listening import listening
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy.relay.client import Relay
-from rl_sampler.policy.relay.peers import relaying_peers
+from rl_sampler.policy.relay.peers import StoredRegistry, relay_key
 from rl_sampler.policy.relay.server import RelayServer
 
 
@@ -22,7 +21,8 @@ def relay_of(assignment: Assignment, stores: Stores) -> Relay | None:
     return Relay(
         own=assignment.sampler,
         token=stores.objects.shared_token(f"relay/{assignment.run}"),
-        pool=partial(relaying_peers, stores, run=assignment.run, pool=assignment.env.pool),
+        key=relay_key(assignment.sampler),
+        registry=StoredRegistry(stores=stores, run=assignment.run, pool=assignment.env.pool),
     )
 
 
