@@ -130,6 +130,7 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
             str(folder / "certificates"),
             "--authorization-mode",
             "RBAC",
+            "--allow-privileged",
             "--token-auth-file",
             str(folder / "tokens.csv"),
             "--service-account-key-file",

@@ -42,6 +42,8 @@ OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox")
 OWN_VOLUMES = ("spec", "stores", "hub", "sandbox")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
 CONTAINER_LISTS = ("containers", "initContainers")
+ADDED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+"""Of containers that the user adds: the rest comes from the pod's context."""
 SHAPES: dict[str, dict[str, type]] = {
     "metadata": {"labels": dict, "annotations": dict},
     "spec": {"containers": list, "initContainers": list, "volumes": list},
@@ -54,11 +56,12 @@ def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifes
 
     Maps are merged key by key, lists of mounts by their path, of other named items by name, and
     other lists are joined. A volume replaces the rendered one of its name, since it can have one
-    source only.
+    source only. A container that the user adds has no more rights than ours, unless it says so.
     """
     if not template:
         return rendered
     merged: Manifest = _merged(rendered, template)
+    _restrict(merged["spec"], rendered["spec"])
     volumes = (template.get("spec") or {}).get("volumes")
     if volumes:
         wanted = {volume["name"]: volume for volume in volumes}
@@ -66,6 +69,24 @@ def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifes
         kept = [wanted.pop(volume["name"], volume) for volume in rendered_volumes]
         merged["spec"]["volumes"] = [*kept, *wanted.values()]
     return merged
+
+
+def _restrict(pod: Manifest, rendered: Manifest) -> None:
+    """Complete the security contexts of added containers, as the restricted standard wants them."""
+    for key in CONTAINER_LISTS:
+        own = {container["name"] for container in rendered.get(key, [])}
+        if key in pod:
+            pod[key] = [
+                container if container["name"] in own else _restricted(container)
+                for container in pod[key]
+            ]
+
+
+def _restricted(container: Manifest) -> Manifest:
+    context = container.get("securityContext") or {}
+    if isinstance(context, Mapping) and context.get("privileged"):
+        return container
+    return {**container, "securityContext": _merged(ADDED_SECURITY, context)}
 
 
 def _merged(base: Any, over: Any) -> Any:

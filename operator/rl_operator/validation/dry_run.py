@@ -24,6 +24,7 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import deployment, trainer
+from rl_operator.render.metadata import owned_by
 from rl_operator.render.overrides import reserved_variable
 from rl_operator.state import pool_ref
 
@@ -111,7 +112,12 @@ class DryRun:
         manifest = {
             "apiVersion": kinds.DEPLOYMENT.api_version,
             "kind": kinds.DEPLOYMENT.name,
-            "metadata": {"generateName": f"{job.name}-", "namespace": job.namespace},
+            "metadata": {
+                "generateName": f"{job.name}-",
+                "namespace": job.namespace,
+                # The chart's admission policy lets the operator write owned objects only.
+                "ownerReferences": owned_by(job, kinds.RLJOB),
+            },
             "spec": {"selector": {"matchLabels": {names.RUN_LABEL: job.run}}, "template": template},
         }
         try:

@@ -39,9 +39,11 @@ def alone(own: ApiServer, stores: Stores, store_settings: StoreSettings) -> Iter
     configuration = client.Configuration()
     config.load_kube_config(str(own.kubeconfig), client_configuration=configuration)
     with client.ApiClient(configuration) as connected:
+        cluster = Cluster(connected, may_write=lambda: None, count=lambda verb, kind: None)
         yield World(
             apiserver=own,
-            cluster=Cluster(connected, may_write=lambda: None, count=lambda verb, kind: None),
+            cluster=cluster,
+            operators=cluster,
             stores=stores,
             settings=store_settings,
             namespace=a_namespace(own),

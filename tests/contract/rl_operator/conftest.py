@@ -11,7 +11,7 @@ from rl_contracts.stores.connect import Stores
 from rl_operator.kube.cluster import Cluster
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Starter, grant, trainer_kind
-from tests.contract.rl_operator.world import World, Writes, a_namespace
+from tests.contract.rl_operator.world import IMAGES, WORLD_SYSTEM, World, Writes, a_namespace
 from tests.kubelet import ReaderKubelet
 
 
@@ -56,11 +56,27 @@ def kubelet(
         made.close()
 
 
+@pytest.fixture(scope="session")
+def operators_api(
+    with_trainer_kind: ApiServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[client.ApiClient]:
+    """Authenticated as the operator, so that the chart's policy admits whatever it writes."""
+    values = ("kueue.enabled=true", f"images.operator={IMAGES.operator}")
+    granted = grant(
+        with_trainer_kind, tmp_path_factory.mktemp("operator"), *values, system=WORLD_SYSTEM
+    )
+    configuration = client.Configuration()
+    config.load_kube_config(str(granted), client_configuration=configuration)
+    with client.ApiClient(configuration) as connected:
+        yield connected
+
+
 @pytest.fixture
 def world(
     with_trainer_kind: ApiServer,
     kubelet: ReaderKubelet,
     api: client.ApiClient,
+    operators_api: client.ApiClient,
     stores: Stores,
     store_settings: StoreSettings,
 ) -> Iterator[World]:
@@ -68,6 +84,7 @@ def world(
     made = World(
         apiserver=with_trainer_kind,
         cluster=Cluster(api, may_write=writes.may_write, count=writes.accepted),
+        operators=Cluster(operators_api, may_write=writes.may_write, count=writes.accepted),
         stores=stores,
         settings=store_settings,
         namespace=a_namespace(with_trainer_kind),

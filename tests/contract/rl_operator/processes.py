@@ -25,7 +25,20 @@ from tests.waiting import HUNG_SECONDS, until
 
 SYSTEM = "rl-system"
 IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
-RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+RIGHTS = (
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
+FORBIDDEN_PROBE = {
+    "apiVersion": "v1",
+    "kind": "ConfigMap",
+    "metadata": {"name": "probe", "namespace": "kube-system"},
+}
 
 
 @dataclass
@@ -118,6 +131,8 @@ class Starter:
 def grant(apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM) -> Path:
     """A kubeconfig of the operator's service account, with the chart's rights and no others.
 
+    The chart's admission policy is installed, too.
+
     ``values`` are helm's, e.g. ``kueue.enabled=true``; ``system`` is the operator's namespace.
     """
     images = [f"--set=images.{name}={name}:1" for name in IMAGES]
@@ -146,10 +161,20 @@ def grant(apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM
     apiserver.kubectl("create", "namespace", system)
     items = {"apiVersion": "v1", "kind": "List", "items": wanted}
     apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(items))
-    token = apiserver.kubectl("-n", system, "create", "token", "rl-operator").stdout.strip()
+    command = ("-n", system, "create", "token", "rl-operator", "--duration=24h")
+    token = apiserver.kubectl(*command).stdout.strip()
     path = folder / "kubeconfig"
     path.write_text(json.dumps(kubeconfig(apiserver, token)))
+    until(lambda: _is_limited(apiserver, system), what="the admission policy")
     return path
+
+
+def _is_limited(apiserver: ApiServer, system: str) -> bool:
+    """Whether the API server evaluates the chart's policy: it takes a second to begin."""
+    user = f"system:serviceaccount:{system}:rl-operator"
+    command = ("create", "--dry-run=server", "--as", user, "-f", "-")
+    done = apiserver.kubectl(*command, stdin=json.dumps(FORBIDDEN_PROBE), check=False)
+    return f"'{system}-writes'" in done.stderr
 
 
 def trainer_kind(apiserver: ApiServer) -> None:

@@ -54,6 +54,8 @@ from tests.waiting import HUNG_SECONDS
 IMAGES = Images(
     operator="o:1", trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent"
 )
+WORLD_SYSTEM = "rl-world"
+"""Namespace of the operators in this process."""
 STARTING_SECONDS = 0.01
 """Between two reads of something that is just starting."""
 RETRY_SECONDS = 0.2
@@ -170,6 +172,9 @@ class World:
 
     apiserver: ApiServer
     cluster: Cluster
+    """Of the administrator."""
+    operators: Cluster
+    """With the rights of the operator."""
     stores: Stores
     settings: StoreSettings
     namespace: str
@@ -189,8 +194,8 @@ class World:
         if self.operator is not None:
             self.operator.close()
         self.operator = Operator(
-            self.cluster,
-            system=self.namespace,
+            self.operators,
+            system=WORLD_SYSTEM,
             trust_seconds=trust_seconds,
             cache_seconds=cache_seconds,
             fresh_readings=fresh_readings,

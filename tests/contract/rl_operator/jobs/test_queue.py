@@ -250,7 +250,7 @@ def test_reconcile_that_creates_a_pool_keeps_the_job_admitted(queue: World) -> N
     queue.operator.jobs.reader.distrust(job)  # as the watch of Workloads would cause
     queue.settle(job)
     (pool,) = queue.objects(kinds.SAMPLER_POOL)
-    queue.cluster.delete(
+    queue.operators.delete(
         kinds.SAMPLER_POOL, queue.namespace, "job-main", uid=pool["metadata"]["uid"]
     )
     queue.operator.jobs.reconcile(job)

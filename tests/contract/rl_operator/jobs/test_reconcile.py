@@ -341,7 +341,7 @@ def test_reconcile_at_rest_costs_few_requests(
     world.write_run(run, policy=POLICY, step=1, steps=60)
     world.settle(job)
     asked: list[str] = []
-    requests = world.cluster._requests
+    requests = world.operators._requests
     send = requests.send
 
     def counted(method: str, path: str, *arguments: Any, **options: Any) -> Any:

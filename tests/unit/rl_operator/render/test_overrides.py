@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.render.overrides import laid_over, refusals
+from rl_operator.render.overrides import ADDED_SECURITY, laid_over, refusals
 
 RENDERED: dict[str, Any] = {
     "metadata": {"labels": {"rl-operator.io/job": "job"}},
@@ -53,7 +53,7 @@ def test_pod_template_is_merged_by_name() -> None:
     )
     assert merged["metadata"]["labels"] == {"rl-operator.io/job": "job", "team": "a"}
     trainer, proxy = merged["spec"]["containers"]
-    assert proxy == {"name": "proxy", "image": "p:1"}
+    assert proxy == {"name": "proxy", "image": "p:1", "securityContext": ADDED_SECURITY}
     assert (trainer["image"], [variable["name"] for variable in trainer["env"]]) == (
         "t:1",
         ["RL_JOB", "A"],
@@ -66,6 +66,19 @@ def test_pod_template_is_merged_by_name() -> None:
     ]
     assert merged["spec"]["serviceAccountName"] == "sa"
     assert RENDERED["spec"]["containers"][0]["env"] == [{"name": "RL_JOB", "value": "job"}]
+
+
+def test_added_container_gets_no_rights_that_it_does_not_name() -> None:
+    context = {"runAsUser": 1000, "capabilities": {"add": ["NET_BIND_SERVICE"]}}
+    added = [{"name": "proxy", "image": "p:1", "securityContext": context}]
+    merged = laid_over(RENDERED, {"spec": {"containers": added, "initContainers": added}})["spec"]
+    for proxy in (merged["containers"][1], merged["initContainers"][0]):
+        assert proxy["securityContext"] == {
+            "runAsUser": 1000,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
+        }
+    assert merged["containers"][0] == RENDERED["spec"]["containers"][0]
 
 
 def test_volume_mounts_are_merged_by_path() -> None:

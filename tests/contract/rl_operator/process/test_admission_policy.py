@@ -1,0 +1,299 @@
+"""The chart's admission policy: the operator's account writes what the operator renders, no more.
+
+All other tests of this folder run under it, so it admits whatever they make the operator write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.kube import kinds, names
+from rl_operator.kube.api_errors import ApiRefusedError
+from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.settings import Images
+from rl_operator.render import objects, trainer
+from rl_operator.render import reader as rendered
+from rl_operator.render.metadata import labels, owned_by
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.processes import SYSTEM
+from tests.contract.rl_operator.world import a_namespace
+from tests.manifests import a_job
+
+Manifest = dict[str, Any]
+Change = Callable[[Manifest], Any]
+KINDS = {kind.name: kind for kind in (*kinds.WRITTEN, kinds.POD, kinds.LEASE)}
+IMAGES = Images(
+    operator="operator:1", trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent"
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A namespace under the chart's policy."""
+
+    administrator: Cluster
+    operator: Cluster
+    namespace: str
+
+
+@pytest.fixture(scope="module")
+def place(with_trainer_kind: ApiServer, rights: Path) -> Iterator[Place]:
+    with contextlib.ExitStack() as stack:
+        clusters = []
+        for path in (with_trainer_kind.kubeconfig, rights):
+            configuration = client.Configuration()
+            config.load_kube_config(str(path), client_configuration=configuration)
+            connected = stack.enter_context(client.ApiClient(configuration))
+            clusters.append(
+                Cluster(connected, may_write=lambda: None, count=lambda verb, kind: None)
+            )
+        administrator, operator = clusters
+        yield Place(administrator, operator, a_namespace(with_trainer_kind))
+
+
+def refusal(write: Callable[[], object]) -> str:
+    """What the policy says to a write; empty if it admits it."""
+    said = ""
+    try:
+        write()
+    except ApiRefusedError as error:
+        said = error.message
+    assert not said or "'rl-system-writes'" in said
+    return said
+
+
+def refused(cluster: Cluster, manifest: Manifest) -> str:
+    """What the policy says to the creation of an object."""
+    kind = KINDS[manifest["kind"]]
+    return refusal(lambda: cluster.try_out(kind, manifest))
+
+
+def job_of(namespace: str) -> Meta:
+    metadata = {
+        "name": "job",
+        "namespace": namespace,
+        "uid": "0f8b0c1e-0000-4000-8000-000000000000",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    return Meta.parse({"metadata": metadata})
+
+
+def a_reader(namespace: str) -> Manifest:
+    return rendered.pod(namespace, "rl-operator-stores", IMAGES, token_sha256="0" * 64)
+
+
+def a_trainer(namespace: str) -> Manifest:
+    spec = RLJobSpec.model_validate(a_job()["spec"])
+    return trainer.render(job_of(namespace), spec, attempt=1, images=IMAGES)
+
+
+def a_deployment(namespace: str) -> Manifest:
+    pod = a_trainer(namespace)["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    pod["spec"] |= {"restartPolicy": "Always"}
+    mine = labels(job="job", run="run", component="sampler", pool="job-main")
+    return {
+        "apiVersion": kinds.DEPLOYMENT.api_version,
+        "kind": kinds.DEPLOYMENT.name,
+        "metadata": {
+            "name": "job-main",
+            "namespace": namespace,
+            "labels": mine,
+            "ownerReferences": owned_by(job_of(namespace), kinds.SAMPLER_POOL),
+        },
+        "spec": {
+            "selector": {"matchLabels": mine},
+            "template": {**pod, "metadata": {"labels": mine}},
+        },
+    }
+
+
+def container(pod: Manifest) -> Manifest:
+    made: Manifest = pod["spec"]["containers"][0]
+    return made
+
+
+def test_what_the_operator_renders_is_admitted(place: Place) -> None:
+    job = job_of(place.namespace)
+    for manifest in (
+        a_reader(place.namespace),
+        a_trainer(place.namespace),
+        a_deployment(place.namespace),
+        rendered.policy(place.namespace, system=SYSTEM),
+        objects.network_policy(job),
+        objects.disruption_budget(job, job="job", run="run"),
+    ):
+        assert refused(place.operator, manifest) == "", manifest["kind"]
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", SYSTEM])
+@pytest.mark.parametrize("make", [a_reader, a_trainer, a_deployment])
+def test_nothing_is_written_to_the_clusters_own_namespaces(
+    place: Place, namespace: str, make: Callable[[str], Manifest]
+) -> None:
+    said = refused(place.operator, make(namespace))
+    assert "no object of a job in this namespace" in said
+
+
+READER_CHANGES: dict[str, Change] = {
+    "without our labels": lambda pod: pod["metadata"].pop("labels"),
+    "as a sampler": lambda pod: pod["metadata"]["labels"].update(
+        {names.COMPONENT_LABEL: "sampler"}
+    ),
+    "of another name": lambda pod: pod["metadata"].update(name="web"),
+    "with another image": lambda pod: container(pod).update(image="operator:2"),
+    "with another command": lambda pod: container(pod).update(command=["sh"]),
+    "with another argument": lambda pod: container(pod)["args"].append("--listen=0.0.0.0"),
+    "with another variable": lambda pod: container(pod)["env"].append(
+        {"name": "PYTHONPATH", "value": "/tmp"}
+    ),
+    "with the keys of a Secret": lambda pod: container(pod).update(
+        envFrom=[{"secretRef": {"name": "keys"}}]
+    ),
+    "with a probe that runs a program": lambda pod: container(pod).update(
+        livenessProbe={"exec": {"command": ["sh"]}}
+    ),
+    "with a hook": lambda pod: container(pod).update(
+        lifecycle={"preStop": {"exec": {"command": ["sh"]}}}
+    ),
+    "with a mount over its code": lambda pod: container(pod)["volumeMounts"].append(
+        {"name": "tmp", "mountPath": "/opt"}
+    ),
+    "with a second container": lambda pod: pod["spec"]["containers"].append(
+        {**container(pod), "name": "b"}
+    ),
+    "with an init container": lambda pod: pod["spec"].update(
+        initContainers=[{"name": "b", "image": "operator:1"}]
+    ),
+    "with a folder of the node": lambda pod: pod["spec"]["volumes"][1].update(
+        {"emptyDir": None, "hostPath": {"path": "/"}}
+    ),
+    "with another service account": lambda pod: pod["spec"].update(serviceAccountName="admin"),
+    "with a token": lambda pod: pod["spec"].update(automountServiceAccountToken=True),
+    "in the node's network": lambda pod: pod["spec"].update(hostNetwork=True),
+    "as root": lambda pod: pod["spec"]["securityContext"].update(runAsUser=0, runAsNonRoot=False),
+    "privileged": lambda pod: container(pod).update(securityContext={"privileged": True}),
+}
+
+
+@pytest.mark.parametrize("how", list(READER_CHANGES))
+def test_no_pod_but_a_reader_is_created(place: Place, how: str) -> None:
+    pod = a_reader(place.namespace)
+    READER_CHANGES[how](pod)
+    assert refused(place.operator, pod)
+
+
+TEMPLATE_CHANGES: dict[str, Change] = {
+    "with a token": lambda pod: pod["spec"].update(automountServiceAccountToken=True),
+    "with a projected token": lambda pod: pod["spec"]["volumes"].append(
+        {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}
+    ),
+    "with a folder of the node": lambda pod: pod["spec"]["volumes"].append(
+        {"name": "node", "hostPath": {"path": "/"}}
+    ),
+    "in the node's network": lambda pod: pod["spec"].update(hostNetwork=True),
+    "with the node's processes": lambda pod: pod["spec"].update(hostPID=True),
+    "privileged": lambda pod: container(pod)["securityContext"].update(
+        privileged=True, allowPrivilegeEscalation=True
+    ),
+    "with more privileges": lambda pod: container(pod)["securityContext"].update(
+        allowPrivilegeEscalation=True
+    ),
+    "without a security context": lambda pod: container(pod).pop("securityContext"),
+}
+
+
+@pytest.mark.parametrize("how", list(TEMPLATE_CHANGES))
+def test_no_pod_with_more_rights_is_rendered(place: Place, how: str) -> None:
+    deployment, trainers = a_deployment(place.namespace), a_trainer(place.namespace)
+    for manifest, template in (
+        (deployment, deployment["spec"]["template"]),
+        (trainers, trainers["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]),
+    ):
+        TEMPLATE_CHANGES[how](template)
+        assert "may render no pod" in refused(place.operator, manifest)
+
+
+def test_unowned_objects_are_neither_created_nor_changed_nor_deleted(place: Place) -> None:
+    job, unowned = job_of(place.namespace), "that an RLJob or SamplerPool owns"
+    config_map = objects.spec_config(job, RLJobSpec.model_validate(a_job()["spec"]))
+    made = [
+        a_trainer(place.namespace),
+        a_deployment(place.namespace),
+        objects.network_policy(job),
+        config_map,
+    ]
+    for manifest in made:
+        kind, foreign = KINDS[manifest["kind"]], copy.deepcopy(manifest)
+        for key in ("ownerReferences", "labels"):
+            del foreign["metadata"][key]
+        assert unowned in refused(place.operator, foreign)
+        stored = place.administrator.create(kind, foreign)["metadata"]
+        if manifest is not config_map:  # the operator has no right to change one
+            changed = functools.partial(
+                place.operator.apply, kind, manifest, manager=names.SPEC_MANAGER
+            )
+            assert unowned in refusal(changed)
+        if kind in (kinds.NETWORK_POLICY, kinds.PYTORCH_JOB):
+            deleted = functools.partial(
+                place.operator.delete, kind, place.namespace, stored["name"], uid=stored["uid"]
+            )
+            assert unowned in refusal(deleted)
+
+
+@pytest.mark.parametrize("whose", ["web", "trainer", "sampler"])
+def test_only_samplers_and_readers_are_annotated_and_deleted(place: Place, whose: str) -> None:
+    mine = {"app": "web"} if whose == "web" else labels(job="job", run="run", component=whose)
+    pod = {
+        "apiVersion": kinds.POD.api_version,
+        "kind": kinds.POD.name,
+        "metadata": {"name": whose, "namespace": place.namespace, "labels": mine},
+        "spec": {"containers": [{"name": "c", "image": "x:1"}]},
+    }
+    stored = place.administrator.create(kinds.POD, pod)["metadata"]
+    image: Manifest = {
+        "metadata": {"name": whose, "namespace": place.namespace},
+        "spec": {"containers": [{"name": "c", "image": "y:1"}]},
+    }
+    assert refusal(lambda: place.operator.merge(kinds.POD, image))
+    of_pod = (kinds.POD, place.namespace, whose)
+    annotated = refusal(lambda: place.operator.annotate(*of_pod, {names.DELETION_COST: "1"}))
+    deleted = refusal(lambda: place.operator.delete(*of_pod, uid=stored["uid"]))
+    assert (annotated == "", deleted == "") == (whose == "sampler",) * 2
+
+
+def test_only_the_leaders_lease_is_written_beside_those_of_runs(place: Place) -> None:
+    lease: Manifest = {
+        "apiVersion": kinds.LEASE.api_version,
+        "kind": kinds.LEASE.name,
+        "metadata": {"name": "rl-operator", "namespace": SYSTEM},
+        "spec": {"holderIdentity": "x"},
+    }
+    stored = place.administrator.get(kinds.LEASE, SYSTEM, "rl-operator")
+    if stored is None:
+        assert refused(place.operator, lease) == ""
+    else:
+        assert refusal(lambda: place.operator.replace(kinds.LEASE, stored)) == ""
+    lease["metadata"]["name"] = "other"
+    assert refused(place.operator, lease)
+    lease["metadata"]["namespace"] = place.namespace
+    assert refused(place.operator, lease)
+    lease["metadata"]["labels"] = dict(names.PART_OF)
+    assert refused(place.operator, lease) == ""
+
+
+def test_the_policy_is_for_the_operators_account_alone(place: Place) -> None:
+    pod = a_reader("kube-system")
+    READER_CHANGES["with another image"](pod)
+    assert refused(place.administrator, pod) == ""
