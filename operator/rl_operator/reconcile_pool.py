@@ -14,7 +14,7 @@ from rl_operator.kube import kinds, logs, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import is_true
 from rl_operator.kube.kinds import Key
-from rl_operator.kube.settings import Images
+from rl_operator.kube.settings import DEFAULT_RULES, Images, JobRules
 from rl_operator.pools import assignment, runs, stalls
 from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.child_applier import PoolChildApplier
@@ -54,6 +54,7 @@ class PoolReconciler:
     clock: Callable[[], float]
     """Monotonic seconds."""
     scaler: PoolScaler
+    rules: JobRules = DEFAULT_RULES
     faulty_since: dict[Key, dict[str, float]] = field(default_factory=dict)
     """Since when pods have been faulty, by pool and the pod's uid, in monotonic seconds. A new
     process starts from zero."""
@@ -83,7 +84,7 @@ class PoolReconciler:
         if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
             return None  # its job has created it and is about to apply its spec
         _note(snapshot)
-        stall = stalls.of_own(snapshot)
+        stall = stalls.of_own(snapshot, self.rules)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
             if _must_be_empty(snapshot):  # removing all pods needs no template
                 self._empty(snapshot)
@@ -127,7 +128,7 @@ class PoolReconciler:
             writes.empty(snapshot, allocation=allocation)
         if writes.guard(snapshot.pool.meta, in_use=assignment.in_use(snapshot, allocation)):
             return SOON_SECONDS
-        stall = stalls.of_shared(snapshot, spec)
+        stall = stalls.of_shared(snapshot, spec, self.rules)
         if (
             not reassigned
             and allocation.holder is not None

@@ -75,7 +75,13 @@ def reconcilers(
         applier=applier,
         statuses=statuses,
         inputs=_inputs(cluster, settings, readers, progress, enqueue=enqueue, now=now),
-        queueing=Queueing(cluster=cluster, images=settings.images, enabled=settings.kueue, now=now),
+        queueing=Queueing(
+            cluster=cluster,
+            images=settings.images,
+            enabled=settings.kueue,
+            now=now,
+            rules=settings.rules,
+        ),
         events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
@@ -95,6 +101,7 @@ def reconcilers(
         now=now,
         clock=time.monotonic,
         scaler=PoolScaler(cluster=cluster, now=now),
+        rules=settings.rules,
     )
     by_kind = {
         kinds.RLJOB.name: reader.guarded(jobs.reconcile),
@@ -124,4 +131,5 @@ def _inputs(
         dry_run=DryRun(cluster=cluster, images=settings.images, clock=time.monotonic),
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
         now=now,
+        rules=settings.rules,
     )

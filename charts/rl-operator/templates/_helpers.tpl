@@ -17,7 +17,17 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- /* An image that must be named; called with (list $ "component"). */}}
 {{- define "rl.image" -}}
 {{- $name := index . 1 -}}
-{{- required (printf "set images.%s to a full image reference" $name) (index (index . 0).Values.images $name) -}}
+{{- $image := required (printf "set images.%s to a full image reference" $name) (index (index . 0).Values.images $name) -}}
+{{- if and (index . 0).Values.images.requireDigest (not (regexMatch "@sha256:[0-9a-f]{64}$" $image)) -}}
+{{- fail (printf "images.%s is %s, and images.requireDigest is true: append the image's digest, name@sha256:…" $name $image) -}}
+{{- end -}}
+{{- if not (regexMatch "(:[a-zA-Z0-9_][a-zA-Z0-9_.-]*|@sha256:[0-9a-f]{64})$" $image) -}}
+{{- fail (printf "images.%s is %s, which names no tag: pods of one release may get different images. Name a tag, or a digest: name@sha256:…" $name $image) -}}
+{{- end -}}
+{{- if hasSuffix ":latest" $image -}}
+{{- fail (printf "images.%s is %s: pods of one release may get different images. Name a tag that does not change, or a digest: name@sha256:…" $name $image) -}}
+{{- end -}}
+{{- $image -}}
 {{- end }}
 
 {{- define "rl.podSecurity" -}}

@@ -13,6 +13,7 @@ from rl_operator.attempts import start_gate
 from rl_operator.attempts.start_gate import SamplerShortfall
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
+from rl_operator.kube.settings import DEFAULT_RULES, JobRules
 from rl_operator.state import attempt_records
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
@@ -58,6 +59,7 @@ class InputsReader:
     adoption: Adoption
     now: Callable[[], float]
     """Seconds since 1970."""
+    rules: JobRules = DEFAULT_RULES
 
     def forget(self, key: Key) -> None:
         """Check a job's inputs again from the beginning."""
@@ -132,7 +134,9 @@ class InputsReader:
 
     def _of_spec(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Stall | None:
         """Why the spec cannot be rendered; None if it can."""
-        refusal = next(of_spec(spec), None) or next(of_reference(spec, snapshot.shared), None)
+        refusal = next(of_spec(spec, self.rules), None) or next(
+            of_reference(spec, snapshot.shared), None
+        )
         refusal = refusal or self.dry_run.refusal(snapshot.job.meta, spec)
         if refusal is not None:
             return Stall.of(refusal)

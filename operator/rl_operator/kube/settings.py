@@ -22,6 +22,23 @@ class Images:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobRules:
+    """What the cluster's administrator lets jobs do; a job that does otherwise is refused."""
+
+    service_accounts: tuple[str, ...] = ()
+    """Names that pods may use beside ``default``; ``*``: any."""
+    unrestricted_pods: bool = False
+    """Whether ``podTemplate`` may give pods more rights than the operator does."""
+    digests_required: bool = False
+    """Whether images of a spec must have a digest."""
+    queue_required: bool = False
+    """Whether a queue must admit all pods of a job."""
+
+
+DEFAULT_RULES = JobRules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The operator's settings."""
 
@@ -32,6 +49,7 @@ class Settings:
     watch_namespaces: tuple[str, ...]
     """Empty: the whole cluster."""
     images: Images
+    rules: JobRules
     progress_seconds: float
     """Shortest interval between two reads, and two writes, of a running job's counters."""
     workers: int
@@ -66,6 +84,21 @@ def parse(arguments: Sequence[str]) -> Settings:
         default=[],
         help="image pull Secret of the jobs' pods; repeatable",
     )
+    parser.add_argument(
+        "--service-account",
+        action="append",
+        default=[],
+        help="service account that pods of jobs may use beside default; repeatable; *: any",
+    )
+    parser.add_argument(
+        "--allow-unrestricted-pods", action="store_true", help="let podTemplate loosen security"
+    )
+    parser.add_argument(
+        "--require-digests", action="store_true", help="refuse images of a spec without a digest"
+    )
+    parser.add_argument(
+        "--require-queue", action="store_true", help="refuse jobs that Kueue does not admit"
+    )
     parser.add_argument("--progress-seconds", type=_seconds, default=5.0)
     parser.add_argument("--workers", type=_positive, default=8)
     parser.add_argument("--kueue", action="store_true", help="allow jobs to use Kueue")
@@ -84,6 +117,12 @@ def parse(arguments: Sequence[str]) -> Settings:
             engine=given.engine_image,
             pull_policy=given.image_pull_policy,
             pull_secrets=tuple(given.image_pull_secret),
+        ),
+        rules=JobRules(
+            service_accounts=tuple(given.service_account),
+            unrestricted_pods=given.allow_unrestricted_pods,
+            digests_required=given.require_digests,
+            queue_required=given.require_queue,
         ),
         progress_seconds=given.progress_seconds,
         workers=given.workers,

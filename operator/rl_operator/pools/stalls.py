@@ -9,25 +9,28 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.kube.conditions import Stall
+from rl_operator.kube.settings import DEFAULT_RULES, JobRules
 from rl_operator.state.snapshot import Job, PoolSnapshot
 from rl_operator.validation.pool_options import of_several
 from rl_operator.validation.refusals import of_spec, of_template
 
 
-def of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec) -> Stall | None:
+def of_shared(
+    snapshot: PoolSnapshot, spec: SamplerPoolSpec, rules: JobRules = DEFAULT_RULES
+) -> Stall | None:
     """The stall of a pool that jobs share; None where there is none."""
     job = snapshot.job
     if job is not None and job.spec is None:
         return Stall.of(_invalid(job, "status.assignment.job"))
     # One by one: a later check relies on what an earlier one would refuse.
     refusals = chain(
-        of_template("spec.template", spec.template),
+        of_template("spec.template", spec.template, rules),
         of_several("spec", spec),
     )
     return _first(refusals)
 
 
-def of_own(snapshot: PoolSnapshot) -> Stall | None:
+def of_own(snapshot: PoolSnapshot, rules: JobRules) -> Stall | None:
     """The stall of a pool that belongs to one job; None where there is none."""
     pool, job = snapshot.pool, snapshot.job
     if pool.spec is None:
@@ -56,7 +59,7 @@ def of_own(snapshot: PoolSnapshot) -> Stall | None:
                 remedy="Add the group to spec.samplers of the RLJob, or delete this pool.",
             )
         )
-    return _first(of_spec(job.spec))
+    return _first(of_spec(job.spec, rules))
 
 
 def _first(refusals: Iterator[Refusal]) -> Stall | None:

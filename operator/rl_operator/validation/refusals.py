@@ -15,10 +15,11 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import BUILT_IN_SCORERS
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.kube.redact import redacted
+from rl_operator.kube.settings import DEFAULT_RULES, JobRules
 from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.render import engine, lora, overrides
 from rl_operator.state import pool_ref
-from rl_operator.validation import objectives
+from rl_operator.validation import job_rules, objectives
 
 QUANTIZING = (
     "--quantization",
@@ -32,9 +33,10 @@ ABBREVIATED = ("--quant", "--torchao", "--modelopt")
 """From here on its parser takes the beginning of one of them for it."""
 
 
-def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
-    """Refusals of a spec that do not depend on the cluster."""
+def of_spec(spec: RLJobSpec, rules: JobRules = DEFAULT_RULES) -> Iterator[Refusal]:
+    """Refusals of a spec that do not depend on the cluster's state."""
     yield from _refusals_by_spec(spec)
+    yield from job_rules.of_spec(spec, rules)
 
 
 def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -44,7 +46,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     yield from _of_built_in_scorers(spec)
     for index, group in enumerate(spec.samplers):
-        yield from of_template(pool_ref.place(index, group), group.template)
+        yield from _of_template(pool_ref.place(index, group), group.template)
 
 
 _refusals_by_spec: WeakMemo[RLJobSpec, tuple[Refusal, ...]] = WeakMemo(
@@ -53,8 +55,15 @@ _refusals_by_spec: WeakMemo[RLJobSpec, tuple[Refusal, ...]] = WeakMemo(
 """Each reconcile asks, mostly about the same spec."""
 
 
-def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
+def of_template(
+    at: str, template: SamplerTemplate, rules: JobRules = DEFAULT_RULES
+) -> Iterator[Refusal]:
     """Refusals of a sampler template; ``at`` is its path."""
+    yield from _of_template(at, template)
+    yield from job_rules.of_template(at, template, rules)
+
+
+def _of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
     yield from _of_environment(f"{at}.env", template.env, trainer=False)
     yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)

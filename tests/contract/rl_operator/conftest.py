@@ -11,7 +11,7 @@ from rl_contracts.stores.connect import Stores
 from rl_operator.kube.cluster import Cluster
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Starter, grant, trainer_kind
-from tests.contract.rl_operator.world import IMAGES, WORLD_SYSTEM, World, Writes, a_namespace
+from tests.contract.rl_operator.world import IMAGES, RULES, WORLD_SYSTEM, World, Writes, a_namespace
 from tests.kubelet import ReaderKubelet
 
 
@@ -61,7 +61,11 @@ def operators_api(
     with_trainer_kind: ApiServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[client.ApiClient]:
     """Authenticated as the operator, so that the chart's policy admits whatever it writes."""
-    values = ("kueue.enabled=true", f"images.operator={IMAGES.operator}")
+    values = (
+        "kueue.enabled=true",
+        f"images.operator={IMAGES.operator}",
+        f"pods.serviceAccounts={{{','.join(RULES.service_accounts)}}}",
+    )
     granted = grant(
         with_trainer_kind, tmp_path_factory.mktemp("operator"), *values, system=WORLD_SYSTEM
     )

@@ -29,7 +29,7 @@ from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.names import COMPONENT_LABEL
-from rl_operator.kube.settings import Images
+from rl_operator.kube.settings import Images, JobRules
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.pools.scaling import PoolScaler
 from rl_operator.process.events import EventRecorder
@@ -54,6 +54,7 @@ from tests.waiting import HUNG_SECONDS
 IMAGES = Images(
     operator="o:1", trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent"
 )
+RULES = JobRules(service_accounts=("buckets",))
 WORLD_SYSTEM = "rl-world"
 """Namespace of the operators in this process."""
 STARTING_SECONDS = 0.01
@@ -139,8 +140,9 @@ class Operator:
             dry_run=DryRun(cluster=cluster, images=IMAGES, clock=self.clock),
             adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
             now=self.now,
+            rules=RULES,
         )
-        queueing = Queueing(cluster=cluster, images=IMAGES, enabled=True, now=self.now)
+        queueing = Queueing(cluster=cluster, images=IMAGES, enabled=True, now=self.now, rules=RULES)
         self.jobs = JobReconciler(
             inputs=inputs,
             queueing=queueing,
@@ -151,6 +153,7 @@ class Operator:
             progress=self.progress,
             clock=self.clock,
             scaler=PoolScaler(cluster=cluster, now=self.now),
+            rules=RULES,
             **shared,
         )
 

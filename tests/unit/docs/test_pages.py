@@ -44,7 +44,14 @@ ROOTS: dict[str, list[type[BaseModel]]] = {
 MODELS = reachable(*ROOTS["spec"], *ROOTS["status"], StoreSettings)
 NAMES = {name for model in MODELS for name in fields(model)}
 VALUES = yaml.safe_load((ROOT / "charts" / "rl-operator" / "values.yaml").read_text())
-OF_CORE = {"configMapRef", "secretKeyRef", "secretRef"}
+OF_CORE = {
+    "configMapRef",
+    "secretKeyRef",
+    "secretRef",
+    *("allowPrivilegeEscalation", "automountServiceAccountToken", "readOnlyRootFilesystem"),
+    *("hostNetwork", "hostPID", "hostIPC", "hostPath", "hostPort", "hostIP"),
+    *("shareProcessNamespace", "procMount", "seccompProfile", "appArmorProfile", "seLinuxOptions"),
+}
 """Fields of core/v1 that sections pass on."""
 OF_MONGODB = {
     "authMechanism",

@@ -138,7 +138,7 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.trainer.podTemplate.spec.containers[1].image",
     ),
     "a container's name of no form": (
-        samplers(**pod(containers=[{"name": "A_b", "image": "x"}])),
+        samplers(**pod(containers=[{"name": "A_b", "image": "x:1"}])),
         f"{OTHER}.podTemplate.spec.containers[1].name",
     ),
     "a volume of two sources": (

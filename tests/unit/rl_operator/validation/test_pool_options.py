@@ -25,7 +25,7 @@ CASES: dict[str, tuple[Any, str]] = {
     "a run's Secret": ({"volumes": [{"name": "stores-1"}]}, f"{POD}.volumes[0].name"),
     "a run's token": ({"volumes": [{"name": "tool-calculator-0"}]}, f"{POD}.volumes[0].name"),
     "the model": ({"volumes": [{"name": "model", "emptyDir": {}}]}, f"{POD}.volumes[0].name"),
-    "a sidecar": ({"containers": [{"name": "log", "image": "x"}]}, ""),
+    "a sidecar": ({"containers": [{"name": "log", "image": "x:1"}]}, ""),
     "a volume": ({"volumes": [{"name": "cache", "emptyDir": {}}]}, ""),
     "a pod in a word": ("near", POD),
     "containers by name": ({"containers": {"agent": {}}}, f"{POD}.containers"),

@@ -1,0 +1,87 @@
+"""Rules of the cluster's administrator: service accounts, images, queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.kube.settings import JobRules
+from rl_operator.validation.refusals import of_spec
+from tests.unit.rl_operator.builders import a_spec
+
+DIGEST = "sha256:" + "0" * 64
+QUEUED = {"provider": "Kueue", "queueName": "q"}
+
+
+def refused(rules: JobRules, **sections: Any) -> list[tuple[str, str, str]]:
+    return [
+        (refusal.field, refusal.value, refusal.reason)
+        for refusal in of_spec(a_spec(**sections), rules)
+    ]
+
+
+def test_only_the_default_service_account_and_named_ones_are_used() -> None:
+    def of_account(name: str, *allowed: str) -> list[tuple[str, str, str]]:
+        return refused(JobRules(service_accounts=allowed), trainer={"serviceAccountName": name})
+
+    assert of_account("default") == []
+    assert of_account("admin") == [
+        ("spec.trainer.serviceAccountName", "admin", "ServiceAccountRefused")
+    ]
+    assert of_account("admin", "buckets") == of_account("admin")
+    assert of_account("buckets", "buckets") == []
+    assert of_account("admin", "*") == []
+    (refusal,) = of_spec(a_spec(trainer={"serviceAccountName": "admin"}))
+    assert "pods.serviceAccounts" in refusal.remedy
+    assert "default" in refusal.remedy
+
+
+@pytest.mark.parametrize("key", ["serviceAccountName", "serviceAccount"])
+def test_service_account_of_a_pod_template_is_checked(key: str) -> None:
+    group = {"name": "main", "template": {"podTemplate": {"spec": {key: "admin"}}}}
+    field = f"spec.samplers[0].template.podTemplate.spec.{key}"
+    assert refused(JobRules(), samplers=[group]) == [(field, "admin", "ServiceAccountRefused")]
+
+
+@pytest.mark.parametrize(
+    ("image", "pinned"),
+    [
+        ("name", False),
+        ("name:latest", False),
+        ("host:5000/name", False),
+        ("host:5000/name:latest", False),
+        ("name:1", True),
+        ("host:5000/name:1", True),
+        (f"name@{DIGEST}", True),
+        (f"host:5000/name:latest@{DIGEST}", True),
+    ],
+)
+def test_image_whose_content_may_change_is_refused(image: str, pinned: bool) -> None:
+    proxy = {"spec": {"containers": [{"name": "proxy", "image": image}]}}
+    template = {"image": image, "engine": {"image": image}, "podTemplate": proxy}
+    made = refused(
+        JobRules(), trainer={"image": image}, samplers=[{"name": "m", "template": template}]
+    )
+    at = "spec.samplers[0].template"
+    places = (
+        "spec.trainer.image",
+        f"{at}.podTemplate.spec.containers[0].image",
+        f"{at}.image",
+        f"{at}.engine.image",
+    )
+    assert made == ([] if pinned else [(place, image, "ImageNotPinned") for place in places])
+    digest = "@" in image
+    strict = refused(JobRules(digests_required=True), trainer={"image": image})
+    assert [field for field, _, _ in strict] == ([] if digest else ["spec.trainer.image"])
+
+
+def test_administrator_may_require_a_queue_for_all_pods() -> None:
+    rules = JobRules(queue_required=True)
+    assert refused(rules) == [("spec.scheduling.provider", "None", "QueueRequired")]
+    assert refused(rules, scheduling=QUEUED) == []
+    for quota in ("None", "MinReplicas"):
+        scheduling = {**QUEUED, "samplerQuota": quota}
+        outside = [("spec.scheduling.samplerQuota", quota, "QueueRequired")]
+        assert refused(rules, scheduling=scheduling) == outside
+        assert refused(JobRules(), scheduling=scheduling) == []
