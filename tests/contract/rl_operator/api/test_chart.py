@@ -179,6 +179,42 @@ def test_invalid_value_is_refused_with_its_name(world: World, value: str, place:
     assert place in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ("images.requireDigest=true", ":1, and images.requireDigest is true"),
+        ("images.engine=host:5000/engine", "images.engine is host:5000/engine, which names no tag"),
+        ("images.engine=engine:latest", "images.engine is engine:latest"),
+        ("kueue.required=true", "kueue.required is true, and without kueue.enabled"),
+    ],
+)
+def test_value_that_could_not_be_kept_is_refused(world: World, values: str, said: str) -> None:
+    done = render(world, more=[f"--set={values}"])
+    assert done.returncode != 0
+    assert said in done.stderr
+
+
+def test_rules_of_the_administrator_reach_the_operator_and_the_policy(world: World) -> None:
+    def rendered(*values: str) -> tuple[list[str], str]:
+        manifests = objects(world, *values)
+        (operator,) = [each for each in manifests if each["kind"] == "Deployment"]
+        policies = [each for each in manifests if each["kind"] == "ValidatingAdmissionPolicy"]
+        (container,) = operator["spec"]["template"]["spec"]["containers"]
+        return container["args"], json.dumps(policies)
+
+    rules = ("--service-account=buckets", "--allow-unrestricted-pods", "--require-queue")
+    arguments, policy = rendered()
+    assert not set(rules) & set(arguments)
+    assert "['','default']" in policy
+    arguments, policy = rendered(
+        'pods={"serviceAccounts": ["buckets"], "allowUnrestricted": true}',
+        'kueue={"enabled": true, "required": true}',
+    )
+    assert set(rules) <= set(arguments)
+    assert "['','default','buckets']" in policy
+    assert rendered('admissionPolicy={"enabled": false}')[1] == "[]"
+
+
 def test_embedded_stores_serve_one_namespace(world: World) -> None:
     alone = ["--set=stores.embedded.allowSharing=false"]
     assert render(world, "a", more=alone).returncode == 0

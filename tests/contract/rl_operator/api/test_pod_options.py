@@ -106,3 +106,39 @@ def test_option_refused_by_core_v1_is_reported_with_the_job_s_field(
         stalled = world.condition(job, "Stalled")
         assert stalled["reason"] == "PodRefused"
         assert f"{at}.{field}" in stalled["message"]
+
+
+LOOSE: dict[str, tuple[Manifest, str, str]] = {
+    "the node's network": (
+        {"podTemplate": {"spec": {"hostNetwork": True}}},
+        "podTemplate.spec.hostNetwork",
+        "PodLoosened",
+    ),
+    "another service account": (
+        {"serviceAccountName": "admin"},
+        "serviceAccountName",
+        "ServiceAccountRefused",
+    ),
+    "an image without a tag": ({"image": "registry.example/t"}, "image", "ImageNotPinned"),
+}
+
+
+@pytest.mark.parametrize(("options", "field", "reason"), LOOSE.values(), ids=LOOSE.keys())
+def test_pod_that_may_do_more_is_refused_before_it_exists(
+    world: World, options: Manifest, field: str, reason: str
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    places: dict[str, Manifest] = {
+        "spec.trainer": {"trainer": options},
+        "spec.samplers[0].template": {"samplers": [{"name": "main", "template": options}]},
+    }
+    for number, (at, sections) in enumerate(places.items()):
+        job = world.make_job(f"job-{number}", **sections)
+        world.settle(job)
+        stalled = world.condition(job, "Stalled")
+        assert stalled["reason"] == reason
+        assert stalled["message"].startswith(f"{at}.{field} = ")
+    for kind in (kinds.DEPLOYMENT, kinds.PYTORCH_JOB, kinds.SAMPLER_POOL, kinds.CONFIG_MAP):
+        ours = [each for each in world.objects(kind) if each["metadata"].get("ownerReferences")]
+        assert ours == []
