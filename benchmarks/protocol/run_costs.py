@@ -16,7 +16,7 @@ from benchmarks.protocol.command_counts import CommandCounts
 from benchmarks.support.result import Result
 from benchmarks.support.samplers import running_stores
 from rl_contracts.documents.batch import BatchMember, BatchState
-from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult, newest
 from rl_contracts.documents.run import DurablePointer
 from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import Queue, TaskState
@@ -155,11 +155,8 @@ def evaluations(result: Result, stores: Stores, number: int) -> None:
         seconds=10.0,
         pass_at={"1": 0.5},
     )
-    stores.runs.record_evaluations(
-        RUN,
-        epoch=1,
-        evaluations=[record.model_copy(update={"step": step}) for step in range(number)],
-    )
+    results = [record.model_copy(update={"step": step}) for step in range(number)]
+    stores.runs.record_evaluation(RUN, epoch=1, last="e", newest=newest(results, temperature=1.0))
     stored = stores.mongo.collection("runs").find_one({"_id": RUN})
     assert stored is not None
     size = len(bson.encode(stored))

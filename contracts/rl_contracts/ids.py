@@ -8,6 +8,7 @@ RunId = NewType("RunId", str)
 TaskId = NewType("TaskId", str)
 RolloutId = NewType("RolloutId", str)
 BatchId = NewType("BatchId", str)
+EvaluationId = NewType("EvaluationId", str)
 PolicyId = NewType("PolicyId", str)
 SamplerId = NewType("SamplerId", str)
 
@@ -25,6 +26,11 @@ def rollout_id(task: TaskId, attempt: int, member: int) -> RolloutId:
 def batch_id(run: RunId, step: int, epoch: int) -> BatchId:
     """Id of the batch that produces training step ``step`` (≥ 1) in a trainer's epoch."""
     return BatchId(f"{run}.batch.{step:08d}.{epoch}")
+
+
+def evaluation_id(run: RunId, number: int, epoch: int) -> EvaluationId:
+    """Id of the evaluation after ``number`` (≥ 0) earlier results, in a trainer's epoch."""
+    return EvaluationId(f"{run}.evaluation.{number:08d}.{epoch}")
 
 
 def policy_id(run: RunId, version: int, epoch: int) -> PolicyId:

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.errors import RLError
 from rl_trainer import inputs, replay, startup
@@ -21,6 +22,7 @@ from rl_trainer.model.learner import Learner
 from rl_trainer.phases import EVALUATE, EXPORT, HAND_OUT, Phases
 from rl_trainer.publish.publisher import Publisher, Unpublished
 from rl_trainer.rollouts import evaluate, leftovers
+from rl_trainer.rollouts import results as results_of_run
 from rl_trainer.rollouts.collect import Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.step import StepContext, take_step
@@ -47,7 +49,8 @@ def train(job: Job, run: Run) -> Outcome:
     run = restored.check(job, run)
     job, datasets, learner, limits = startup.prepare(job, run)
     checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
-    progress = _resume(job, learner, run, checkpointer, base=base)
+    evaluations = results_of_run.of_run(job, run)
+    progress = _resume(job, learner, run, checkpointer, base=base, evaluations=evaluations)
     leftovers.tidy(job, run)
     context = StepContext(
         learner=learner,
@@ -61,7 +64,7 @@ def train(job: Job, run: Run) -> Outcome:
     )
     context.collector.recall(progress)
     context.watched_by(job.heartbeat)
-    context.trackers.go_on(progress, run.evaluations)
+    context.trackers.go_on(progress, progress.evaluations)
     finished = False
     try:
         outcome = _steps(job, context, progress, base=base)
@@ -75,7 +78,13 @@ def train(job: Job, run: Run) -> Outcome:
 
 
 def _resume(
-    job: Job, learner: Learner, run: Run, checkpointer: Checkpointer, *, base: Path
+    job: Job,
+    learner: Learner,
+    run: Run,
+    checkpointer: Checkpointer,
+    *,
+    base: Path,
+    evaluations: list[EvaluationResult],
 ) -> Progress:
     """Replay to the head of the lineage; on SIGTERM save what was replayed so far.
 
@@ -88,7 +97,7 @@ def _resume(
             learner.policy,
             base=base,
             step=step,
-            evaluations=run.evaluations,
+            evaluations=evaluations,
             replayed=True,
         )
 
@@ -105,6 +114,7 @@ def _resume(
         _save(checkpointer, progress)
         checkpointer.close(wait=True)
         raise
+    progress.evaluations, progress.last_evaluation = evaluations, run.last_evaluation
     return progress
 
 
@@ -177,9 +187,8 @@ def _evaluate(job: Job, context: StepContext, progress: Progress) -> None:
         results = evaluate.evaluate(
             job, context.learner, datasets, pointer=pointer, limits=context.limits
         )
-    progress.evaluations += results
+    results_of_run.record(job, progress, results)
     context.trackers.evaluated(results, time=job.stores.mongo.now())
-    job.stores.runs.record_evaluations(job.run, epoch=job.epoch, evaluations=progress.evaluations)
 
 
 def _finish(job: Job, context: StepContext, progress: Progress, *, base: Path) -> Outcome:
@@ -193,7 +202,13 @@ def _finish(job: Job, context: StepContext, progress: Progress, *, base: Path) -
     run = job.stores.runs.get(job.run)
     assert run is not None
     versions = context.publisher.version
-    composed = report.compose(run, job.spec, policy_versions=versions, final_model=final)
+    composed = report.compose(
+        run,
+        job.spec,
+        evaluations=progress.evaluations,
+        policy_versions=versions,
+        final_model=final,
+    )
     report.write_report(job.stores.objects, job.prefix, composed, epoch=job.epoch)
     message = f"{progress.step} steps, {versions} policy versions."
     return Outcome(kind="Succeeded", reason="Trained", message=message, final_model=final)

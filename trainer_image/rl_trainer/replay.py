@@ -52,7 +52,6 @@ def replay(
     if run.latest is not None and batches:
         progress.metrics[-1] = run.latest
     progress.totals = run.totals
-    progress.evaluations = list(run.evaluations)
 
 
 def _lineage(job: Job, run: Run, *, after_step: int) -> list[Batch]:

@@ -12,12 +12,13 @@ from rl_contracts.stores import reports
 from rl_trainer import startup
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint import report, restored
-from rl_trainer.context.job import Job
+from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.model.learner import Learner
 from rl_trainer.publish.publisher import Publisher
 from rl_trainer.rollouts import evaluate, sampling
+from rl_trainer.rollouts import results as results_of_run
 
 
 def measure(job: Job, run: Run) -> Outcome:
@@ -36,8 +37,11 @@ def measure(job: Job, run: Run) -> Outcome:
     job, datasets, learner, limits = startup.prepare(job, run)
     evaluate.retire_leftovers(job)
     pointer = _pinned(job, learner, run)
-    results = _measured(job, learner, datasets, run.evaluations, pointer=pointer, limits=limits)
-    _report(job, pointer)
+    progress = Progress(
+        evaluations=results_of_run.of_run(job, run), last_evaluation=run.last_evaluation
+    )
+    results = _measured(job, learner, datasets, progress, pointer=pointer, limits=limits)
+    _report(job, pointer, results)
     accuracies = ", ".join(f"{result.dataset} {result.accuracy:.3f}" for result in results)
     message = f"Policy {pointer.version} was evaluated: {accuracies}."
     return Outcome(kind="Succeeded", reason="Evaluated", message=message[:1024])
@@ -65,7 +69,7 @@ def fill(job: Job, run: Run) -> Outcome:
         known = sampling.added(known, groups, dead)
         job.stores.runs.record_sampled(job.run, epoch=job.epoch, sampled=known)
         windows.retire(groups, dead)
-    _report(job, pointer)
+    _report(job, pointer, [])
     message = (
         f"{known.rollouts} rollouts of {known.prompts} prompts were sampled by policy "
         f"{pointer.version}; {known.given_up} prompts were given up."
@@ -94,25 +98,30 @@ def _measured(
     job: Job,
     learner: Learner,
     datasets: list[Dataset],
-    known: list[EvaluationResult],
+    progress: Progress,
     *,
     pointer: PolicyPointer,
     limits: Limits,
 ) -> list[EvaluationResult]:
     """Results of all sources, recorded after each split."""
-    results = list(known)
-    job.figures.evaluated(results)
+    job.figures.evaluated(progress.evaluations)
     for split in ("validation", "test"):
         wanted = [dataset for dataset in datasets if dataset.split == split]
-        if wanted and not any(result.split == split for result in results):
-            results += evaluate.evaluate(job, learner, wanted, pointer=pointer, limits=limits)
-            job.figures.evaluated(results)
-            job.stores.runs.record_evaluations(job.run, epoch=job.epoch, evaluations=results)
-    return results
+        if wanted and not any(result.split == split for result in progress.evaluations):
+            new = evaluate.evaluate(job, learner, wanted, pointer=pointer, limits=limits)
+            results_of_run.record(job, progress, new)
+            job.figures.evaluated(progress.evaluations)
+    return progress.evaluations
 
 
-def _report(job: Job, pointer: PolicyPointer) -> None:
+def _report(job: Job, pointer: PolicyPointer, evaluations: list[EvaluationResult]) -> None:
     run = job.stores.runs.get(job.run)
     assert run is not None
-    composed = report.compose(run, job.spec, policy_versions=pointer.version, final_model="")
+    composed = report.compose(
+        run,
+        job.spec,
+        evaluations=evaluations,
+        policy_versions=pointer.version,
+        final_model="",
+    )
     report.write_report(job.stores.objects, job.prefix, composed, epoch=job.epoch)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rl_contracts.documents.base import Record
+from rl_contracts.documents.base import Document, Record
 
 
 class EvaluationResult(Record):
@@ -40,6 +40,44 @@ class EvaluationResult(Record):
     """Mean |trainer - sampler| log-probability over all generated tokens, equal weights."""
     logprob_gap_max: float
     seconds: float
+
+
+class Evaluation(Document):
+    """The results of one evaluation. The run names the last one, and each names the one before."""
+
+    collection: ClassVar[str] = "evaluations"
+
+    run: str
+    epoch: int
+    """Of the trainer that made it."""
+    parent: str | None
+    """The evaluation before it; None for the first."""
+    results: list[EvaluationResult]
+
+
+NEWEST_BYTES = 6 << 10
+"""Of the results that the run document holds, as JSON."""
+
+
+def newest(results: Sequence[EvaluationResult], *, temperature: float) -> list[EvaluationResult]:
+    """The last result of each source and temperature, oldest first, up to ``NEWEST_BYTES``.
+
+    Args:
+        results: all results, oldest first.
+        temperature: its results come first where there is no room for all.
+    """
+    last = {(each.split, each.dataset, each.temperature): each for each in results}
+    order = {id(each): place for place, each in enumerate(results)}
+    by_worth = sorted(
+        last.values(), key=lambda each: (each.temperature != temperature, -order[id(each)])
+    )
+    kept, size = [], 0
+    for each in by_worth:
+        size += len(each.model_dump_json())
+        if size > NEWEST_BYTES:
+            break
+        kept.append(each)
+    return sorted(kept, key=lambda each: order[id(each)])
 
 
 def prompt_count(result: EvaluationResult) -> str:

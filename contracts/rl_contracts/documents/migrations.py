@@ -26,6 +26,7 @@ MIGRATIONS: Mapping[str, Mapping[int, Migration]] = {
     "tasks": {},
     "rollouts": {},
     "batches": {},
+    "evaluations": {},
     "policies": {},
     "samplers": {},
 }

@@ -211,7 +211,11 @@ class Run(FollowedRun):
     first_batch_at: float | None = None
     """Store time at which the first batch of the run was formed."""
     latest: StepMetrics | None = None
+    last_evaluation: str | None = None
+    """The last document of ``evaluations``; each names its parent."""
     evaluations: list[EvaluationResult] = Field(default_factory=list)
+    """The newest results; see ``evaluation.newest``. In documents of earlier releases, without a
+    ``last_evaluation``, all of them."""
     sampled: Sampled = Sampled()
     totals: Totals = Totals()
     deleted: Deleted = Deleted()

@@ -10,7 +10,7 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.leases import LeaseStore
 from rl_contracts.stores.models import ModelStore
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.records import PolicyStore
+from rl_contracts.stores.records import EvaluationStore, PolicyStore
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
 from rl_contracts.stores.samplers import SamplerStore
@@ -27,6 +27,7 @@ class Stores:
     leases: LeaseStore
     rollouts: RolloutStore
     batches: BatchStore
+    evaluations: EvaluationStore
     policies: PolicyStore
     samplers: SamplerStore
     models: ModelStore
@@ -62,6 +63,7 @@ class Stores:
             leases=LeaseStore(mongo),
             rollouts=RolloutStore(mongo, objects),
             batches=BatchStore(mongo, objects),
+            evaluations=EvaluationStore(mongo),
             policies=PolicyStore(mongo),
             samplers=SamplerStore(mongo),
             models=ModelStore(mongo),

@@ -8,7 +8,9 @@ from typing import Generic, TypeVar
 from pymongo import ReplaceOne
 
 from rl_contracts.documents.base import Document
+from rl_contracts.documents.evaluation import Evaluation, EvaluationResult
 from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.run import Run
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 D = TypeVar("D", bound=Document)
@@ -90,3 +92,30 @@ class PolicyStore(RecordStore[PolicyRecord]):
 
     def __init__(self, mongo: Mongo) -> None:
         super().__init__(mongo, "policies", PolicyRecord)
+
+
+class EvaluationStore(RecordStore[Evaluation]):
+    """Evaluations of the runs in a database."""
+
+    def __init__(self, mongo: Mongo) -> None:
+        super().__init__(mongo, "evaluations", Evaluation)
+
+    def lineage(self, run: Run) -> list[EvaluationResult]:
+        """All results that lead to the run's last evaluation, oldest first.
+
+        What a replaced trainer wrote without the run naming it is left out.
+
+        Raises:
+            LookupError: a document is missing.
+        """
+        if run.last_evaluation is None:
+            return list(run.evaluations)
+        known = {document.id: document for document in self.of_run(run.id)}
+        chain: list[Evaluation] = []
+        name: str | None = run.last_evaluation
+        while name is not None:
+            if name not in known:
+                raise LookupError(f"evaluation {name} of run {run.id} is missing")
+            chain.append(known[name])
+            name = chain[-1].parent
+        return [result for evaluation in reversed(chain) for result in evaluation.results]

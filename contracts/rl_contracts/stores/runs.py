@@ -201,12 +201,20 @@ class RunStore:
         """Set the pointer to the last committed checkpoint."""
         self._set(run, epoch, durable=pointer.model_dump())
 
-    def record_evaluations(
-        self, run: str, *, epoch: int, evaluations: list[EvaluationResult]
+    def record_evaluation(
+        self, run: str, *, epoch: int, last: str, newest: list[EvaluationResult]
     ) -> None:
-        """Replace the list of evaluations, oldest first."""
-        dumped = [evaluation.model_dump() for evaluation in evaluations]
-        self._set(run, epoch, evaluations=dumped, progress_at=self._mongo.now())
+        """Name the last evaluation, whose document is written; this makes it count.
+
+        Args:
+            run: which run.
+            epoch: the writer's.
+            last: id of the document.
+            newest: what people see; see ``evaluation.newest``.
+        """
+        shown = [evaluation.model_dump() for evaluation in newest]
+        now = self._mongo.now()
+        self._set(run, epoch, last_evaluation=last, evaluations=shown, progress_at=now)
 
     def record_sampled(self, run: str, *, epoch: int, sampled: Sampled) -> None:
         """Record the results of a run that only samples, after another window was written."""

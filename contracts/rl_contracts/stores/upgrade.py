@@ -10,6 +10,7 @@ import bson
 
 from rl_contracts.documents.base import Document
 from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.evaluation import Evaluation
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.migrations import UPDATED_IN_PLACE, migrate
 from rl_contracts.documents.overflow import FIELD as OVERFLOW
@@ -21,7 +22,7 @@ from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.listing import scan
 
 KINDS: dict[str, type[Document]] = {
-    kind.collection: kind for kind in (Rollout, PolicyRecord, Sampler, Task, Batch, Run)
+    kind.collection: kind for kind in (Rollout, PolicyRecord, Evaluation, Sampler, Task, Batch, Run)
 }
 """Kinds by collection; the run comes last, so its version implies that of all others."""
 PAGE = 64

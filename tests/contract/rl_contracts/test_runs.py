@@ -34,8 +34,8 @@ WRITES: dict[str, Callable[[Stores, int], object]] = {
     "durable": lambda stores, epoch: stores.runs.make_durable(
         RUN, epoch=epoch, pointer=DurablePointer(step=1, prefix="c/", manifest_sha256="0")
     ),
-    "evaluations": lambda stores, epoch: stores.runs.record_evaluations(
-        RUN, epoch=epoch, evaluations=[]
+    "evaluations": lambda stores, epoch: stores.runs.record_evaluation(
+        RUN, epoch=epoch, last="e", newest=[]
     ),
     "heartbeat": lambda stores, epoch: stores.runs.heartbeat(RUN, epoch=epoch, phase="Waiting"),
     "finish": lambda stores, epoch: stores.runs.finish(RUN, epoch=epoch, outcome=OUTCOME),

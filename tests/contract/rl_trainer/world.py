@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rl_contracts import env
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.env import TrainerEnv
@@ -143,6 +144,11 @@ class World:
         run = self.stores.runs.get(RUN)
         assert run is not None
         return run
+
+    @property
+    def evaluations(self) -> list[EvaluationResult]:
+        """All results that count, oldest first."""
+        return self.stores.evaluations.lineage(self.run)
 
     @property
     def outcome(self) -> Outcome:

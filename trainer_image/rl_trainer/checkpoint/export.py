@@ -26,6 +26,8 @@ FINAL, EXPORTS = "final/", "exports/"
 EPOCH_FOLDER = re.compile(rf"((?:{FINAL}|{EXPORTS}\d+/)(\d+)/)")
 ADAPTER = "adapter/"
 """Below a model: what was trained of it, in PEFT's layout. Complete before the model is."""
+CARD_ROWS = 100
+"""Of the last evaluations; ``report.json`` has all of them."""
 CONFIG_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 
 
@@ -169,7 +171,7 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
         f"| {evaluation.temperature:g} | {prompt_count(evaluation)} "
         f"| {_number(evaluation.accuracy)} | {_number(evaluation.loss)} | "
         f"{', '.join(f'{k}: {rate:.3f}' for k, rate in evaluation.pass_at.items())} |"
-        for evaluation in evaluations
+        for evaluation in evaluations[-CARD_ROWS:]
     ]
     table = [
         "| step | policy version | data | temperature | prompts | accuracy | loss | pass@k |",

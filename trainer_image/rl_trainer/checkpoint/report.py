@@ -29,16 +29,14 @@ def write_report(objects: Objects, prefix: str, report: dict[str, Any], *, epoch
     objects.put(reports.key(prefix, reports.REPORT, epoch=epoch), data)
 
 
-def trainer_seconds(run: Run) -> float:
+def trainer_seconds(run: Run, evaluations: Sequence[EvaluationResult]) -> float:
     """Seconds from the first batch formed to the last update.
 
     Waits and restarts are included, evaluations between the two are not.
     """
     if run.first_batch_at is None or run.latest is None:
         return 0.0
-    between = [
-        evaluation for evaluation in run.evaluations if 0 < evaluation.step < run.latest.step
-    ]
+    between = [evaluation for evaluation in evaluations if 0 < evaluation.step < run.latest.step]
     return run.latest.time - run.first_batch_at - sum(evaluation.seconds for evaluation in between)
 
 
@@ -52,24 +50,32 @@ def logprob_gap_mean(evaluations: Sequence[EvaluationResult]) -> float | None:
     )
 
 
-def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str) -> dict[str, Any]:
+def compose(
+    run: Run,
+    spec: RLJobSpec,
+    *,
+    evaluations: Sequence[EvaluationResult],
+    policy_versions: int,
+    final_model: str,
+) -> dict[str, Any]:
     """The report of a finished run.
 
     Accuracies are those of all validation prompts at the first evaluation temperature.
 
     Args:
-        run: with its last step and all evaluations.
+        run: with its last step.
         spec: the manifest.
+        evaluations: all of the run, oldest first.
         policy_versions: how many versions were published.
         final_model: ``s3://`` URI.
     """
     first = spec.training.evaluation.temperatures[0]
     validation = [
         evaluation
-        for evaluation in run.evaluations
+        for evaluation in evaluations
         if (evaluation.split, evaluation.temperature) == ("validation", first)
     ]
-    totals, seconds = run.totals, trainer_seconds(run)
+    totals, seconds = run.totals, trainer_seconds(run, evaluations)
     busy = totals.wait_seconds + totals.train_seconds
     return {
         "run": run.id,
@@ -82,10 +88,10 @@ def compose(run: Run, spec: RLJobSpec, *, policy_versions: int, final_model: str
         "accuracyAfter": mean_accuracy(
             evaluation for evaluation in validation if evaluation.step == run.step
         ),
-        "evaluations": [evaluation.model_dump() for evaluation in run.evaluations],
+        "evaluations": [evaluation.model_dump() for evaluation in evaluations],
         "trainerSeconds": seconds,
         "maxStalenessSeen": totals.max_staleness_seen,
-        "logprobGapMean": logprob_gap_mean(run.evaluations),
+        "logprobGapMean": logprob_gap_mean(evaluations),
         "tokensPerSecond": totals.tokens_trained / seconds if seconds > 0 else 0.0,
         "trainerWaitShare": totals.wait_seconds / busy if busy else 0.0,
         "sampled": run.sampled.model_dump(),

@@ -66,3 +66,5 @@ class Progress:
     totals: Totals = field(default_factory=Totals)
     metrics: list[StepMetrics] = field(default_factory=list)
     evaluations: list[EvaluationResult] = field(default_factory=list)
+    last_evaluation: str | None = None
+    """Id of the document of the last of them."""

@@ -56,6 +56,7 @@ INDEXES: dict[str, list[list[str]]] = {
     "tasks": [["run", "queue", "state"]],
     "rollouts": [["task"], ["run"]],
     "batches": [["run"]],
+    "evaluations": [["run"]],
     "policies": [["run"]],
     "samplers": [["run"], ["run", "pool", "relay_key"]],
     "leases": [["run"]],

@@ -223,7 +223,7 @@ def test_a_mixture_with_bad_records_is_trained_and_evaluated_by_source(
     assert skipped[1].startswith(f"{root}more.jsonl line 12: field 'query' is missing")
     results = [
         (evaluation.step, evaluation.split, evaluation.dataset, evaluation.prompts)
-        for evaluation in run.evaluations
+        for evaluation in world.evaluations
     ]
     rows_of = [("validation", "test", 10), ("validation", "rest", 3)]
     assert results == [

@@ -76,7 +76,7 @@ def check_sound(world: World) -> None:
     assert world.outcome.kind == "Succeeded"
     assert run.step == STEPS
     world.check_lineage()
-    assert [evaluation.step for evaluation in run.evaluations] == [2, 4]
+    assert [evaluation.step for evaluation in world.evaluations] == [2, 4]
     assert len(world.newest("metrics.jsonl").splitlines()) == STEPS
     assert world.report()["steps"] == STEPS
     report = audit.audit(stores, RUN)

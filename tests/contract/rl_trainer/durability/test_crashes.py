@@ -80,8 +80,8 @@ def test_crashes_between_any_two_commands_lose_nothing(
     assert heads == sorted(heads), "a committed step was taken back"
     assert world.run.trainers <= crashes + 1
     assert world.outcome.kind == "Succeeded"
-    assert sorted({evaluation.step for evaluation in world.run.evaluations}) == [0, 3, 6]
-    assert len(world.run.evaluations) == 3
+    assert sorted({evaluation.step for evaluation in world.evaluations}) == [0, 3, 6]
+    assert len(world.evaluations) == 3
     assert len(world.newest("metrics.jsonl").splitlines()) == 6
     world.check_lineage()
 

@@ -121,9 +121,10 @@ def test_supervised_training_equals_transformers_over_crashes(
     assert [metric.loss for metric in metrics] == pytest.approx(losses, abs=1e-5)
     run = world.run
     assert [
-        (evaluation.step, evaluation.accuracy, evaluation.version) for evaluation in run.evaluations
+        (evaluation.step, evaluation.accuracy, evaluation.version)
+        for evaluation in world.evaluations
     ] == [(step, None, 0) for step in (0, 2, 4, 5)]
-    assert [evaluation.loss for evaluation in run.evaluations] == pytest.approx(
+    assert [evaluation.loss for evaluation in world.evaluations] == pytest.approx(
         validation, abs=1e-5
     )
     assert validation[-1] < validation[0]

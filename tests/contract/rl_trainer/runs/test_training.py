@@ -61,14 +61,14 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
     # It learned, and trainer and samplers agree on what the same weights say.
     rewards = [fmean(rollout.reward for rollout in step) for step in world.trained()]
     assert report["accuracyAfter"] >= report["accuracyBefore"] + 0.3, rewards
-    assert [(evaluation.step, evaluation.temperature) for evaluation in run.evaluations] == [
+    assert [(evaluation.step, evaluation.temperature) for evaluation in world.evaluations] == [
         (step, temperature) for step in (0, 12, 24) for temperature in (1.0, 0.7)
     ]
-    assert all(evaluation.logprob_gap_mean < 1e-5 for evaluation in run.evaluations)
+    assert all(evaluation.logprob_gap_mean < 1e-5 for evaluation in world.evaluations)
     assert all(
-        evaluation.prompts == 10 and evaluation.tokens >= 30 for evaluation in run.evaluations
+        evaluation.prompts == 10 and evaluation.tokens >= 30 for evaluation in world.evaluations
     )
-    for evaluation in run.evaluations:
+    for evaluation in world.evaluations:
         assert (evaluation.samples_per_prompt, list(evaluation.pass_at)) == (3, ["1", "2", "3"])
         assert evaluation.pass_at["1"] == pytest.approx(evaluation.accuracy)  # rewards are 0 or 1
         assert evaluation.pass_at["1"] <= evaluation.pass_at["2"] <= evaluation.pass_at["3"]

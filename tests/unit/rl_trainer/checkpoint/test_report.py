@@ -38,13 +38,14 @@ def test_the_report_of_a_finished_run(make_spec: MakeSpec) -> None:
         trainers=3,
         first_batch_at=100.0,
         latest=a_step(4, time=166.0),
-        evaluations=evaluations,
         totals=Totals(
             tokens_trained=1200, wait_seconds=30.0, train_seconds=10.0, max_staleness_seen=1
         ),
     )
     spec = make_spec(training={"evaluation": {"temperatures": [1.0, 0.7]}})
-    made = report.compose(run, spec, policy_versions=5, final_model="s3://b/final/")
+    made = report.compose(
+        run, spec, evaluations=evaluations, policy_versions=5, final_model="s3://b/final/"
+    )
     assert (made["accuracyBefore"], made["accuracyAfter"]) == (0.3, 0.8)
     # The two evaluations in the middle are not the trainer's time; those at the ends are not in it.
     assert made["trainerSeconds"] == 60.0
@@ -58,7 +59,7 @@ def test_the_report_of_a_finished_run(make_spec: MakeSpec) -> None:
 
 
 def test_a_run_without_validation_reports_no_accuracy(make_spec: MakeSpec) -> None:
-    made = report.compose(a_run(), make_spec(), policy_versions=1, final_model="")
+    made = report.compose(a_run(), make_spec(), evaluations=[], policy_versions=1, final_model="")
     assert made["accuracyBefore"] is None
     assert made["logprobGapMean"] is None
     assert made["trainerSeconds"] == 0.0
