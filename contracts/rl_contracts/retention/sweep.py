@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Deleted, Run
 from rl_contracts.documents.task import Queue, Task
-from rl_contracts.retention.plan import BatchItem, Inventory, Plan, RolloutItem, TaskItem, plan
+from rl_contracts.retention.plan import (
+    BatchItem,
+    Inventory,
+    Item,
+    Plan,
+    RolloutItem,
+    TaskItem,
+    plan,
+)
 from rl_contracts.spec.retention import Retention
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.listing import measure_sizes, scan
+from rl_contracts.stores.listing import measure_sizes, scan, scan_as
+
+ItemT = TypeVar("ItemT", bound=Item)
 
 IDS_PER_CALL = 256
+GROWTH = 0.05
+"""Share of the kept steps by which a run grows until the next pass: a pass lists all documents, so
+its cost for each step does not grow with the run."""
 BATCHES_PER_READ = 32
 BATCH_FIELDS = ("step", "epoch", "formed_at", "parent", "next_sequence")
 TASK_FIELDS = ("queue", "split", "sequence", "lease_until", "first_claimed_at")
@@ -41,6 +55,8 @@ class Sweeper:
         self._stores, self._run, self._bounds = stores, run, bounds
         self._batches: dict[str, BatchItem] = {}
         self._sizes: dict[str, dict[str, int]] = {}
+        self._swept_at: int | None = None
+        """Step of the run at the last pass."""
 
     def plan(self) -> Plan:
         """Plan what a pass would delete now; changes nothing.
@@ -50,8 +66,11 @@ class Sweeper:
         """
         return self._plan(self._stores.runs.require(self._run))
 
-    def sweep(self, *, epoch: int) -> Plan:
+    def sweep(self, *, epoch: int, only_if_due: bool = False) -> Plan:
         """Delete the documents beyond the bounds.
+
+        With ``only_if_due`` nothing happens until the run has grown by ``GROWTH`` since the last
+        pass.
 
         The intent is written to the run document first, under the epoch. Rollouts are deleted
         before the tasks and batches that lead to them, so the next pass completes an interrupted
@@ -64,6 +83,9 @@ class Sweeper:
         if self._bounds.keeps_documents:
             return Plan(held={})
         run = self._stores.runs.require(self._run)
+        if only_if_due and not self._is_due(run):
+            return Plan(held={})
+        self._swept_at = run.step
         chosen = self._plan(run)
         if chosen.empty:
             return chosen
@@ -80,38 +102,48 @@ class Sweeper:
             self._stores.batches.delete_all(chunk)
         return chosen
 
+    def _is_due(self, run: Run) -> bool:
+        if self._swept_at is None:
+            return True
+        kept = run.step - max(0, run.deleted.batches_below - 1)
+        return run.step - self._swept_at >= GROWTH * kept
+
     def _plan(self, run: Run) -> Plan:
         if self._bounds.keeps_documents:
             return Plan(held={})
         # Rollouts first: a task or batch that is read later may name them, never the reverse.
         inventory = Inventory(
             run=run,
-            rollouts=[_rollout(stored) for stored in self._listed(Rollout.collection)],
-            tasks=[_task(stored) for stored in self._listed(Task.collection)],
+            rollouts=self._listed(Rollout.collection, _rollout, fields=("task", "timings")),
+            tasks=self._listed(Task.collection, _task, fields=TASK_FIELDS),
             batches=self._all_batches(),
             reusable_steps=self._reusable_steps,
         )
         return plan(inventory, self._bounds, now=self._stores.mongo.now())
 
-    def _listed(self, collection: str) -> Iterator[dict[str, Any]]:
+    def _listed(
+        self, collection: str, make: Callable[[Mapping[str, Any]], ItemT], *, fields: Sequence[str]
+    ) -> list[ItemT]:
+        items = scan_as(self._stores.mongo, collection, self._run, make=make, fields=fields)
         rollouts = collection == Rollout.collection
         bound = self._bounds.rollouts if rollouts else self._bounds.tasks
-        fields = ("task", "timings") if rollouts else TASK_FIELDS
-        documents = scan(self._stores.mongo, collection, self._run, fields=fields)
-        sizes = self._measured(collection, documents) if bound.max_bytes is not None else {}
-        for document in documents:
-            yield document | {"size": sizes.get(document["_id"], 0)}
+        if bound.max_bytes is None:
+            return items
+        sizes = self._measured(collection, [item.id for item in items])
+        return [replace(item, size=sizes.get(item.id, 0)) for item in items]
 
-    def _measured(self, collection: str, documents: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-        known = self._sizes.setdefault(collection, {})
-        missing = [document["_id"] for document in documents if document["_id"] not in known]
-        for chunk in _chunks(missing):
+    def _measured(self, collection: str, ids: Sequence[str]) -> dict[str, int]:
+        before = self._sizes.get(collection, {})
+        known = {name: before[name] for name in ids if name in before}
+        for chunk in _chunks([name for name in ids if name not in known]):
             known |= measure_sizes(self._stores.mongo, collection, chunk)
+        self._sizes[collection] = known
         return known
 
     def _all_batches(self) -> list[BatchItem]:
         documents = scan(self._stores.mongo, Batch.collection, self._run, fields=BATCH_FIELDS)
         headers = {document["_id"]: document for document in documents}
+        self._batches = {name: item for name, item in self._batches.items() if name in headers}
         missing = [batch for batch in headers if batch not in self._batches]
         for first in range(0, len(missing), BATCHES_PER_READ):
             page = missing[first : first + BATCHES_PER_READ]
@@ -147,7 +179,6 @@ def _task(stored: Mapping[str, Any]) -> TaskItem:
         train=stored.get("split", "train") == "train",
         sequence=stored["sequence"],
         time=max(stored["lease_until"], stored.get("first_claimed_at", 0.0)),
-        size=stored["size"],
     )
 
 
@@ -156,7 +187,6 @@ def _rollout(stored: Mapping[str, Any]) -> RolloutItem:
         id=stored["_id"],
         task=stored["task"],
         time=stored.get("timings", {}).get("claimed_at", 0.0),
-        size=stored["size"],
     )
 
 

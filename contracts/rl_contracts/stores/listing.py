@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import bson
 
 from rl_contracts.documents.overflow import FIELD
 from rl_contracts.stores.clients.mongo import Mongo, Stored
+
+T = TypeVar("T")
+PER_REPLY = 2000
 
 
 def scan(
@@ -32,14 +36,32 @@ def scan(
         fields: what to read beside ``_id``.
         also: further conditions, which are judged when the scan gets to the document.
     """
+    stored = scan_as(mongo, collection, run, make=dict, fields=fields, also=also)
+    return sorted(stored, key=lambda document: str(document["_id"]))
+
+
+def scan_as(
+    mongo: Mongo,
+    collection: str,
+    run: str,
+    *,
+    make: Callable[[Stored], T],
+    fields: Sequence[str] = (),
+    also: Stored | None = None,
+) -> list[T]:
+    """As ``scan``, but of each document only what ``make`` returns is kept; in any order.
+
+    At most ``PER_REPLY`` documents are in memory at a time.
+    """
     documents = mongo.collection(collection)
     wanted = {"run": run, "_id": {"$gte": f"{run}.", "$lt": f"{run}/"}, **(also or {})}
     projection = dict.fromkeys(["_id", *fields], 1)
-    stored = mongo.call(
-        f"listing {collection} of run {run}",
-        lambda: list(documents.find(wanted, projection, hint="_id_")),
-    )
-    return sorted(stored, key=lambda document: str(document["_id"]))
+
+    def listed() -> list[T]:
+        with documents.find(wanted, projection, hint="_id_", batch_size=PER_REPLY) as found:
+            return [make(document) for document in found]
+
+    return mongo.call(f"listing {collection} of run {run}", listed)
 
 
 def measure_sizes(mongo: Mongo, collection: str, ids: Sequence[str]) -> dict[str, int]:

@@ -13,7 +13,7 @@ from rl_contracts.documents.batch import BatchMember, BatchState
 from rl_contracts.documents.run import DurablePointer, Totals
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.errors import FencedOutError, StoreUnavailableError
-from rl_contracts.retention.sweep import Sweeper
+from rl_contracts.retention.sweep import GROWTH, Sweeper
 from rl_contracts.spec.retention import Bound, Retention
 from rl_contracts.stores.batches import BatchStore
 from rl_contracts.stores.connect import Stores
@@ -161,3 +161,32 @@ def test_an_interrupted_pass_is_completed_by_the_next(
     assert steps_left(run) == [4, 5, 6]
     assert len(run.rollouts.of_run(RUN)) == 7
     check_whole(run, first=4)
+
+
+def test_the_cost_of_retention_for_a_step_does_not_grow_with_the_run(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass lists all batches; passes get rarer as fast as the list gets longer."""
+    listed: dict[int, int] = {}
+    stores.runs.create(a_run(epoch=1))
+    sweeper = Sweeper(stores, run=RUN, bounds=Retention(batches=Bound(max_count=1000)))
+    call, parent = stores.mongo.call, None
+
+    def counting(doing: str, operation: Any) -> Any:
+        result = call(doing, operation)
+        if doing.startswith("listing batches"):
+            listed[step] = len(result)
+        return result
+
+    monkeypatch.setattr(stores.mongo, "call", counting)
+    for step in range(1, 201):
+        batch = a_batch(step, parent)
+        stores.batches.put([batch])
+        parent = batch.id
+        fields = {"step": step, "head_batch": parent}
+        stores.mongo.collection("runs").update_one({"_id": RUN}, {"$set": fields})
+        sweeper.sweep(epoch=1, only_if_due=True)
+    halves = [sum(listed.get(step, 0) for step in range(first, first + 100)) for first in (1, 101)]
+    assert halves[1] / 100 <= 1.1 / GROWTH
+    assert halves[1] <= 1.5 * halves[0]
+    assert len(listed) < 80

@@ -116,7 +116,7 @@ class Checkpointer:
             self.submit(progress)
         self._uploader.flush(self._job.heartbeat)
         self._retire()
-        self.sweep()
+        self.sweep(last=True)
 
     def save(self, progress: Progress) -> None:
         """Make the present state durable before the process ends.
@@ -160,15 +160,17 @@ class Checkpointer:
         self._retire()
         self.sweep()
 
-    def sweep(self) -> None:
+    def sweep(self, *, last: bool = False) -> None:
         """Delete documents beyond ``lifecycle.retention``; nothing is being written meanwhile.
+
+        At the ``last`` checkpoint always, before that when the run has grown enough.
 
         Once an hour it also aborts old uploads that nobody will finish.
         """
         if self._job.clock() - self._aborted_at >= unfinished.PASS_SECONDS:
             unfinished.abort_old(self._job)
             self._aborted_at = self._job.clock()
-        deleted = self._sweeper.sweep(epoch=self._job.epoch)
+        deleted = self._sweeper.sweep(epoch=self._job.epoch, only_if_due=not last)
         if not deleted.empty:
             log.info(
                 "deleted %d batches, %d tasks and %d rollouts beyond spec.lifecycle.retention",

@@ -173,8 +173,9 @@ def _wait(
     wanted = {task.id for task in tasks}
     timeout = job.spec.training.evaluation.timeout_seconds
     while True:
-        done = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=TaskState.DONE)
-        finished = {task.id: task for task in done if task.id in wanted}
+        finished = wanted & job.stores.tasks.ids(
+            job.run, queue=Queue.EVALUATION, state=TaskState.DONE
+        )
         ended = job.stores.tasks.find(job.run, queue=Queue.EVALUATION, state=TaskState.DEAD)
         dead = [task for task in ended if task.id in wanted]
         skipped = {task.id: task for task in dead if task.cause is Cause.PROMPT}
@@ -185,7 +186,7 @@ def _wait(
                 f"{len(tasks)} prompts are given up, one because: {failed[0].reason}.",
             )
         if len(finished) + len(skipped) == len(tasks):
-            return finished, skipped
+            return job.stores.tasks.get(finished), skipped
         waited = job.clock() - started
         phase = f"evaluating policy {pointer.version}: {len(finished)} of {len(tasks)} prompts"
         if waited > timeout:
