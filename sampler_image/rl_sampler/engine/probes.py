@@ -14,7 +14,10 @@ from rl_sampler.engine.serving import Serving
 
 
 class Probes:
-    """Answers ``/live``, ``/ready``, ``/engine-live`` and ``/metrics``."""
+    """Answers ``/live``, ``/ready``, ``/engine-live`` and ``/metrics``.
+
+    Anyone who reaches the pod may ask, so no answer has the text of an error.
+    """
 
     def __init__(
         self,
@@ -30,7 +33,7 @@ class Probes:
         Args:
             serving: state of the engine.
             health: of the engine.
-            problems: shown while the pod is not ready.
+            problems: named while the pod is not ready.
             registry: of the metrics.
             shares_engine: other runs sample with the engine, too. When a run joins, their pods are
                 replaced one after the other, and the run publishes only once it has samplers. So a
@@ -60,15 +63,18 @@ class Probes:
             return web.Response(text=f"serves version {policy.version}\n")
         if self._shares_engine and self._serving.engine and self._serving.published is None:
             return web.Response(text="serves no version yet: none is published\n")
-        reason = str(self._problems) or "waiting for engine and policy"
+        reason = "waiting for engine and policy"
+        if self._problems.topics:
+            topics = ", ".join(self._problems.topics)
+            reason = f"problems: {topics}; their texts are in the log"
         return web.Response(status=503, text=reason + "\n")
 
     async def engine_live(self, request: web.Request) -> web.Response:
         """200 unless the engine must be restarted."""
-        restart_reason = self._health.restart_reason(now=time.monotonic())
-        return web.Response(
-            status=503 if restart_reason else 200, text=(restart_reason or "ok") + "\n"
-        )
+        if self._health.restart_reason(now=time.monotonic()):
+            text = "the engine must be restarted: the log says why\n"
+            return web.Response(status=503, text=text)
+        return web.Response(text="ok\n")
 
     async def metrics(self, request: web.Request) -> web.Response:
         """The metrics in Prometheus's text format."""
