@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rl_contracts.spec.algorithm.estimator import OF_ONE
 from rl_contracts.spec.base import listed, rule
 
@@ -190,18 +192,58 @@ OF_JOB = (
 """Rules on how long a run is, on what it samples, and on what it is evaluated with."""
 
 
-def fixed(sections: tuple[str, ...], unless: str, message: str) -> dict[str, str]:
-    """One rule for all of these sections, whose message names the one that was changed.
+ONLY_RAISED = {"training": ("steps", "epochs")}
+"""Fields of fixed sections that may be raised while the job is suspended."""
+
+
+def fixed(sections: Mapping[str, Mapping[str, bool]], unless: str, message: str) -> dict[str, str]:
+    """One rule for all of these sections, whose message names the section that was changed.
 
     A write changes either the spec or the status, and most writes are of a status. So the status is
     compared first: when it has changed, the sections have not, and comparing them would take a
-    seventh of the API server's time for each write.
+    seventh of the API server's time for each write. Naming each field in the message would take
+    15 kB of the CRD, so only a section that is compared by fields names them.
+
+    Args:
+        sections: each with its fields, as manifests name them, where it is compared by fields; true
+            are those that may be unset.
+        unless: CEL that ends with `` || `` and allows every change.
+        message: follows the path of the section or field.
     """
-    *others, last = sections
-    named = "".join(f"self.spec.{other} != oldSelf.spec.{other} ? '{other}' : " for other in others)
-    same = " && ".join(f"self.spec.{section} == oldSelf.spec.{section}" for section in sections)
+    equal = {
+        path: _equal(path, optional=optional)
+        for section, fields in sections.items()
+        for path, optional in (
+            {f"{section}.{field}": optional for field, optional in fields.items()}
+            or {section: False}
+        ).items()
+    }
+    same = " && ".join(equal.values())
+    named = "".join(f"!{expression} ? '{path}' : " for path, expression in equal.items())
     return {
         "rule": f"self.status != oldSelf.status || {unless}"
         f"oldSelf.?status.attempt.orValue(0) < 1 || ({same})",
-        "messageExpression": f"'spec.%s {message}'.format([{named}'{last}'])",
+        "messageExpression": f"'spec.%s {message}'.format([{named}''])",
+    }
+
+
+def _equal(path: str, *, optional: bool) -> str:
+    """CEL: a part of the spec is as before; not by ``.?``, whose cost counts as unbounded."""
+    now, before = f"self.spec.{path}", f"oldSelf.spec.{path}"
+    if not optional:
+        return f"({now} == {before})"
+    return f"(has({now}) == has({before}) && (!has({now}) || {now} == {before}))"
+
+
+def only_raised(section: str, field: str) -> dict[str, str]:
+    """The rule that a field of a fixed section can only be raised, while the job is suspended."""
+    now, before = f"self.spec.{section}", f"oldSelf.spec.{section}"
+    return {
+        "rule": f"self.status != oldSelf.status || oldSelf.?status.attempt.orValue(0) < 1 || "
+        f"{_equal(f'{section}.{field}', optional=True)} || (has({now}.{field}) && "
+        f"has({before}.{field}) && "
+        f"{now}.{field} > {before}.{field} && oldSelf.spec.suspend && "
+        "oldSelf.?status.phase.orValue('') == 'Suspended')",
+        "message": f"spec.{section}.{field} can only be raised, and only while the job is "
+        "suspended, once the trainer has been started: set spec.suspend first, or make a new job",
     }

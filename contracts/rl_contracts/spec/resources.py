@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -12,7 +13,15 @@ from rl_contracts.spec.agent.user_code import Code
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.base import Model, Name, rule, rules
 from rl_contracts.spec.data import Data, ModelSource
-from rl_contracts.spec.job_rules import OF_JOB, OF_LORA, OF_QUEUE, OF_SECTIONS, fixed
+from rl_contracts.spec.job_rules import (
+    OF_JOB,
+    OF_LORA,
+    OF_QUEUE,
+    OF_SECTIONS,
+    ONLY_RAISED,
+    fixed,
+    only_raised,
+)
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.pool_rules import OF_POOL
 from rl_contracts.spec.reward import Reward
@@ -154,6 +163,19 @@ class SamplerPoolSpec(Model):
         return self.replicas if self.admitted is None else min(self.replicas, self.admitted)
 
 
+def _compared(sections: Collection[str]) -> dict[str, dict[str, bool]]:
+    """The fields by which a section is compared, and which may be unset; none: as a whole."""
+    models = {field.alias: field.annotation for field in RLJobSpec.model_fields.values()}
+    return {
+        section: {
+            field.alias or name: field.default is None
+            for name, field in getattr(models[section], "model_fields", {}).items()
+            if section in ONLY_RAISED and name not in ONLY_RAISED[section]
+        }
+        for section in sections
+    }
+
+
 class RLJob(Model):
     """A reinforcement-learning run: its specification and its state."""
 
@@ -169,12 +191,17 @@ class RLJob(Model):
             "the pool has both",
         ),
         fixed(
-            FIXED_ONCE_STARTED,
+            _compared(FIXED_ONCE_STARTED),
             "",
             "cannot change once the trainer has been started: make a new job",
         ),
+        *(
+            only_raised(section, field)
+            for section, fields in ONLY_RAISED.items()
+            for field in fields
+        ),
         fixed(
-            FIXED_UNLESS_SUSPENDED,
+            _compared(FIXED_UNLESS_SUSPENDED),
             "oldSelf.spec.suspend || ",
             "cannot change while the trainer runs: set spec.suspend first",
         ),

@@ -21,7 +21,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "code": {"configMapRef": {"name": "mine"}},
     "algorithm": {"groupSize": 4},
     "rollouts": {"maxAttempts": 4},
-    "training": {"steps": 70},
+    "training": {"seed": 7},
     "storage": {"secretName": "other"},
     "weightSync": {"everySteps": 2},
 }

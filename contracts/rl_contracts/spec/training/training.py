@@ -156,9 +156,11 @@ class Training(Model):
         ),
     )
     steps: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
-    """Number of training steps. Set either this or epochs."""
+    """Number of training steps. Set either this or epochs. Can be raised while the job is
+    suspended; the learning rate's schedule then spans the new number."""
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Number of passes over the training records. Set either this or steps."""
+    """Number of passes over the training records. Set either this or steps. Can be raised while
+    the job is suspended, like steps."""
     prompts_per_step: Annotated[int, Field(ge=1, le=65536)] = 64
     """Prompts, and so groups of rollouts, trained in one step; under SFT the number of records."""
     prompts_per_update: Annotated[int, Field(ge=1, le=65536)] | None = None

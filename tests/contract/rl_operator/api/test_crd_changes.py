@@ -20,7 +20,7 @@ FIXED: dict[str, tuple[str, Any]] = {
     "code": ("spec.code", {"configMapRef": {"name": "mine"}}),
     "algorithm": ("spec.algorithm.groupSize", 4),
     "rollouts": ("spec.rollouts.maxAttempts", 4),
-    "training": ("spec.training.steps", 70),
+    "training": ("spec.training.seed", 7),
     "storage": ("spec.storage.secretName", "other"),
     "weightSync": ("spec.weightSync.everySteps", 2),
 }
@@ -42,20 +42,54 @@ def test_a_section_is_fixed_once_the_trainer_has_started(
     assert apply(apiserver, a_job(name)) == ""
     assert edited(started=False) == ""
     _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
-    assert f"spec.{section} cannot change once the trainer has been started" in edited(started=True)
+    refused = edited(started=True)
+    assert f"spec.{section}" in refused
+    assert "cannot change once the trainer has been started" in refused
+
+
+def raised(name: str, *, steps: int = 70, **more: object) -> Manifest:
+    manifest = changed("spec.training.steps", steps)
+    manifest["metadata"]["name"] = name
+    manifest["spec"] |= more
+    return manifest
+
+
+def test_steps_are_raised_while_the_job_is_suspended(apiserver: ApiServer) -> None:
+    name = "longer"
+    assert apply(apiserver, a_job(name)) == ""
+    _set_status(apiserver, name, {"attempt": 1, "phase": "Running", "observedGeneration": 1})
+    assert "spec.training.steps can only be raised" in apply(apiserver, raised(name))
+    assert apply(apiserver, a_job(name) | {"spec": a_job()["spec"] | {"suspend": True}}) == ""
+    # Its pods still end: an attempt that reaches its last step now would know nothing of more.
+    assert "set spec.suspend first" in apply(apiserver, raised(name, suspend=True))
+    _set_status(apiserver, name, {"phase": "Suspended"})
+    assert "can only be raised" in apply(apiserver, raised(name, steps=50, suspend=True))
+    assert apply(apiserver, raised(name, suspend=False)) == ""
+    assert "can only be raised" in apply(apiserver, raised(name, steps=80))
+
+
+def test_refused_edit_of_training_names_the_field(apiserver: ApiServer) -> None:
+    name = "seeded"
+    assert apply(apiserver, a_job(name)) == ""
+    _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
+    manifest = changed("spec.training.seed", 7)
+    manifest["metadata"]["name"] = name
+    assert "spec.training.seed cannot change once the trainer has been started" in apply(
+        apiserver, manifest
+    )
 
 
 def test_fixed_section_cannot_be_added_in_a_status_write(apiserver: ApiServer) -> None:
     name = "fixed-beside"
     assert apply(apiserver, a_job(name)) == ""
     _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
-    both = json.dumps({"spec": {"training": {"steps": 70}}, "status": {"attempt": 2}})
+    both = json.dumps({"spec": {"training": {"seed": 7}}, "status": {"attempt": 2}})
     refused = apiserver.kubectl("patch", "rljob", name, "--type=merge", "-p", both, check=False)
-    assert "spec.training cannot change once the trainer has been started" in refused.stderr
+    assert "spec.training.seed cannot change once the trainer has been started" in refused.stderr
     apiserver.kubectl("patch", "rljob", name, "--subresource=status", "--type=merge", "-p", both)
     stored = apiserver.get("rljob", name)
     assert stored["status"]["attempt"] == 2
-    assert stored["spec"]["training"]["steps"] == a_job()["spec"]["training"]["steps"]
+    assert stored["spec"]["training"].get("seed") != 7
 
 
 def test_pools_and_deadlines_may_change_after_the_start(apiserver: ApiServer) -> None:

@@ -160,6 +160,22 @@ def test_sigterm_checkpoints_replayed_steps(
     world.check_lineage()
 
 
+def test_a_suspended_run_goes_on_to_a_raised_number_of_steps(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(steps=3)
+    with sampling(TestSampler(world.stores, RUN)):
+        terminated = threading.Event()
+        with reaching("training: step 3", terminated.set, monkeypatch):
+            assert world.attempt(terminated) == 143
+        raised = world.spec.training.model_copy(update={"steps": 6})
+        world.spec = world.spec.model_copy(update={"training": raised})
+        world.write_mounts()
+        assert world.attempt() == 0
+    assert (world.run.step, world.run.steps) == (6, 6)
+    world.check_lineage()
+
+
 def test_a_batch_beyond_sixteen_mebibytes_is_trained_and_replayed(
     stores: Stores,
     store_settings: StoreSettings,
