@@ -18,7 +18,7 @@ from rl_contracts.stores.listing import scan
 from rl_contracts.stores.orphans import Orphans, find_orphans
 
 BATCHES_PER_READ = 32
-TASK_FIELDS = ("queue", "state", "rollouts")
+TASK_FIELDS = ("queue", "state", "rollouts", "cause")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

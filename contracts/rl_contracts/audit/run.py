@@ -10,12 +10,24 @@ from typing import Any, Literal
 from rl_contracts.audit.facts import Facts, gather
 from rl_contracts.documents.batch import BatchState
 from rl_contracts.documents.sampler import SamplerState
-from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_contracts.stores.connect import Stores
 
 FORMAT = "rl-operator/audit-run/1"
 SHOWN_IDS = 10
 SILENT_SECONDS = 60.0
+DEAD_BECAUSE = {
+    Cause.FAILED: "every attempt failed",
+    Cause.LEASE: "every attempt's lease ran out",
+    Cause.STOPPED: "the sampler was stopped",
+    Cause.EXPIRED: "too old while they were sampled",
+    Cause.PROMPT: "no sampler can process the prompt",
+    Cause.UNUSABLE: "the trainer rejected a rollout",
+    Cause.STALE: "too old when the trainer came to them",
+    Cause.FILTERED: "no learning signal",
+    Cause.OVER: "the run or the evaluation ended before they were needed",
+}
+"""Why a task ended as dead, by the cause of its last attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +194,7 @@ def _tasks(facts: Facts) -> Iterable[Finding]:
         "claimed tasks whose lease is over were not taken back",
         facts.orphans.expired_claims,
     )
+    yield from _dead(facts)
     ended = facts.run.outcome is not None and facts.run.outcome.kind == "Succeeded"
     yield _finding(
         "note", "tasks are left in a queue of a run that is complete", waiting if ended else []
@@ -191,6 +204,17 @@ def _tasks(facts: Facts) -> Iterable[Finding]:
         "trained tasks are still in the queue (retired when the run goes on)",
         trained & waiting.keys(),
     )
+
+
+def _dead(facts: Facts) -> Iterable[Finding]:
+    """Tasks that ended as dead, by cause."""
+    causes: dict[str, list[str]] = {}
+    for name, task in facts.tasks.items():
+        if task["state"] == TaskState.DEAD:
+            causes.setdefault(task.get("cause") or "", []).append(name)
+    because = {str(cause): text for cause, text in DEAD_BECAUSE.items()}
+    for cause, names in causes.items():
+        yield _finding("note", f"tasks are dead: {because.get(cause, 'cause unknown')}", names)
 
 
 def _rollouts(facts: Facts) -> Iterable[Finding]:

@@ -11,10 +11,10 @@ import pytest
 from rl_contracts.audit import lineage
 from rl_contracts.audit.facts import Facts, Member
 from rl_contracts.audit.lineage import Header
-from rl_contracts.audit.run import RunAudit, judge
+from rl_contracts.audit.run import DEAD_BECAUSE, RunAudit, judge
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import DurablePointer, PolicyPointer, Totals
-from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_contracts.stores.orphans import Orphans
 from tests.documents import RUN, a_run, a_sampler
 
@@ -173,6 +173,14 @@ NOTES: dict[str, tuple[Callable[[Facts], Facts], str]] = {
         with_task("t3", task(Queue.TRAIN, rollouts=["r3"])),
         "still in the queue",
     ),
+    "a superseded evaluation": (
+        with_task("t6", task(state=TaskState.DEAD, cause="over")),
+        "tasks are dead: the run or the evaluation ended before they were needed",
+    ),
+    "a task whose sampler never answered": (
+        with_task("t6", task(state=TaskState.DEAD, cause="lease")),
+        "tasks are dead: every attempt's lease ran out",
+    ),
 }
 
 
@@ -183,6 +191,10 @@ def test_audit_reports_leftovers_of_crashes_as_notes(
     findings = judge(change(good()))
     assert [finding.level for finding in findings] == ["note"], findings
     assert match in findings[0].what
+
+
+def test_every_cause_of_death_has_a_text() -> None:
+    assert set(DEAD_BECAUSE) == set(Cause)
 
 
 def test_lineage_ends_at_a_cycle_of_parents() -> None:
