@@ -33,11 +33,11 @@ from rl_contracts.stores.clients.deployment import warning
 from rl_contracts.stores.clients.mongo_errors import STORE
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.objects import Objects
 from rl_trainer import loop, standalone
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job
 from rl_trainer.distributed import processors, rendezvous
+from rl_trainer.distributed.share import ShareUnreadableError
 from rl_trainer.distributed.team import Team, rank_loss_as_failure
 from rl_trainer.errors import TerminatedError, TrainingFailedError
 from rl_trainer.follower import Follower
@@ -114,7 +114,7 @@ def _run(
             ) as folder,
         ):
             if not team.world.leads:
-                return _follow(team, stores.objects, folder=Path(folder))
+                return _follow(team, stores, folder=Path(folder))
             return _attempt(env, spec, stores, folder=Path(folder), team=team)
     except FencedOutError as error:
         log.warning("%s", error)
@@ -176,12 +176,12 @@ def _attempt(
     return EXIT_CODES[outcome.kind]
 
 
-def _follow(team: Team, objects: Objects, *, folder: Path) -> int:
+def _follow(team: Team, stores: Stores, *, folder: Path) -> int:
     """Follow rank 0 until it ends."""
     try:
         with rank_loss_as_failure():
-            return Follower(team, objects, folder).follow()
-    except TrainingFailedError as error:
+            return Follower(team, stores, folder).follow()
+    except (TrainingFailedError, ShareUnreadableError) as error:
         log.error("%s", error)
         return FAILED
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.model_folder import BaseLocations
-from rl_contracts.stores.objects import Objects
 from rl_trainer import inputs
 from rl_trainer.checkpoint import saved
 from rl_trainer.distributed.rank_commands import (
@@ -25,6 +25,7 @@ from rl_trainer.distributed.rank_commands import (
     SnapshotShard,
     TrainStep,
 )
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.distributed.team import Team
 from rl_trainer.model import weights
 from rl_trainer.model.learner import Learner
@@ -39,15 +40,16 @@ class Follower:
 
     Args:
         team: of which this is a rank above 0.
-        objects: where models and checkpoints come from.
+        stores: where models, checkpoints and rollouts come from; nothing is written.
         folder: scratch space.
     """
 
-    def __init__(self, team: Team, objects: Objects, folder: Path) -> None:
-        self._team, self._objects, self._folder = team, objects, folder
+    def __init__(self, team: Team, stores: Stores, folder: Path) -> None:
+        self._team, self._objects, self._folder = team, stores.objects, folder
+        self._share = ShareReader(stores.rollouts)
         self._learner: Learner | None = None
         self._precision: Literal["BF16", "FP32"] = "FP32"
-        self._shards = PolicyShards(objects, encoders())
+        self._shards = PolicyShards(stores.objects, encoders())
         self._responder = ShardResponder(team.world, self._shards)
 
     def follow(self) -> int:
@@ -73,6 +75,7 @@ class Follower:
             except RLError as failure:
                 log.error("%s: %s", type(command).__name__, failure)
                 error = f"{type(failure).__name__}: {failure}"[:500]
+            self._share.forget()
             self._team.report(error)
 
     def _carry_out(self, command: RankCommand) -> None:
@@ -80,11 +83,11 @@ class Follower:
             case LoadModels(spec=spec, base=base):
                 self._begin(RLJobSpec.model_validate_json(spec), base)
             case TrainStep(samples=samples, step=step):
-                self._own.update(samples, step=step)
+                self._own.update(self._share.attached(samples), step=step)
             case ScoreSamples(samples=samples, temperature=temperature):
-                self._own.score(samples, temperature=temperature)
+                self._own.score(self._share.attached(samples), temperature=temperature)
             case AssessSamples(samples=samples):
-                self._own.assess(samples)
+                self._own.assess(self._share.attached(samples))
             case GatherWeights():
                 self._snapshot(command)
             case SnapshotShard():

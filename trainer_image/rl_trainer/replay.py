@@ -74,7 +74,7 @@ def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -
     samples = batch_samples(batch, rollouts)
     trained.check_digest(batch, digest(samples))
     update = job.team.call(
-        TrainStep(samples=samples, step=batch.step),
+        TrainStep(samples=job.team.sent(samples), step=batch.step),
         lambda: learner.update(samples, step=batch.step),
     )
     learner.carry(batch)

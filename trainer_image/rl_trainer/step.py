@@ -61,7 +61,7 @@ def take_step(job: Job, context: StepContext, progress: Progress, collected: Col
     with context.phases.of(FORM):
         batch, samples = _form(job, context.learner, progress, collected, rollouts)
     update = job.team.call(
-        TrainStep(samples=samples, step=batch.step),
+        TrainStep(samples=job.team.sent(samples), step=batch.step),
         lambda: context.learner.update(samples, step=batch.step),
     )
     context.learner.carry(batch)
@@ -93,7 +93,9 @@ def _form(
     assessments: dict[str, Assessment] = {}
     if assessment.needed(job.spec.algorithm):
         asked = [sequence for rollout in rollouts.values() for sequence in sequences(rollout)]
-        assessments = job.team.call(AssessSamples(samples=asked), lambda: learner.assess(asked))
+        assessments = job.team.call(
+            AssessSamples(samples=job.team.sent(asked)), lambda: learner.assess(asked)
+        )
     batch = form(
         collected.groups,
         batch=empty_batch(

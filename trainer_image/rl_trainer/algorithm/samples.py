@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,6 +19,28 @@ from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
 from rl_contracts.documents.rollout import Rollout, TokenRange, VersionSpan
 
 INT32, FLOAT32 = "<i4", "<f4"
+
+
+class Source(Protocol):
+    """Reads tokens that were left out."""
+
+    def read(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The same samples with their tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """What is known of a sample whose tokens were left out: its rollout in the store has them."""
+
+    sequence: int
+    """Which of the rollout's trained sequences it is, from 0."""
+    length: int
+    """Tokens, prompt included."""
+    generated: int
+    sha256: str
+    """Of the arrays that were left out."""
+    source: Source | None = None
+    """Set by the rank that received it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +77,13 @@ class Sample:
     """float32 ``[num_generated]``: log-probabilities before the step, where they were computed."""
     reference: Tensor | None = None
     """float32 ``[num_generated]``: the reference's log-probabilities, where they were computed."""
+    unread: Unread | None = None
+    """Set where ``tokens``, ``mask``, ``logprobs`` and ``policy_steps`` were left out."""
 
     @property
     def num_generated(self) -> int:
         """Generated tokens."""
-        return int(self.mask.sum())
+        return int(self.mask.sum()) if self.unread is None else self.unread.generated
 
     @property
     def advantages(self) -> Tensor:
@@ -67,7 +94,58 @@ class Sample:
 
     def __len__(self) -> int:
         """Tokens, prompt included."""
-        return len(self.tokens)
+        return len(self.tokens) if self.unread is None else self.unread.length
+
+
+ARRAYS = ("tokens", "mask", "logprobs", "policy_steps")
+
+
+def without_tokens(samples: Iterable[Sample]) -> list[Sample]:
+    """Samples of whole rollouts in the store, for ranks that read the tokens of their share."""
+    seen: Counter[str] = Counter()
+    left = []
+    for sample in samples:
+        unread = Unread(
+            sequence=seen[sample.rollout],
+            length=len(sample),
+            generated=sample.num_generated,
+            sha256=sha256_of_tokens(sample),
+        )
+        seen[sample.rollout] += 1
+        left.append(
+            replace(
+                sample,
+                tokens=torch.zeros(0, dtype=torch.int64),
+                mask=torch.zeros(0, dtype=torch.bool),
+                logprobs=torch.zeros(0, dtype=torch.float32),
+                policy_steps=torch.zeros(0, dtype=torch.int32),
+                unread=unread,
+            )
+        )
+    return left
+
+
+def with_tokens(samples: Sequence[Sample], indices: Iterable[int]) -> list[Sample]:
+    """The samples, those at some indices with their tokens; raises what their source raises."""
+    present = list(samples)
+    missing = [index for index in indices if present[index].unread is not None]
+    if not missing:
+        return present
+    unread = present[missing[0]].unread
+    assert unread is not None
+    assert unread.source is not None, "nothing can read these samples"
+    read = unread.source.read([present[index] for index in missing])
+    for index, sample in zip(missing, read, strict=True):
+        present[index] = sample
+    return present
+
+
+def sha256_of_tokens(sample: Sample) -> str:
+    """Digest of the arrays that ``without_tokens`` leaves out."""
+    hasher = hashlib.sha256()
+    for name in ARRAYS:
+        hasher.update(getattr(sample, name).numpy().tobytes())
+    return hasher.hexdigest()
 
 
 def sequences(rollout: Rollout, *, advantage: float = 0.0, weight: float = 1.0) -> list[Sample]:

@@ -26,7 +26,10 @@ class LoadModels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainStep:
-    """Make training step ``step`` (≥ 1) from these samples; each rank takes its share of them."""
+    """Make training step ``step`` (≥ 1) from these samples; each rank takes its share of them.
+
+    Samples of rollouts in the store come without tokens; each rank reads those of its share.
+    """
 
     samples: list[Sample]
     step: int

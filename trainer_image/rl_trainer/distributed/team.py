@@ -16,6 +16,7 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from rl_contracts.errors import RLError
+from rl_trainer.algorithm.samples import Sample, without_tokens
 from rl_trainer.distributed.rank_commands import Exit, Ping, RankCommand
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
@@ -73,6 +74,10 @@ class Team:
                     reason="RankFailed", message=f"Rank {rank} of the trainer: {report.error}"
                 )
         return result
+
+    def sent(self, samples: list[Sample]) -> list[Sample]:
+        """Samples of rollouts in the store, as a command carries them: without their tokens."""
+        return samples if self.world.size == 1 else without_tokens(samples)
 
     def check(self) -> None:
         """Ping the others every ``PING_SECONDS``; raises as ``call``."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rl_trainer.algorithm.packing import Packed, Row, collate, pack
-from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.samples import Sample, with_tokens
 from rl_trainer.distributed.division import shares
 from rl_trainer.distributed.world import World
 from rl_trainer.model import sharding
@@ -24,8 +24,11 @@ def microbatches(
 ) -> list[Packed]:
     """This rank's share of the samples, packed and laid out on the device.
 
+    Tokens that were left out are read for this share alone.
+
     Ranks have about as many tokens each, and equally many microbatches: gathering a layer takes
-    all of them. One that has fewer is given fillers, which cost a pass over the shortest sample.
+    all of them. One that has fewer is given fillers, which cost a pass over the shortest sample of
+    its share.
     """
     lengths = [len(sample) for sample in samples]
     packed = [
@@ -33,9 +36,13 @@ def microbatches(
         for share in shares(lengths, parts=world.size)
     ]
     mine, most = packed[world.rank], max(map(len, packed))
+    own = [index for rows in mine for row in rows for index in row]
+    candidates = own or range(len(lengths))
+    shortest = min(candidates, key=lambda index: (lengths[index], index))
+    fills = len(mine) < most
+    samples = with_tokens(samples, [*own, *([] if own or not fills else [shortest])])
     batches = [collate(samples, rows).to(device) for rows in mine]
-    if len(mine) < most:
-        shortest = lengths.index(min(lengths))
+    if fills:
         filler = collate(samples, [(shortest,)], filler=True).to(device)
         batches += [filler] * (most - len(mine))
     return batches

@@ -258,7 +258,7 @@ def _result(
     samples = [sequence for rollout in rollouts for sequence in sequences(rollout)]
     temperature = part.temperature or GREEDY_TEMPERATURE
     gap = job.team.call(
-        ScoreSamples(samples=samples, temperature=temperature),
+        ScoreSamples(samples=job.team.sent(samples), temperature=temperature),
         lambda: learner.score(samples, temperature=temperature),
     )
     result = EvaluationResult(

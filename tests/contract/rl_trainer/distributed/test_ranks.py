@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rl_contracts.documents.run import Totals
-from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.samples import Sample, without_tokens
 from rl_trainer.algorithm.step_totals import Update
 from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
 from rl_trainer.distributed.world import ALONE, World
@@ -126,6 +126,49 @@ def check_ranks(
                 assert torch.allclose(its_gradients[key], gradient, atol=1e-5), (name, key)
             for key, weight in weights.items():
                 assert torch.allclose(its_weights[key], weight, atol=1e-5), (name, key)
+
+
+@dataclasses.dataclass
+class Kept:
+    """Samples that a rank can read, and the rollouts that it has read."""
+
+    whole: dict[str, Sample]
+    read_ones: set[str] = dataclasses.field(default_factory=set)
+
+    def read(self, samples: Sequence[Sample]) -> list[Sample]:
+        self.read_ones.update(sample.rollout for sample in samples)
+        return [self.whole[sample.rollout] for sample in samples]
+
+
+def train_shares(world: World, folder: Path) -> tuple[Update, dict[str, Tensor], set[str]]:
+    """A step of which ranks above 0 are sent no tokens."""
+    learner, given = ranks.learner(folder, world), ranks.samples(seed=1)
+    kept = Kept({sample.rollout: sample for sample in given})
+    if not world.leads:
+        given = [
+            dataclasses.replace(sample, unread=dataclasses.replace(sample.unread, source=kept))
+            for sample in without_tokens(given)
+            if sample.unread is not None
+        ]
+    update = learner.update(given, step=1)
+    return update, ranks.gradients(learner), kept.read_ones
+
+
+def test_ranks_read_the_tokens_of_their_own_share_alone(
+    alone: Seen, tiny: Path, tmp_path: Path
+) -> None:
+    expected, gradients, _ = alone["one microbatch"]
+    everything = {sample.rollout for sample in ranks.samples(seed=1)}
+    seen = ranks.together(train_shares, size=3, folder=tiny, scratch=tmp_path)
+    for update, actual, _ in seen:
+        assert update.loss == pytest.approx(expected.loss, rel=1e-5, abs=1e-6)
+        for key, gradient in gradients.items():
+            assert torch.allclose(actual[key], gradient, atol=1e-5), key
+    leader, *shares = (read for _, _, read in seen)
+    assert not leader, "rank 0 has the tokens already"
+    assert all(shares)
+    assert not set.intersection(*shares)
+    assert set.union(*shares) < everything
 
 
 def save(world: World, folder: Path) -> tuple[Tensors, dict[str, Tensor]]:
