@@ -9,7 +9,7 @@ from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import engine, hub_access, pods, sandbox, tool_secrets, user_code
+from rl_operator.render import disk, engine, hub_access, pods, sandbox, tool_secrets, user_code
 from rl_operator.render.shared_engine import Part, Seat
 
 Manifest = dict[str, Any]
@@ -51,8 +51,8 @@ def part(
             *tool_secrets.volumes(job_spec),
             *hub_access.volumes(job_spec),
             *volumes,
-            {"name": "weights", "emptyDir": {}},
-            {"name": "tmp", "emptyDir": {}},
+            disk.volume("weights", disk.policies(spec.template.resources)),
+            disk.volume("tmp", disk.AGENT_TMP),
         ),
     )
 

@@ -11,7 +11,7 @@ from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import agents, engine, pods, sandbox, shared_engine
+from rl_operator.render import agents, disk, engine, pods, sandbox, shared_engine
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.overrides import laid_over
 from rl_operator.render.shared_engine import Seat
@@ -157,9 +157,12 @@ def _pod(
         "containers": [part.agent for part in parts],
         "volumes": [
             *(each for part in parts for each in part.volumes),
-            *shared_engine.volumes(seats),
-            {"name": "engine-tmp", "emptyDir": {}},
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory"}},
+            *shared_engine.volumes(seats, spec.template.resources),
+            disk.volume("engine-tmp", disk.ENGINE_TMP),
+            {
+                "name": "shared-memory",
+                "emptyDir": {"medium": "Memory", "sizeLimit": disk.SHARED_MEMORY},
+            },
         ],
     }
     alike = selector(pool.name, runs[0][0].run if len(runs) == 1 else "")

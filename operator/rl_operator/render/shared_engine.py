@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts import env
+from rl_contracts.spec.base import Resources
+from rl_operator.render import disk
 
 Manifest = dict[str, Any]
 
@@ -128,9 +130,9 @@ def engine(alone: Manifest, seats: Sequence[Seat], *, weights: str, first_port: 
     }
 
 
-def volumes(seats: Sequence[Seat]) -> list[Manifest]:
-    """Volumes that the runs share."""
-    return [] if len(seats) == 1 else [{"name": "model", "emptyDir": {}}]
+def volumes(seats: Sequence[Seat], resources: Resources) -> list[Manifest]:
+    """Volumes that the runs share; ``resources`` are the engine's."""
+    return [] if len(seats) == 1 else [disk.volume("model", disk.model(resources))]
 
 
 def _renamed(container: Mapping[str, Any], seat: Seat) -> Manifest:

@@ -20,7 +20,7 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.kube.settings import Images
-from rl_operator.render import hub_access, pods
+from rl_operator.render import disk, hub_access, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.overrides import laid_over
 
@@ -89,7 +89,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         "containers": [_container(job, spec, attempt=attempt, images=images)],
         "volumes": [
             *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
-            {"name": "tmp", "emptyDir": {}},
+            disk.volume("tmp", disk.trainer(spec.trainer.resources, spec.trainer.replicas)),
             *([hub_access.volume(hub)] if hub else []),
             *([_tracking_volume(tracking)] if tracking else []),
         ],

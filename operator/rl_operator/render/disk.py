@@ -1,0 +1,68 @@
+"""Size limits of a pod's temporary volumes: what each may need, so that none fills a node's disk.
+
+The kubelet evicts a pod whose volume is over its limit. What holds models is bounded by the memory
+into which a model must fit, because the operator does not know how large a model is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_contracts.spec.base import Resources
+from rl_operator.kube.subset_diff import amount
+
+Manifest = dict[str, Any]
+
+GIB = 1 << 30
+GPU_GIB = 288
+"""Memory of the largest GPUs on the market, NVIDIA B300 and AMD MI355X: 288 GB."""
+GPUS = 8
+"""Of the largest common nodes: assumed where resources limit neither GPUs nor memory."""
+MOST_GIB = 1 << 20
+"""Quantities of a manifest may be absurd; the API server refuses sizes that overflow."""
+POLICY_COPIES = 5
+"""Model, served policy, the previous one, the one being staged, and its delta."""
+TRAINER_COPIES = 3
+"""Model, checkpoint and export, each no larger than the memory of all replicas."""
+RECORDS_GIB = 256
+"""Parsed records of data sets."""
+SHARED_MEMORY = "32Gi"
+"""As SGLang's documentation starts its image (``docker run --shm-size 32g``)."""
+ENGINE_TMP = "64Gi"
+"""Kernels that the engine compiles: a few GiB for each model and kind of GPU."""
+AGENT_TMP = "16Gi"
+"""Files of tools and of users' code; ours are below 1 MiB."""
+
+
+def volume(name: str, size: str) -> Manifest:
+    """A temporary volume of limited size."""
+    return {"name": name, "emptyDir": {"sizeLimit": size}}
+
+
+def model(resources: Resources) -> str:
+    """Limit of a volume with one model that these resources can hold in memory."""
+    return f"{_memory_gib(resources)}Gi"
+
+
+def policies(resources: Resources) -> str:
+    """Limit of the volume with a run's policies.
+
+    Args:
+        resources: of the engine that loads them.
+    """
+    return f"{POLICY_COPIES * _memory_gib(resources)}Gi"
+
+
+def trainer(resources: Resources, replicas: int) -> str:
+    """Limit of the trainer's temporary files; rank 0 writes the state of all replicas."""
+    return f"{TRAINER_COPIES * replicas * _memory_gib(resources) + RECORDS_GIB}Gi"
+
+
+def _memory_gib(resources: Resources) -> int:
+    """Most GiB that a model can take in the memory of a pod and its GPUs, at least 1."""
+    asked = resources.requests | resources.limits
+    gpus = sum(amount(value) for name, value in asked.items() if name.endswith("/gpu"))
+    memory = amount(resources.limits.get("memory", 0)) / GIB
+    if not gpus and not memory:
+        return GPUS * GPU_GIB
+    return min(int(gpus * GPU_GIB + memory) + 1, MOST_GIB)

@@ -1,0 +1,83 @@
+"""Every temporary volume has a limit that a pod can need, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.base import Resources
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_operator.render import deployment, disk, reader, trainer
+from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
+
+CHART = Path(__file__).resolve().parents[4] / "charts" / "rl-operator" / "templates"
+GPUS = {"nvidia.com/gpu": "8"}
+
+
+def temporary(pod: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for volume in pod["volumes"]:
+        if "emptyDir" in volume:
+            yield volume["name"], volume["emptyDir"].get("sizeLimit", "")
+
+
+def test_all_temporary_volumes_of_pods_are_limited() -> None:
+    spec = a_spec(agent={"kind": "Code"})
+    pool = SamplerPoolSpec.model_validate({"model": {"uri": spec.model.uri}, "maxRuns": 2})
+    shared = deployment.render(
+        a_meta("pool"),
+        pool,
+        job=a_meta("a"),
+        job_spec=spec,
+        replicas=1,
+        images=IMAGES,
+        beside=[(a_meta("b"), spec)],
+    )
+    pods = [
+        trainer.pod_template(a_meta(), spec, attempt=1, images=IMAGES)["spec"],
+        deployment.pod_template(a_meta(), spec, spec.samplers[0], images=IMAGES)["spec"],
+        shared["spec"]["template"]["spec"],
+        reader.pod("ns", "stores", IMAGES, token_sha256="0")["spec"],
+    ]
+    limits = [dict(temporary(pod)) for pod in pods]
+    assert [name for pod in limits for name, size in pod.items() if not size] == []
+    assert {"weights", "tmp", "engine-tmp", "shared-memory", "sandbox"} <= limits[1].keys()
+    assert {"model", "weights-0", "weights-1"} <= limits[2].keys()
+
+
+def test_all_temporary_volumes_of_the_chart_are_limited() -> None:
+    lines = [
+        line
+        for path in CHART.glob("*.yaml")
+        for line in path.read_text().splitlines()
+        if "emptyDir:" in line
+    ]
+    assert len(lines) == 2
+    assert all("sizeLimit" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("limits", "gib"),
+    [
+        (GPUS, 8 * 288 + 1),
+        (GPUS | {"memory": "100Gi"}, 8 * 288 + 101),
+        ({"memory": "3Gi"}, 4),
+        ({"memory": "500Mi"}, 1),
+        ({}, 8 * 288),
+        ({"cpu": "4"}, 8 * 288),
+        ({"nvidia.com/gpu": "1E"}, disk.MOST_GIB),
+    ],
+)
+def test_room_for_models_follows_the_memory_that_can_hold_one(
+    limits: dict[str, str], gib: int
+) -> None:
+    resources = Resources(limits=limits)
+    assert disk.model(resources) == f"{gib}Gi"
+    assert disk.policies(resources) == f"{5 * gib}Gi"
+    assert disk.trainer(resources, 2) == f"{6 * gib + 256}Gi"
+
+
+def test_memory_that_is_only_requested_limits_no_model() -> None:
+    assert disk.model(Resources(requests={"memory": "1Gi"})) == f"{8 * 288}Gi"
