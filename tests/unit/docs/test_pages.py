@@ -49,7 +49,7 @@ OF_CORE = {
     "secretKeyRef",
     "secretRef",
     *("allowPrivilegeEscalation", "automountServiceAccountToken", "readOnlyRootFilesystem"),
-    *("hostNetwork", "hostPID", "hostIPC", "hostPath", "hostPort", "hostIP"),
+    *("emptyDir", "hostNetwork", "hostPID", "hostIPC", "hostPath", "hostPort", "hostIP"),
     *("shareProcessNamespace", "procMount", "seccompProfile", "appArmorProfile", "seLinuxOptions"),
 }
 """Fields of core/v1 that sections pass on."""
