@@ -15,6 +15,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE_FOLDERS = ("contracts", "operator", "trainer_image", "sampler_image", "console", "local")
 FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`\n]+)`")
+FIRST_CELL = re.compile(r"^\|[^|]*\|", re.MULTILINE)
+OF_OTHERS = {"training.sh", "trainer.nnodes"}
+"""Of the programs that people come from, named in sentences."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -25,6 +28,13 @@ def blocks(page: Path, language: str) -> list[str]:
 def quoted(page: Path) -> set[str]:
     """The tokens in backticks outside of blocks."""
     return set(QUOTED.findall(FENCED.sub("", page.read_text())))
+
+
+def own_words(page: Path) -> set[str]:
+    """The tokens in backticks, without the options of other programs that a page translates."""
+    if page.parent.name != "coming-from":
+        return quoted(page)
+    return set(QUOTED.findall(FIRST_CELL.sub("", page.read_text()))) - OF_OTHERS
 
 
 def everything_quoted() -> set[str]:
