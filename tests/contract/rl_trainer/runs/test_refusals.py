@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -250,8 +251,14 @@ def no_bucket(world: World) -> None:
     ],
 )
 def test_a_users_mistake_is_refused_by_field_with_a_remedy(
-    spoil: Callable[[World], None], field: str, reason: str, words: str, make_world: MakeWorld
+    spoil: Callable[[World], None],
+    field: str,
+    reason: str,
+    words: str,
+    make_world: MakeWorld,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.INFO)
     world = make_world()
     spoil(world)
     assert world.attempt() == 2
@@ -259,7 +266,7 @@ def test_a_users_mistake_is_refused_by_field_with_a_remedy(
     assert (outcome.kind, outcome.field, outcome.reason) == ("Refused", field, reason)
     assert words in outcome.message
     assert outcome.remedy
-    assert "wrong-secret" not in outcome.model_dump_json()
+    assert "wrong-secret" not in outcome.model_dump_json() + caplog.text
     assert world.run.step == 0
 
 
