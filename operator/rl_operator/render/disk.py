@@ -29,9 +29,9 @@ RECORDS_GIB = 256
 SHARED_MEMORY = "32Gi"
 """As SGLang's documentation starts its image (``docker run --shm-size 32g``)."""
 ENGINE_TMP = "64Gi"
-"""Kernels that the engine compiles: a few GiB for each model and kind of GPU."""
+"""Kernels that the engine compiles. An estimate: on GPUs it has not been measured."""
 AGENT_TMP = "16Gi"
-"""Files of tools and of users' code; ours are below 1 MiB."""
+"""Files of tools and of users' code. An estimate; the agent itself writes certificates only."""
 
 
 def volume(name: str, size: str) -> Manifest:
