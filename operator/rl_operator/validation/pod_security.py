@@ -26,6 +26,7 @@ CAPABILITIES = frozenset({"NET_BIND_SERVICE"})
 SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 UNCONFINED = "unconfined"
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 REMEDY = (
     "Remove it; where the cluster's administrator wants such pods, they set "
     "pods.allowUnrestricted in the values of the operator's chart."
@@ -90,12 +91,23 @@ def _of_container(container: Mapping[str, Any]) -> Iterator[Found]:
         )
     found = [*_of_any(context, is_sandbox=name == "sandbox"), *_of_privileges(context)]
     yield from ((f"securityContext.{path}", value) for path, value in found)
+    yield from _of_handlers(container)
     for index, port in enumerate(_list(container.get("ports"))):
         yield from (
             (f"ports[{index}].{key}", _map(port)[key])
             for key in ("hostPort", "hostIP")
             if _map(port).get(key)
         )
+
+
+def _of_handlers(container: Mapping[str, Any]) -> Iterator[Found]:
+    """Probes and hooks of other hosts: the kubelet would reach them from the node's network."""
+    hooks = _map(container.get("lifecycle"))
+    handlers = {key: _map(container.get(key)) for key in PROBES}
+    handlers |= {f"lifecycle.{key}": _map(hook) for key, hook in hooks.items()}
+    for path, handler in handlers.items():
+        for kind in ("httpGet", "tcpSocket"):
+            yield from _where(_map(handler.get(kind)), "host", bool, f"{path}.{kind}.")
 
 
 def _of_any(context: Mapping[str, Any], *, is_sandbox: bool = False) -> Iterator[Found]:

@@ -32,7 +32,7 @@ from tests.manifests import a_job
 
 Manifest = dict[str, Any]
 Change = Callable[[Manifest], Any]
-KINDS = {kind.name: kind for kind in (*kinds.WRITTEN, kinds.POD, kinds.LEASE)}
+KINDS = {kind.name: kind for kind in (*kinds.WRITTEN, kinds.POD, kinds.LEASE, kinds.EVENT)}
 IMAGES = Images(
     operator="operator:1", trainer="t:1", sampler="s:1", engine="e:1", pull_policy="IfNotPresent"
 )
@@ -291,6 +291,30 @@ def test_only_the_leaders_lease_is_written_beside_those_of_runs(place: Place) ->
     assert refused(place.operator, lease)
     lease["metadata"]["labels"] = dict(names.PART_OF)
     assert refused(place.operator, lease) == ""
+
+
+def test_events_are_written_about_our_kinds_alone(place: Place) -> None:
+    def event(api_version: str, kind: str) -> Manifest:
+        return {
+            "apiVersion": kinds.EVENT.api_version,
+            "kind": kinds.EVENT.name,
+            "metadata": {"generateName": "e-", "namespace": place.namespace},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "rl-operator.io/operator",
+            "reportingInstance": "test",
+            "action": "A",
+            "reason": "R",
+            "type": "Normal",
+            "regarding": {
+                "apiVersion": api_version,
+                "kind": kind,
+                "name": "x",
+                "namespace": place.namespace,
+            },
+        }
+
+    assert refused(place.operator, event(kinds.RLJOB.api_version, "RLJob")) == ""
+    assert "Events about its kinds" in refused(place.operator, event("v1", "Pod"))
 
 
 def test_the_policy_is_for_the_operators_account_alone(place: Place) -> None:

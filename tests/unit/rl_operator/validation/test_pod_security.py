@@ -114,6 +114,22 @@ def test_ports_of_the_node_sysctls_and_root_groups_are_refused() -> None:
     ]
 
 
+def test_kubelet_reaches_no_host_but_the_pod() -> None:
+    get, socket = {"httpGet": {"host": "169.254.169.254"}}, {"tcpSocket": {"host": "db"}}
+    container = {
+        "name": "proxy",
+        "livenessProbe": get,
+        "readinessProbe": {"httpGet": {"path": "/", "port": 1}},
+        "startupProbe": socket,
+        "lifecycle": {"preStop": get, "postStart": {"exec": {"command": ["true"]}}},
+    }
+    assert fields({"containers": [container]}) == [
+        "containers[0].livenessProbe.httpGet.host",
+        "containers[0].startupProbe.tcpSocket.host",
+        "containers[0].lifecycle.preStop.httpGet.host",
+    ]
+
+
 def test_null_does_not_remove_what_the_operator_sets() -> None:
     assert fields({"securityContext": None, "automountServiceAccountToken": None}) == [
         "automountServiceAccountToken",
