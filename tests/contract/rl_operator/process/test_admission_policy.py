@@ -9,7 +9,7 @@ import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,10 @@ from rl_operator.render import objects, trainer
 from rl_operator.render import reader as rendered
 from rl_operator.render.metadata import labels, owned_by
 from tests.apiserver import ApiServer
-from tests.contract.rl_operator.processes import SYSTEM
-from tests.contract.rl_operator.world import a_namespace
+from tests.contract.rl_operator.processes import SYSTEM, Starter
+from tests.contract.rl_operator.world import World, a_namespace
 from tests.manifests import a_job
+from tests.waiting import until
 
 Manifest = dict[str, Any]
 Change = Callable[[Manifest], Any]
@@ -315,6 +316,23 @@ def test_events_are_written_about_our_kinds_alone(place: Place) -> None:
 
     assert refused(place.operator, event(kinds.RLJOB.api_version, "RLJob")) == ""
     assert "Events about its kinds" in refused(place.operator, event("v1", "Pod"))
+
+
+def test_job_says_what_the_administrator_does_not_let_it_do(world: World, start: Starter) -> None:
+    start("strict", "--require-queue")
+    job = world.make_job()
+    until(lambda: world.condition_now(job, "Stalled"), what="the job to stall")
+    assert world.condition(job, "Stalled")["reason"] == "QueueRequired"
+    beside = replace(world, namespace=SYSTEM)
+    queued = beside.make_job("beside", scheduling={"provider": "Kueue", "queueName": "q"})
+    try:
+        until(lambda: beside.condition_now(queued, "Stalled"), what="the other job to stall")
+        stalled = beside.condition(queued, "Stalled")
+    finally:
+        beside.clear()
+    assert stalled["reason"] == "ChildRefused"
+    assert "'rl-system-writes'" in stalled["message"]
+    assert "no object of a job in this namespace" in stalled["message"]
 
 
 def test_the_policy_is_for_the_operators_account_alone(place: Place) -> None:
