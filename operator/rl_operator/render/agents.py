@@ -51,7 +51,7 @@ def part(
             *tool_secrets.volumes(job_spec),
             *hub_access.volumes(job_spec),
             *volumes,
-            disk.volume("weights", disk.policies(spec.template.resources)),
+            disk.volume("weights", disk.policies(spec.template)),
             disk.volume("tmp", disk.AGENT_TMP),
         ),
     )

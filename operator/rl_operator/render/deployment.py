@@ -157,7 +157,7 @@ def _pod(
         "containers": [part.agent for part in parts],
         "volumes": [
             *(each for part in parts for each in part.volumes),
-            *shared_engine.volumes(seats, spec.template.resources),
+            *shared_engine.volumes(seats, spec.template),
             disk.volume("engine-tmp", disk.ENGINE_TMP),
             {
                 "name": "shared-memory",

@@ -6,9 +6,10 @@ into which a model must fit, because the operator does not know how large a mode
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from rl_contracts.spec.base import Resources
+from rl_contracts.spec.workers import SamplerTemplate, Trainer
 from rl_operator.kube.subset_diff import amount
 
 Manifest = dict[str, Any]
@@ -17,7 +18,8 @@ GIB = 1 << 30
 GPU_GIB = 288
 """Memory of the largest GPUs on the market, NVIDIA B300 and AMD MI355X: 288 GB."""
 GPUS = 8
-"""Of the largest common nodes: assumed where resources limit neither GPUs nor memory."""
+"""Of the largest common nodes: assumed where resources name no memory and no device, and where
+devices are claimed (DRA)."""
 MOST_GIB = 1 << 20
 """Quantities of a manifest may be absurd; the API server refuses sizes that overflow."""
 POLICY_COPIES = 5
@@ -39,30 +41,35 @@ def volume(name: str, size: str) -> Manifest:
     return {"name": name, "emptyDir": {"sizeLimit": size}}
 
 
-def model(resources: Resources) -> str:
-    """Limit of a volume with one model that these resources can hold in memory."""
-    return f"{_memory_gib(resources)}Gi"
+def model(engine: SamplerTemplate) -> str:
+    """Limit of a volume with one model that an engine's pod can hold in memory."""
+    return f"{_memory_gib(engine)}Gi"
 
 
-def policies(resources: Resources) -> str:
-    """Limit of the volume with a run's policies.
-
-    Args:
-        resources: of the engine that loads them.
-    """
-    return f"{POLICY_COPIES * _memory_gib(resources)}Gi"
+def policies(engine: SamplerTemplate) -> str:
+    """Limit of the volume with the policies of one run at an engine."""
+    return f"{POLICY_COPIES * _memory_gib(engine)}Gi"
 
 
-def trainer(resources: Resources, replicas: int) -> str:
+def trainer(section: Trainer) -> str:
     """Limit of the trainer's temporary files; rank 0 writes the state of all replicas."""
-    return f"{TRAINER_COPIES * replicas * _memory_gib(resources) + RECORDS_GIB}Gi"
+    return f"{TRAINER_COPIES * section.replicas * _memory_gib(section) + RECORDS_GIB}Gi"
 
 
-def _memory_gib(resources: Resources) -> int:
-    """Most GiB that a model can take in the memory of a pod and its GPUs, at least 1."""
+def _memory_gib(section: SamplerTemplate | Trainer) -> int:
+    """Most GiB that a model can take in the memory of a pod and its GPUs, at least 1.
+
+    Every device counts as a GPU: only devices have a domain in the names of their resources.
+    """
+    resources = section.resources
     asked = resources.requests | resources.limits
-    gpus = sum(amount(value) for name, value in asked.items() if name.endswith("/gpu"))
+    gpus = sum(amount(value) for name, value in asked.items() if "/" in name)
     memory = amount(resources.limits.get("memory", 0)) / GIB
-    if not gpus and not memory:
-        return GPUS * GPU_GIB
+    if _claims_devices(section) or not (gpus or memory):
+        gpus = max(gpus, GPUS)
     return min(int(gpus * GPU_GIB + memory) + 1, MOST_GIB)
+
+
+def _claims_devices(section: SamplerTemplate | Trainer) -> bool:
+    pod = (section.pod_template or {}).get("spec")
+    return isinstance(pod, Mapping) and bool(pod.get("resourceClaims"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts import env
-from rl_contracts.spec.base import Resources
+from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.render import disk
 
 Manifest = dict[str, Any]
@@ -130,9 +130,9 @@ def engine(alone: Manifest, seats: Sequence[Seat], *, weights: str, first_port: 
     }
 
 
-def volumes(seats: Sequence[Seat], resources: Resources) -> list[Manifest]:
-    """Volumes that the runs share; ``resources`` are the engine's."""
-    return [] if len(seats) == 1 else [disk.volume("model", disk.model(resources))]
+def volumes(seats: Sequence[Seat], template: SamplerTemplate) -> list[Manifest]:
+    """Volumes that the runs share."""
+    return [] if len(seats) == 1 else [disk.volume("model", disk.model(template))]
 
 
 def _renamed(container: Mapping[str, Any], seat: Seat) -> Manifest:

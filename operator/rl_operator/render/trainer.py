@@ -89,7 +89,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         "containers": [_container(job, spec, attempt=attempt, images=images)],
         "volumes": [
             *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
-            disk.volume("tmp", disk.trainer(spec.trainer.resources, spec.trainer.replicas)),
+            disk.volume("tmp", disk.trainer(spec.trainer)),
             *([hub_access.volume(hub)] if hub else []),
             *([_tracking_volume(tracking)] if tracking else []),
         ],

@@ -10,11 +10,13 @@ import pytest
 
 from rl_contracts.spec.base import Resources
 from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.workers import SamplerTemplate, Trainer
 from rl_operator.render import deployment, disk, reader, trainer
 from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
 
 CHART = Path(__file__).resolve().parents[4] / "charts" / "rl-operator" / "templates"
 GPUS = {"nvidia.com/gpu": "8"}
+NODE = 8 * 288 + 1
 
 
 def temporary(pod: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -64,20 +66,31 @@ def test_all_temporary_volumes_of_the_chart_are_limited() -> None:
         (GPUS, 8 * 288 + 1),
         (GPUS | {"memory": "100Gi"}, 8 * 288 + 101),
         ({"memory": "3Gi"}, 4),
+        ({"memory": "3Gi", "huawei.com/Ascend910": "2"}, 2 * 288 + 4),
+        ({"memory": "3Gi", "nvidia.com/mig-3g.40gb": "1"}, 288 + 4),
         ({"memory": "500Mi"}, 1),
-        ({}, 8 * 288),
-        ({"cpu": "4"}, 8 * 288),
+        ({}, NODE),
+        ({"cpu": "4"}, NODE),
         ({"nvidia.com/gpu": "1E"}, disk.MOST_GIB),
     ],
 )
 def test_room_for_models_follows_the_memory_that_can_hold_one(
     limits: dict[str, str], gib: int
 ) -> None:
-    resources = Resources(limits=limits)
-    assert disk.model(resources) == f"{gib}Gi"
-    assert disk.policies(resources) == f"{5 * gib}Gi"
-    assert disk.trainer(resources, 2) == f"{6 * gib + 256}Gi"
+    template = SamplerTemplate(resources=Resources(limits=limits))
+    assert disk.model(template) == f"{gib}Gi"
+    assert disk.policies(template) == f"{5 * gib}Gi"
+    section = Trainer(resources=template.resources, replicas=2)
+    assert disk.trainer(section) == f"{6 * gib + 256}Gi"
 
 
 def test_memory_that_is_only_requested_limits_no_model() -> None:
-    assert disk.model(Resources(requests={"memory": "1Gi"})) == f"{8 * 288}Gi"
+    template = SamplerTemplate(resources=Resources(requests={"memory": "1Gi"}))
+    assert disk.model(template) == f"{NODE}Gi"
+
+
+def test_devices_that_are_claimed_count_as_a_node_of_them() -> None:
+    claims = {"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "g"}]}}
+    limits = Resources(limits={"memory": "3Gi"})
+    template = SamplerTemplate(resources=limits, pod_template=claims)
+    assert disk.model(template) == f"{NODE + 3}Gi"
