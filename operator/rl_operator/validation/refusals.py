@@ -19,7 +19,7 @@ from rl_operator.kube.settings import DEFAULT_RULES, JobRules
 from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.render import engine, lora, overrides
 from rl_operator.state import pool_ref
-from rl_operator.validation import job_rules, objectives
+from rl_operator.validation import job_rules, objectives, unused_options
 
 QUANTIZING = (
     "--quantization",
@@ -41,6 +41,7 @@ def of_spec(spec: RLJobSpec, rules: JobRules = DEFAULT_RULES) -> Iterator[Refusa
 
 def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from objectives.unread(spec)
+    yield from unused_options.of_spec(spec)
     yield from _of_importance_cap(spec.algorithm)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
@@ -68,6 +69,7 @@ def _of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
     yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
     yield from _of_arguments(f"{at}.engine.args", template.engine.args)
+    yield from unused_options.of_template(at, template)
 
 
 def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:

@@ -1,0 +1,114 @@
+"""Options that are set and that nothing of the job reads, whatever its objective.
+
+An option is taken for set where it differs from its default: the API server fills defaults in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.agent.agents import Agent
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.base import Model
+from rl_contracts.spec.data import Hub
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.tracking import Tracking
+from rl_contracts.spec.training.training import Evaluation
+from rl_contracts.spec.workers import Autoscaling, SamplerTemplate
+
+SAMPLED = ("RL", "Distillation")
+"""Objectives that sample validation data."""
+HUB = "hf://"
+
+
+def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
+    """Refusals of options that nothing reads."""
+    if spec.algorithm.objective in (*SAMPLED, "SFT"):
+        yield from _of_tracking(spec.training.tracking)
+    if spec.algorithm.objective in SAMPLED:
+        yield from _of_evaluation(spec)
+        yield from _of_agent(spec.agent)
+        yield from _of_shaping(spec)
+    yield from _of_hub(spec)
+
+
+def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
+    """Refusals of options of a sampler template that nothing reads; ``at`` is its path."""
+    if template.autoscaling.mode == "None":
+        names = ("scale_up_cooldown_seconds", "scale_down_cooldown_seconds")
+        message = "It is for autoscaling.mode Builtin, and mode is None."
+        yield from _set(f"{at}.autoscaling", template.autoscaling, Autoscaling(), names, message)
+
+
+def _of_tracking(tracking: Tracking) -> Iterator[Refusal]:
+    if tracking.wandb is None and tracking.mlflow is None:
+        message = "Only wandb and mlflow read it, and neither is set."
+        names = ("project", "secret_name")
+        yield from _set("spec.training.tracking", tracking, Tracking(), names, message)
+
+
+def _of_evaluation(spec: RLJobSpec) -> Iterator[Refusal]:
+    if not spec.data.validation and not spec.data.test:
+        yield from _set(
+            "spec.training.evaluation",
+            spec.training.evaluation,
+            Evaluation(),
+            ("temperatures", "samples_per_prompt", "timeout_seconds"),
+            "It is for evaluations, and neither data.validation nor data.test has a source.",
+        )
+
+
+def _of_agent(agent: Agent) -> Iterator[Refusal]:
+    """A conversation without tools has no tool calls and no results."""
+    if agent.kind != "Conversation" or agent.tools or agent.mcp_servers:
+        return
+    message = "It is for tools, and neither agent.tools nor agent.mcpServers has any."
+    names = ("tool_call_format", "browse", "max_tool_result_characters")
+    yield from _set("spec.agent", agent, Agent(), names, message)
+    if agent.context is not None and agent.context.overflow == "DiscardTools":
+        yield _refusal("spec.agent.context.overflow", agent.context.overflow, message)
+
+
+def _of_shaping(spec: RLJobSpec) -> Iterator[Refusal]:
+    if spec.agent.kind == "SingleTurn" and spec.algorithm.objective == "RL":
+        yield from _set(
+            "spec.algorithm.shaping",
+            spec.algorithm.shaping,
+            Algorithm().shaping,
+            ("cap_faulty_turns", "efficient_rewarding"),
+            "It compares turns, and agent.kind SingleTurn has one.",
+        )
+
+
+def _of_hub(spec: RLJobSpec) -> Iterator[Refusal]:
+    sources = [source for split in spec.data.by_split.values() for source in split]
+    uris = [spec.model.uri, spec.model.tokenizer_uri or "", *(source.uri for source in sources)]
+    if spec.training.checkpoint.hub_repo or any(uri.startswith(HUB) for uri in uris):
+        return
+    message = "No model or data source is an hf:// URI, and training.checkpoint.hubRepo is unset."
+    yield from _set("spec.data.hub", spec.data.hub, Hub(), tuple(Hub.model_fields), message)
+
+
+def _set(
+    at: str, section: Model, usual: Model, names: tuple[str, ...], message: str
+) -> Iterator[Refusal]:
+    """A refusal of each of these fields that differs from its default."""
+    for name in names:
+        value = getattr(section, name)
+        if value != getattr(usual, name):
+            alias = type(section).model_fields[name].alias or name
+            yield _refusal(f"{at}.{alias}", value, message)
+
+
+def _refusal(field: str, value: Any, message: str) -> Refusal:
+    shown = "set" if isinstance(value, Model) else value
+    return Refusal(
+        field=field,
+        value=shown if isinstance(shown, str) else json.dumps(shown),
+        reason="OptionUnused",
+        message=f"Nothing reads this. {message}",
+        remedy="Remove it.",
+    )

@@ -1,0 +1,121 @@
+"""Options that nothing of the job reads are refused by name; beside what reads them they pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.validation.refusals import of_spec
+from tests.unit.rl_operator.builders import a_spec
+
+SOURCE = {"name": "held-out", "uri": "s3://abc/a.jsonl"}
+TALK = {"train": [SOURCE | {"columns": {"scenario": "turns"}}]}
+CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
+    "a project without a tracker": (
+        {"training": {"steps": 3, "tracking": {"project": "p", "tensorBoard": True}}},
+        [("training.tracking.project", "p")],
+    ),
+    "a tracker's Secret without a tracker": (
+        {"training": {"steps": 3, "tracking": {"secretName": "keys"}}},
+        [("training.tracking.secretName", "keys")],
+    ),
+    "a project of a tracker": (
+        {"training": {"steps": 3, "tracking": {"project": "p", "wandb": "Offline"}}},
+        [],
+    ),
+    "an evaluation without data": (
+        {
+            "data": {"train": [SOURCE]},
+            "training": {
+                "steps": 3,
+                "evaluation": {"temperatures": [0.6], "samplesPerPrompt": 4, "timeoutSeconds": 99},
+            },
+        },
+        [
+            ("training.evaluation.temperatures", "[0.6]"),
+            ("training.evaluation.samplesPerPrompt", "4"),
+            ("training.evaluation.timeoutSeconds", "99"),
+        ],
+    ),
+    "an evaluation of test data": (
+        {
+            "data": {"train": [SOURCE], "test": [SOURCE]},
+            "training": {"steps": 3, "evaluation": {"temperatures": [0.6]}},
+        },
+        [],
+    ),
+    "a hub that nothing comes from": (
+        {
+            "data": {"train": [SOURCE], "hub": {"endpoint": "https://mirror.example"}},
+            "training": {"steps": 3},
+        },
+        [("data.hub.endpoint", "https://mirror.example")],
+    ),
+    "a hub that a source comes from": (
+        {
+            "data": {
+                "train": [SOURCE | {"uri": "hf://openai/gsm8k"}],
+                "hub": {"endpoint": "https://mirror.example"},
+            },
+            "training": {"steps": 3},
+        },
+        [],
+    ),
+    "options of tools in a conversation without tools": (
+        {
+            "data": TALK,
+            "training": {"steps": 3},
+            "agent": {
+                "kind": "Conversation",
+                "toolCallFormat": "Qwen",
+                "maxToolResultCharacters": 99,
+                "context": {"overflow": "DiscardTools"},
+            },
+        },
+        [
+            ("agent.toolCallFormat", "Qwen"),
+            ("agent.maxToolResultCharacters", "99"),
+            ("agent.context.overflow", "DiscardTools"),
+        ],
+    ),
+    "options of tools in a conversation with one": (
+        {
+            "data": TALK,
+            "training": {"steps": 3},
+            "agent": {
+                "kind": "Conversation",
+                "toolCallFormat": "Qwen",
+                "tools": [{"entryPoint": "mine:tool"}],
+            },
+        },
+        [],
+    ),
+    "shaping by turns of a single turn": (
+        {"algorithm": {"shaping": {"capFaultyTurns": True, "efficientRewarding": 0.5}}},
+        [
+            ("algorithm.shaping.capFaultyTurns", "true"),
+            ("algorithm.shaping.efficientRewarding", "0.5"),
+        ],
+    ),
+    "cooldowns of a pool that does not scale": (
+        {
+            "samplers": [
+                {"name": "main", "template": {"autoscaling": {"scaleUpCooldownSeconds": 5}}}
+            ]
+        },
+        [("samplers[0].template.autoscaling.scaleUpCooldownSeconds", "5")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("sections", "refused"), CASES.values(), ids=CASES)
+def test_options_that_nothing_reads_are_refused(
+    sections: dict[str, Any], refused: list[tuple[str, str]]
+) -> None:
+    refusals = list(of_spec(a_spec(**sections)))
+    said = [(refusal.field.removeprefix("spec."), refusal.value) for refusal in refusals]
+    assert said == refused
+    for refusal in refusals:
+        assert refusal.reason == "OptionUnused"
+        assert refusal.remedy == "Remove it."
