@@ -19,13 +19,16 @@ from rl_operator.kube import names
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.redact import redacted
 from rl_operator.stores.fair_threads import FairThreads
-from rl_operator.stores.reader_pods import STARTING, ReaderDownError
+from rl_operator.stores.reader_pods import STARTING, ReaderDownError, ReaderLateError
 from rl_operator.stores.readers import Readers
 from rl_operator.stores.refusals import shown
 
 RETRY_FIRST_SECONDS = 5.0
 RETRY_MAX_SECONDS = 30.0
 AGAIN_SECONDS = 0.5
+LATE_TIMES = 3
+"""A job is refused after so many requests in a row without an answer in time: where the node is
+busy, e.g. because engines start, a single answer may be late."""
 THREADS = 16
 
 
@@ -46,6 +49,8 @@ class _Answer:
     version: str = ""
     """Of the Secret that was used."""
     refusals: tuple[Refusal, ...] = ()
+    late: bool = False
+    """The reader runs, and did not answer in time."""
 
 
 @dataclass(slots=True)
@@ -56,6 +61,8 @@ class _Check:
     version: str = ""
     refusals: tuple[Refusal, ...] = ()
     failures: int = 0
+    late: int = 0
+    """Times in a row that the reader did not answer in time."""
     retry_at: float = 0.0
 
 
@@ -134,7 +141,8 @@ class Preflight:
         except ReaderDownError as error:
             if error.reason == STARTING:
                 return _Answer(done=False)
-            return _Answer(done=True, refusals=(_down(place[1], error),))
+            late = isinstance(error, ReaderLateError)
+            return _Answer(done=True, refusals=(_down(place[1], error),), late=late)
         self._readers.note_version(place, answer.version, usable=not answer.refusals)
         refusals = tuple(map(shown, answer.refusals[:20]))
         return _Answer(answer.done, answer.version, refusals)
@@ -143,7 +151,9 @@ class Preflight:
         assert check.future is not None
         future, check.future = check.future, None
         answer = future.result()
-        if not answer.done:  # refusals of the last check hold until this one is done
+        check.late = check.late + 1 if answer.late else 0
+        if not answer.done or 0 < check.late < LATE_TIMES:
+            # Refusals of the last check hold until this one is done.
             check.retry_at = self._clock() + self._again_seconds
             check.done = False
             return

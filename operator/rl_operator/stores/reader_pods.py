@@ -32,6 +32,10 @@ class ReaderDownError(RLError):
         self.reason, self.message = reason, message
 
 
+class ReaderLateError(ReaderDownError):
+    """The reader's pod is ready and gave no usable answer: its node may be busy."""
+
+
 class ReaderPods:
     """Keeps the pods of readers. For any thread."""
 

@@ -27,6 +27,7 @@ from rl_operator.stores.reader_pods import (
     STARTING,
     Place,
     ReaderDownError,
+    ReaderLateError,
     ReaderPods,
     starting,
 )
@@ -120,7 +121,7 @@ class Readers:
             reader.address = ""
             reader.problem = ReaderDownError(NOT_RUNNING, f"Pod {pod}: {error}.")
             self._address(place, reader)  # raises what keeps the pod from answering, if it is known
-            raise ReaderDownError(NOT_RUNNING, f"Pod {pod}: {error}.") from error
+            raise ReaderLateError(NOT_RUNNING, f"Pod {pod}: {error}.") from error
 
     def note_version(self, place: Place, version: str, *, usable: bool) -> None:
         """Note the version of the Secret that an answer names.

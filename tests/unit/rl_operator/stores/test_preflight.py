@@ -1,0 +1,78 @@
+"""Verdicts on a job's inputs by what its reader answers, and does not answer."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, cast
+
+from rl_contracts.reader import CheckAnswer
+from rl_operator.kube.kinds import Key
+from rl_operator.stores.preflight import LATE_TIMES, Preflight, Verdict
+from rl_operator.stores.reader_pods import NOT_RUNNING, ReaderDownError, ReaderLateError
+from rl_operator.stores.readers import Readers
+from tests.unit.rl_operator.builders import a_spec
+from tests.waiting import HUNG_SECONDS
+
+JOB = Key("RLJob", "ns", "job")
+
+
+class ScriptedReaders:
+    """Answers each request with the next outcome."""
+
+    def __init__(self, outcomes: list[ReaderDownError | CheckAnswer]) -> None:
+        self.outcomes = outcomes
+
+    def ask(self, *_: Any) -> CheckAnswer:
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, ReaderDownError):
+            raise outcome
+        return outcome
+
+    def version(self, _: Any) -> str:
+        return ""
+
+    def note_version(self, *_: Any, **__: Any) -> None:
+        return
+
+
+def verdicts(*outcomes: ReaderDownError | CheckAnswer) -> list[Verdict]:
+    """The verdict after each answer."""
+    answered = threading.Semaphore(0)
+    now = [0.0]
+    preflight = Preflight(
+        cast(Readers, ScriptedReaders(list(outcomes))),
+        clock=lambda: now[0],
+        enqueue=lambda _: answered.release(),
+    )
+    spec, result = a_spec(), []
+    preflight.verdict(JOB, spec)
+    for number in range(len(outcomes)):
+        assert answered.acquire(timeout=HUNG_SECONDS)
+        result.append(preflight.verdict(JOB, spec))
+        now[0] += 60.0
+        if number + 1 < len(outcomes):
+            preflight.verdict(JOB, spec)  # starts the next check
+    preflight.close()
+    return result
+
+
+def late() -> ReaderLateError:
+    return ReaderLateError(NOT_RUNNING, "Pod reader: no answer within 8 s.")
+
+
+def test_a_job_is_refused_when_its_reader_is_late_again_and_again() -> None:
+    *first, last = verdicts(*(late() for _ in range(LATE_TIMES)))
+    assert [verdict.refusals for verdict in first] == [()] * (LATE_TIMES - 1)
+    assert [refusal.reason for refusal in last.refusals] == [NOT_RUNNING]
+
+
+def test_a_late_answer_counts_only_in_a_row() -> None:
+    passed = CheckAnswer(version="", done=False)
+    said = verdicts(late(), late(), passed, late(), late(), CheckAnswer(version="", done=True))
+    assert [verdict.refusals for verdict in said] == [()] * 6
+    assert said[-1].passed
+
+
+def test_a_job_is_refused_at_once_when_its_reader_cannot_run() -> None:
+    (verdict,) = verdicts(ReaderDownError(NOT_RUNNING, "exceeded quota"))
+    assert [refusal.reason for refusal in verdict.refusals] == [NOT_RUNNING]
