@@ -28,6 +28,11 @@ def batch_id(run: RunId, step: int, epoch: int) -> BatchId:
     return BatchId(f"{run}.batch.{step:08d}.{epoch}")
 
 
+def batch_epoch(batch: str) -> int:
+    """Epoch of the trainer that formed a batch, from its id."""
+    return int(batch.rpartition(".")[2])
+
+
 def evaluation_id(run: RunId, number: int, epoch: int) -> EvaluationId:
     """Id of the evaluation after ``number`` (≥ 0) earlier results, in a trainer's epoch."""
     return EvaluationId(f"{run}.evaluation.{number:08d}.{epoch}")

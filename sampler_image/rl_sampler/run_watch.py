@@ -19,8 +19,6 @@ DISOWNED = (
     "policy version {version}, which the engine serves, was published after the backup from which "
     "the run document was restored; tasks are claimed again once another version is served"
 )
-OLDER_SECONDS = 30.0
-"""After so long without a newer answer the store was restored from a backup."""
 
 
 def is_older(run: FollowedRun, than: FollowedRun) -> bool:
@@ -42,8 +40,8 @@ class RunWatch:
 
     Reads of different members or routers of a store may go back in time: each sees its own majority
     commit point (https://www.mongodb.com/docs/manual/core/causal-consistency-read-write-concerns/).
-    So an older state of the run is ignored, unless the store shows nothing else for
-    ``OLDER_SECONDS``.
+    So an older state of the run is believed only if a write that changes nothing shows it, too:
+    then the store was restored from a backup.
     """
 
     def __init__(
@@ -58,15 +56,14 @@ class RunWatch:
         self._shared, self._run = shared, run
         self._serving, self._problems = serving, problems
         self._clock = clock
-        self._current_at = clock()
-        """When the state in ``serving.run``, or a newer one, was last read."""
         self._changed_at = clock()
+        """When the run last changed, or was read for the first time."""
 
     async def run(self) -> None:
         """Poll until cancelled; in an outage the last state stays."""
         while True:
             with contextlib.suppress(*OUTAGES):  # reported by SharedStores
-                self._note(await self._shared.call(self._shared.stores.runs.follow, self._run))
+                await self._read()
             await asyncio.sleep(self._interval())
 
     def _interval(self) -> float:
@@ -74,15 +71,19 @@ class RunWatch:
         unchanged = self._clock() - self._changed_at
         return min(MAX_POLL_SECONDS, max(POLL_SECONDS, IDLE_SHARE * unchanged))
 
+    async def _read(self) -> None:
+        runs, before = self._shared.stores.runs, self._serving.run
+        run = await self._shared.call(runs.follow, self._run)
+        if run is not None and before is not None and is_older(run, before):
+            run = await self._shared.call(runs.confirm, self._run)
+        self._note(run)
+
     def _note(self, run: FollowedRun | None) -> None:
         if run is None:
             self._problems.note("run", f"run {self._run} does not exist yet")
             return
         self._problems.clear("run")
         before, now = self._serving.run, self._clock()
-        if before is not None and is_older(run, before) and now - self._current_at < OLDER_SECONDS:
-            return
-        self._current_at = now
         self._serving.note_run(run)
         disowned = self._serving.disowned
         if disowned is not None and disowned == self._serving.policy:

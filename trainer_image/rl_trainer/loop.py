@@ -9,6 +9,7 @@ from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.errors import RLError
+from rl_contracts.ids import batch_epoch
 from rl_trainer import inputs, replay, startup
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint import export, hub_models, report, restored
@@ -91,23 +92,24 @@ def _resume(
     Attempts that are stopped early again and again would otherwise never get there.
     """
 
-    def export_missing(step: int) -> None:
+    def export_missing(step: int, *, trained_by: int) -> None:
         export.export_due(
             job,
             learner.policy,
             base=base,
             step=step,
             evaluations=evaluations,
-            replayed=True,
+            trained_by=trained_by,
         )
 
     def made(batch: Batch) -> None:
         checkpointer.trained(batch)
-        export_missing(batch.step)
+        export_missing(batch.step, trained_by=batch.epoch)
 
     progress = startup.begin(job, learner, run)
     if progress.step > 0:  # a checkpoint does not wait for its step's export
-        export_missing(progress.step)
+        assert progress.head is not None
+        export_missing(progress.step, trained_by=batch_epoch(progress.head))
     try:
         replay.replay(job, learner, run, progress, made=made)
     except TerminatedError:

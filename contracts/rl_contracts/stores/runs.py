@@ -76,6 +76,23 @@ class RunStore:
         )
         return FollowedRun.from_mongo(stored) if stored else None
 
+    def confirm(self, run: str) -> FollowedRun | None:
+        """As ``follow``, but by a write that changes nothing: it shows the primary's present state.
+
+        A read may be answered from a state that a majority has acknowledged before
+        (https://www.mongodb.com/docs/manual/reference/read-concern-majority/).
+        """
+        stored = self._mongo.call(
+            f"confirming run {run}",
+            lambda: self._runs.find_one_and_update(
+                {"_id": run},
+                {"$max": {"step": 0}},
+                projection=dict.fromkeys(FOLLOWED, 1),
+                return_document=ReturnDocument.AFTER,
+            ),
+        )
+        return FollowedRun.from_mongo(stored) if stored else None
+
     def require(self, run: str) -> Run:
         """Read a run; raises LookupError when it does not exist."""
         document = self.get(run)

@@ -112,25 +112,36 @@ def export_due(
     base: Path,
     step: int,
     evaluations: Sequence[EvaluationResult],
-    replayed: bool = False,
+    trained_by: int | None = None,
 ) -> None:
     """Write ``exports/<step>/<epoch>/`` where ``checkpoint.exportEverySteps`` asks for the step.
 
-    An attempt that resumes from the step's checkpoint or replays the step (``replayed``) writes the
-    export that the attempt before it could not, and does nothing where it is complete. An export
-    of a step that is trained for the first time is of steps that a restored document store has
-    lost, and is replaced.
+    An attempt that resumes from the step's checkpoint or replays the step writes the export that
+    the attempt before it could not, and does nothing where it is complete. An export by an earlier
+    epoch than the one that trained the step is of steps that a restored document store has lost,
+    and is replaced.
+
+    Args:
+        job: whose model.
+        policy: with the weights.
+        base: folder of the model that training started from.
+        step: steps that the weights contain.
+        evaluations: for the model card; later ones are left out.
+        trained_by: epoch of the step's batch, where an earlier attempt trained it; None: this one
+            did.
     """
     every = job.spec.training.checkpoint.export_every_steps
     if every is None or step % every or step == job.spec.training.total_steps:
         return
     root = f"{EXPORTS}{step:08d}/"
     keys = [stored_object.key for stored_object in job.stores.objects.list(job.prefix + root)]
-    if replayed and any(map(_is_model_manifest, keys)):
+    epochs = {key: int(key.removeprefix(job.prefix + root).partition("/")[0]) for key in keys}
+    valid_from = job.epoch if trained_by is None else trained_by
+    complete = [key for key in keys if _is_model_manifest(key) and epochs[key] >= valid_from]
+    if trained_by is not None and complete:
         return
-    for key in keys:  # of an attempt that ended while it wrote, or of lost steps
-        epoch = key.removeprefix(job.prefix + root).partition("/")[0]
-        if int(epoch) < job.epoch:
+    for epoch in set(epochs.values()):  # of an attempt that ended while it wrote, or of lost steps
+        if epoch < job.epoch:
             job.stores.objects.delete_prefix(f"{job.prefix}{root}{epoch}/")
     job.heartbeat.say(f"writing the model of step {step}")
     past = [evaluation for evaluation in evaluations if evaluation.step <= step]

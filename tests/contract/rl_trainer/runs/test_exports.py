@@ -110,6 +110,30 @@ def test_a_resumed_attempt_writes_the_export_of_its_durable_step(
     assert list(exported(world)) == [f"00000001/{world.run.epoch}"]
 
 
+def test_an_export_of_a_time_that_a_backup_took_back_is_replaced(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attempt that crashed before its export leaves another time's export in its place."""
+    world = make_world(steps=2, checkpoint={"everySteps": 1, "exportEverySteps": 1})
+    prefix = f"{world.stores.run_prefix(RUN)}exports/00000001"
+
+    def durable() -> bool:
+        return world.run.durable is not None
+
+    with sampling(TestSampler(world.stores, RUN)):
+        durable_first = partial(until, durable, what="the checkpoint of step 1")
+        with (
+            pytest.raises(Crashed),
+            crashing_at(f"{EVALUATE} begins", monkeypatch, once=durable_first),
+        ):
+            world.attempt()
+        trained_by = world.run.epoch
+        world.stores.objects.put(f"{prefix}/{trained_by - 1}/manifest.json", b"{}")
+        assert world.attempt() == 0
+    assert world.run.epoch > trained_by
+    assert list(exported(world)) == [f"00000001/{world.run.epoch}"]
+
+
 def test_exports_are_complete_after_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
