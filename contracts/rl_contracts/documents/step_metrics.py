@@ -95,3 +95,11 @@ class StepMetrics(Record):
     policy_version: int
     """Newest published version after the step."""
     replayed: bool = False
+
+
+class MetricsFile(Record):
+    """Metrics of a run's first steps in an epoch's ``metrics.jsonl``; the file may hold more."""
+
+    epoch: int
+    steps: int
+    """≥ 1."""

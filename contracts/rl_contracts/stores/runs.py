@@ -80,14 +80,14 @@ class RunStore:
         """As ``follow``, but by a write that changes nothing: it shows the primary's present state.
 
         A read may be answered from a state that a majority has acknowledged before
-        (https://www.mongodb.com/docs/manual/reference/read-concern-majority/).
+        (https://www.mongodb.com/docs/manual/reference/read-concern-majority/). It reads the whole
+        document, because the embedded store knows no projection here.
         """
         stored = self._mongo.call(
             f"confirming run {run}",
             lambda: self._runs.find_one_and_update(
                 {"_id": run},
                 {"$max": {"step": 0}},
-                projection=dict.fromkeys(FOLLOWED, 1),
                 return_document=ReturnDocument.AFTER,
             ),
         )

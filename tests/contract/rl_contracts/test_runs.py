@@ -86,6 +86,26 @@ def test_the_lineage_follows_parents_not_steps(stores: Stores) -> None:
         stores.batches.lineage("nowhere")
 
 
+def test_a_run_is_followed_and_confirmed_without_a_change(stores: Stores) -> None:
+    stores.runs.create(a_run(epoch=3, step=4, last_version=7, latest=a_step(4)))
+    before = stores.mongo.collection("runs").find_one({"_id": RUN})
+    for followed in (stores.runs.follow(RUN), stores.runs.confirm(RUN)):
+        assert followed is not None
+        assert (followed.id, followed.epoch, followed.step) == (RUN, 3, 4)
+        assert (followed.last_version, followed.handed_out) == (7, 0)
+    assert stores.mongo.collection("runs").find_one({"_id": RUN}) == before
+    assert (stores.runs.follow("none"), stores.runs.confirm("none")) == (None, None)
+    assert stores.runs.get("none") is None, "confirming creates nothing"
+
+
+def test_announced_tasks_count_under_the_present_epoch_alone(stores: Stores) -> None:
+    stores.runs.create(a_run(epoch=3))
+    stores.runs.hint(RUN, epoch=2)
+    assert stores.runs.require(RUN).handed_out == 0
+    stores.runs.hint(RUN, epoch=3)
+    assert stores.runs.require(RUN).handed_out == 1
+
+
 def test_silent_samplers_expire_and_return_with_a_heartbeat(stores: Stores) -> None:
     now = stores.mongo.now()
     silent = a_sampler("silent", heartbeat_at=now - 100)

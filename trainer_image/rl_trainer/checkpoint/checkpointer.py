@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.run import DurablePointer
+from rl_contracts.documents.step_metrics import MetricsFile
 from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.stores.objects import Objects
 from rl_trainer.checkpoint import report, retention, saved, unfinished
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 class _Pending:
     tensors: Tensors
     state: State
+    """With the metrics of all steps."""
+    metrics_file: MetricsFile | None
     batches: list[Batch]
 
 
@@ -72,6 +75,7 @@ class Checkpointer:
         self._aborted_at = job.clock()
         self._batches: list[Batch] = []
         self._submitted = durable.step if durable else 0
+        self._metrics_file: MetricsFile | None = None
 
     def trained(self, batch: Batch) -> None:
         """Note a committed batch; the next checkpoint marks it durable."""
@@ -98,6 +102,7 @@ class Checkpointer:
             _Pending(
                 tensors=self._job.team.call(GatherTrainingState(), lambda: saved.copied(learner)),
                 state=state,
+                metrics_file=progress.metrics_file,
                 batches=list(self._batches),
             )
         )
@@ -144,7 +149,7 @@ class Checkpointer:
             save_file(pending.tensors.moments, folder / MOMENTS)
             if pending.tensors.auxiliary:
                 save_file(pending.tensors.auxiliary, folder / AUXILIARY)
-            (folder / STATE).write_text(pending.state.model_dump_json())
+            (folder / STATE).write_text(self._state(pending).model_dump_json())
             uploaded = artifacts.upload(job.stores.objects, folder, prefix=prefix, origin=origin)
         pointer = DurablePointer(step=step, prefix=prefix, manifest_sha256=uploaded.manifest_sha256)
         job.stores.runs.make_durable(job.run, epoch=job.epoch, pointer=pointer)
@@ -152,13 +157,19 @@ class Checkpointer:
         for batch in pending.batches:
             job.stores.batches.mark(batch, BatchState.DURABLE)
         self._batches = [batch for batch in self._batches if batch.step > step]
-        if step >= self._committed:
-            report.write_metrics(
-                job.stores.objects, job.prefix, pending.state.metrics, epoch=job.epoch
-            )
         log.info("step %d is durable after %.2f s", step, job.clock() - started)
         self._retire()
         self.sweep()
+
+    def _state(self, pending: _Pending) -> State:
+        """The state with the last metrics; earlier ones are in a file."""
+        job, state, file = self._job, pending.state, self._metrics_file or pending.metrics_file
+        if state.step >= self._committed:
+            file = self._metrics_file = report.write_metrics_if_due(
+                job.stores.objects, job.prefix, state.metrics, epoch=job.epoch, written=file
+            )
+        later = state.metrics[file.steps if file else 0 :]
+        return state.model_copy(update={"metrics": later, "earlier": file})
 
     def sweep(self, *, last: bool = False) -> None:
         """Delete documents beyond ``lifecycle.retention``; nothing is being written meanwhile.
@@ -207,12 +218,16 @@ def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
     checkpoint = take(
         job, learner, objects, prefix=pointer.prefix, manifest_sha256=pointer.manifest_sha256
     )
+    state = checkpoint.state
+    file = state.earlier
+    earlier = report.read_metrics(objects, job.prefix, file) if file else []
     return Progress(
-        step=checkpoint.state.step,
-        head=checkpoint.state.head,
-        next_sequence=checkpoint.state.next_sequence,
-        totals=checkpoint.state.totals,
-        metrics=checkpoint.state.metrics,
+        step=state.step,
+        head=state.head,
+        next_sequence=state.next_sequence,
+        totals=state.totals,
+        metrics=[*earlier, *state.metrics],
+        metrics_file=file if earlier else None,
     )
 
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import ValidationError
+
 from rl_contracts.documents.evaluation import EvaluationResult, mean_accuracy
 from rl_contracts.documents.run import Run
-from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
+from rl_contracts.errors import ObjectMissingError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import reports
 from rl_contracts.stores.objects import Objects
+
+log = logging.getLogger(__name__)
+
+GROWTH = 0.05
 
 
 def write_metrics(
@@ -21,6 +29,38 @@ def write_metrics(
     lines = [metric.model_dump_json() for metric in metrics]
     data = "".join(f"{line}\n" for line in lines).encode()
     objects.put(reports.key(prefix, reports.METRICS, epoch=epoch), data)
+
+
+def write_metrics_if_due(
+    objects: Objects,
+    prefix: str,
+    metrics: Sequence[StepMetrics],
+    *,
+    epoch: int,
+    written: MetricsFile | None,
+) -> MetricsFile:
+    """Write ``metrics.jsonl`` once it has grown by ``GROWTH``; returns the newest file.
+
+    So what is written for each step does not grow with the number of steps.
+    """
+    if written is not None and len(metrics) < (1 + GROWTH) * written.steps:
+        return written
+    write_metrics(objects, prefix, metrics, epoch=epoch)
+    return MetricsFile(epoch=epoch, steps=len(metrics))
+
+
+def read_metrics(objects: Objects, prefix: str, written: MetricsFile) -> list[StepMetrics]:
+    """The metrics that a checkpoint refers to; empty, with a warning, where they are gone."""
+    try:
+        lines = objects.get(reports.key(prefix, reports.METRICS, epoch=written.epoch)).splitlines()
+        metrics = [StepMetrics.model_validate_json(line) for line in lines[: written.steps]]
+    except (ObjectMissingError, ValidationError) as error:
+        log.warning("the metrics of %d steps are lost: %s", written.steps, error)
+        return []
+    if len(metrics) < written.steps:
+        log.warning("the metrics of %d steps are lost: the file is older", written.steps)
+        return []
+    return metrics
 
 
 def write_report(objects: Objects, prefix: str, report: dict[str, Any], *, epoch: int) -> None:

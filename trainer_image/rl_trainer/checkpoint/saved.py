@@ -12,7 +12,7 @@ from torch import Tensor
 from rl_contracts.documents.base import Record
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.documents.run import Totals
-from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
 from rl_contracts.errors import IntegrityError
 from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.kl.controller import Controls
@@ -33,6 +33,8 @@ class State(Record):
     next_sequence: int
     totals: Totals
     metrics: list[StepMetrics]
+    """Of the steps after those in ``earlier``; without it, of all steps."""
+    earlier: MetricsFile | None = None
     controls: Controls | None = None
     """None: as at the start."""
     adapter: AdapterEntry | None = None

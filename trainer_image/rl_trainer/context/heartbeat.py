@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 2.0
 LOG_SECONDS = 10.0
 SWEEP_SECONDS = 4.0
+SWEEP_PAUSES = 5.0
+"""A sweep lists the claims of all samplers; the next comes after so many times its own time."""
 FORGET_SECONDS = 600.0
 SAMPLER_SILENT_SECONDS = 20.0
 """Samplers report every 2 s; a busy node may delay several reports."""
@@ -100,14 +102,16 @@ class Heartbeat:
         self.check()
 
     def _beat(self) -> None:
-        swept = self._clock()
+        next_sweep = self._clock() + SWEEP_SECONDS
         while True:
             began = self._clock()
             self._stores.runs.heartbeat(self._run, epoch=self._epoch, phase=self._phase)
             self._note_absence(since=began)
-            if self._clock() - swept >= SWEEP_SECONDS:
+            sweeps = self._clock()
+            if sweeps >= next_sweep:
                 self._sweep()
                 swept = self._clock()
+                next_sweep = swept + max(SWEEP_SECONDS, SWEEP_PAUSES * (swept - sweeps))
             if self._ended.wait(self._beat_seconds):
                 return
 

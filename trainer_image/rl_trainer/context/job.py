@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import Totals
-from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
 from rl_trainer.context.figures import Figures
@@ -65,6 +65,8 @@ class Progress:
     """First position of the train stream that was not handed out yet."""
     totals: Totals = field(default_factory=Totals)
     metrics: list[StepMetrics] = field(default_factory=list)
+    metrics_file: MetricsFile | None = None
+    """Holds the first of them."""
     evaluations: list[EvaluationResult] = field(default_factory=list)
     last_evaluation: str | None = None
     """Id of the document of the last of them."""
