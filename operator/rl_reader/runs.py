@@ -139,7 +139,7 @@ def _documents(read: _Read) -> dict[str, RunDocuments]:
     left, fitting = ANSWER_BYTES - ENVELOPE_BYTES, dict[str, RunDocuments]()
     for run, known in read.overviews.items():
         described = _described(known, read.now, read.backlogs.get(run))
-        left -= 2 * len(described.documents)  # as JSON within JSON each quote becomes two bytes
+        left -= _size_as_text(described.documents)
         if left < 0 and fitting:
             break
         if left < 0:
@@ -148,6 +148,11 @@ def _documents(read: _Read) -> dict[str, RunDocuments]:
         if left < 0:
             break
     return fitting
+
+
+def _size_as_text(encoded: str) -> int:
+    """Bytes of JSON within JSON, where each quote and each backslash is escaped again."""
+    return len(encoded) + encoded.count('"') + encoded.count("\\")
 
 
 TOO_LARGE = (

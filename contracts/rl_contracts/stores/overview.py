@@ -35,6 +35,15 @@ BEATING = ("heartbeat_at",)
 SAMPLING = ("heartbeat_at", "groups_running", "groups_done", "groups_failed", "tokens_generated")
 """Fields of a sampler that change with every heartbeat and that no status shows."""
 
+RELAYING = ("relay_url", "relay_key")
+"""Fields of a sampler that only other samplers need."""
+REQUIRED = frozenset(
+    {"_id", "schema_version"}
+    | {name for name, field in Sampler.model_fields.items() if field.is_required()}
+)
+EMPTY: tuple[object, ...] = ("", 0, False, [], {})
+"""Defaults of a sampler's fields."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
@@ -50,8 +59,12 @@ class Overview:
     """Why the documents are left out; empty: they are complete."""
 
     def plain(self) -> Stored:
-        """Run and registrations as JSON-like values; raises what decoding BSON raises."""
-        samplers = sorted(map(bson.decode, self.stored_samplers), key=lambda each: str(each["_id"]))
+        """Run and registrations as JSON-like values; raises what decoding BSON raises.
+
+        Registrations come without what no status shows and without empty values, which parsing
+        fills in again: there may be thousands.
+        """
+        samplers = sorted(map(_short, self.stored_samplers), key=lambda each: str(each["_id"]))
         run = bson.decode(self.stored_run) if self.stored_run else None
         return {"run": run, "samplers": samplers}
 
@@ -87,6 +100,15 @@ class Overview:
             ],
         }
         return hashlib.blake2b(bson.encode(whole), digest_size=16).digest()
+
+
+def _short(stored_sampler: bytes) -> Stored:
+    stored: Stored = bson.decode(stored_sampler)
+    return {
+        key: value
+        for key, value in stored.items()
+        if key in REQUIRED or (key not in RELAYING and value not in EMPTY)
+    }
 
 
 def _without(stored: Stored, keys: Sequence[str]) -> Stored:
