@@ -54,3 +54,4 @@ class Reaper:
             taken = await self._shared.call(stores.tasks.reap, run)
             if taken:
                 logger.warning("took back %d claims whose lease expired", taken)
+                self._serving.changed()  # this agent may claim them

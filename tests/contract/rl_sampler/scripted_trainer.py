@@ -164,8 +164,12 @@ class ScriptedTrainer:
             for sequence, task in enumerate(wanted)
         ]
         self.stores.tasks.insert(tasks)
-        self.stores.runs.hint(self.run, epoch=self.epoch)
+        self.announce()
         return list(wanted)
+
+    def announce(self) -> None:
+        """Wake agents without work: there may be tasks."""
+        self.stores.runs.hint(self.run, epoch=self.epoch)
 
     def states(self, wanted: list[str]) -> dict[str, TaskState]:
         """Where the tasks are."""
@@ -173,7 +177,8 @@ class ScriptedTrainer:
 
     def all_done(self, wanted: list[str]) -> bool:
         """Whether all of them are done; claims whose lease is over are taken back on the way."""
-        self.stores.tasks.reap(self.run)
+        if self.stores.tasks.reap(self.run):
+            self.announce()
         return set(self.states(wanted).values()) == {TaskState.DONE}
 
     def chosen(self, wanted: list[str]) -> list[Rollout]:

@@ -169,6 +169,7 @@ def test_claim_that_was_handed_back_elsewhere_does_not_count(
     tasks = trainer.insert(1, group_size=8)
     until(lambda: TaskState.CLAIMED in trainer.states(tasks).values(), what="a claim")
     assert stores.tasks.hand_back(stores.tasks.get(tasks)[tasks[0]], reason="taken away")
+    trainer.announce()
     until(lambda: trainer.all_done(tasks), what="the second attempt")
     # It learns of it at its end or, where that takes longer, when it renews its lease.
     until(lambda: any(message in pod.log() for message in LOST), what="the first attempt's end")
