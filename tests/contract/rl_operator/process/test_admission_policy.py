@@ -294,6 +294,17 @@ def test_only_the_leaders_lease_is_written_beside_those_of_runs(place: Place) ->
     assert refused(place.operator, lease) == ""
 
 
+def test_network_policies_select_pods_of_ours_alone(place: Place) -> None:
+    readers = rendered.policy(place.namespace, system=SYSTEM)
+    renamed = {**readers, "metadata": {**readers["metadata"], "name": "others"}}
+    assert "that an RLJob or SamplerPool owns" in refused(place.operator, renamed)
+    for policy in (readers, objects.network_policy(job_of(place.namespace))):
+        policy["spec"]["podSelector"] = {"matchLabels": {"app": "web"}}
+        assert "select pods of a run" in refused(place.operator, policy)
+        policy["spec"]["podSelector"] = {}
+        assert "select pods of a run" in refused(place.operator, policy)
+
+
 def test_events_are_written_about_our_kinds_alone(place: Place) -> None:
     def event(api_version: str, kind: str) -> Manifest:
         return {
