@@ -69,9 +69,13 @@ def evaluate(
         losses = losses * kept
     divergences = torch.zeros_like(losses)
     if algorithm.divergence is not None:
-        divergences = _divergences(statistics, inputs, packed, algorithm.divergence)
-        if algorithm.divergence.placement == "Loss":
+        kl = algorithm.divergence
+        divergences = _divergences(statistics, inputs, packed, kl)
+        if kl.placement == "Loss":
             losses = losses + kl_coefficient * divergences
+        elif (second := kl.in_loss) is not None:
+            penalties = _divergences(statistics, inputs, packed, second)
+            losses = losses + second.coefficient * penalties
     entropies = torch.zeros_like(losses)
     if algorithm.entropy_coefficient:
         assert statistics.entropies is not None
@@ -119,16 +123,21 @@ def needs_distributions(algorithm: Algorithm) -> bool:
 def needs_reference_logprobs(algorithm: Algorithm) -> bool:
     """Whether the reference is asked for the sampled tokens' own log-probabilities."""
     kl = algorithm.divergence
-    return kl is not None and (
-        kl.estimator != "Full"
-        or kl.gradient == "StraightThrough"
+    if kl is None:
+        return False
+    sections = [kl] if kl.in_loss is None else [kl, kl.in_loss]
+    return (
+        any(
+            section.estimator != "Full" or section.gradient == "StraightThrough"
+            for section in sections
+        )
         or algorithm.estimator.kind == "MaxEnt"
     )
 
 
 def needs_full_divergence(algorithm: Algorithm) -> bool:
     """Whether the KL is summed over the vocabulary."""
-    return algorithm.divergence is not None and algorithm.divergence.estimator == "Full"
+    return algorithm.divergence is not None and "Full" in algorithm.divergence.estimators
 
 
 def _divergences(

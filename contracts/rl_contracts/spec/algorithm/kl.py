@@ -29,6 +29,43 @@ class KLController(Model):
     step's rollouts, promptsPerStep * groupSize. Only with kind Adaptive."""
 
 
+Estimator = Literal["K1", "Abs", "K2", "K3", "Full"]
+Gradient = Literal["Plain", "StraightThrough", "Unbiased"]
+GRADIENT_RULES = (
+    ("StraightThrough", "self.estimator != 'K2'", "is what estimator K2 has anyway: use Plain"),
+    (
+        "Unbiased",
+        "self.estimator in ['K1', 'K3']",
+        "is for estimators K1 and K3, and estimator is {self.estimator}: use another gradient or "
+        "estimator",
+    ),
+)
+"""Gradients that an estimator does not have: the gradient, CEL for what it needs, the remedy."""
+
+
+def _gradient_rules(section: str) -> list[dict[str, str]]:
+    return [
+        rule(
+            f"self.gradient != '{gradient}' || {needed}",
+            f"{section}.gradient {gradient} {remedy}",
+            field="gradient",
+        )
+        for gradient, needed, remedy in GRADIENT_RULES
+    ]
+
+
+class KLInLoss(Model):
+    """A second penalty, added to each token's loss, beside a penalty on the reward."""
+
+    model_config = rules(*_gradient_rules("kl.loss"))
+    estimator: Estimator = "K3"
+    """Formula of the KL, as kl.estimator."""
+    gradient: Gradient = "Plain"
+    """Gradient of the penalty, as kl.gradient."""
+    coefficient: Annotated[float, Field(gt=0, le=100)] = 0.001
+    """Weight of the penalty; it does not change."""
+
+
 class KL(Model):
     """Penalty on the divergence from a frozen reference model.
 
@@ -42,29 +79,39 @@ class KL(Model):
             field="gradient",
         ),
         rule(
-            "self.gradient != 'StraightThrough' || self.estimator != 'K2'",
-            "kl.gradient StraightThrough is what estimator K2 has anyway: use gradient Plain",
-            field="gradient",
+            "!has(self.loss) || self.placement == 'Reward'",
+            "kl.loss is a second penalty beside placement Reward, and placement is Loss: remove "
+            "loss, or set placement to Reward",
+            field="loss",
         ),
-        rule(
-            "self.gradient != 'Unbiased' || self.estimator in ['K1', 'K3']",
-            "kl.gradient Unbiased is for estimators K1 and K3, and estimator is {self.estimator}: "
-            "use another gradient or estimator",
-            field="gradient",
-        ),
+        *_gradient_rules("kl"),
     )
     placement: Literal["Loss", "Reward"] = "Loss"
     """Where the penalty acts. `Loss`: added to each token's loss. `Reward`: taken from each token's
     reward."""
-    estimator: Literal["K1", "Abs", "K2", "K3", "Full"] = "K3"
+    estimator: Estimator = "K3"
     """Formula of the KL from log-probabilities of the sampled tokens; `Full` sums over the
     vocabulary instead."""
-    gradient: Literal["Plain", "StraightThrough", "Unbiased"] = "Plain"
+    gradient: Gradient = "Plain"
     """Gradient of the penalty under placement Loss. `Plain`: of the estimator. `StraightThrough`:
     of K2. `Unbiased`: of the estimator times π / μ."""
     coefficient: Annotated[float, Field(gt=0, le=100)] = 0.001
     """Weight of the penalty; with an adaptive controller the weight at the start."""
+    loss: KLInLoss | None = None
+    """A second penalty, in the loss, with placement Reward. Unset: none."""
     controller: KLController = Field(default_factory=KLController)
     refresh_every_steps: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Steps after which the current policy becomes the reference, again and again. Not with
     training.lora. Unset: never."""
+
+    @property
+    def in_loss(self) -> KL | None:
+        """The penalty in the loss, with its own estimator, gradient and coefficient."""
+        if self.placement == "Loss" or self.loss is None:
+            return self if self.placement == "Loss" else None
+        return KL(**dict(self.loss))
+
+    @property
+    def estimators(self) -> set[str]:
+        """Those of both penalties."""
+        return {self.estimator} | ({self.loss.estimator} if self.loss is not None else set())

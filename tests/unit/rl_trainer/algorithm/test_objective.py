@@ -291,6 +291,34 @@ def test_unbiased_kl_expected_under_the_sampler_is_the_kl_with_every_correction(
     assert torch.allclose(actual, wanted, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize(("estimator", "gradient"), [("K3", "Unbiased"), ("Full", "Plain")])
+def test_second_kl_in_the_loss_is_the_penalty_of_placement_loss(
+    estimator: str, gradient: str
+) -> None:
+    """Beside a penalty on the reward, which has another estimator and does not act here."""
+    second = {"estimator": estimator, "gradient": gradient, "coefficient": 0.3}
+
+    def evaluated_with(kl: dict[str, Any], coefficient: float) -> tuple[float, list[float]]:
+        logprobs, given_tokens = packed([[ONE, TWO]])
+        given_tokens = replace(given_tokens, reference=torch.tensor([-1.3, -0.7]).double())
+        section = Algorithm.model_validate({"kl": kl})
+        full = (logprobs * 2).square()
+        statistics = TokenStatistics(logprobs=logprobs, divergences=full)
+        terms = objective.evaluate(
+            statistics, given_tokens, section, step=STEP, kl_coefficient=coefficient
+        )
+        (slopes,) = torch.autograd.grad(terms.total, logprobs)
+        return float(terms.total.detach()), slopes.tolist()
+
+    both = {"placement": "Reward", "estimator": "K1", "loss": second}
+    value, slopes = evaluated_with(both, 9.0)
+    wanted, gradients = evaluated_with(second, 0.3)
+    assert value == pytest.approx(wanted, rel=1e-12)
+    assert slopes == pytest.approx(gradients, rel=1e-12)
+    alone, _ = evaluated_with({"placement": "Reward", "estimator": "K1"}, 9.0)
+    assert value != pytest.approx(alone)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_splitting_a_batch_over_microbatches_or_processes_changes_nothing(kind: str) -> None:
     batch = [[ONE, TWO], [TWO], [ONE, ONE, TWO]]

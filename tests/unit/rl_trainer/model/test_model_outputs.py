@@ -48,8 +48,13 @@ def test_assessments_hold_what_estimators_need(
     ]
     assert make_learner().assess(samples) == {}
     assert make_learner(algorithm={"kl": KL}).assess(samples) == {}
-    for estimator in ("K1", "Full"):
-        kl = {"placement": "Reward", "estimator": estimator, "coefficient": 0.5}
+    for estimator, second in (("K1", {"estimator": "Full"}), ("Full", {"gradient": "Unbiased"})):
+        kl = {
+            "placement": "Reward",
+            "estimator": estimator,
+            "coefficient": 0.5,
+            "loss": second,
+        }
         learner = make_learner(algorithm={"kl": kl}, training=RATE)
         assessed = learner.assess(samples)
         assert list(assessed) == ["0", "1", "2"]
