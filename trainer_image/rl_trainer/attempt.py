@@ -82,40 +82,52 @@ def run(
         scratch: parent of the scratch folder; default the system's.
     """
     _compute(env)
-    try:
-        team = Team(world=rendezvous.join(env, terminated=terminated), terminated=terminated)
-    except TerminatedError as error:
-        log.warning("%s", error)
-        return TERMINATED
-    except TrainingFailedError as error:
-        log.error("%s", error)
-        return FAILED
-    code = _run(env, team, connect=connect, scratch=scratch)
-    if team.world.leads:
+    return _exit_code(lambda: _join(env, terminated=terminated, connect=connect, scratch=scratch))
+
+
+def _join(
+    env: TrainerEnv,
+    *,
+    terminated: threading.Event,
+    connect: Callable[[StoreSettings], Stores],
+    scratch: Path | None,
+) -> int:
+    """Join the other ranks, run, and have them end with the same code."""
+    spec, settings = _spec(env), StoreSettings.from_folder(env.stores_folder)
+    key = settings.shared_token(f"ranks/{env.run}/{env.attempt}")
+    world = rendezvous.join(env, key=key, terminated=terminated)
+    team = Team(world=world, terminated=terminated)
+    code = _exit_code(lambda: _run(env, spec, settings, team, connect=connect, scratch=scratch))
+    if world.leads:
         team.end(code)
     return code
 
 
 def _run(
     env: TrainerEnv,
+    spec: RLJobSpec,
+    settings: StoreSettings,
     team: Team,
     *,
     connect: Callable[[StoreSettings], Stores],
     scratch: Path | None,
 ) -> int:
+    with (
+        contextlib.closing(connect(settings)) as stores,
+        # An abandoned upload may still write there; the folder goes with the pod's disk.
+        tempfile.TemporaryDirectory(
+            dir=scratch, prefix="trainer-", ignore_cleanup_errors=True
+        ) as folder,
+    ):
+        if not team.world.leads:
+            return _follow(team, stores, folder=Path(folder))
+        return _attempt(env, spec, stores, folder=Path(folder), team=team)
+
+
+def _exit_code(act: Callable[[], int]) -> int:
+    """The exit code that ``act`` returns, or that of the error with which it ended."""
     try:
-        spec = _spec(env)
-        settings = StoreSettings.from_folder(env.stores_folder)
-        with (
-            contextlib.closing(connect(settings)) as stores,
-            # An abandoned upload may still write there; the folder goes with the pod's disk.
-            tempfile.TemporaryDirectory(
-                dir=scratch, prefix="trainer-", ignore_cleanup_errors=True
-            ) as folder,
-        ):
-            if not team.world.leads:
-                return _follow(team, stores, folder=Path(folder))
-            return _attempt(env, spec, stores, folder=Path(folder), team=team)
+        return act()
     except FencedOutError as error:
         log.warning("%s", error)
         return FENCED_OUT
@@ -128,7 +140,7 @@ def _run(
     except (RefusedError, AccessDeniedError, CommandRefusedError) as error:
         log.error("refused; the run's document cannot be updated: %s", error)
         return REFUSED
-    except StoreUnavailableError as error:
+    except (StoreUnavailableError, TrainingFailedError, ShareUnreadableError) as error:
         log.error("%s", error)
         return FAILED
 
@@ -178,12 +190,8 @@ def _attempt(
 
 def _follow(team: Team, stores: Stores, *, folder: Path) -> int:
     """Follow rank 0 until it ends."""
-    try:
-        with rank_loss_as_failure():
-            return Follower(team, stores, folder).follow()
-    except (TrainingFailedError, ShareUnreadableError) as error:
-        log.error("%s", error)
-        return FAILED
+    with rank_loss_as_failure():
+        return Follower(team, stores, folder).follow()
 
 
 def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:

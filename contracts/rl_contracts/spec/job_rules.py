@@ -57,6 +57,14 @@ OF_SECTIONS = (
         field="weightSync.transport.relay",
     ),
     rule(
+        "self.networkPolicy == 'RunOnly' || "
+        "(self.trainer.replicas * self.trainer.processesPerReplica == 1 && "
+        "self.trainer.?elastic.maxReplicas.orValue(1) == 1)",
+        "networkPolicy is None, and any pod could change the gradients that the trainer's "
+        "processes send each other: set networkPolicy to RunOnly, or have one trainer process",
+        field="networkPolicy",
+    ),
+    rule(
         "self.training.optimizer.kind != 'AdamW8bit' || "
         "self.trainer.replicas * self.trainer.processesPerReplica == 1",
         "training.optimizer.kind AdamW8bit is for a trainer of one process: use AdamW, or set "

@@ -84,7 +84,7 @@ class RLJobSpec(Model):
     """ID of a deleted job's run to resume (its status.runId). Cannot change. Empty: a new run."""
     network_policy: NetworkPolicyKind = "RunOnly"
     """`RunOnly`: a NetworkPolicy lets the run's pods reach each other and others only their
-    metrics. `None`: no NetworkPolicy is created."""
+    metrics. `None`: no NetworkPolicy is created; refused for a trainer of several processes."""
     model: ModelSource
     data: Data
     agent: Agent = Field(default_factory=Agent)

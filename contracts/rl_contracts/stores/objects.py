@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -57,13 +56,8 @@ class Objects(Uploads):
         )
 
     def shared_token(self, purpose: str) -> str:
-        """Derive a token that only holders of the bucket's secret key can compute.
-
-        Args:
-            purpose: what the token is for; each purpose has its own token.
-        """
-        secret = self._settings.s3_secret_key.get_secret_value()
-        return hmac.new(secret.encode(), f"rl-operator/{purpose}".encode(), "sha256").hexdigest()
+        """As ``StoreSettings.shared_token``."""
+        return self._settings.shared_token(purpose)
 
     def check(self) -> None:
         """Check that the bucket exists and is accessible; raises the errors of ``call``."""

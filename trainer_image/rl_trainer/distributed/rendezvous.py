@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from rl_contracts.env import TrainerEnv
+from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TerminatedError, TrainingFailedError
 
@@ -28,8 +29,13 @@ RANK_TIMEOUT_SECONDS = 3600.0
 POLL_SECONDS = 0.2
 
 
-def join(env: TrainerEnv, *, terminated: threading.Event) -> World:
+def join(env: TrainerEnv, *, key: str, terminated: threading.Event) -> World:
     """Connect to the other processes; returns at once where there is only this one.
+
+    Args:
+        env: the pod's environment.
+        key: signs what the processes send each other; equal in all of them.
+        terminated: ends the wait.
 
     Raises:
         TerminatedError: SIGTERM came before all had connected.
@@ -42,7 +48,7 @@ def join(env: TrainerEnv, *, terminated: threading.Event) -> World:
     store = _store(env, terminated)
     mesh = _group(store, rank=env.rank, size=env.size)
     log.info("rank %d of %d", env.rank, env.size)
-    return World(rank=env.rank, size=env.size, mesh=mesh, store=store)
+    return World(rank=env.rank, size=env.size, mesh=mesh, store=store, signer=Signer(key.encode()))
 
 
 def with_mesh(world: World) -> World:

@@ -91,18 +91,21 @@ class Team:
                 self._send(Exit(code))
 
     def receive(self) -> RankCommand:
-        """Wait for rank 0's next command; RuntimeError when rank 0 is gone."""
-        received: list[RankCommand | None] = [None]
-        dist.broadcast_object_list(received, src=0)
-        assert received[0] is not None
-        return received[0]
+        """Wait for rank 0's next command.
+
+        Raises:
+            RuntimeError: rank 0 is gone.
+            TrainingFailedError: what arrived does not come from rank 0.
+        """
+        command: RankCommand = self.world.receive()
+        return command
 
     def report(self, error: str = "") -> None:
         """Report to rank 0 how a command went here; empty: it succeeded."""
         self.world.gather(Report(error=error, terminated=self.terminated.is_set()))
 
     def _send(self, command: RankCommand) -> None:
-        dist.broadcast_object_list([command], src=0)
+        self.world.send(command)
 
 
 @contextlib.contextmanager

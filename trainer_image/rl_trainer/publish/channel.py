@@ -1,29 +1,24 @@
 """Carries rank 0's shard requests to the other ranks, beside training.
 
-Requests and responses are pickles in the key-value store that the ranks met through. A gloo group
-of its own was considered instead. It has one timeout for both sides, but the two differ: rank 0
-must give a silent rank up after ``RANK_TIMEOUT_SECONDS``, while another rank may wait far longer
+Requests and responses are signed values in the key-value store that the ranks met through. A gloo
+group of its own was considered instead. It has one timeout for both sides, but the two differ: rank
+0 must give a silent rank up after ``RANK_TIMEOUT_SECONDS``, while another rank may wait far longer
 for the next policy. And a thread that is blocked in a collective cannot be told to end. The store
 has neither problem and costs a poll while a snapshot waits.
 """
 
 from __future__ import annotations
 
-import base64
 import logging
-import pickle
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import torch.distributed as dist
 
 from rl_contracts.errors import RLError
 from rl_trainer.distributed.rendezvous import RANK_TIMEOUT_SECONDS
 from rl_trainer.distributed.team import rank_loss_as_failure
-from rl_trainer.distributed.world import World
+from rl_trainer.distributed.world import SignedStore, World
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.publish.policy_shard import ShardRequest, ShardResponse
 from rl_trainer.publish.policy_shards import PolicyShards
@@ -68,21 +63,21 @@ class ShardRequester:
             return [self._own.respond(requests[0])]
         store, self._number = self._world.store_for(PURPOSE), self._number + 1
         with rank_loss_as_failure():
-            store.set(f"{self._number}", encoded(list(requests)))
+            store.set(f"{self._number}", list(requests))
         own = self._own.respond(requests[0])
         others = [self._wait(store, rank) for rank in range(1, self._world.size)]
         with rank_loss_as_failure():
-            store.delete_key(f"{self._number}")
+            store.delete(f"{self._number}")
         return [own, *others]
 
     def end(self) -> None:
         """Stop waiting for responses; ``request_all`` raises from now on."""
         self._ended.set()
 
-    def _wait(self, store: dist.Store, rank: int) -> ShardResponse:
+    def _wait(self, store: SignedStore, rank: int) -> ShardResponse:
         key, started = f"{self._number}/{rank}", self._clock()
         with rank_loss_as_failure():
-            while not store.check([key]):
+            while not store.has(key):
                 waited = self._clock() - started
                 if self._ended.wait(POLL_SECONDS) or waited > RANK_TIMEOUT_SECONDS:
                     raise TrainingFailedError(
@@ -90,8 +85,8 @@ class ShardRequester:
                         message=f"Rank {rank} of the trainer did not report its part of a policy "
                         f"within {self._clock() - started:.0f} s",
                     )
-            response: ShardResponse | Failure = decoded(store.get(key))
-            store.delete_key(key)
+            response: ShardResponse | Failure = store.get(key)
+            store.delete(key)
         if isinstance(response, Failure):
             raise TrainingFailedError(
                 reason="RankFailed", message=f"Rank {rank} of the trainer: {response.text}"
@@ -121,28 +116,18 @@ class ShardResponder:
         store = self._world.store_for(PURPOSE)
         try:
             while not self._ended.wait(POLL_SECONDS):
-                while self._own.busy and store.check([f"{self._handled + 1}"]):
+                while self._own.busy and store.has(f"{self._handled + 1}"):
                     self._handle(store)
         except RuntimeError as error:  # rank 0 is gone; the training thread notices it, too
             log.warning("rank 0 sends no more requests: %s", str(error).splitlines()[0][:300])
 
-    def _handle(self, store: dist.Store) -> None:
+    def _handle(self, store: SignedStore) -> None:
         self._handled += 1
-        requests: list[ShardRequest] = decoded(store.get(f"{self._handled}"))
         response: ShardResponse | Failure
         try:
+            requests: list[ShardRequest] = store.get(f"{self._handled}")
             response = self._own.respond(requests[self._world.rank])
         except RLError as error:
             log.error("publishing this rank's part of a policy failed: %s", error)
             response = Failure(f"{type(error).__name__}: {error}"[:500])
-        store.set(f"{self._handled}/{self._world.rank}", encoded(response))
-
-
-def encoded(value: object) -> str:
-    """A value as store text. Pickle is safe here: training trusts the other ranks as much."""
-    return base64.b64encode(pickle.dumps(value)).decode()
-
-
-def decoded(stored: bytes) -> Any:
-    """The value that ``encoded`` was given."""
-    return pickle.loads(base64.b64decode(stored))
+        store.set(f"{self._handled}/{self._world.rank}", response)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,6 +88,15 @@ class StoreSettings(BaseModel):
         if self.s3_ca and self.s3_endpoint.startswith("http:"):
             raise ValueError("s3Ca is set, but s3Endpoint is not https")
         return self
+
+    def shared_token(self, purpose: str) -> str:
+        """Derive a token that only holders of the bucket's secret key can compute.
+
+        Args:
+            purpose: what the token is for; each purpose has its own token.
+        """
+        secret = self.s3_secret_key.get_secret_value()
+        return hmac.new(secret.encode(), f"rl-operator/{purpose}".encode(), "sha256").hexdigest()
 
     @classmethod
     def from_folder(cls, folder: Path) -> StoreSettings:

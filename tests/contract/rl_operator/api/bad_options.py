@@ -116,6 +116,14 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         {"networkPolicy": "None", "weightSync": {"transport": {"relay": True}}},
         "spec.weightSync.transport.relay",
     ),
+    "gradients that anyone reaches": (
+        {"networkPolicy": "None", "trainer": {"replicas": 2}},
+        "spec.networkPolicy",
+    ),
+    "gradients of processes that anyone reaches": (
+        {"networkPolicy": "None", "trainer": {"processesPerReplica": 2}},
+        "spec.networkPolicy",
+    ),
     "settings of torchrun": (
         {"trainer": {"elastic": {"minReplicas": 1, "maxReplicas": 1, "rdzvConf": {"timeout": 9}}}},
         'unknown field "spec.trainer.elastic.rdzvConf"',

@@ -22,6 +22,7 @@ from rl_contracts.stores.clients.multipart import Source
 from rl_contracts.stores.objects import Objects
 from rl_trainer import __main__, inputs
 from rl_trainer.algorithm.samples import Sample
+from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, sharding
 from rl_trainer.model.learner import Learner
@@ -108,7 +109,7 @@ def _rank(work: Work, rank: int, size: int, folder: Path, rendezvous: Path, file
     )
     mesh = init_device_mesh("cpu", (size,))
     store = dist.FileStore(f"{rendezvous}-store", size)
-    world = World(rank=rank, size=size, mesh=mesh, store=store)
+    world = World(rank=rank, size=size, mesh=mesh, store=store, signer=Signer(b"key"))
     torch.save(work(world, folder), file)
     dist.destroy_process_group()
 

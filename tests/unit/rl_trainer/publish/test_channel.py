@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from torch.distributed import HashStore
+from torch.distributed import HashStore, Store, TCPStore
 
 from rl_contracts.errors import StoreUnavailableError
 from rl_trainer.distributed.rendezvous import RANK_TIMEOUT_SECONDS
+from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.publish.channel import ShardRequester, ShardResponder
@@ -23,7 +27,7 @@ from rl_trainer.publish.policy_shard import (
     ShardResponse,
 )
 from rl_trainer.publish.policy_shards import PolicyShards
-from tests.waiting import HUNG_SECONDS
+from tests.waiting import HUNG_SECONDS, until
 
 
 class Scripted(PolicyShards):
@@ -48,6 +52,10 @@ def counted(request: ShardRequest) -> ShardResponse:
     )
 
 
+def a_world(rank: int, store: Store) -> World:
+    return World(rank=rank, size=2, store=store, signer=Signer(b"key"))
+
+
 @dataclass
 class Two:
     """Two ranks."""
@@ -63,7 +71,7 @@ class Two:
 @pytest.fixture
 def two() -> Iterator[Two]:
     store = HashStore()
-    made = Two([World(rank=rank, size=2, store=store) for rank in range(2)])
+    made = Two([a_world(rank, store) for rank in range(2)])
     yield made
     if made.responder is not None:
         made.responder.end()
@@ -136,3 +144,49 @@ def test_a_silent_rank_ends_the_attempt_after_the_timeout(two: Two) -> None:
     with pytest.raises(TrainingFailedError, match="3601 s") as caught:
         requester.request_all([EncodeDelta(), EncodeDelta()])
     assert caught.value.reason == "RankLost"
+
+
+class Bomb:
+    """A pickle that creates a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return (open, (str(self.path), "w"))  # type: ignore[return-value]
+
+
+def test_a_forged_tcp_store_value_runs_nothing(tmp_path: Path) -> None:
+    """Anyone who reaches the store's port may write any value, with the ranks' own keys."""
+    exploded = tmp_path / "exploded"
+    bomb = base64.b64encode(pickle.dumps(Bomb(exploded))).decode()
+    with_key = base64.b64encode(Signer(b"guess").sign(Bomb(exploded), place="policies/1")).decode()
+    served = TCPStore("127.0.0.1", 0, is_master=True)
+    stranger = TCPStore("127.0.0.1", served.port, is_master=False)
+    requester = ShardRequester(a_world(0, served), Scripted(counted))
+    for number, forged in enumerate(("", "no base64!", bomb, with_key), start=1):
+        stranger.set(f"policies/{number}/1", forged)
+        with pytest.raises(TrainingFailedError, match="is not signed") as caught:
+            requester.request_all([KeepAsBase(version=1)] * 2)
+        assert caught.value.reason == "ForeignMessage"
+    stranger.delete_key("policies/1/1")
+    stranger.set("policies/1", bomb)
+    own = TCPStore("127.0.0.1", served.port, is_master=False)
+    responder = ShardResponder(a_world(1, own), Scripted(counted))
+    responder.begin()
+    store = a_world(0, served).store_for("policies")
+    until(lambda: store.has("1/1"), what="the answer of rank 1")
+    answer = store.get("1/1")
+    responder.end()
+    assert "is not signed" in answer.text
+    assert not exploded.exists()
+
+
+def test_a_value_is_good_under_its_own_name_only() -> None:
+    store = HashStore()
+    world = a_world(0, store)
+    world.store_for("policies").set("1", "a request")
+    store.set("policies/2", store.get("policies/1").decode())
+    assert world.store_for("policies").get("1") == "a request"
+    with pytest.raises(TrainingFailedError, match="policies/2"):
+        world.store_for("policies").get("2")
