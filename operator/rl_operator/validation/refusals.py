@@ -9,6 +9,7 @@ from dataclasses import replace
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.correction import WEIGHING
 from rl_contracts.spec.algorithm.loss import LOSS_KINDS
 from rl_contracts.spec.base import EnvironmentVariable
 from rl_contracts.spec.resources import RLJobSpec
@@ -17,20 +18,9 @@ from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.settings import DEFAULT_RULES, JobRules
 from rl_operator.kube.weak_memo import WeakMemo
-from rl_operator.render import engine, lora, overrides
+from rl_operator.render import overrides
 from rl_operator.state import pool_ref
-from rl_operator.validation import job_rules, objectives, unused_options
-
-QUANTIZING = (
-    "--quantization",
-    "--quantize-and-serve",
-    "--torchao-config",
-    "--modelopt-quant",
-    "--modelopt-checkpoint-restore-path",
-)
-"""SGLang's arguments that change the type of the weights it serves."""
-ABBREVIATED = ("--quant", "--torchao", "--modelopt")
-"""From here on its parser takes the beginning of one of them for it."""
+from rl_operator.validation import engine_arguments, job_rules, objectives, unused_options
 
 
 def of_spec(spec: RLJobSpec, rules: JobRules = DEFAULT_RULES) -> Iterator[Refusal]:
@@ -47,7 +37,11 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     yield from _of_built_in_scorers(spec)
     for index, group in enumerate(spec.samplers):
-        yield from _of_template(pool_ref.place(index, group), group.template)
+        yield from _of_template(
+            pool_ref.place(index, group),
+            group.template,
+            corrected=spec.algorithm.off_policy.correction.kind in WEIGHING,
+        )
 
 
 _refusals_by_spec: WeakMemo[RLJobSpec, tuple[Refusal, ...]] = WeakMemo(
@@ -59,16 +53,19 @@ _refusals_by_spec: WeakMemo[RLJobSpec, tuple[Refusal, ...]] = WeakMemo(
 def of_template(
     at: str, template: SamplerTemplate, rules: JobRules = DEFAULT_RULES
 ) -> Iterator[Refusal]:
-    """Refusals of a sampler template; ``at`` is its path."""
-    yield from _of_template(at, template)
+    """Refusals of a sampler template of a shared pool; ``at`` is its path."""
+    yield from _of_template(at, template, corrected=False)
     yield from job_rules.of_template(at, template, rules)
 
 
-def _of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
+def _of_template(at: str, template: SamplerTemplate, *, corrected: bool) -> Iterator[Refusal]:
+    """Refusals of a template; ``corrected`` as in ``engine_arguments``."""
     yield from _of_environment(f"{at}.env", template.env, trainer=False)
     yield from _of_environment(f"{at}.engine.env", template.engine.env, trainer=False)
     yield from overrides.refusals(f"{at}.podTemplate", template.pod_template)
-    yield from _of_arguments(f"{at}.engine.args", template.engine.args)
+    yield from engine_arguments.refusals(
+        f"{at}.engine.args", template.engine.args, corrected=corrected
+    )
     yield from unused_options.of_template(at, template)
 
 
@@ -147,28 +144,4 @@ def _of_environment(
                 reason="VariableReserved",
                 message="The operator sets this variable itself.",
                 remedy="Remove it.",
-            )
-
-
-def _of_arguments(at: str, arguments: list[str]) -> Iterator[Refusal]:
-    for index, argument in enumerate(arguments):
-        name = argument.split("=")[0]
-        if name.startswith(ABBREVIATED) and any(
-            reserved.startswith(name) for reserved in QUANTIZING
-        ):
-            yield Refusal(
-                field=f"{at}[{index}]",
-                value=argument[:200],
-                reason="EngineQuantized",
-                message="Published weights have the type of spec.training.precision; that an "
-                "engine that quantizes them, as to fp8, takes them up rightly is not proven.",
-                remedy="Remove it, with its value: the engine then serves bfloat16 or float32.",
-            )
-        elif name in (*engine.ARGUMENTS, *lora.ARGUMENTS):
-            yield Refusal(
-                field=f"{at}[{index}]",
-                value=argument[:200],
-                reason="ArgumentReserved",
-                message="The operator sets this argument of the engine itself.",
-                remedy="Remove it; --dtype and LoRA follow spec.training.",
             )
