@@ -21,6 +21,10 @@ print(json.dumps(sorted(name for each in parser._actions for name in each.option
 
 def test_recorded_options_are_those_of_sglang() -> None:
     done = subprocess.run(
-        [ENGINE_PYTHON, "-c", DUMP], capture_output=True, text=True, timeout=HUNG_SECONDS, check=True
+        [ENGINE_PYTHON, "-c", DUMP],
+        capture_output=True,
+        text=True,
+        timeout=HUNG_SECONDS,
+        check=True,
     )
     assert json.loads(done.stdout.splitlines()[-1]) == RECORDED.read_text().split()
