@@ -200,6 +200,9 @@ def test_rules_of_the_administrator_reach_the_operator_and_the_policy(world: Wor
         (operator,) = [each for each in manifests if each["kind"] == "Deployment"]
         policies = [each for each in manifests if each["kind"] == "ValidatingAdmissionPolicy"]
         (container,) = operator["spec"]["template"]["spec"]["containers"]
+        for policy in policies:  # the API server compiles the expressions
+            dry = ("create", "--dry-run=server", "-f", "-")
+            world.apiserver.kubectl(*dry, stdin=json.dumps(policy))
         return container["args"], json.dumps(policies)
 
     rules = ("--service-account=buckets", "--allow-unrestricted-pods", "--require-queue")
@@ -212,6 +215,7 @@ def test_rules_of_the_administrator_reach_the_operator_and_the_policy(world: Wor
     )
     assert set(rules) <= set(arguments)
     assert "['','default','buckets']" in policy
+    assert "may render no pod of a service account" not in rendered('pods.serviceAccounts=["*"]')[1]
     assert rendered('admissionPolicy={"enabled": false}')[1] == "[]"
 
 
