@@ -185,6 +185,7 @@ async def live(assignment: Assignment, stores: Stores, *, after: float) -> None:
         problems=problems,
         outages=Outages(serving=serving, problems=problems),
         weights=assignment.weights,
+        code=None,
     )
     components = cast(Any, SimpleNamespace(known=["ExactMatch"], refusals=[]))
     claiming, follower = _claiming(agent), _follower(agent)

@@ -36,6 +36,7 @@ DRAIN_SECONDS = "RL_DRAIN_SECONDS"
 TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
 ENDPOINT_SECRETS_FOLDER = "RL_ENDPOINT_SECRETS_FOLDER"
 SANDBOX_SOCKET = "RL_SANDBOX_SOCKET"
+CODE_SOCKET = "RL_CODE_SOCKET"
 CODE_FOLDER = "RL_CODE_FOLDER"
 
 OPTIONAL = (
@@ -52,6 +53,7 @@ OPTIONAL = (
     CHAT_PORT,
     POD_IP,
     SANDBOX_SOCKET,
+    CODE_SOCKET,
     CODE_FOLDER,
 )
 """Variables that may be missing; an empty value counts as missing."""
@@ -199,8 +201,8 @@ class SamplerEnv:
     """Port that serves policies to other samplers; None: no relay."""
     pod_ip: str = ""
     """Set only when there is a relay."""
-    code_folder: Path | None = None
-    """Folder with the user's Python modules; None: the manifest has none."""
+    code_socket: Path | None = None
+    """Unix socket of the container that runs user code; None: no such container."""
     hub_token_file: Path | None = None
     """File with the token for an hf:// model."""
     sandbox_socket: Path | None = None
@@ -226,10 +228,27 @@ class SamplerEnv:
             chat_port=_port(environ, CHAT_PORT),
             relay_port=_port(environ, RELAY_PORT),
             pod_ip=required(environ, POD_IP) if environ.get(RELAY_PORT) else "",
-            code_folder=_path(environ, CODE_FOLDER),
+            code_socket=_path(environ, CODE_SOCKET),
             hub_token_file=_path(environ, HUB_TOKEN_FILE),
             sandbox_socket=_path(environ, SANDBOX_SOCKET),
             drain_seconds=integer(environ, DRAIN_SECONDS),
             tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),
             endpoint_secrets_folder=Path(required(environ, ENDPOINT_SECRETS_FOLDER)),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeEnv:
+    """Environment of the container ``code``."""
+
+    spec_file: Path
+    code_folder: Path | None = None
+    """Folder with the user's Python modules; None: the manifest has none."""
+
+    @classmethod
+    def parse(cls, environ: Mapping[str, str]) -> CodeEnv:
+        """Parse the variables; raises EnvironmentVariableError when a value is invalid."""
+        return cls(
+            spec_file=Path(required(environ, SPEC_FILE)),
+            code_folder=_path(environ, CODE_FOLDER),
         )

@@ -57,6 +57,12 @@ class AgentCollector(Collector):
             {(outcome,): made for outcome, made in counters.tool_calls.items()},
         )
         yield labelled(
+            "code_calls",
+            "Calls of the container code; lost: it ended during the call.",
+            ["call", "outcome"],
+            counters.code_calls,
+        )
+        yield labelled(
             "completions",
             "Requests to judges, simulated users and browse models.",
             ["caller", "model", "outcome"],

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import aiohttp
 
 from rl_contracts.stores.connect import Stores
+from rl_sampler.code.client import code_container_of
 from rl_sampler.completions.failover import Failovers
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment
@@ -61,6 +61,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             problems=problems,
             outages=Outages(serving=serving, problems=problems),
             weights=assignment.weights,
+            code=code_container_of(assignment, counters=counters),
         )
         failovers = Failovers(
             session=outside,
@@ -74,13 +75,11 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             relay_listening(assignment, stores),
             serving_passthrough(agent.passthrough(), port=assignment.env.chat_port),
         ):
-            if assignment.env.code_folder is not None:
-                # Last on the path, so that a user's module cannot replace a module of the image.
-                sys.path.append(str(assignment.env.code_folder))
             components = await load_components(
                 assignment.spec,
                 failovers=failovers,
                 sandbox=sandbox_of(assignment),
+                code=agent.code,
                 problems=problems,
                 stop=stop,
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rl_sampler.agents import AGENTS
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts
+from rl_sampler.code.client import CodeContainer
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import Engine
@@ -46,6 +47,8 @@ class Agent:
     problems: Problems
     outages: Outages
     weights: WeightsFolder
+    code: CodeContainer | None
+    """None where the pod has no container ``code``."""
 
     def watch(self) -> EngineWatch:
         """The watch of the engine."""
@@ -132,6 +135,7 @@ def _toolbox(agent: Agent, components: Components) -> WaitingToolbox:
         secrets=agent.assignment.env.tool_secrets_folder,
         longest=spec.agent.result_characters,
         counters=agent.counters,
+        code=agent.code,
         own=components.tools,
         browser=components.browser,
     )

@@ -24,7 +24,7 @@ from rl_contracts.spec.job_rules import (
 )
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.pool_rules import OF_POOL
-from rl_contracts.spec.reward import Reward
+from rl_contracts.spec.reward import MATH, Reward
 from rl_contracts.spec.rollouts import Rollouts
 from rl_contracts.spec.scheduling import Scheduling
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
@@ -114,6 +114,28 @@ class RLJobSpec(Model):
         """Whether samplers run programs that the policy writes."""
         scorers = [scorer.kind for scorer in self.reward.scorers if not scorer.is_own]
         return CODE in (self.agent.kind, *scorers)
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether samplers run the user's own scorers, tools or agent."""
+        scorers = any(scorer.entry_point is not None for scorer in self.reward.scorers)
+        return scorers or bool(self.agent.tools) or self.agent.entry_point is not None
+
+    @property
+    def needs_code_container(self) -> bool:
+        """Whether sampler pods have the container ``code``.
+
+        It runs the user's code, commands of MCP servers, and the scorer Math, which records may
+        name too.
+        """
+        kinds = [scorer.kind for scorer in self.reward.scorers if not scorer.is_own]
+        sources = [source for listed in self.data.by_split.values() for source in listed]
+        return (
+            self.runs_user_code
+            or any(server.command for server in self.agent.mcp_servers)
+            or MATH in kinds
+            or any(source.columns.scorer is not None for source in sources)
+        )
 
     @property
     def program_limits(self) -> Sandbox:

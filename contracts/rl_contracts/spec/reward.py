@@ -25,6 +25,10 @@ BUILT_IN_SCORERS = ("Code", "ExactMatch", "F1", "Format", "Length", "Math", "Nor
 """Kinds that the installation's agent image knows without the manifest's help."""
 
 
+MATH = "Math"
+"""The scorer that compares answers as mathematics."""
+
+
 class Scorer(Model):
     """One part of the reward: a built-in scorer, your own code, or a language model that judges."""
 
@@ -51,7 +55,7 @@ class Scorer(Model):
     """Factor on the scorer's value, which is in [0, 1], in the sum that is the reward. Negative: a
     penalty."""
     entry_point: EntryPoint | None = None
-    """Your scorer as `module:attribute`, in the agent's image or in code.configMapRef. Unset: a
+    """Your scorer as `module:attribute`, in code.configMapRef or in code.image. Unset: a
     built-in scorer, or judge."""
     options: Opaque | None = None
     """Keyword arguments of entryPoint. Only with entryPoint."""

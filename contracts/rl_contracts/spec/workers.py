@@ -207,7 +207,8 @@ class SamplerTemplate(Placement):
     image: Image | None = None
     """Image of the agent container. Unset: the installation's sampler image."""
     env: Environment = Field(default_factory=list)
-    """Environment variables of the agent container, which runs tools and scorers, as in core/v1."""
+    """Environment variables of the agent container, e.g. a proxy, as in core/v1. Your own code gets
+    code.env."""
     env_from: EnvironmentSources = Field(default_factory=list)
     """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
     variables of the agent container."""

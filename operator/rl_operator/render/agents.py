@@ -33,9 +33,10 @@ def part(
     agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
     volumes: list[Manifest] = []
     sidecars: list[Manifest] = []
-    if job_spec.code.config_map_ref is not None:
-        agent = user_code.read_by(agent)
-        volumes.append(user_code.volume(job_spec.code.config_map_ref))
+    if job_spec.needs_code_container:
+        agent = user_code.reached_by(agent)
+        volumes += user_code.volumes(job_spec)
+        sidecars.append(user_code.container(agent, job_spec))
     if job_spec.runs_programs:
         agent = sandbox.reached_by(agent)
         volumes.append(sandbox.volume())

@@ -19,7 +19,7 @@ OWN_PREFIXES = (
     "controller.kubernetes.io/pod-deletion-cost",
 )
 OWN_POD_KEYS = ("restartPolicy", "terminationGracePeriodSeconds")
-OWN_CONTAINERS = ("pytorch", "agent", "engine", "stage", "sandbox")
+OWN_CONTAINERS = ("pytorch", "agent", "engine", "stage", "sandbox", "code")
 OWN_CONTAINER_KEYS = (
     "image",
     "command",
@@ -37,9 +37,9 @@ OWN_VARIABLES = ("RL_",)
 TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 """Set by the operator, training-operator and the launcher; a user's value would be lost."""
 TRAINER_FOLDERS = ("/etc/rl",)
-OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox")
+OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox", "/run/rl-code")
 """Mount points of our own volumes."""
-OWN_VOLUMES = ("spec", "stores", "hub", "sandbox")
+OWN_VOLUMES = ("spec", "stores", "hub", "sandbox", "code-socket")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
 CONTAINER_LISTS = ("containers", "initContainers")
 ADDED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

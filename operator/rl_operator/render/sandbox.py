@@ -51,11 +51,11 @@ def container(agent: Manifest, spec: RLJobSpec) -> Manifest:
 
 
 def kept_from(pod: Manifest) -> dict[str, str]:
-    """Annotations that keep cloud webhooks from mounting the pod's identity into the sandbox."""
+    """Annotations that keep cloud webhooks' tokens out of containers that run others' code."""
     mine = [
         init_container["name"]
         for init_container in pod["initContainers"]
-        if init_container["name"].split("-")[0] == "sandbox"
+        if init_container["name"].split("-")[0] in ("code", "sandbox")
     ]
     return {name: between.join(mine) for name, between in NO_IDENTITY.items() if mine}
 

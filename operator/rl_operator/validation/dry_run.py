@@ -23,7 +23,7 @@ from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import deployment, trainer
+from rl_operator.render import deployment, trainer, user_code
 from rl_operator.render.metadata import owned_by
 from rl_operator.render.overrides import reserved_variable
 from rl_operator.state import pool_ref
@@ -58,6 +58,10 @@ CONTAINER_FIELDS = {
     ("engine", "image"): "engine.image",
     ("agent", "image"): "image",
     ("stage", "image"): "image",
+    ("code", "resources"): "resources",
+    ("code", "image"): "image",
+    ("code", "env"): "env",
+    ("code", "envFrom"): "envFrom",
     ("pytorch", "env"): "env",
     ("pytorch", "envFrom"): "envFrom",
     ("engine", "env"): "engine.env",
@@ -97,7 +101,8 @@ class DryRun:
 
     def _refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
         for at, section, render in _templates(job, spec, self.images):
-            known = (at, names.digest(section.model_dump(mode="json"), length=32))
+            sections = [section.model_dump(mode="json"), spec.code.model_dump(mode="json")]
+            known = (at, names.digest(sections, length=32))
             if known in self.passed:
                 continue
             refused = self._tried(job, at, render())
@@ -183,7 +188,8 @@ def field_of(at: str, path: str, template: Manifest) -> str:
         container = template["spec"][inside[1]][int(inside[2])]
         ours = CONTAINER_FIELDS.get((container["name"], inside[3]), "")
         if ours and not (inside[3] == "env" and _added(container, inside[4])):
-            return f"{at}.{ours}{inside[4]}"
+            section = "spec.code" if container["name"] == user_code.NAME else at
+            return f"{section}.{ours}{inside[4]}"
     return f"{at}.podTemplate.{path}".rstrip(".")
 
 

@@ -10,11 +10,11 @@ from rl_contracts.spec.resources import OURS, RLJobSpec, SamplerPoolSpec
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import Pool
 
-CONTAINERS = re.compile(r"(agent|stage|sandbox)(-.*)?")
+CONTAINERS = re.compile(r"(agent|stage|sandbox|code)(-.*)?")
 """Containers that exist for each run, with the job's name as suffix."""
 VOLUMES = re.compile(
     r"weights|tmp|code|model|"
-    r"(weights|tmp|code|spec|stores|hub|sandbox|tool-.+|endpoint-.+)-[0-9]"
+    r"(weights|tmp|code|code-socket|code-tmp|spec|stores|hub|sandbox|tool-.+|endpoint-.+)-[0-9]"
 )
 """Volumes that exist for each run, with the run's number as suffix, and the one that is shared."""
 

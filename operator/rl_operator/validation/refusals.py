@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
+from rl_contracts.spec.agent.user_code import Code
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.correction import WEIGHING
 from rl_contracts.spec.algorithm.loss import LOSS_KINDS
@@ -36,6 +37,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     yield from _of_built_in_scorers(spec)
+    yield from _of_code(spec)
     for index, group in enumerate(spec.samplers):
         yield from _of_template(
             pool_ref.place(index, group),
@@ -117,6 +119,18 @@ def _of_built_in_scorers(spec: RLJobSpec) -> Iterator[Refusal]:
                 message="The samplers know no scorer of this kind.",
                 remedy=f"Use one of {', '.join(BUILT_IN_SCORERS)}, or set entryPoint or judge.",
             )
+
+
+def _of_code(spec: RLJobSpec) -> Iterator[Refusal]:
+    yield from _of_environment("spec.code.env", spec.code.env, trainer=False)
+    if spec.code != Code() and not spec.needs_code_container and not spec.algorithm.supervised:
+        yield Refusal(
+            field="spec.code",
+            value="set",
+            reason="OptionUnused",
+            message="Nothing in this job runs in the container code.",
+            remedy="Remove the section, or name your code by an entryPoint.",
+        )
 
 
 def _of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:

@@ -67,7 +67,7 @@ class ContextFullError(RLError):
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """The episode of a group member; agents of users get it as their argument."""
+    """The episode of a group member."""
 
     agent: Agent
     messages: Sequence[Message]
@@ -165,9 +165,13 @@ class Member:
 
     async def calls(self, turn: Turn) -> Parsed:
         """Parse the tool calls of a response; raises EngineError."""
+        return await self.calls_in(turn.text)
+
+    async def calls_in(self, text: str) -> Parsed:
+        """Parse the tool calls in a response's text; raises EngineError."""
         return await self.policy.claim.run(
             parse_calls(
-                turn.text,
+                text,
                 tools=self.tools.listed,
                 form=self.agent.call_format,
                 engine=self.policy.engine,

@@ -23,6 +23,8 @@ class Counters:
     """Repeated because an update of the weights invalidated the answer."""
     tool_calls: Counter[str] = field(default_factory=Counter)
     """By outcome."""
+    code_calls: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """Calls of the container ``code``, by call and outcome."""
     completions: Counter[tuple[str, ...]] = field(default_factory=Counter)
     """Requests to judges, simulated users and browse models, by caller, model and outcome."""
     completion_tokens: Counter[tuple[str, ...]] = field(default_factory=Counter)

@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rl_contracts.documents.rollout import RewardPart
 from rl_contracts.spec.reward import Reward
-from rl_sampler.scorers.mathematics import mathematics
 from rl_sampler.scorers.reading import read
 from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.scorers.text import exact_match, f1, normalized_match, shortness, well_formed
 
 Scorer = Callable[[Response], float]
-"""Blocking: some take seconds, so call them in a thread."""
+"""Blocking, so call it in a thread."""
 AsyncScorer = Callable[[Response], Awaitable[float]]
 
 SCORERS: dict[str, Scorer] = {
@@ -22,10 +21,10 @@ SCORERS: dict[str, Scorer] = {
     "F1": f1,
     "Format": well_formed,
     "Length": shortness,
-    "Math": mathematics,
     "NormalizedMatch": normalized_match,
 }
-"""Built-in scorers, by the manifest's ``kind``."""
+"""Built-in scorers that compare text, by the manifest's ``kind``. ``Code`` and ``Math`` are added
+where the pod has the containers that they need."""
 
 
 class Scorers:

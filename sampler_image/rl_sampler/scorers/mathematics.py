@@ -1,141 +1,50 @@
-"""Scorer ``Math``: compares answers as mathematics, by math-verify in a separate process."""
+"""Scorer ``Math``: compares answers as mathematics, in the container ``code``."""
 
 from __future__ import annotations
 
-import json
-import os
-import selectors
-import signal
-import subprocess
-import sys
-import threading
-from typing import IO
-
+from rl_sampler.code.client import CodeContainer, CodeContainerError
+from rl_sampler.code.math_checker import PROCESSOR_SECONDS
+from rl_sampler.code.replies import Compared
 from rl_sampler.scorers.response import Response, ScoringError
 
-START_SECONDS = 120.0
-PROCESSOR_SECONDS = 5.0
-"""Of a comparison. A right answer takes milliseconds."""
-WALL_SECONDS = 120.0
-"""Of a comparison: long enough for its processor seconds on a busy machine."""
 MAX_CHARACTERS = 2000
-OVERSPENT = (-signal.SIGPROF,)
-PASSED_ON = ("PATH", "HOME", "TMPDIR", "LANG")
+"""Of an answer; a longer one is wrong."""
+ANSWER_SECONDS = 1800.0
+"""For a comparison with all those that wait before it."""
 
 
-class MathChecker:
-    """A worker process, started on the first use and again after it ended."""
+class MathScorer:
+    """Compares with the reference by value."""
 
-    def __init__(self, *, processor_seconds: float = PROCESSOR_SECONDS) -> None:
-        self._processor_seconds = processor_seconds
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[str] | None = None
+    def __init__(self, code: CodeContainer, *, seconds: float = PROCESSOR_SECONDS) -> None:
+        """Compare in this container, with so many seconds of processor time for each answer."""
+        self._code, self._seconds = code, seconds
 
-    def same(self, reference: str, answer: str) -> bool:
-        """Whether both have the same value; an answer that is too hard to compare is wrong.
+    async def __call__(self, response: Response) -> float:
+        """1 where answer and reference have the same value, else 0.
+
+        Fractions, decimals, per cent, sets, intervals, equations and rearranged terms are compared
+        by their value. Units and words around an expression are ignored. An answer that is too
+        long or too hard to compare is wrong.
 
         Raises:
-            ScoringError: the worker does not start or does not answer, which is no fault of the
-                answer.
+            ScoringError: the comparison failed.
         """
-        if len(answer) > MAX_CHARACTERS:
-            return False
-        asked = {
-            "reference": reference,
+        answer = response.answer
+        if answer is None or not answer.strip() or len(answer) > MAX_CHARACTERS:
+            return 0.0
+        if answer == response.reference:
+            return 1.0
+        request = {
+            "call": "compare",
+            "reference": response.reference,
             "answer": answer,
-            "seconds": self._processor_seconds,
+            "seconds": self._seconds,
         }
-        with self._lock:
-            process = self._running()
-            reply = self._exchange(process, json.dumps(asked))
-            if reply is None:
-                return self._ended(process)
-            return bool(json.loads(reply))
-
-    def close(self) -> None:
-        """End the worker."""
-        with self._lock:
-            if self._process is not None:
-                self._end(self._process)
-
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is not None and self._process.poll() is None:
-            return self._process
-        environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "rl_sampler.scorers.math_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        if self._line(self._process, seconds=START_SECONDS) != "ready":
-            self._end(self._process)
-            raise ScoringError("the process that compares mathematical answers did not start")
-        return self._process
-
-    def _exchange(self, process: subprocess.Popen[str], line: str) -> str | None:
         try:
-            _opened(process.stdin).write(line + "\n")
-            _opened(process.stdin).flush()
-        except BrokenPipeError:
-            return None
-        return self._line(process, seconds=WALL_SECONDS)
-
-    def _line(self, process: subprocess.Popen[str], *, seconds: float) -> str | None:
-        """The worker's next line; None when it has ended."""
-        output = _opened(process.stdout)
-        with selectors.DefaultSelector() as selector:
-            selector.register(output, selectors.EVENT_READ)
-            if not selector.select(timeout=seconds):
-                self._end(process)
-                raise ScoringError(f"no mathematical comparison within {seconds:.0f} s")
-        return output.readline().strip() or None
-
-    def _ended(self, process: subprocess.Popen[str]) -> bool:
-        """The result of a worker that ended: False where it exceeded its processor time."""
-        status = self._end(process)
-        if status in OVERSPENT:
-            return False
-        raise ScoringError(f"the process that compares mathematical answers ended with {status}")
-
-    def _end(self, process: subprocess.Popen[str]) -> int:
-        try:
-            status = process.wait(timeout=1)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            status = process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                try:
-                    pipe.close()
-                except BrokenPipeError:  # unread input is lost with the worker
-                    continue
-        self._process = None
-        return status
-
-
-CHECKER = MathChecker()
-"""The sampler's checker; its worker starts with the first comparison."""
-
-
-def mathematics(response: Response) -> float:
-    """1 where answer and reference have the same value, else 0.
-
-    Fractions, decimals, per cent, sets, intervals, equations and rearranged terms are compared by
-    their value. Units and words around an expression are ignored.
-
-    Raises:
-        ScoringError: the comparison failed.
-    """
-    if response.answer is None or not response.answer.strip():
-        return 0.0
-    if response.answer == response.reference:
-        return 1.0
-    return float(CHECKER.same(response.reference, response.answer))
-
-
-def _opened(pipe: IO[str] | None) -> IO[str]:
-    assert pipe is not None
-    return pipe
+            compared = await self._code.ask(request, Compared, seconds=ANSWER_SECONDS)
+        except (CodeContainerError, TimeoutError) as error:
+            raise ScoringError(f"two answers could not be compared: {error}") from error
+        if compared.failure is not None:
+            raise ScoringError(compared.failure.message)
+        return float(compared.same)

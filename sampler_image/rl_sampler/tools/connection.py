@@ -13,12 +13,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from mcp import Client, MCPError, StdioServerParameters
+from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CallToolResult, TextContent
 
 from rl_contracts.spec.agent.tools import McpServer
+from rl_sampler.code.client import CodeContainer
+from rl_sampler.code.stream import program_of
 from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult
 
 logger = logging.getLogger(__name__)
@@ -31,14 +33,15 @@ TOKEN_FILE = "token"
 class Connection:
     """A connection to an MCP server, shared by all episodes of this process."""
 
-    def __init__(self, server: McpServer, *, secrets: Path) -> None:
+    def __init__(self, server: McpServer, *, secrets: Path, code: CodeContainer | None) -> None:
         """Make a connection; it is opened on the first use.
 
         Args:
             server: the section of the manifest.
             secrets: folder in which ``<server>/token`` is mounted.
+            code: where a server with a command runs.
         """
-        self._server, self._secrets = server, secrets
+        self._server, self._secrets, self._code = server, secrets, code
         self._lock = asyncio.Lock()
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
@@ -157,8 +160,8 @@ class Connection:
     async def _new_client(self, stack: AsyncExitStack) -> Client:
         server = self._server
         if server.url is None:
-            command, *arguments = server.command
-            return Client(StdioServerParameters(command=command, args=arguments), cache=None)
+            assert self._code is not None
+            return Client(program_of(self._code, server.name), cache=None)
         http = await stack.enter_async_context(create_mcp_http_client(headers=self._headers()))
         return Client(streamable_http_client(server.url, http_client=http), cache=None)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.spec.agent.tools import McpServer
+from rl_sampler.code.client import CodeContainer
 from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.browse import Browser
 from rl_sampler.tools.formats import WantedCall
@@ -114,6 +115,7 @@ class Toolbox:
         secrets: Path,
         longest: int,
         counters: Counters,
+        code: CodeContainer | None = None,
         own: ToolSource | None = None,
         browser: Browser | None = None,
     ) -> None:
@@ -124,12 +126,13 @@ class Toolbox:
             secrets: folder with the servers' tokens.
             longest: most characters of a result; the rest is cut off.
             counters: count calls by outcome.
+            code: where servers with a command run; None where there are none.
             own: the user's functions or the sandbox; None where there are none.
             browser: summarises long results; None to cut them off.
         """
         self._browser = browser
         self._counters, self._longest = counters, longest
-        self._sources = _connections(servers, secrets) if servers else {}
+        self._sources = _connections(servers, secrets, code) if servers else {}
         if own is not None:
             self._sources[USER_FUNCTIONS] = own
 
@@ -183,7 +186,9 @@ def _prefixed_where_shared(pairs: Sequence[tuple[str, Tool]]) -> list[str]:
     return [tool.name if own[tool.name] == 1 else f"{server}_{tool.name}" for server, tool in pairs]
 
 
-def _connections(servers: Sequence[McpServer], secrets: Path) -> dict[str, ToolSource]:
+def _connections(
+    servers: Sequence[McpServer], secrets: Path, code: CodeContainer | None
+) -> dict[str, ToolSource]:
     from rl_sampler.tools.connection import Connection  # takes a second; not all agents have tools
 
-    return {server.name: Connection(server, secrets=secrets) for server in servers}
+    return {server.name: Connection(server, secrets=secrets, code=code) for server in servers}

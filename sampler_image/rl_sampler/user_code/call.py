@@ -58,7 +58,7 @@ class UserCallable:
                 return await asyncio.get_running_loop().run_in_executor(self.threads, bound)
         except RLError:
             raise
-        except Exception as error:  # part of the rollout boundary: reported as the user's error
+        except (Exception, SystemExit) as error:  # the rollout boundary: the user's error
             if limit.expired():
                 raise UserCodeTimeoutError(
                     f"{self.name} took more than {self.seconds:g} s"

@@ -1,4 +1,4 @@
-"""Loads what the manifest adds to this sampler: user code, judges, users and tools."""
+"""Collects what the manifest adds to this sampler: user code, judges, users and tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from rl_contracts.documents.task import Task
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.reward import MATH
 from rl_sampler.agents.user import User, Users, users_of
+from rl_sampler.code.client import CodeContainer
 from rl_sampler.completions.failover import Failovers
 from rl_sampler.engine.problems import Problems
 from rl_sampler.sandbox.client import Sandbox
@@ -17,12 +19,10 @@ from rl_sampler.sandbox.tool import PythonTool
 from rl_sampler.scorers import AsyncScorer, Scorers
 from rl_sampler.scorers.code import CodeScorer
 from rl_sampler.scorers.judge import judges
+from rl_sampler.scorers.mathematics import MathScorer
 from rl_sampler.tools.browse import Browser, browser_of
 from rl_sampler.tools.tool import ToolSource
-from rl_sampler.user_code.call import user_threads
-from rl_sampler.user_code.load import UserCode, load_user_code
-
-TOPIC = "user code"
+from rl_sampler.user_code.remote import TOPIC, UserCode, user_code_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,13 @@ class Components:
     refusals: tuple[Refusal, ...] = ()
 
 
+async def _user_code(spec: RLJobSpec, code: CodeContainer | None, problems: Problems) -> UserCode:
+    if not spec.runs_user_code:
+        return UserCode()
+    assert code is not None
+    return await user_code_of(spec, code, problems)
+
+
 def _no_user(task: Task) -> User:
     raise AssertionError("a sampler with a refusal must not claim tasks")
 
@@ -49,15 +56,17 @@ async def load_components(
     *,
     failovers: Failovers,
     sandbox: Sandbox | None,
+    code: CodeContainer | None,
     problems: Problems,
     stop: asyncio.Event,
 ) -> Components | None:
-    """Load the manifest's components; user code is imported in a thread.
+    """Load the manifest's components; the container ``code`` imports the user's code.
 
     Args:
         spec: the manifest.
         failovers: makes the lists of endpoints.
         sandbox: runs programs; None where the manifest runs none.
+        code: runs the user's code, programs of MCP servers and Math; None where there are none.
         problems: records that the import is running, or why it failed.
         stop: ends the wait for the import.
 
@@ -66,7 +75,7 @@ async def load_components(
         before the import finished.
     """
     problems.note(TOPIC, "is being imported")
-    work = asyncio.to_thread(load_user_code, spec, threads=user_threads())
+    work = _user_code(spec, code, problems)
     loading, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -84,6 +93,8 @@ async def load_components(
         added = {**user_code.scorers, **judges(spec.reward, failovers)}
         if sandbox is not None:
             added[CODE] = CodeScorer(sandbox)
+        if code is not None:
+            added[MATH] = MathScorer(code)
     except RefusedError as error:
         problems.note(TOPIC, str(error))
         user_code, refusals = UserCode(), (error.refusal,)

@@ -53,8 +53,8 @@ def imported(entry_point: str, *, field: str) -> Any:
     """The object of an entry point, of any type; raises RefusedError if it cannot be imported."""
     name, _, attribute = entry_point.partition(":")
     remedy = (
-        "Put the module into the ConfigMap of spec.code, or on the PYTHONPATH of "
-        "spec.samplers[].template.image, and fix its import errors."
+        "Put the module into the ConfigMap of spec.code, or on the PYTHONPATH of spec.code.image, "
+        "and fix its import errors."
     )
     with _refusing_failures(field, entry_point, "The module cannot be imported", remedy):
         module = importlib.import_module(name)

@@ -1,41 +1,41 @@
-"""Imports and checks all user code of a manifest, before the first claim."""
+"""Imports and checks all user code of a manifest, in the container ``code``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.spec.agent import agents as spec_agents
-from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.reward import Reward
+from rl_contracts.spec.reward import BUILT_IN_SCORERS, Reward
 from rl_contracts.spec.reward import Scorer as ScorerSpec
-from rl_sampler.agents import Agent
-from rl_sampler.agents.member import ContextFullError, Member
-from rl_sampler.scorers import SCORERS, AsyncScorer
+from rl_sampler.scorers import AsyncScorer
 from rl_sampler.scorers.response import Response
 from rl_sampler.user_code.call import UserCallable, UserCodeError
 from rl_sampler.user_code.entry_point import is_async, load, refuse
+from rl_sampler.user_code.member import Member
 from rl_sampler.user_code.tools import OwnTools, load_tool
 
 EPISODE_SECONDS = 3600.0
 """Time limit of an episode of a user's agent: an agent that hangs would hold its task for ever."""
 REASONS = frozenset(StopReason) - {StopReason.ERROR}
 
+Act = Callable[[Member], Awaitable[StopReason]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserCode:
-    """The user's scorers, tools and agent."""
+class LoadedCode:
+    """The user's scorers, tools and agent, imported."""
 
     scorers: Mapping[str, AsyncScorer] = field(default_factory=dict)
     """By kind."""
     tools: OwnTools | None = None
-    agent: Agent | None = None
+    agent: Act | None = None
 
 
-def load_user_code(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> UserCode:
+def load_user_code(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> LoadedCode:
     """Import all user code of a manifest; takes as long as the user's modules take.
 
     Raises:
@@ -45,7 +45,7 @@ def load_user_code(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> UserCode:
         load_tool(tool, field=f"spec.agent.tools[{index}]", threads=threads)
         for index, tool in enumerate(spec.agent.tools)
     ]
-    return UserCode(
+    return LoadedCode(
         scorers=_scorers(spec.reward, threads),
         tools=OwnTools(tools) if tools else None,
         agent=_agent(spec.agent, threads) if spec.agent.entry_point is not None else None,
@@ -54,7 +54,7 @@ def load_user_code(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> UserCode:
 
 def _scorers(reward: Reward, threads: ThreadPoolExecutor) -> dict[str, AsyncScorer]:
     scorers: dict[str, AsyncScorer] = {}
-    taken = {*SCORERS, CODE}
+    taken = set(BUILT_IN_SCORERS)
     for index, section in enumerate(reward.scorers):
         at, kind = f"spec.reward.scorers[{index}]", section.kind
         if section.is_own and kind in taken:
@@ -82,7 +82,7 @@ def _scorer(
     return score
 
 
-def _agent(agent: spec_agents.Agent, threads: ThreadPoolExecutor) -> Agent:
+def _agent(agent: spec_agents.Agent, threads: ThreadPoolExecutor) -> Act:
     entry_point, field = str(agent.entry_point), "spec.agent.entryPoint"
     options = dict(agent.options or {})
     call = load(entry_point, field=field, options=options, positional=1)
@@ -92,11 +92,7 @@ def _agent(agent: spec_agents.Agent, threads: ThreadPoolExecutor) -> Agent:
     code = UserCallable(name=name, call=call, seconds=EPISODE_SECONDS, threads=threads)
 
     async def act(member: Member) -> StopReason:
-        try:
-            # Within the claim, so that its end also cancels an agent that waits for something else.
-            reason = await member.policy.claim.run(code(member))
-        except ContextFullError:
-            return StopReason.CONTEXT
+        reason = await code(member)
         if reason not in REASONS:
             raise UserCodeError(
                 f"{name} returned {reason!r:.80}, but must return one of "

@@ -8,7 +8,7 @@ import json
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -32,14 +32,14 @@ class OwnTool:
 
 
 class OwnTools:
-    """All functions of a manifest, as a source of tools beside the MCP servers."""
+    """All functions of a manifest."""
 
     def __init__(self, tools: Sequence[OwnTool]) -> None:
         self._tools = {tool.tool.name: tool for tool in tools}
 
-    async def tools(self) -> list[Tool]:
-        """The tools."""
-        return [tool.tool for tool in self._tools.values()]
+    def described(self) -> list[dict[str, Any]]:
+        """The tools and their time limits, for the agent."""
+        return [asdict(tool.tool) | {"seconds": tool.code.seconds} for tool in self._tools.values()]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Check the policy's arguments and call a function with them.
@@ -65,9 +65,6 @@ class OwnTools:
         if isinstance(result, str):
             return ToolResult(text=result)
         return ToolResult(text=json.dumps(result, ensure_ascii=False, default=str))
-
-    async def close(self) -> None:
-        """Do nothing: functions need no connection."""
 
 
 def load_tool(wanted: PythonTool, *, field: str, threads: ThreadPoolExecutor) -> OwnTool:

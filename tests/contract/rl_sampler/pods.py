@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,8 +18,10 @@ import pytest
 from rl_contracts import env
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.ids import RunId, sampler_id
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from tests.code_container import PROGRAM
 from tests.contract.rl_sampler.engine_server import get
 from tests.contract.rl_sampler.fork_server import SOURCES
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
@@ -78,6 +80,10 @@ class Pod:
     port: int
     launch: Launch
     process: AgentProcess | None = None
+    modules: list[Path] = field(default_factory=list)
+    """Folders of the user's modules, in the container ``code`` alone."""
+    code: subprocess.Popen[bytes] | None = None
+    """The program of the container ``code``, where the job needs it."""
 
     def stage(self) -> Staged:
         """Run the init container's program."""
@@ -87,8 +93,28 @@ class Pod:
         return Staged(returncode, log.read_bytes())
 
     def serve(self) -> None:
-        """Start the agent."""
+        """Start the agent, and the container ``code`` unless it runs."""
+        if env.CODE_SOCKET in self.environment and self.code is None:
+            self.code = self._serve_code()
         self.process = self.launch("serve", self._environment, self.folder / "agent.log")
+
+    def _serve_code(self) -> subprocess.Popen[bytes]:
+        variables = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join([*SOURCES, *map(str, self.modules)]),
+            env.SPEC_FILE: self.environment[env.SPEC_FILE],
+        }
+        command = [sys.executable, "-m", PROGRAM, self.environment[env.CODE_SOCKET]]
+        with (self.folder / "code.log").open("ab") as log:
+            return subprocess.Popen(command, env=variables, stdout=log, stderr=log)
+
+    def end(self) -> None:
+        """Kill what still runs."""
+        if self.process is not None:
+            self.signal(signal.SIGKILL)
+        if self.code is not None:
+            self.code.kill()
+            self.code.wait(timeout=HUNG_SECONDS)
 
     @property
     def _environment(self) -> dict[str, str]:
@@ -212,6 +238,8 @@ def new_pod(
         env.ENDPOINT_SECRETS_FOLDER: str(folder / "endpoints"),
         "PYTHONPATH": os.pathsep.join(SOURCES),
     }
+    if RLJobSpec.model_validate(spec).needs_code_container:
+        environment[env.CODE_SOCKET] = str(folder / "calls")
     return Pod(folder=folder, environment=environment, stores=stores, port=port, launch=launch)
 
 
@@ -226,5 +254,4 @@ def pods_in(folder: Path, **beside: Any) -> Iterator[MakePod]:
 
     yield make
     for pod in pods:
-        if pod.process is not None:
-            pod.signal(signal.SIGKILL)
+        pod.end()

@@ -17,8 +17,8 @@ from rl_operator.status import operation
 from rl_operator.stores import preflight
 from rl_reader import input_checks
 from rl_sampler import heartbeat, run_watch
+from rl_sampler.code.math_checker import PROCESSOR_SECONDS
 from rl_sampler.policy import backoff, fetch
-from rl_sampler.scorers.mathematics import PROCESSOR_SECONDS
 from rl_sampler.tasks import claims
 from rl_trainer import attempt
 from rl_trainer.publish import policy_collector

@@ -144,8 +144,8 @@ class Agent(Model):
     `ReAct`: the same as plain text. `Code`: programs and their output. `Conversation`: turns with a
     user. `Custom`: your own code."""
     entry_point: EntryPoint | None = None
-    """Your agent as `module:attribute`, in the agent's image or in code.configMapRef. Required with
-    kind Custom, refused with any other."""
+    """Your agent as `module:attribute`, in code.configMapRef or in code.image. Required with kind
+    Custom, refused with any other."""
     options: Opaque | None = None
     """Keyword arguments of entryPoint. Only with kind Custom."""
     system_prompt: Annotated[str, Field(max_length=16384)] = ""

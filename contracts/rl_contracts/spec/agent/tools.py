@@ -21,7 +21,7 @@ class SecretKeyReference(Model):
 
 
 class McpServer(Model):
-    """An MCP server whose tools the policy may call: reached by URL, or started by the agent."""
+    """An MCP server whose tools the policy may call: reached by URL, or started in the pod."""
 
     model_config = rules(
         rule(
@@ -31,7 +31,7 @@ class McpServer(Model):
         rule(
             "has(self.url) || !has(self.tokenSecretRef)",
             "MCP server {self.name}: tokenSecretRef goes with url; pass a secret to a command by "
-            "samplers[].template.env",
+            "code.env",
             field="tokenSecretRef",
         ),
     )
@@ -42,7 +42,7 @@ class McpServer(Model):
     command: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=32)
     ] = Field(default_factory=list)
-    """Program and arguments of a server in the agent's image that speaks over stdio. Set either
+    """Program and arguments of a server that speaks over stdio, in the container `code`. Set either
     this or url."""
     token_secret_ref: SecretKeyReference | None = None
     """Secret with the bearer token for url. Unset: no token is sent."""

@@ -1,4 +1,4 @@
-"""The user's own scorers, tools and agents, from a ConfigMap or an image derived from ours."""
+"""The container ``code``: the user's own scorers, tools and agents, and programs of MCP servers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, ObjectName, Opaque
+from rl_contracts.spec.base import Model, ObjectName, Opaque, Resources
+from rl_contracts.spec.workers import Environment, EnvironmentSources, Image
 
 EntryPoint = Annotated[
     str,
     Field(pattern=r"^[\w.]+:\w+$", max_length=256),
 ]
-"""``module:attribute`` in the agent's image, e.g. ``my_scorers:brevity``."""
+"""``module:attribute`` in the container ``code``, e.g. ``my_scorers:brevity``."""
 
 
 class ConfigMapReference(Model):
@@ -23,18 +24,29 @@ class ConfigMapReference(Model):
 
 
 class Code(Model):
-    """Where the Python modules of entry points come from, besides the agent's image."""
+    """The container `code`: runs entry points, MCP commands and Math, without the job's Secrets."""
 
     config_map_ref: ConfigMapReference | None = None
     """ConfigMap whose keys are Python files, e.g. `my_scorers.py`. Unset: only the image is
     searched."""
+    image: Image | None = None
+    """Image derived from the sampler's, with the modules and packages that your code needs. Unset:
+    the image of the agent container."""
+    env: Environment = Field(default_factory=list)
+    """Environment variables of the container, as in core/v1. Your code can read their values, also
+    those from Secrets."""
+    env_from: EnvironmentSources = Field(default_factory=list)
+    """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
+    variables of the container."""
+    resources: Resources = Field(default_factory=Resources)
+    """CPU and memory of the container. Unset: it requests 50m of CPU and 128Mi of memory."""
 
 
 class PythonTool(Model):
     """A Python function that the policy may call as a tool, under the function's own name."""
 
     entry_point: EntryPoint
-    """Function as `module:attribute`, in the agent's image or in code.configMapRef."""
+    """Function as `module:attribute`, in code.configMapRef or in code.image."""
     options: Opaque | None = None
     """Keyword arguments that are passed to every call. Unset: none."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 30

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,7 +110,7 @@ def test_react_agent_describes_tools_and_reports_malformed_steps(
     sections = with_tools(trainer, tiny_model, kind="ReAct", tools=[tool], maxTurns=2, **OPTIONS)
     sections["agent"]["sampling"] = {"maxTokensPerTurn": 64, "maxContextTokens": 2048}
     pod = make_pod(**sections)
-    pod.environment["PYTHONPATH"] += f"{os.pathsep}{ROOT / 'examples' / 'extending'}"
+    pod.modules.append(ROOT / "examples" / "extending")
     started(pod, trainer)
     tasks = trainer.insert(2, group_size=4)
     until(lambda: trainer.all_done(tasks), what="the groups")

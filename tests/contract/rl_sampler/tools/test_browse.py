@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.tools.browse import browser_of
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.toolbox import Toolbox, Tools
+from tests.code_container import in_thread
 from tests.contract.rl_sampler.episodes.several_turns import SERVER
 from tests.contract.rl_sampler.scorers.judges import JudgeServer, judging
+from tests.manifests import a_job
 from tests.waiting import until
 
 SUM = WantedCall(tool="add", arguments='{"a": 20, "b": 22}')
@@ -42,27 +45,30 @@ class Reading:
     def __init__(self, failovers: Failovers, folder: Path, counters: Counters) -> None:
         self.failovers, self._folder, self._counters = failovers, folder, counters
         self._made: list[Toolbox] = []
+        self._containers = ExitStack()
 
     async def tools(self, *endpoints: dict[str, Any], over: int = 1) -> Tools:
         """Of the calculator; results of more than ``over`` characters are read."""
-        agent = Agent.model_validate(
-            {
-                "kind": "ToolLoop",
-                "mcpServers": [
-                    {
-                        "name": "calculator",
-                        "command": [sys.executable, str(SERVER)],
-                        "timeoutSeconds": 300,
-                    }
-                ],
-                "browse": {"endpoints": list(endpoints), "overCharacters": over},
-            }
-        )
+        section = {
+            "kind": "ToolLoop",
+            "mcpServers": [
+                {
+                    "name": "calculator",
+                    "command": [sys.executable, str(SERVER)],
+                    "timeoutSeconds": 300,
+                }
+            ],
+            "browse": {"endpoints": list(endpoints), "overCharacters": over},
+        }
+        agent = Agent.model_validate(section)
+        folder = self._folder / f"container-{len(self._made)}"
+        folder.mkdir()
         toolbox = Toolbox(
             agent.mcp_servers,
             secrets=self._folder,
             longest=2000,
             counters=self._counters,
+            code=self._containers.enter_context(in_thread(folder, a_job(agent=section)["spec"])),
             browser=browser_of(agent, self.failovers),
         )
         self._made.append(toolbox)
@@ -70,6 +76,7 @@ class Reading:
 
     async def close(self) -> None:
         await asyncio.gather(*(toolbox.close() for toolbox in self._made))
+        self._containers.close()
 
 
 @pytest.fixture

@@ -19,7 +19,9 @@ from rl_contracts.documents.rollout import StopReason
 from rl_contracts.spec.agent.tools import McpServer
 from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.toolbox import Toolbox
+from tests.code_container import in_thread
 from tests.contract.rl_sampler.tools import third_party
+from tests.manifests import a_job
 from tests.servers import free_port
 from tests.unit.rl_sampler.agents.scripted import call, play
 from tests.waiting import HUNG_SECONDS, until
@@ -76,9 +78,12 @@ def servers(request: pytest.FixtureRequest) -> Iterator[list[McpServer]]:
 
 @pytest.fixture
 async def toolbox(servers: list[McpServer], tmp_path: Path) -> AsyncIterator[Toolbox]:
-    made = Toolbox(servers, secrets=tmp_path, longest=1000, counters=Counters())
-    yield made
-    await made.close()
+    listed = [server.model_dump(by_alias=True, mode="json") for server in servers]
+    agent = {"kind": "ToolLoop", "mcpServers": listed}
+    with in_thread(tmp_path, a_job(agent=agent)["spec"]) as code:
+        made = Toolbox(servers, secrets=tmp_path, longest=1000, counters=Counters(), code=code)
+        yield made
+        await made.close()
 
 
 async def test_tool_loop_uses_published_servers_unchanged(toolbox: Toolbox) -> None:

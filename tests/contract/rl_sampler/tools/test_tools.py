@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.tools.waiting import WaitingToolbox
+from tests.code_container import in_thread
 from tests.contract.rl_sampler.tools.tool_servers import SERVER, HttpServer
+from tests.manifests import a_job
 from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS, until
 
@@ -45,13 +48,18 @@ def counters() -> Counters:
 @pytest.fixture
 async def make_toolbox(tmp_path: Path, counters: Counters) -> AsyncIterator[MakeToolbox]:
     made: list[Toolbox] = []
+    containers = ExitStack()
 
     def make(*servers: dict[str, Any], longest: int = 1000) -> Toolbox:
+        agent = {"kind": "ToolLoop", "mcpServers": list(servers)} if servers else {}
+        folder = tmp_path / f"container-{len(made)}"
+        folder.mkdir()
         toolbox = Toolbox(
             [McpServer.model_validate(server) for server in servers],
             secrets=tmp_path,
             longest=longest,
             counters=counters,
+            code=containers.enter_context(in_thread(folder, a_job(agent=agent)["spec"])),
         )
         made.append(toolbox)
         return toolbox
@@ -59,6 +67,7 @@ async def make_toolbox(tmp_path: Path, counters: Counters) -> AsyncIterator[Make
     yield make
     for toolbox in made:
         await toolbox.close()
+    containers.close()
 
 
 def over_http(server: HttpServer, **fields: Any) -> dict[str, Any]:

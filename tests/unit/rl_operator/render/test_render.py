@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,21 +187,6 @@ def test_a_relay_has_a_port_that_only_the_runs_pods_reach() -> None:
     assert agents.RELAY_PORT != METRICS_PORT
     without = env.SamplerEnv.parse(environment_of(pod_of(a_deployment())["containers"][0]))
     assert without.relay_port is None
-
-
-def test_user_code_is_mounted_for_the_agent_alone() -> None:
-    pod = pod_of(a_deployment(code={"configMapRef": {"name": "second-look"}}))
-    (agent,) = pod["containers"]
-    assert env.SamplerEnv.parse(environment_of(agent)).code_folder == Path("/opt/code")
-    mounted = [
-        volume_mount for volume_mount in agent["volumeMounts"] if volume_mount["name"] == "code"
-    ]
-    assert mounted == [{"name": "code", "mountPath": "/opt/code", "readOnly": True}]
-    volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert volumes["code"]["configMap"] == {"name": "second-look"}
-    for other in pod["initContainers"]:
-        assert "code" not in {volume_mount["name"] for volume_mount in other["volumeMounts"]}
-    assert "code" not in {volume["name"] for volume in pod_of(a_deployment())["volumes"]}
 
 
 def test_chat_listens_on_loopback_only() -> None:

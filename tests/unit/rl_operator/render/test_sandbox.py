@@ -79,4 +79,5 @@ def test_without_programs_there_is_no_sandbox() -> None:
     assert [init_container["name"] for init_container in pod["initContainers"]] == [
         "stage",
         "engine",
+        "code",
     ]

@@ -44,6 +44,7 @@ SECOND = (
         agent={"kind": "Code"},
         weightSync={"transport": {"relay": True}},
         code={"configMapRef": {"name": "mine"}},
+        reward={"scorers": [{"kind": "Mine", "entryPoint": "mine:score"}]},
     ),
 )
 
@@ -70,6 +71,7 @@ def test_a_pod_has_one_engine_and_an_agent_for_each_run(pod: dict[str, Any]) -> 
         "stage-first",
         "stage-second",
         "engine",
+        "code-second",
         "sandbox-second",
     ]
     labels = rendered()["spec"]["template"]["metadata"]["labels"]

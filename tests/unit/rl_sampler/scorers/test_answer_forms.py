@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
 from rl_contracts.spec.reward import AnswerSchema, Reward
+from rl_sampler.code.client import CodeContainer
+from rl_sampler.code.replies import Compared
 from rl_sampler.scorers import Scorers, total
 from rl_sampler.scorers.auto import reference_answer
-from rl_sampler.scorers.mathematics import CHECKER
+from rl_sampler.scorers.mathematics import MathScorer
 from rl_sampler.scorers.reading import read, recorded_answer
 from rl_sampler.scorers.response import Response
 from tests.unit.rl_sampler.scorers.typical_replies import CUT_OFF, GSM8K, MATH, REPLIES
@@ -21,8 +24,8 @@ def reply(text: str, *, reference: str = GSM8K, cut_off: bool = False) -> Respon
     return Response(text=text, answer=None, reference=reference, cut_off=cut_off)
 
 
-def rewarded(response: Response, reward: Reward = EXACT) -> float:
-    return total(asyncio.run(Scorers().score(response, reward=reward)))
+def rewarded(response: Response, reward: Reward = EXACT, scorers: Scorers | None = None) -> float:
+    return total(asyncio.run((scorers or Scorers()).score(response, reward=reward)))
 
 
 @pytest.mark.parametrize(
@@ -34,12 +37,18 @@ def test_typical_replies_get_their_reward(text: str, reference: str, value: floa
     assert rewarded(reply(text, reference=reference)) == value
 
 
-def test_math_rewards_a_right_answer_in_plain_form_without_its_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(CHECKER, "same", lambda reference, answer: False)
+class FindsNothingEqual:
+    """In the place of the container that compares."""
+
+    async def ask(self, request: dict[str, Any], model: object, *, seconds: float) -> Compared:
+        return Compared(same=False)
+
+
+def test_math_rewards_a_right_answer_in_plain_form_without_its_process() -> None:
+    math = MathScorer(cast(CodeContainer, FindsNothingEqual()))
+    scorers = Scorers({"Math": math})
     for _, text, reference, value in REPLIES:
-        assert rewarded(reply(text, reference=reference), MATHEMATICS) == value
+        assert rewarded(reply(text, reference=reference), MATHEMATICS, scorers) == value
 
 
 @pytest.mark.parametrize(

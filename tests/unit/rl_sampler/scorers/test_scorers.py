@@ -7,7 +7,7 @@ import pytest
 
 from rl_contracts.documents.rollout import RewardPart
 from rl_contracts.spec.agent.sandbox import CODE
-from rl_contracts.spec.reward import BUILT_IN_SCORERS, Reward
+from rl_contracts.spec.reward import BUILT_IN_SCORERS, MATH, Reward
 from rl_sampler import scorers
 from rl_sampler.scorers import SCORERS, Scorers, total
 from rl_sampler.scorers.answers import ANSWERS, boxed_answer, tagged_answer
@@ -195,4 +195,4 @@ def test_added_scorers_work_beside_the_built_in_ones() -> None:
 
 
 def test_the_operator_knows_the_built_in_scorers() -> None:
-    assert sorted([*SCORERS, CODE]) == list(BUILT_IN_SCORERS)
+    assert sorted([*SCORERS, CODE, MATH]) == list(BUILT_IN_SCORERS)

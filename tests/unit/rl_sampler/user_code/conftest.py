@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_sampler.user_code.load import UserCode, load_user_code
+from rl_sampler.engine.problems import Problems
+from rl_sampler.user_code.remote import UserCode, user_code_of
+from tests.code_container import in_thread
 from tests.manifests import a_job
 
 CODE = """
-import asyncio, threading
+import asyncio, sys, threading
 from rl_sampler.extension import Member, Response, ScoringError, ToolDownError, ToolError, show
 
 value = 3
@@ -48,6 +52,9 @@ def hangs(response):
 async def hangs_too(response):
     await asyncio.sleep(1000)
 
+def leaves(response):
+    sys.exit(7)
+
 def down(response):
     raise ScoringError("the service is away")
 
@@ -73,13 +80,32 @@ def odd(queries: asyncio.Event):
 async def shows_off(member: Member, *, rounds: int):
     for _ in range(rounds):
         await show(member, [{"role": "user", "content": "again"}])
-        await member.respond()
+        response = await member.respond()
+        assert response is member.turns[-1]
+        assert await member.conversation() == await member.conversation()
     return member.turns[-1].stop_reason
 
 async def returns_nothing(member): ...
 
 async def stumbles(member):
     raise KeyError("x")
+
+async def uses_tools(member: Member):
+    found = await member.calls(member.turns[-1])
+    assert not found.malformed
+    results = await member.use(found.calls)
+    assert [call.result for call in member.turns[-1].calls] == ["42"]
+    assert await show(member, results)
+    await member.respond(limit=3)
+    await member.blame("too short")
+    assert member.turns[-1].error.message == "too short"
+    assert await member.listen() == "thanks"
+    assert (await member.conversation())[0]["content"] == member.messages[0].text
+    return "stop"
+
+async def shows_nothing(member):
+    await show(member, [])
+    return "stop"
 
 def is_not_async(member): ...
 """
@@ -96,9 +122,19 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def loaded() -> Iterator[Callable[..., UserCode]]:
-    with ThreadPoolExecutor(4) as threads:
-        yield lambda **sections: load_user_code(spec_with(**sections), threads=threads)
+def loaded(tmp_path: Path) -> Iterator[Callable[..., UserCode]]:
+    """Makes the user's code of a manifest, called through the socket of a container ``code``."""
+    with ThreadPoolExecutor(1) as elsewhere, ExitStack() as containers:
+
+        def load(**sections: Any) -> UserCode:
+            folder = tmp_path / f"container-{len(list(tmp_path.iterdir()))}"
+            folder.mkdir()
+            spec = a_job(**sections)["spec"]
+            code = containers.enter_context(in_thread(folder, spec))
+            loading = user_code_of(spec_with(**sections), code, Problems())
+            return elsewhere.submit(asyncio.run, loading).result()  # a test may have a loop
+
+        yield load
         if "theirs" in sys.modules:
             sys.modules["theirs"].test_ended.set()  # else the thread of `hangs` would be waited for
 

@@ -17,8 +17,8 @@ from rl_sampler.extension import ToolDownError
 from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.tools.tool import ToolResult
 from rl_sampler.user_code.call import UserCodeError
-from rl_sampler.user_code.load import UserCode
-from tests.unit.rl_sampler.agents.scripted import play
+from rl_sampler.user_code.remote import UserCode
+from tests.unit.rl_sampler.agents.scripted import call, play
 
 ROOT = Path(__file__).parents[4]
 
@@ -136,6 +136,7 @@ def test_functions_and_classes_can_be_scorers(
         (reward("Table", options={"known": {"a": float("nan")}}), "a", "returned nan"),
         (reward("hangs", timeoutSeconds=1), "", "took more than 1 s"),
         (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s"),
+        (reward("leaves"), "", "raised SystemExit: 7"),
     ],
 )
 def test_failing_user_scorer_raises_user_code_error(
@@ -207,13 +208,46 @@ async def test_user_agent_runs_until_it_returns_or_the_context_is_full(
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("returns_nothing", "returned None"), ("stumbles", "raised KeyError: 'x'")],
+    [
+        ("returns_nothing", "returned None"),
+        ("stumbles", "raised KeyError: 'x'"),
+        ("shows_nothing", "showed no message"),
+    ],
 )
 async def test_failing_user_agent_raises_user_code_error(
     loaded: Callable[..., UserCode], name: str, said: str
 ) -> None:
     with pytest.raises(UserCodeError, match=said):
         await acted(loaded(**agent(name)), ["one"])
+
+
+async def test_user_agent_uses_tools_and_talks_with_the_user(
+    loaded: Callable[..., UserCode],
+) -> None:
+    own = loaded(**agent("uses_tools"))
+    assert own.agent is not None
+    played = await play(
+        [call(sum="20+22"), "so it is 42, is it not?"],
+        answers={'{"sum": "20+22"}': "42"},
+        act=own.agent,
+        user=["thanks"],
+    )
+    assert played.reason is StopReason.STOP
+    first, second = played.member.turns
+    assert [made.result for made in first.calls] == ["42"]
+    assert second.error is not None
+    assert second.error.message == "too short"
+    assert second.stop_reason is StopReason.LENGTH
+
+
+async def test_user_agent_never_sees_what_ends_its_episode(
+    loaded: Callable[..., UserCode],
+) -> None:
+    own = loaded(**agent("uses_tools"))
+    assert own.agent is not None
+    answers = {"{}": ("down", "the index is away")}
+    with pytest.raises(ToolDownError, match="the index is away"):
+        await play([call()], answers=answers, act=own.agent)
 
 
 def test_example_user_code_is_accepted(

@@ -1,4 +1,4 @@
-"""``python -m rl_sampler.scorers.math_worker``: compares mathematical answers, line by line.
+"""``python -m rl_sampler.code.math_worker``: compares mathematical answers, line by line.
 
 It reads lines ``{"reference": …, "answer": …, "seconds": …}`` and writes ``true`` or ``false`` for
 each. Hazard: the policy writes the answers, and no computer may be able to evaluate them. So the

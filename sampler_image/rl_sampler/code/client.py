@@ -1,0 +1,148 @@
+"""The agent's client of the container ``code``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from rl_contracts import env
+from rl_contracts.env import EnvironmentVariableError
+from rl_contracts.errors import RLError
+from rl_sampler.code.replies import Answer, Reply
+from rl_sampler.code.wire import MAX_LINE_BYTES, line
+from rl_sampler.engine.assignment import Assignment
+from rl_sampler.engine.counters import Counters
+
+START_SECONDS = 60.0
+"""How long to wait for the container to start or restart."""
+PAUSE_SECONDS = 0.2
+
+R = TypeVar("R", bound=Reply)
+A = TypeVar("A", bound=Answer)
+
+
+class CodeContainerError(RLError):
+    """The container ``code`` does not listen, ended during a call, or answered with nonsense."""
+
+
+class Channel:
+    """The connection of one call."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send a message; raises CodeContainerError where the container has ended."""
+        try:
+            self.writer.write(line(message))
+            await self.writer.drain()
+        except OSError as error:
+            raise CodeContainerError("the container `code` ended during the call") from error
+
+    async def receive(self, model: type[R]) -> R:
+        """The next message.
+
+        Raises:
+            CodeContainerError: the container has ended, or the message is not of this model.
+        """
+        try:
+            received = await self.reader.readline()
+        except (OSError, ValueError) as error:  # ValueError: more than MAX_LINE_BYTES
+            raise CodeContainerError(f"the container `code` does not answer: {error}") from error
+        if not received.endswith(b"\n"):
+            raise CodeContainerError("the container `code` ended during the call")
+        try:
+            return model.model_validate_json(received)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise CodeContainerError(
+                f"the container `code` gave an answer that cannot be used: {place} {first['msg']}"
+            ) from error
+
+
+class CodeContainer:
+    """Calls what runs in the container beside this one, without the agent's credentials."""
+
+    def __init__(
+        self, socket: Path, *, counters: Counters, start_seconds: float = START_SECONDS
+    ) -> None:
+        """Make a client; it connects for each call.
+
+        Args:
+            socket: Unix socket of the server.
+            counters: count calls by outcome.
+            start_seconds: how long to wait for a server that does not listen.
+        """
+        self._socket, self._counters, self._start_seconds = socket, counters, start_seconds
+
+    async def ask(self, request: dict[str, Any], model: type[A], *, seconds: float) -> A:
+        """Make a call with a single answer.
+
+        Raises:
+            CodeContainerError: the container gave no usable answer.
+            TimeoutError: none within ``seconds`` of the clock.
+        """
+        call = str(request["call"])
+        async with self.call(request) as channel:
+            async with asyncio.timeout(seconds):
+                answer = await channel.receive(model)
+            self.count(call, "failed" if answer.failure else "answered")
+            return answer
+
+    @asynccontextmanager
+    async def call(self, request: dict[str, Any]) -> AsyncIterator[Channel]:
+        """Begin a call; leaving the context ends it on both sides.
+
+        Raises:
+            CodeContainerError: nothing listens, although there was time to start.
+        """
+        try:
+            reader, writer = await self._connected()
+            try:
+                channel = Channel(reader, writer)
+                await channel.send(request)
+                yield channel
+            finally:
+                writer.close()
+        except CodeContainerError:
+            self.count(str(request["call"]), "lost")
+            raise
+        except TimeoutError:
+            self.count(str(request["call"]), "late")
+            raise
+
+    def count(self, call: str, outcome: str) -> None:
+        """Count a call."""
+        self._counters.code_calls[call, outcome] += 1
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        until = time.monotonic() + self._start_seconds
+        while True:
+            try:
+                return await asyncio.open_unix_connection(self._socket, limit=MAX_LINE_BYTES)
+            except OSError as error:
+                if time.monotonic() > until:
+                    raise CodeContainerError(
+                        f"the container `code` does not listen ({error}): its log says why"
+                    ) from error
+            await asyncio.sleep(PAUSE_SECONDS)
+
+
+def code_container_of(assignment: Assignment, *, counters: Counters) -> CodeContainer | None:
+    """The pod's container ``code``; None where the manifest needs none.
+
+    Raises:
+        EnvironmentVariableError: the manifest needs it, but the operator set no socket.
+    """
+    if not assignment.spec.needs_code_container:
+        return None
+    if assignment.env.code_socket is None:
+        raise EnvironmentVariableError(f"environment variable {env.CODE_SOCKET} is not set")
+    return CodeContainer(assignment.env.code_socket, counters=counters)
