@@ -1,0 +1,104 @@
+"""Bytes that a layer keeps of each token for the backward pass, and what it needs for a moment.
+
+Counted from transformers' layers as they are (5.19) with torch's rules of what each operation keeps
+(https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), one line for each tensor.
+It is the count of Korthikanti et al. (arXiv 2205.05198, equation 2), for gated feed-forward layers,
+and under autocast, which keeps a copy of what it casts. ``python -m benchmarks.memory_model``
+compares it with what a step allocates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.capacity.shape import Shape
+
+FULL = 4
+"""Bytes of a float32 number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """Bytes of a number, by where it is."""
+
+    compute: int
+    """In matrices and attention: 2 in bfloat16, 4 in float32."""
+    residual: int
+    """Between the layers: 4 beside float32 masters, under autocast too."""
+    frozen: bool
+    """The model's own weights have no gradient: adapters alone are trained."""
+    adapter_rank: int = 0
+
+    @property
+    def casts(self) -> bool:
+        """Autocast makes and keeps a copy of what each matrix is given."""
+        return self.compute < self.residual
+
+
+def layer(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:
+    """Bytes a token that one layer keeps when it is not run again, masks not included.
+
+    Args:
+        shape: the model.
+        numbers: bytes of numbers.
+        mixture: the layer is a mixture of experts.
+    """
+    forward = _mixture(shape, numbers) if mixture else _dense(shape, numbers)
+    return _norms(shape, numbers) + _attention(shape, numbers) + forward
+
+
+def between_layers(shape: Shape, numbers: Numbers) -> int:
+    """Bytes a token of a layer's input: all that is kept of a layer that is run again."""
+    return shape.hidden * numbers.residual
+
+
+def backward(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:
+    """Bytes a token of gradients that live at the same time while a layer runs backward."""
+    width = shape.feed_forward
+    if mixture:
+        width = shape.experts_per_token * (shape.expert_width + shape.hidden) + shape.shared_width
+    # Of the product, of both factors, of the layer's output and of its input.
+    return 3 * width * numbers.compute + 2 * shape.hidden * FULL
+
+
+def _norms(shape: Shape, numbers: Numbers) -> float:
+    """What norms read (float32), and what they have normalized unless their weights are frozen."""
+    kept = FULL + (0 if numbers.frozen else numbers.residual)
+    return shape.norms * shape.hidden * kept
+
+
+def _inputs(shape: Shape, numbers: Numbers, *, readers: int) -> float:
+    """A norm's output as the matrices behind it keep it: once, or once for each under autocast."""
+    if numbers.frozen and not numbers.adapter_rank:
+        return 0.0
+    copies = readers if numbers.casts else 1
+    return shape.hidden * numbers.compute * copies
+
+
+def _attention(shape: Shape, numbers: Numbers) -> float:
+    # Keys and values are repeated for all heads: the mask rules grouped attention out.
+    heads = 2 * shape.query_width + 2 * shape.value_width
+    kept = _inputs(shape, numbers, readers=3) + heads * numbers.compute
+    if shape.normed_heads:
+        normed = shape.query_width + shape.key_value_heads * shape.head_width
+        kept += normed * (FULL + (0 if numbers.frozen else numbers.compute))
+    if shape.latent is not None:
+        sizes = shape.latent
+        ranks = sizes.key_value_rank + (sizes.query_rank or 0)
+        kept += ranks * (FULL + 2 * numbers.compute)
+    return kept + 4 * numbers.adapter_rank * numbers.compute
+
+
+def _dense(shape: Shape, numbers: Numbers) -> float:
+    # Gate, its activation, up, and their product.
+    kept = 4 * shape.feed_forward * numbers.compute
+    return kept + _inputs(shape, numbers, readers=2) + 3 * numbers.adapter_rank * numbers.compute
+
+
+def _mixture(shape: Shape, numbers: Numbers) -> float:
+    """Experts are computed in the type of their weights: no autocast for grouped matrices."""
+    wide = 2 if numbers.frozen and numbers.residual == 2 else FULL
+    routed = shape.experts_per_token * (4 * shape.expert_width + 2 * shape.hidden) * wide
+    shared = 4 * shape.shared_width * numbers.compute
+    readers = 1 + (2 if shape.shared_width else 0)
+    return routed + shared + _inputs(shape, numbers, readers=readers) + shape.experts * FULL

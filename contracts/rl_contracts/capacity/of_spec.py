@@ -1,0 +1,54 @@
+"""How a manifest's model is trained, as the memory model asks for it."""
+
+from __future__ import annotations
+
+from rl_contracts.capacity.training import Setup
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.resources import RLJobSpec
+
+
+def setup_of(
+    spec: RLJobSpec,
+    *,
+    cuda: bool,
+    microbatch_tokens: int | None = None,
+    longest: int | None = None,
+    ranks: int | None = None,
+) -> Setup:
+    """The setup of a manifest.
+
+    Args:
+        spec: the manifest.
+        cuda: it is trained on GPUs.
+        microbatch_tokens: instead of the manifest's.
+        longest: tokens of the longest sequence, where the model limits it below the manifest's.
+        ranks: instead of the manifest's replicas and processes.
+    """
+    training, algorithm = spec.training, spec.algorithm
+    lora = training.lora
+    tokens = microbatch_tokens or training.max_tokens_per_microbatch
+    row = min(longest or spec.agent.sampling.max_context_tokens, tokens)
+    return Setup(
+        precision=training.precision,
+        optimizer=training.optimizer.kind,
+        adapter_rank=0 if lora is None else lora.rank,
+        targets=() if lora is None else tuple(lora.targets),
+        quantization=None if lora is None else lora.quantization,
+        checkpointing=training.gradient_checkpointing,
+        offload_activations=training.offload_activations,
+        offload_optimizer=training.offload_optimizer,
+        offload_parameters=training.offload_parameters,
+        reference=algorithm.divergence is not None and (lora is None or algorithm.distils),
+        critic=algorithm.critic is not None,
+        distributions=_distributions(algorithm),
+        microbatch_tokens=tokens,
+        row_tokens=row,
+        ranks=ranks or spec.trainer.replicas * spec.trainer.processes_per_replica,
+        cuda=cuda,
+    )
+
+
+def _distributions(algorithm: Algorithm) -> bool:
+    divergence = algorithm.divergence
+    full = divergence is not None and divergence.estimator == "Full"
+    return bool(algorithm.entropy_coefficient) or full

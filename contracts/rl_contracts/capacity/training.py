@@ -1,0 +1,301 @@
+"""Bytes that one training process needs of its device at the peak of a step, by part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from rl_contracts.capacity import activations
+from rl_contracts.capacity.activations import FULL, Numbers
+from rl_contracts.capacity.shape import Shape
+
+GIB = 1 << 30
+CHUNK_LOGITS = 1 << 25
+"""Logits that the trainer makes at a time (``rl_trainer.algorithm.logprobs``)."""
+LOGIT_BYTES = 8
+"""Of a logit: itself in float32, and as much again in logsumexp."""
+STATISTICS_BYTES = 28
+"""Of a logit where entropies or divergences are wanted: logits, their log-softmax, probabilities,
+the products of both, and the gradients of these."""
+MASK_BYTES = 3
+"""Of an element of the boolean mask while it is made of its parts."""
+MOMENT_BYTES = {"AdamW": 8.0, "AdamW8bit": 2.0 + 2 * 4 / 256}
+"""Of a trained parameter: two moments in float32 (arXiv 1711.05101), or two bytes with a float32
+scale for each block of 256 (arXiv 2110.02861)."""
+QUANTIZED_BYTES = {"Int8": 1.0, "NF4": 0.5 + 4 / 64}
+"""Of a frozen weight with its scales; those of Int8 are too few to count."""
+CUDA_BYTES = GIB
+"""Of a GPU's memory for CUDA's context and the workspaces of cuBLAS and NCCL. An assumption: no
+measurement stands behind it yet."""
+SPARE_SHARE = 0.08
+"""Of a GPU's memory that the caching allocator may leave in pieces. An assumption as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """How a model is trained."""
+
+    precision: Literal["BF16", "FP32"] = "BF16"
+    optimizer: str = "AdamW"
+    adapter_rank: int = 0
+    """Rank of LoRA on the linear layers that ``targets`` names; 0: all weights are trained."""
+    targets: tuple[str, ...] = ()
+    """Names of the layers with adapters; empty: all seven."""
+    quantization: str | None = None
+    checkpointing: bool = True
+    offload_activations: bool = False
+    offload_optimizer: bool = False
+    offload_parameters: bool = False
+    reference: bool = False
+    """A frozen copy in float32 lies beside the policy."""
+    critic: bool = False
+    """A value model of the policy's layers is trained beside it."""
+    distributions: bool = False
+    """Entropies, or divergences over the whole vocabulary, are computed."""
+    microbatch_tokens: int
+    """Most tokens of a microbatch, padding included."""
+    row_tokens: int
+    """Tokens of a row of it, at most the longest sequence: the mask has its square."""
+    ranks: int = 1
+    """Processes among which weights, gradients and moments are divided (FSDP2)."""
+    cuda: bool = True
+    """The device is a GPU; False: the host's memory, without CUDA's own."""
+
+    @property
+    def sharded(self) -> bool:
+        """Parameters lie in parts and are gathered layer by layer."""
+        return self.ranks > 1 or self.offload_parameters
+
+    @property
+    def numbers(self) -> Numbers:
+        """Bytes of numbers in the layers."""
+        compute = 2 if self.precision == "BF16" else FULL
+        frozen = self.adapter_rank > 0
+        return Numbers(
+            compute=compute,
+            residual=compute if frozen else FULL,
+            frozen=frozen,
+            adapter_rank=self.adapter_rank,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes by part; each is what one process holds at the same time as the others."""
+
+    weights: float
+    """Masters (float32), or the frozen model's; gathered layers included."""
+    gradients: float
+    moments: float
+    reference: float = 0.0
+    critic: float = 0.0
+    """Its weights, gradients and moments."""
+    casts: float = 0.0
+    """bfloat16 copies of weights that autocast makes for a pass."""
+    activations: float = 0.0
+    masks: float = 0.0
+    logits: float = 0.0
+    """With the output layer's gradient."""
+    device: float = 0.0
+    """CUDA's own."""
+    host: float = field(default=0.0)
+    """In host memory instead, by offloading; no part of ``total``."""
+
+    @property
+    def fixed(self) -> float:
+        """Weights, gradients and moments: what no smaller microbatch saves."""
+        return self.weights + self.gradients + self.moments
+
+    @property
+    def total(self) -> float:
+        """At the peak of a step."""
+        beside = self.reference + self.critic + self.casts + self.device
+        return self.fixed + beside + self.activations + self.masks + self.logits
+
+
+def memory(shape: Shape, setup: Setup) -> Memory:
+    """The peak of a step of several microbatches, so that all gradients are there already.
+
+    Args:
+        shape: of the policy; reference and critic have the same.
+        setup: how it is trained.
+    """
+    held = _held(shape, setup)
+    passes = max(_layers_phase(shape, setup), _logits_phase(shape, setup), key=_beyond)
+    return replace(
+        held,
+        casts=passes.casts,
+        activations=passes.activations,
+        masks=passes.masks,
+        logits=passes.logits,
+    )
+
+
+def _beyond(passes: Memory) -> float:
+    return passes.casts + passes.activations + passes.masks + passes.logits
+
+
+def _held(shape: Shape, setup: Setup) -> Memory:
+    """What lies there before and after each pass."""
+    trained, weights = _trained(shape, setup), _weights(shape, setup)
+    parts = setup.ranks
+    moments = trained * MOMENT_BYTES[setup.optimizer] / parts
+    own, gradients, host = weights / parts, trained * FULL / parts, 0.0
+    beside = FULL * shape.parameters / parts if setup.reference else 0.0
+    body = shape.parameters - (0 if shape.tied else shape.table_parameters)
+    critic = body * (2 * FULL + MOMENT_BYTES[setup.optimizer]) / parts if setup.critic else 0.0
+    if setup.offload_parameters:
+        host = own + gradients + moments + beside + critic
+        own = gradients = moments = beside = critic = 0.0
+    elif setup.offload_optimizer:
+        host, moments = moments, 8.0 * shape.table_parameters  # of one parameter at a time
+    if setup.sharded:
+        own += _gathered(shape, setup)
+    return Memory(
+        weights=own,
+        gradients=gradients,
+        moments=moments,
+        reference=beside,
+        critic=critic,
+        device=float(CUDA_BYTES) if setup.cuda else 0.0,
+        host=host,
+    )
+
+
+def trained_parameters(shape: Shape, setup: Setup) -> int:
+    """Numbers that the optimizer changes."""
+    return _trained(shape, setup)
+
+
+def _trained(shape: Shape, setup: Setup) -> int:
+    if not setup.adapter_rank:
+        return shape.parameters
+    return (
+        setup.adapter_rank
+        * shape.layers
+        * sum(
+            rows + columns
+            for name, (rows, columns) in _linear(shape).items()
+            if not setup.targets or name in setup.targets
+        )
+    )
+
+
+def _linear(shape: Shape) -> dict[str, tuple[int, int]]:
+    """Sizes of the layers that adapters may have; experts have none."""
+    key_value = shape.key_value_heads * shape.head_width
+    sizes = {
+        "q_proj": (shape.query_width, shape.hidden),
+        "k_proj": (key_value, shape.hidden),
+        "v_proj": (key_value, shape.hidden),
+        "o_proj": (shape.hidden, shape.value_width),
+    }
+    if shape.expert_layers < shape.layers:
+        sizes |= {
+            "gate_proj": (shape.feed_forward, shape.hidden),
+            "up_proj": (shape.feed_forward, shape.hidden),
+            "down_proj": (shape.hidden, shape.feed_forward),
+        }
+    return sizes
+
+
+def _weights(shape: Shape, setup: Setup) -> float:
+    """Bytes of the policy's weights, adapters included."""
+    if not setup.adapter_rank:
+        return float(FULL * shape.parameters)
+    frozen, adapters = float(setup.numbers.compute), float(FULL * _trained(shape, setup))
+    if setup.quantization is None:
+        return frozen * shape.parameters + adapters
+    linear = shape.layers * sum(rows * columns for rows, columns in _linear(shape).values())
+    small = QUANTIZED_BYTES[setup.quantization] * linear
+    return small + frozen * (shape.parameters - linear) + adapters
+
+
+def _gathered(shape: Shape, setup: Setup) -> float:
+    """Whole layers of a divided model: what is outside of them stays, two are there at a time."""
+    each = setup.numbers.compute if setup.adapter_rank else FULL
+    gradients = 0 if setup.adapter_rank else FULL
+    outer = shape.outer_parameters * (each + gradients)
+    return float(outer + 2 * shape.layer_parameters * (each + gradients))
+
+
+def _kept(shape: Shape, setup: Setup) -> float:
+    """Activations at the end of the layers' forward pass, masks not included."""
+    tokens, numbers = setup.microbatch_tokens, setup.numbers
+    outer = 3 * shape.hidden * FULL  # last norm, the states of generated tokens, their gradient
+    if setup.checkpointing:
+        between = activations.between_layers(shape, numbers) * shape.layers
+        return tokens * (outer + (0 if setup.offload_activations else between))
+    dense = shape.layers - shape.expert_layers
+    each = dense * activations.layer(shape, numbers, mixture=False)
+    each += shape.expert_layers * activations.layer(shape, numbers, mixture=True)
+    return tokens * (outer + each)
+
+
+def _masks(shape: Shape, setup: Setup, *, layers: int) -> float:
+    """The dense mask: boolean once, and in the type of the attention for each of ``layers``."""
+    elements = setup.microbatch_tokens * setup.row_tokens
+    return float(elements * (1 + layers * setup.numbers.compute))
+
+
+def _casts(shape: Shape, setup: Setup, *, parameters: int) -> float:
+    cast = setup.numbers.casts and not setup.adapter_rank
+    return float(parameters * setup.numbers.compute) if cast else 0.0
+
+
+def _matrices(shape: Shape) -> int:
+    """Parameters that autocast copies: those of linear layers, but not of experts or the head."""
+    experts = shape.experts * 3 * shape.hidden * shape.expert_width * shape.expert_layers
+    return shape.parameters - shape.outer_parameters - experts
+
+
+def _layers_phase(shape: Shape, setup: Setup) -> Memory:
+    """The moment at which the layers' backward pass begins."""
+    numbers, tokens = setup.numbers, setup.microbatch_tokens
+    mixture = shape.expert_layers > 0
+    running = activations.backward(shape, numbers, mixture=mixture)
+    layers, again = shape.layers, 0.0
+    if setup.checkpointing:
+        layers, again = 1, activations.layer(shape, numbers, mixture=mixture)
+    matrices = _matrices(shape) // (shape.layers if setup.checkpointing else 1)
+    widest = 0 if setup.adapter_rank else _widest(shape) * FULL
+    whole = 0.0
+    if setup.quantization is not None:
+        whole = float(shape.feed_forward * shape.hidden * numbers.compute)
+    return Memory(
+        weights=0.0,
+        gradients=0.0,
+        moments=0.0,
+        casts=_casts(shape, setup, parameters=matrices) + widest + whole,
+        activations=_kept(shape, setup) + tokens * (running + again),
+        masks=_masks(shape, setup, layers=layers),
+    )
+
+
+def _widest(shape: Shape) -> int:
+    """Parameters of a layer's largest tensor."""
+    dense = shape.hidden * shape.feed_forward
+    return max(dense, shape.experts * 2 * shape.hidden * shape.expert_width)
+
+
+def _logits_phase(shape: Shape, setup: Setup) -> Memory:
+    """The moment at which logits are there, between the layers' forward and backward pass."""
+    each = STATISTICS_BYTES if setup.distributions else LOGIT_BYTES
+    most = CHUNK_LOGITS // (3 if setup.distributions else 1)
+    logits = min(most, setup.microbatch_tokens * shape.vocabulary)
+    table = shape.table_parameters
+    head = 0 if setup.adapter_rank else table * FULL
+    head += table * 2 * setup.numbers.compute if setup.numbers.casts else 0
+    copies = 0.0
+    if not setup.checkpointing:
+        copies = _casts(shape, setup, parameters=_matrices(shape))
+    layers = 0 if setup.checkpointing else shape.layers
+    return Memory(
+        weights=0.0,
+        gradients=0.0,
+        moments=0.0,
+        casts=copies,
+        activations=_kept(shape, setup),
+        masks=_masks(shape, setup, layers=layers),
+        logits=float(each * logits + head),
+    )

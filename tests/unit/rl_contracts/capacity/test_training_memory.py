@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rl_contracts.capacity.shape import Shape
+from rl_contracts.capacity.training import GIB, Memory, Setup, memory, trained_parameters
+
+SMALL = Shape(
+    family="qwen3",
+    hidden=1024,
+    layers=28,
+    heads=16,
+    key_value_heads=8,
+    head_width=128,
+    feed_forward=3072,
+    vocabulary=151_936,
+    tied=True,
+)
+SETUP = Setup(microbatch_tokens=8192, row_tokens=2048)
+
+
+def of(**changes: object) -> Memory:
+    return memory(SMALL, replace(SETUP, **changes))  # type: ignore[arg-type]
+
+
+def test_full_training_holds_sixteen_bytes_a_parameter() -> None:
+    assert of().fixed == 16 * SMALL.parameters
+
+
+def test_a_reference_adds_four_bytes_a_parameter() -> None:
+    assert of(reference=True).reference == 4 * SMALL.parameters
+
+
+def test_checkpointing_saves_most_activations() -> None:
+    assert of(checkpointing=True).activations < of(checkpointing=False).activations / 5
+
+
+def test_activations_grow_with_the_microbatch_and_weights_do_not() -> None:
+    small, large = of(microbatch_tokens=16384), of(microbatch_tokens=65536)
+    assert large.activations == pytest.approx(4 * small.activations)
+    assert large.fixed == small.fixed
+
+
+def test_the_mask_has_the_square_of_a_row() -> None:
+    square = of(microbatch_tokens=131_072, row_tokens=131_072, checkpointing=True)
+    assert square.masks == 131_072**2 * (1 + 2)
+    assert square.masks > 16 * GIB
+
+
+def test_ranks_divide_what_is_kept_and_gather_layers() -> None:
+    alone, eight = of(), of(ranks=8)
+    assert eight.gradients == alone.gradients / 8
+    assert eight.moments == alone.moments / 8
+    assert alone.weights / 8 < eight.weights < alone.weights + alone.gradients
+
+
+def test_adapters_train_few_numbers_beside_weights_of_two_bytes() -> None:
+    lora = of(adapter_rank=16)
+    trained = trained_parameters(SMALL, replace(SETUP, adapter_rank=16))
+    assert 0 < trained < 0.03 * SMALL.parameters
+    assert lora.weights == 2 * SMALL.parameters + 4 * trained
+    assert lora.moments == 8 * trained
+
+
+def test_quantized_weights_are_smaller() -> None:
+    whole, int8, nf4 = (
+        of(adapter_rank=16, quantization=kind).weights for kind in (None, "Int8", "NF4")
+    )
+    assert nf4 < int8 < whole
+
+
+def test_offloaded_parts_lie_in_host_memory() -> None:
+    everything = of(offload_parameters=True)
+    assert everything.host == 16 * SMALL.parameters
+    assert everything.gradients == everything.moments == 0
+    assert of(offload_optimizer=True).host == 8 * SMALL.parameters
+
+
+def test_the_former_defaults_did_not_fit_a_gpu_of_eighty_gigabytes() -> None:
+    former = of(checkpointing=False, microbatch_tokens=32768, row_tokens=4096)
+    assert former.total > 80e9
+    assert of().total < 24 * GIB
