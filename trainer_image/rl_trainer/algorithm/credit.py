@@ -88,7 +88,7 @@ def _alone(
 ) -> list[Advantage]:
     """Advantages of a group by itself, where the filters ask for any."""
     section = algorithm.shaping
-    if not section.drop_zero_advantage and section.minimal_advantage is None:
+    if not section.filters_advantages:
         return [1.0] * len(group)
     (advantages,) = _advantages([group], [baseline], algorithm, Context())
     return advantages
@@ -181,7 +181,10 @@ def _kept(
 ) -> list[int]:
     scored = [_scored(rollout) for rollout in group]
     return shaping.kept(
-        scored, [_largest(advantage) for advantage in advantages], algorithm.shaping
+        scored,
+        [_largest(advantage) for advantage in advantages],
+        algorithm.shaping,
+        highest=[_highest(advantage) for advantage in advantages],
     )
 
 
@@ -205,6 +208,10 @@ def _turns(rollout: Rollout) -> tuple[int, ...]:
 
 def _largest(advantage: Advantage) -> float:
     return float(advantage.abs().max()) if isinstance(advantage, Tensor) else abs(advantage)
+
+
+def _highest(advantage: Advantage) -> float:
+    return float(advantage.max()) if isinstance(advantage, Tensor) else advantage
 
 
 def _member(rollout: Rollout, advantage: Advantage) -> BatchMember:

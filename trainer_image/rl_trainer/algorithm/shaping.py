@@ -98,13 +98,20 @@ def limited(advantage: Advantage, member: Scored, section: Shaping) -> Advantage
     return min(max(advantage, low), high)
 
 
-def kept(group: Sequence[Scored], magnitudes: Sequence[float], section: Shaping) -> list[int]:
+def kept(
+    group: Sequence[Scored],
+    magnitudes: Sequence[float],
+    section: Shaping,
+    *,
+    highest: Sequence[float] = (),
+) -> list[int]:
     """Indices of the members that are trained, in order.
 
     Args:
         group: the members.
         magnitudes: absolute advantage of each, scaled; the largest where tokens differ.
         section: what is left out.
+        highest: advantage of each, scaled; the largest where tokens differ.
     """
     indices = [index for index, member in enumerate(group) if not _left_out(member, section)]
     if section.drop_zero_advantage:
@@ -112,6 +119,8 @@ def kept(group: Sequence[Scored], magnitudes: Sequence[float], section: Shaping)
     if section.minimal_advantage is not None:
         least = section.minimal_advantage
         indices = [index for index in indices if magnitudes[index] >= least]
+    if section.skip_non_positive_advantage:
+        indices = [index for index in indices if highest[index] > 0]
     return _balanced(group, indices) if section.balance_sample else indices
 
 

@@ -47,8 +47,8 @@ class Algorithm(Model):
         ),
         rule(
             "self.estimator.kind != 'MaxEnt' || [self.shaping].all(s, s.advScaling == 1.0 && "
-            "!s.dropZeroAdvantage && !has(s.minimalAdvantage) && !s.balanceSample && "
-            "!s.dropTruncated && !s.capFaultyTurns && !s.forceSign)",
+            "!s.dropZeroAdvantage && !has(s.minimalAdvantage) && !s.skipNonPositiveAdvantage && "
+            "!s.balanceSample && !s.dropTruncated && !s.capFaultyTurns && !s.forceSign)",
             "algorithm.estimator.kind MaxEnt weighs whole groups: of shaping only overlong, "
             "efficientRewarding and dynamicSampling go with it; remove the others",
             field="shaping",
@@ -82,9 +82,11 @@ class Algorithm(Model):
         rule(
             f"(!(self.estimator.kind in {listed(OF_WHOLE_STEP)}) && "
             "(!has(self.kl) || self.kl.placement == 'Loss')) || "
-            "(!self.shaping.dropZeroAdvantage && !has(self.shaping.minimalAdvantage))",
-            "algorithm.shaping.dropZeroAdvantage and minimalAdvantage need an estimator of single "
-            "groups, not under kl.placement Reward: use dynamicSampling",
+            "[self.shaping].all(s, !s.dropZeroAdvantage && !has(s.minimalAdvantage) && "
+            "!s.skipNonPositiveAdvantage)",
+            "algorithm.shaping.dropZeroAdvantage, minimalAdvantage and skipNonPositiveAdvantage "
+            "need an estimator of single groups, not under kl.placement Reward: use "
+            "dynamicSampling",
             field="shaping",
         ),
         rule(

@@ -202,6 +202,11 @@ class Shaping(Model):
             "shaping.minimalAdvantage drops zero advantages too: remove dropZeroAdvantage",
             field="dropZeroAdvantage",
         ),
+        rule(
+            "!self.skipNonPositiveAdvantage || !self.dropZeroAdvantage",
+            "shaping.skipNonPositiveAdvantage drops zero advantages too: remove dropZeroAdvantage",
+            field="dropZeroAdvantage",
+        ),
     )
     overlong: Overlong | None = None
     """Soft penalty on long responses. Unset: none."""
@@ -229,12 +234,19 @@ class Shaping(Model):
     minimal_advantage: Annotated[float, Field(gt=0, le=1000)] | None = None
     """Rollouts whose absolute advantage is smaller are left out of training. Unset: none are."""
 
+    skip_non_positive_advantage: bool = False
+    """Whether rollouts without any advantage above 0 are left out of training (AgentRL)."""
+
     @property
     def filters_members(self) -> bool:
         """Whether it leaves out single rollouts of a group."""
+        return self.balance_sample or self.drop_truncated or self.filters_advantages
+
+    @property
+    def filters_advantages(self) -> bool:
+        """Whether it leaves out rollouts by their advantages."""
         return (
-            self.balance_sample
-            or self.drop_truncated
-            or self.drop_zero_advantage
+            self.drop_zero_advantage
+            or self.skip_non_positive_advantage
             or self.minimal_advantage is not None
         )

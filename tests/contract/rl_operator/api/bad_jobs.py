@@ -206,6 +206,12 @@ REFUSED_JOBS = {
         changed("spec.algorithm.shaping", {"minimalAdvantage": 0.1, "dropZeroAdvantage": True}),
         "drops zero advantages too",
     ),
+    "two filters of zero": (
+        changed(
+            "spec.algorithm.shaping", {"skipNonPositiveAdvantage": True, "dropZeroAdvantage": True}
+        ),
+        "skipNonPositiveAdvantage drops zero advantages too",
+    ),
     "filter of a whole step": (
         changed(
             "spec.algorithm",
@@ -224,6 +230,17 @@ REFUSED_JOBS = {
     "fixed with a target": (
         changed("spec.algorithm.kl", {"controller": {"target": 0.1, "horizon": 100}}),
         "kl.controller.target and horizon go with",
+    ),
+    "second KL in the loss beside the first": (
+        changed("spec.algorithm.kl", {"loss": {"coefficient": 0.1}}),
+        "set placement to Reward",
+    ),
+    "gradient of a second KL that its estimator has": (
+        changed(
+            "spec.algorithm.kl",
+            {"placement": "Reward", "loss": {"estimator": "K2", "gradient": "StraightThrough"}},
+        ),
+        "kl.loss.gradient StraightThrough is what estimator K2 has anyway",
     ),
     "gradient of a reward": (
         changed("spec.algorithm.kl", {"placement": "Reward", "gradient": "StraightThrough"}),

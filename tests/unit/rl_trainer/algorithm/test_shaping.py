@@ -83,14 +83,18 @@ def test_the_larger_side_is_capped(rewards: list[float], kept: list[int]) -> Non
         ({}, [0, 1, 2, 3]),
         ({"dropZeroAdvantage": True}, [0, 2, 3]),
         ({"minimalAdvantage": 0.5}, [0, 3]),
+        ({"skipNonPositiveAdvantage": True}, [0, 2]),
+        ({"skipNonPositiveAdvantage": True, "minimalAdvantage": 0.5}, [0]),
         ({"dropTruncated": True}, [1, 2, 3]),
         ({"dropTruncated": True, "minimalAdvantage": 0.5}, [3]),
     ],
 )
 def test_filtered_members_are_left_out(section: dict[str, Any], kept: list[int]) -> None:
     group = [scored(1.0, truncated=True), scored(0.5), scored(0.4), scored(0.0)]
-    magnitudes = [0.6, 0.0, 0.1, 0.5]
-    assert shaping.kept(group, magnitudes, Shaping.model_validate(section)) == kept
+    advantages = [0.6, 0.0, 0.1, -0.5]
+    magnitudes = [abs(advantage) for advantage in advantages]
+    chosen = shaping.kept(group, magnitudes, Shaping.model_validate(section), highest=advantages)
+    assert chosen == kept
 
 
 @pytest.mark.parametrize(
@@ -129,6 +133,15 @@ def test_members_carry_scaled_advantages_and_leave_out_the_filtered() -> None:
         (groups[0][1].id, -1.0),
     ]
     assert all(member.token_advantages == b"" for member in members)
+
+
+def test_members_without_a_positive_advantage_are_skipped() -> None:
+    section = algorithm(skipNonPositiveAdvantage=True)
+    better = group([1.0, 0.0, 0.5])
+    members = credit.members([better], section, Context())
+    assert [(member.rollout, member.advantage) for member in members] == [(better[0].id, 0.5)]
+    assert credit.no_signal(better, section) == ""
+    assert credit.no_signal(group([1.0, 1.0]), section) != ""
 
 
 def test_a_group_whose_members_are_all_left_out_is_no_signal() -> None:
