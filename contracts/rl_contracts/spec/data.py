@@ -147,13 +147,15 @@ class HubTokenReference(Model):
 class Hub(Model):
     """The Hugging Face hub or a mirror of it, for `hf://` models and datasets."""
 
-    endpoint: Annotated[str, Field(pattern=r"^https?://[^/?#]+(/[^?#]*)?$", max_length=256)] = (
-        "https://huggingface.co"
-    )
+    endpoint: Annotated[
+        str, Field(pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$", max_length=256)
+    ] = "https://huggingface.co"
     """URL of the hub or of a mirror with the same API."""
     token_secret_ref: HubTokenReference | None = None
     """Secret with the token sent to the hub; needed for private or gated repositories and for
     training.checkpoint.hubRepo. Unset: no token is sent."""
+    allow_plain_http: bool = False
+    """Whether the token may be sent without TLS, to a Service or a private address."""
 
 
 class Data(Model):

@@ -21,7 +21,13 @@ from rl_operator.kube.settings import DEFAULT_RULES, JobRules
 from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.render import overrides
 from rl_operator.state import pool_ref
-from rl_operator.validation import engine_arguments, job_rules, objectives, unused_options
+from rl_operator.validation import (
+    addresses,
+    engine_arguments,
+    job_rules,
+    objectives,
+    unused_options,
+)
 
 
 def of_spec(spec: RLJobSpec, rules: JobRules = DEFAULT_RULES) -> Iterator[Refusal]:
@@ -33,6 +39,7 @@ def of_spec(spec: RLJobSpec, rules: JobRules = DEFAULT_RULES) -> Iterator[Refusa
 def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from objectives.unread(spec)
     yield from unused_options.of_spec(spec)
+    yield from addresses.of_spec(spec)
     yield from _of_importance_cap(spec.algorithm)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)

@@ -67,7 +67,7 @@ class Hub:
 
     def named(self) -> dict[str, Any]:
         """Changes of a manifest that take the model from there."""
-        hub = {"endpoint": self.server.url, "tokenSecretRef": SECRET}
+        hub = {"endpoint": self.server.url, "tokenSecretRef": SECRET, "allowPlainHttp": True}
         return {"model": {"uri": URI, "revision": TAG}, "data__hub": hub}
 
     @property

@@ -19,6 +19,8 @@ class Endpoint(Model):
     """Name of the model, as the server knows it."""
     token_secret_ref: SecretKeyReference | None = None
     """Secret with the bearer token for the server. Unset: no token is sent."""
+    allow_plain_http: bool = False
+    """Whether the token may be sent without TLS, to a Service or a private address."""
 
 
 class Completions(Model):

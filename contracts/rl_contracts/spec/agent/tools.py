@@ -46,6 +46,8 @@ class McpServer(Model):
     this or url."""
     token_secret_ref: SecretKeyReference | None = None
     """Secret with the bearer token for url. Unset: no token is sent."""
+    allow_plain_http: bool = False
+    """Whether the token may be sent without TLS, to a Service or a private address."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """Longest time in seconds that one tool call, or connecting, may take."""
 

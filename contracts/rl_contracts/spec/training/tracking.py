@@ -25,7 +25,7 @@ class Tracking(Model):
             "training.tracking.wandb is Online, which needs an API key: set secretName to a Secret "
             f"with the key {WANDB_KEY}",
             field="secretName",
-        )
+        ),
     )
     tensor_board: bool = False
     """Whether TensorBoard event files are written to the bucket."""
@@ -39,5 +39,7 @@ class Tracking(Model):
     secret_name: ObjectName | None = None
     """Secret in the job's namespace with WANDB_API_KEY, or with MLFLOW_TRACKING_TOKEN or _USERNAME
     and _PASSWORD. Unset: no credentials."""
+    allow_plain_http: bool = False
+    """Whether MLflow's credentials may be sent without TLS, to a Service or a private address."""
     samples: Annotated[int, Field(ge=0, le=64)] = 0
     """Number of rollouts of each step whose text is sent to the trackers; 0: none."""

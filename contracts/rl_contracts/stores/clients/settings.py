@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from rl_contracts.addresses import host_of, is_metadata
 from rl_contracts.errors import Refusal, RefusedError
 
 
@@ -56,6 +57,13 @@ class StoreSettings(BaseModel):
     s3_addressing_style: Literal["auto", "path", "virtual"] = "auto"
     """``path``: ``https://host/bucket/key``; ``virtual``: ``https://bucket.host/key``; ``auto``:
     virtual on AWS, else path."""
+
+    @field_validator("s3_endpoint")
+    @classmethod
+    def _leads_to_no_node(cls, endpoint: str) -> str:
+        if is_metadata(host_of(endpoint)):
+            raise ValueError("is an address where a node finds its own credentials")
+        return endpoint
 
     @field_validator("mongo_ca", "s3_ca")
     @classmethod

@@ -1,0 +1,66 @@
+"""No token goes out in clear, and no node's own server is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.validation.addresses import of_spec
+from tests.unit.rl_operator.builders import a_spec
+
+TOKEN: dict[str, Any] = {"tokenSecretRef": {"name": "t"}}
+PLAIN: dict[str, Any] = {"allowPlainHttp": True}
+
+
+def sections(url: str, *, token: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """A spec that names one address in each place."""
+    server = {"url": url, "model": "m", **token, **plain}
+    mlflow = {"mlflow": url, **plain, **({"secretName": "s"} if token else {})}
+    return {
+        "data": {
+            "train": [{"name": "sums", "uri": "s3://rl-data/sums.jsonl"}],
+            "hub": {"endpoint": url, **token, **plain},
+        },
+        "training": {"steps": 1, "tracking": mlflow},
+        "agent": {
+            "kind": "ToolLoop",
+            "mcpServers": [{"name": "a", "url": url, **token, **plain}],
+            "browse": {"endpoints": [server]},
+        },
+        "reward": {
+            "scorers": [{"kind": "Math"}, {"kind": "Judged", "judge": {"endpoints": [server]}}]
+        },
+    }
+
+
+FIELDS = [
+    "spec.data.hub.endpoint",
+    "spec.training.tracking.mlflow",
+    "spec.agent.mcpServers[0].url",
+    "spec.reward.scorers[1].judge.endpoints[0].url",
+    "spec.agent.browse.endpoints[0].url",
+]
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "plain", "reason"),
+    [
+        ("http://there.example", TOKEN, {}, "TokenInClear"),
+        ("http://there.example", TOKEN, PLAIN, "TokenInClear"),
+        ("http://there", TOKEN, {}, "TokenInClear"),
+        ("http://there", TOKEN, PLAIN, ""),
+        ("http://127.0.0.1:80", TOKEN, {}, ""),
+        ("https://there.example", TOKEN, {}, ""),
+        ("http://there.example", {}, {}, ""),
+        ("http://169.254.169.254/latest", {}, {}, "AddressRefused"),
+        ("https://169.254.169.254/latest", TOKEN, PLAIN, "AddressRefused"),
+    ],
+)
+def test_each_place_is_checked(
+    url: str, token: dict[str, Any], plain: dict[str, Any], reason: str
+) -> None:
+    refused = list(of_spec(a_spec(**sections(url, token=token, plain=plain))))
+    assert [each.field for each in refused] == (FIELDS if reason else [])
+    assert {each.reason for each in refused} == ({reason} if reason else set())
+    assert all(each.value == url for each in refused)
