@@ -1,11 +1,11 @@
-"""What the run's own work costs, at two sizes: registry, sweeps, retention, records, deletion."""
+"""What the run's own work costs, at two sizes: peers, sweeps, intake, retention, deletion."""
 
 from __future__ import annotations
 
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,24 +13,31 @@ import bson
 
 from benchmarks.protocol import command_counts
 from benchmarks.protocol.command_counts import CommandCounts
+from benchmarks.protocol.run_documents import (
+    TASKS,
+    TOKENS,
+    again,
+    claim,
+    durable,
+    finish,
+    register,
+    train,
+)
 from benchmarks.support.result import Result
 from benchmarks.support.samplers import running_stores
-from rl_contracts.documents.batch import BatchMember, BatchState
 from rl_contracts.documents.evaluation import EvaluationResult, newest
-from rl_contracts.documents.run import DurablePointer
-from rl_contracts.documents.sampler import SamplerState
+from rl_contracts.documents.step_metrics import MetricsFile
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.retention.samplers import forget_ended
 from rl_contracts.retention.sweep import GROWTH, Sweeper
 from rl_contracts.spec.retention import Bound, Retention
 from rl_contracts.stores.connect import Stores
-from rl_sampler.policy.relay.peers import StoredRegistry, parents, relay_key
-from tests.documents import RUN, a_batch, a_rollout, a_run, a_sampler, a_task
+from rl_sampler.policy.relay.peers import StoredRegistry, parents
+from rl_trainer.algorithm.groups import Limits, assemble
+from rl_trainer.checkpoint import report
+from tests.documents import RUN, a_run, a_step
 
 CLAIMS = 8
-TASKS, MEMBERS = 8, 4
-"""Of a step."""
-AT_ONCE = 2000
 RUN_BYTES = 16 << 10
 
 
@@ -72,6 +79,9 @@ def measure(result: Result, *, quick: bool) -> None:
     result.figures["kb of retention for each step"] = [round(share, 1) for share in shares]
     what = f"bytes of retention for each step, {steps[1]} to {steps[0]}"
     result.at_most(what, shares[1] / shares[0], 1.5)
+    taken = [result.figures[f"intake of a step after {size}"]["kb"] for size in steps]
+    what = f"bytes of a step's intake, {steps[1]} to {steps[0]} steps"
+    result.at_most(what, taken[1] / taken[0], 1.5)
 
 
 def cost(counts: CommandCounts, work: Callable[[], object]) -> Cost:
@@ -125,6 +135,10 @@ def of_length(result: Result, counts: CommandCounts, steps: int) -> None:
         )
         assert next(batch.step for batch in stores.batches.of_run(RUN)) == 2
         evaluations(result, stores, 25 * steps)
+        first = finish(stores, (steps + 1) * TASKS)
+        note(result, f"intake of a step after {steps}", cost(counts, lambda: take_in(stores)))
+        stores.tasks.retire(first)
+        note(result, f"metrics of 100 steps after {steps}", report_cost(stores, counts, steps))
 
         def delete() -> None:
             while stores.mongo.delete_page(RUN):
@@ -133,13 +147,30 @@ def of_length(result: Result, counts: CommandCounts, steps: int) -> None:
         note(result, f"deletion of {steps}", cost(counts, delete))
 
 
-def again(stores: Stores, step: int, head: str) -> None:
-    """Train one more step and make it durable."""
-    head = train(stores, step, step, parent=head)
-    stores.mongo.collection("runs").update_one(
-        {"_id": RUN},
-        {"$set": {"step": step, "head_batch": head, "durable": durable(step).model_dump()}},
-    )
+def take_in(stores: Stores) -> None:
+    """What the trainer's supply does for a step: ids, tasks, rollouts, groups."""
+    done = stores.tasks.ids(RUN, queue=Queue.TRAIN, state=TaskState.DONE)
+    stores.tasks.total(RUN, queue=Queue.TRAIN)
+    tasks = list(stores.tasks.get(done).values())
+    read = stores.rollouts.read([name for task in tasks for name in task.rollouts])
+    limits = Limits(vocabulary=100, max_tokens=TOKENS)
+    groups = [assemble(task, read.whole, limits) for task in tasks]
+    assert len(groups) == TASKS
+    assert not any(isinstance(group, str) for group in groups)
+
+
+def report_cost(stores: Stores, counts: CommandCounts, steps: int) -> Cost:
+    """Keeping ``metrics.jsonl`` through a hundred steps with a checkpoint after each."""
+    metrics = [a_step(step) for step in range(1, steps + 101)]
+
+    def write() -> None:
+        file = MetricsFile(epoch=1, steps=steps)
+        for more in range(1, 101):
+            file = report.write_metrics_if_due(
+                stores.objects, "reports/", metrics[: steps + more], epoch=1, written=file
+            )
+
+    return cost(counts, write)
 
 
 def evaluations(result: Result, stores: Stores, number: int) -> None:
@@ -171,74 +202,3 @@ def note(result: Result, what: str, found: Cost) -> None:
     """Keep and print a cost."""
     result.figures[what] = found.shown()
     print(f"{what}: {found.shown()}", flush=True)
-
-
-def register(stores: Stores, size: int) -> None:
-    """Living samplers that relay."""
-    now = stores.mongo.now()
-    samplers = [
-        a_sampler(
-            f"{number:08d}",
-            heartbeat_at=now,
-            relay_url="http://10.0.0.1:7001",
-            relay_key=relay_key(f"{number:08d}"),
-            scorers=["ExactMatch"],
-            state=SamplerState.READY,
-        )
-        for number in range(size)
-    ]
-    stores.samplers.put(samplers)
-
-
-def claim(stores: Stores, size: int) -> None:
-    """Claimed tasks with prompts of the size of a word problem."""
-    prompt = [{"role": "user", "content": "How many apples are left? " * 20}]
-    until = stores.mongo.now() + 100
-    for first in range(0, size, AT_ONCE):
-        stores.tasks.insert(
-            [
-                a_task(
-                    number,
-                    state=TaskState.CLAIMED,
-                    owner="s",
-                    attempt=1,
-                    lease_until=until,
-                    messages=prompt,
-                )
-                for number in range(first, min(size, first + AT_ONCE))
-            ]
-        )
-
-
-def durable(step: int) -> DurablePointer:
-    """Of a checkpoint that nobody reads."""
-    return DurablePointer(step=step, prefix="c/", manifest_sha256="0")
-
-
-def train(stores: Stores, first: int, last: int, *, parent: str | None = None) -> str:
-    """Write the documents of trained steps; returns the last batch."""
-    for step in range(first, last + 1):
-        tasks = [
-            a_task(number, attempt=1, queue=Queue.CONSUMED, state=TaskState.DONE)
-            for number in range((step - 1) * TASKS, step * TASKS)
-        ]
-        rollouts = [a_rollout(task, member) for task in tasks for member in range(MEMBERS)]
-        stores.tasks.insert(tasks)
-        stores.rollouts.put(rollouts)
-        batch = a_batch(
-            step,
-            parent,
-            state=BatchState.DURABLE,
-            tasks=[task.id for task in tasks],
-            members=members([rollout.id for rollout in rollouts]),
-            next_sequence=step * TASKS,
-        )
-        stores.batches.put([batch])
-        parent = batch.id
-    assert parent is not None
-    return parent
-
-
-def members(rollouts: Sequence[str]) -> list[BatchMember]:
-    """Members of a batch."""
-    return [BatchMember(rollout=rollout, advantage=0.5) for rollout in rollouts]

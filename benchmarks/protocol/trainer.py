@@ -10,7 +10,7 @@ import threading
 from typing import Any
 
 from benchmarks.protocol import command_counts, remote, slowed
-from benchmarks.protocol.agents import GROUP_SIZE
+from benchmarks.protocol.paces import GROUP_SIZE
 from benchmarks.protocol.stores import connected
 from rl_contracts.documents.run import PolicyPointer, Totals
 from rl_contracts.documents.task import Queue, TaskState
