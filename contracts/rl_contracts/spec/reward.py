@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -23,6 +24,14 @@ class Judge(Completions):
 
 BUILT_IN_SCORERS = ("Code", "ExactMatch", "F1", "Format", "Length", "Math", "NormalizedMatch")
 """Kinds that the installation's agent image knows without the manifest's help."""
+
+
+def named_like(name: str, names: Collection[str]) -> str | None:
+    """The one of ``names`` that a record means: the same name, else the same but for case."""
+    if name in names:
+        return name
+    alike = [known for known in names if known.casefold() == name.casefold()]
+    return alike[0] if len(alike) == 1 else None
 
 
 MATH = "Math"
@@ -99,14 +108,16 @@ class Reward(Model):
         """The reward of a record that names a scorer or an answer schema of its own.
 
         Args:
-            scorer: judges alone: as the entries of its kind here say, else with weight 1; empty:
-                all scorers judge.
+            scorer: judges alone: as the entries of its kind here say, else with weight 1; case
+                does not matter where no other name differs by it. Empty: all scorers judge.
             answer_schema: in place of this one; empty: this one.
         """
         chosen = self.scorers
         if scorer:
-            named = [candidate for candidate in chosen if candidate.kind == scorer]
-            chosen = named or [Scorer(kind=scorer)]
+            kinds = [candidate.kind for candidate in chosen]
+            kind = named_like(scorer, kinds) or named_like(scorer, BUILT_IN_SCORERS) or scorer
+            named = [candidate for candidate in chosen if candidate.kind == kind]
+            chosen = named or [Scorer(kind=kind)]
         return self.model_copy(
             update={"scorers": chosen, "answer_schema": answer_schema or self.answer_schema}
         )

@@ -188,6 +188,11 @@ def test_a_record_may_have_a_reward_of_its_own() -> None:
     math = reward.of_record(scorer="Math", answer_schema="Boxed")
     assert [(scorer.kind, scorer.weight) for scorer in math.scorers] == [("Math", 0.5)]
     assert math.answer_schema == "Boxed"
+    assert reward.of_record(scorer="math", answer_schema="Boxed") == math
+    own = Reward.model_validate({"scorers": [*scorers, {"kind": "math", "entryPoint": "a:b"}]})
+    assert [scorer.kind for scorer in own.of_record(scorer="math", answer_schema="").scorers] == [
+        "math"
+    ]
     other = reward.of_record(scorer="F1", answer_schema="")
     assert [(scorer.kind, scorer.weight) for scorer in other.scorers] == [("F1", 1.0)]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.reward import named_like
 from rl_trainer.data.dataset import Dataset
 
 
@@ -28,7 +29,7 @@ def check_scorers(datasets: Iterable[Dataset], *, samplers: Sequence[Sampler]) -
     known = set.intersection(*registered)
     for dataset in datasets:
         for kind, where in dataset.scorers.items():
-            if kind not in known:
+            if named_like(kind, known) is None:
                 raise _refused(kind, where, known)
 
 

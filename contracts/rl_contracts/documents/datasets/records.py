@@ -9,7 +9,7 @@ from typing import NoReturn, TypeGuard, get_args
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.task import ContentPart, Message
 from rl_contracts.spec.data import Columns
-from rl_contracts.spec.reward import AnswerSchema
+from rl_contracts.spec.reward import AnswerSchema, named_like
 
 SHOWN_CHARACTERS = 120
 MAX_ID_CHARACTERS = 256
@@ -77,9 +77,10 @@ def _answer_schema(record: Values, column: str | None) -> str:
     if column is None or record.get(column) is None:
         return ""
     name = _text(record, column)
-    if name not in ANSWER_SCHEMAS:
+    schema = named_like(name, ANSWER_SCHEMAS)
+    if schema is None:
         _refuse(column, f"is {_shown(name)}, not one of {', '.join(ANSWER_SCHEMAS)}")
-    return name
+    return schema
 
 
 def _scenario(record: Values, column: str | None) -> tuple[str, ...]:

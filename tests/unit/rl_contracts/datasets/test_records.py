@@ -74,6 +74,7 @@ def test_a_record_may_name_its_scorer_and_its_answer_schema() -> None:
     example = parse(record | {"judge": None, "form": None}, columns)
     assert (example.scorer, example.answer_schema) == ("", "")
     assert parse(record).scorer == ""
+    assert parse(record | {"form": "boxed"}, columns).answer_schema == "Boxed"
     with pytest.raises(
         BadRecordError,
         match=r"field 'form' is a text of 3 characters, not one of Auto, Answer, Boxed",

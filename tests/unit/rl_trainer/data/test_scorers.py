@@ -26,6 +26,7 @@ def check(named: str, samplers: list[Sampler] = SAMPLERS) -> None:
 def test_scorers_that_all_samplers_know_pass() -> None:
     check("F1")
     check("Format")
+    check("exactmatch")
     check("Magic", [])
 
 
