@@ -39,7 +39,7 @@ from rl_trainer.context.job import Job
 from rl_trainer.distributed import processors, rendezvous
 from rl_trainer.distributed.share import ShareUnreadableError
 from rl_trainer.distributed.team import Team, rank_loss_as_failure
-from rl_trainer.errors import TerminatedError, TrainingFailedError
+from rl_trainer.errors import OutOfMemoryError, TerminatedError, TrainingFailedError
 from rl_trainer.follower import Follower
 from rl_trainer.rollouts import leftovers
 from rl_trainer.tracking import endpoint
@@ -190,8 +190,12 @@ def _attempt(
 
 def _follow(team: Team, stores: Stores, *, folder: Path) -> int:
     """Follow rank 0 until it ends."""
-    with rank_loss_as_failure():
-        return Follower(team, stores, folder).follow()
+    try:
+        with rank_loss_as_failure():
+            return Follower(team, stores, folder).follow()
+    except OutOfMemoryError as error:
+        log.error("rank %d: %s", team.world.rank, error)
+        return FAILED
 
 
 def _take(env: TrainerEnv, spec: RLJobSpec, stores: Stores) -> Run | None:
@@ -238,7 +242,7 @@ def _outcome(job: Job, run: Run) -> Outcome:
         return Outcome.refused(_forbidden(job, error))
     except CommandRefusedError as error:
         return Outcome.refused(_impossible(job, error))
-    except TrainingFailedError as error:
+    except (TrainingFailedError, OutOfMemoryError) as error:
         return Outcome(kind="Failed", reason=error.reason, message=str(error))
     except IntegrityError as error:
         return Outcome(kind="Failed", reason="StoredDataCorrupt", message=str(error))

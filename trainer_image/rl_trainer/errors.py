@@ -18,3 +18,12 @@ class TerminatedError(RLError):
 
     def __init__(self) -> None:
         super().__init__("stopped by SIGTERM")
+
+
+class OutOfMemoryError(Exception):
+    """The device had no memory left; the message has the step, the peak and what to change.
+
+    No RLError: other ranks wait inside of a collective, and would never report how theirs went.
+    """
+
+    reason = "OutOfMemory"

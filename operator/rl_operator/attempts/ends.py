@@ -110,6 +110,8 @@ def conclude(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | No
         message = redacted(outcome.message)
         return _failed(context, outcome.reason, message, exit_code=exit_code, action=action)
     reason, message = describe_end(pod, container)
+    if reason == "OOMKilled" and context.run is not None:
+        message = f"The trainer's phase: {context.run.phase}. {message}"
     # Exit code 2 marks a refusal; an end without a recorded refusal must not carry it.
     code = None if exit_code == REFUSED_EXIT_CODE else exit_code
     return _failed(context, reason, message or trainer.message, exit_code=code, action=action)

@@ -13,6 +13,11 @@ SIGNALS = {Signal.value: Signal.name for Signal in signal.Signals}
 LOG_CHARACTERS = 700
 PLAIN_REASONS = ("", "Error", "Completed")
 """The kubelet's reasons that say nothing about the cause."""
+HOST_MEMORY = (
+    "The container needed more host memory than spec.trainer.resources.limits.memory: raise it, or "
+    "need less, e.g. without offloadOptimizer, offloadParameters and offloadActivations, or on a "
+    "trainer without GPUs with a lower maxTokensPerMicrobatch."
+)
 Action = Literal["FailJob", "Ignore", "Restart"]
 
 
@@ -37,6 +42,7 @@ def describe_end(pod: Pod | None, container: Container | None) -> tuple[str, str
     parts = [
         pod.message,
         f"Exit code {container.exit_code}{by}.",
+        HOST_MEMORY if container.exit_reason == "OOMKilled" else "",
         f"End of its log: {log}" if log else "",
     ]
     message = " ".join(filter(None, parts))

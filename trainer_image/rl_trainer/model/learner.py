@@ -22,7 +22,7 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Gap, Tally, Update
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import flops, model_outputs, models, sharding
+from rl_trainer.model import flops, memory, model_outputs, models, sharding
 from rl_trainer.model import optimizer as optimizers
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.policy import Policy
@@ -55,6 +55,7 @@ class Learner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.world = world
+        self._spec = spec
         self._algorithm = spec.algorithm
         self.training = spec.training
         self._clock = clock
@@ -85,7 +86,14 @@ class Learner:
 
         Raises:
             TrainingFailedError: loss or gradient is not finite; that update was not made.
+            OutOfMemoryError: the GPU had no memory left; the weights may be half updated.
         """
+        with memory.explaining(
+            self._spec, self.policy.module.config, doing=f"step {step}", ranks=self.world.size
+        ):
+            return self._make(samples, step=step)
+
+    def _make(self, samples: Sequence[Sample], *, step: int) -> Update:
         started, phases = self._clock(), Phases(self._clock)
         # Dropout and the like depend on seed, step and rank alone: a replayed step repeats them.
         torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.rank << 48))

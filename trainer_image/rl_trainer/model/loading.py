@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.model_files import read_header, weight_files
 from rl_contracts.spec.training.lora import Quantization
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.algorithm.samples import Sample
@@ -27,6 +29,8 @@ KNOWN = (
     "Name a folder with config, tokenizer and safetensors of a causal language model that this "
     "version of transformers knows."
 )
+COMPUTED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+"""Tensors in old files that models compute themselves."""
 UNBROKEN = "Name a model whose training did not break off in numbers that are not finite."
 
 
@@ -73,6 +77,7 @@ def load(
     except UNLOADABLE as error:
         raise refused(uri, f"It cannot be loaded: {_first_line(error)}.", field=field) from error
     _check_filled(report, uri=uri, field=field)
+    _check_used(module, folder, report, uri=uri, field=field)
     _check_finite(module, uri=uri, field=field)
     home = torch.device("cpu") if offload_parameters else device()
     originals = None
@@ -150,6 +155,28 @@ def _check_filled(report: dict[str, Any], *, uri: str, field: str) -> None:
             shown = ", ".join(map(str, problems[:3]))
             message = f"Its weights do not fit its config ({what}): {shown}."
             raise refused(uri, message, field=field)
+
+
+def _check_used(module: Any, folder: Path, report: dict[str, Any], *, uri: str, field: str) -> None:
+    """Refuse files with tensors that the model does not load: its exports would lack them.
+
+    Such are the layers of multi-token prediction, and the vision part of a model whose text part
+    alone is built. Some models have transformers pass over them without a report.
+    """
+    ignored = [re.compile(each) for each in module._keys_to_ignore_on_load_unexpected or ()]
+    names = {name for path in weight_files(folder) for name in read_header(path)}
+    passed_over = {name for name in names if any(each.search(name) for each in ignored)}
+    unused = sorted({*(report.get("unexpected_keys") or ()), *passed_over})
+    unused = [name for name in unused if not name.endswith(COMPUTED)]
+    if unused:
+        shown = ", ".join(unused[:3])
+        raise refused(
+            uri,
+            f"Its files hold {len(unused)} tensors that {type(module).__name__} does not load, "
+            f"and that trained weights would lack: {shown}.",
+            field=field,
+            remedy="Name a folder with the weights of the language model alone.",
+        )
 
 
 def _check_finite(module: Any, *, uri: str, field: str) -> None:

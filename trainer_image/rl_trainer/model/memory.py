@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
+from rl_contracts.capacity import of_spec, text
+from rl_contracts.capacity.shape import UnknownShapeError, shape_of
+from rl_contracts.capacity.training import GIB
+from rl_contracts.capacity.training import memory as needed
 from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import Training
+from rl_trainer.errors import OutOfMemoryError
 
 
 def saving(device: torch.device, *, offload: bool) -> contextlib.AbstractContextManager[object]:
@@ -20,6 +28,47 @@ def saving(device: torch.device, *, offload: bool) -> contextlib.AbstractContext
         return contextlib.nullcontext()
     pinned = device.type == "cuda"
     return torch.autograd.graph.save_on_cpu(pin_memory=pinned, device_type=device.type)
+
+
+@contextlib.contextmanager
+def explaining(spec: RLJobSpec, config: Any, *, doing: str, ranks: int) -> Iterator[None]:
+    """Say of an allocation that failed on a GPU what is needed by formula, and what to change.
+
+    Args:
+        spec: the manifest.
+        config: transformers' config of the policy.
+        doing: what runs inside, e.g. ``step 3``.
+        ranks: processes that divide the model.
+
+    Raises:
+        OutOfMemoryError: torch's error of the same name was raised inside.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(out_of_memory(spec, config, doing=doing, ranks=ranks)) from error
+
+
+def out_of_memory(spec: RLJobSpec, config: Any, *, doing: str, ranks: int) -> str:
+    """What happened, the sum of the memory model, and what to change."""
+    setup = of_spec.setup_of(spec, cuda=True, ranks=ranks)
+    try:
+        shape = shape_of(config.to_dict())
+        wanted = f" By formula a step needs {text.arithmetic(needed(shape, setup))}."
+    except UnknownShapeError:
+        wanted = ""
+    remedies = text.remedies(setup)
+    return (
+        f"The GPU had no memory left in {doing}{_peak()}.{wanted} "
+        f"To need less: {remedies}. Fields are below spec."
+    )
+
+
+def _peak() -> str:
+    if not torch.cuda.is_available():
+        return ""
+    peak, size = torch.cuda.max_memory_allocated(), torch.cuda.mem_get_info()[1]
+    return f", at a peak of {peak / GIB:.2f} of {size / GIB:.2f} GiB"
 
 
 def check(training: Training, *, device: torch.device, ranks: int) -> None:

@@ -100,7 +100,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         },
         "OOMKilled",
         True,
-        "Exit code 137 by SIGKILL.",
+        "spec.trainer.resources.limits.memory: raise it",
     ),
     "pod is gone": (
         {"trainer": a_trainer(state="Failed"), "pods": ()},

@@ -177,6 +177,12 @@ def test_a_quantized_model_is_refused_with_its_method(tiny_folder: Path, tmp_pat
     assert "bfloat16" in caught.value.refusal.remedy
 
 
+def further_tensor(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path) | {"model.layers.2.mtp_block.weight": torch.ones(2)}
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
@@ -184,6 +190,7 @@ def test_a_quantized_model_is_refused_with_its_method(tiny_folder: Path, tmp_pat
         (unknown_kind, "cannot be loaded"),
         (truncate_weights, "cannot be loaded"),
         (more_layers, "(some are missing): model.layers."),
+        (further_tensor, "hold 1 tensors that Qwen3ForCausalLM does not load, and that trained"),
         (other_width, "(some are of other shapes): model.layers.0.mlp.down_proj.weight is ["),
     ],
 )

@@ -11,12 +11,13 @@ import torch
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.training.training import Optimizer, Training
 from rl_trainer.algorithm.packing import collate
+from rl_trainer.errors import OutOfMemoryError
 from rl_trainer.model import loading, memory, optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 from tests.tiny_model import save_tiny
 from tests.unit.rl_trainer.compared import same, weights
-from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
+from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -165,3 +166,20 @@ def test_moments_of_8_bits_are_saved_and_go_on_bit_for_bit(
     plain = Learner(loading.load(tmp_path, precision="FP32", uri="s3://models/tiny"), make_spec())
     with pytest.raises(KeyError, match=r"another training\.optimizer\.kind"):
         optimizer.restore(plain.optimizer, plain.parameters, saved, spec.training)
+
+
+def test_an_allocation_that_fails_is_explained_with_step_sum_and_remedies(
+    make_learner: MakeLearner, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    learner = make_learner(training={"maxTokensPerMicrobatch": 4096})
+    monkeypatch.setattr(learner, "_update", full)
+    with pytest.raises(OutOfMemoryError) as caught:
+        learner.update(make_samples(), step=3)
+    message = str(caught.value)
+    assert "no memory left in step 3" in message
+    assert "GiB" in message
+    assert "set training.gradientCheckpointing to true" in message
+    assert len(message) < 1024

@@ -1,0 +1,47 @@
+"""The memory model in sentences: the sum, and what makes it smaller."""
+
+from __future__ import annotations
+
+from rl_contracts.capacity.training import GIB, Memory, Setup
+
+SHOWN_FROM = 0.005
+"""GiB below which a part is left out of the sum."""
+PARTS = (
+    "weights",
+    "gradients",
+    "moments",
+    "reference",
+    "critic",
+    "casts",
+    "activations",
+    "masks",
+    "logits",
+    "device",
+)
+
+
+def arithmetic(memory: Memory) -> str:
+    """The sum by part in GiB, e.g. ``weights 2.22 + gradients 2.22 + moments 4.44 = 8.88 GiB``."""
+    parts = [(name, getattr(memory, name) / GIB) for name in PARTS]
+    shown = [f"{name} {size:.2f}" for name, size in parts if size >= SHOWN_FROM]
+    total = f"{memory.total / GIB:.2f} GiB"
+    return f"{' + '.join(shown)} = {total}" if shown else total
+
+
+def remedies(setup: Setup) -> str:
+    """What of the manifest makes a step smaller, the cheapest first."""
+    changes = []
+    if not setup.checkpointing:
+        changes.append("set training.gradientCheckpointing to true")
+    if setup.microbatch_tokens > setup.row_tokens:
+        changes.append(
+            f"lower training.maxTokensPerMicrobatch from {setup.microbatch_tokens} (at least "
+            f"{setup.row_tokens})"
+        )
+    changes.append(f"lower agent.sampling.maxContextTokens from {setup.row_tokens}")
+    if not setup.adapter_rank:
+        changes.append("train adapters (training.lora)")
+    if setup.cuda and not setup.offload_parameters and setup.optimizer == "AdamW":
+        changes.append("set training.offloadParameters")
+    changes.append("have more trainer.replicas, which divide weights, gradients and moments")
+    return "; ".join(changes)
