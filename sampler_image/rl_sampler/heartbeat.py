@@ -45,6 +45,7 @@ class Heartbeat:
         self._registered_at: float | None = None
         self._counted = (time.monotonic(), 0)
         self._written: Sampler | None = None
+        self._written_at = 0.0
         self._draining = self._leaving = False
         self._wake = asyncio.Event()
 
@@ -87,15 +88,15 @@ class Heartbeat:
             document = self._document(state, now=now, registered_at=self._registered_at)
             if self._is_news(document):
                 await self._shared.call(self._shared.stores.samplers.put, [document])
-                self._written = document
+                self._written, self._written_at = document, time.monotonic()
 
     def _is_news(self, document: Sampler) -> bool:
         """Whether to write: something changed, or the written heartbeat gets old."""
         written = self._written
         if written is None:
             return True
-        # The next beat comes BEAT_SECONDS later.
-        old = document.heartbeat_at - written.heartbeat_at > IDLE_BEAT_SECONDS - BEAT_SECONDS / 2
+        # By the own clock: the store's may be set back. The next beat is BEAT_SECONDS later.
+        old = time.monotonic() - self._written_at > IDLE_BEAT_SECONDS - BEAT_SECONDS / 2
         return old or _lasting(document) != _lasting(written)
 
     def _document(self, state: SamplerState, *, now: float, registered_at: float) -> Sampler:
