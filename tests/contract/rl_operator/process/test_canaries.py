@@ -99,6 +99,7 @@ def make_job(world: World) -> Key:
         training={
             "steps": 60,
             "precision": "FP32",
+            "checkpoint": {"hubRepo": "team/model"},
             "tracking": {"wandb": "Online", "secretName": "tracking"},
         },
     )
