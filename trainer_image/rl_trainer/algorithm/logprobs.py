@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 CHUNK_LOGITS = 1 << 25
 """Logits held at a time: 128 MiB in float32, twice that with all that is made of them."""
+
+BLOCK_LOGITS = 1 << 22
+"""Logits whose probabilities are held at a time for entropies: 16 MiB in float32."""
 
 Head = Callable[[Tensor], Tensor]
 """Hidden states ``[N, H]`` → logits ``[N, V]``."""
@@ -38,25 +42,47 @@ def token_logprobs(
         temperature: > 0; the engine reports log-probabilities of the scaled distribution.
         chunk_tokens: tokens at a time, ≥ 1.
     """
+    chunk = partial(_chunk, head=head, temperature=temperature, measured=False)
+    return _by_chunks(chunk, hidden, targets, chunk_tokens=chunk_tokens)[0]
+
+
+def measured_logprobs(
+    hidden: Tensor,
+    targets: Tensor,
+    *,
+    head: Head,
+    temperature: float,
+    chunk_tokens: int,
+) -> TokenStatistics:
+    """As ``token_logprobs``, with the entropies, which have no gradient.
+
+    An entropy with gradient, for a bonus, keeps three times as much: see ``token_statistics``.
+    """
+    chunk = partial(_chunk, head=head, temperature=temperature, measured=True)
+    logprobs, entropies = _by_chunks(chunk, hidden, targets, chunk_tokens=chunk_tokens)
+    return TokenStatistics(logprobs=logprobs, entropies=entropies)
+
+
+def _by_chunks(
+    chunk: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]],
+    hidden: Tensor,
+    targets: Tensor,
+    *,
+    chunk_tokens: int,
+) -> tuple[Tensor, Tensor]:
     if len(hidden) <= chunk_tokens:
-        return _chunk(hidden, targets, head, temperature)
-    chunks = []
+        return chunk(hidden, targets)
+    rows: list[tuple[Tensor, Tensor]] = []
     parts = zip(torch.split(hidden, chunk_tokens), torch.split(targets, chunk_tokens), strict=True)
     for states, wanted in parts:
         if torch.is_grad_enabled():
-            chunk = checkpoint(
-                _chunk,
-                states,
-                wanted,
-                head,
-                temperature,
-                use_reentrant=False,
-                preserve_rng_state=False,
+            rows.append(
+                checkpoint(chunk, states, wanted, use_reentrant=False, preserve_rng_state=False)
             )
         else:
-            chunk = _chunk(states, wanted, head, temperature)
-        chunks.append(chunk)
-    return torch.cat(chunks)
+            rows.append(chunk(states, wanted))
+    logprobs, entropies = (torch.cat(column) for column in zip(*rows, strict=True))
+    return logprobs, entropies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +91,7 @@ class TokenStatistics:
 
     logprobs: Tensor
     entropies: Tensor | None = None
-    """-Σ_v π log π ≥ 0, where it was asked for."""
+    """-Σ_v π log π ≥ 0, where it was asked for; with gradient only from ``token_statistics``."""
     divergences: Tensor | None = None
     """Σ_v π (log π - log ref) ≥ 0 over the whole vocabulary, where a reference was given."""
 
@@ -134,10 +160,34 @@ def _statistics(
     return chosen, entropies, (probabilities * (logs - other_logs)).sum(-1)
 
 
-def _chunk(hidden: Tensor, targets: Tensor, head: Head, temperature: float) -> Tensor:
+def _chunk(
+    hidden: Tensor, targets: Tensor, *, head: Head, temperature: float, measured: bool
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities, and entropies where they are measured, else nothing."""
     logits = head(hidden).float()
     # In place: neither layer nor division needs the unscaled logits again.
-    return chosen_logprobs(logits if temperature == 1 else logits.div_(temperature), targets)
+    logits = logits if temperature == 1 else logits.div_(temperature)
+    entropies = entropies_of(logits) if measured else logits.new_zeros(0)
+    return chosen_logprobs(logits, targets), entropies
+
+
+@torch.no_grad()
+def entropies_of(logits: Tensor) -> Tensor:
+    """-Σ_v π log π ≥ 0 of each row, float32 ``[N]``, without gradient.
+
+    A few rows at a time, since each block takes as much memory as its logits.
+
+    Args:
+        logits: float32 ``[N, V]``; they are not changed.
+    """
+    blocks = torch.split(logits, max(1, BLOCK_LOGITS // logits.shape[-1]))
+    return torch.cat([_entropies(block) for block in blocks])
+
+
+def _entropies(logits: Tensor) -> Tensor:
+    totals = logits.logsumexp(-1)
+    probabilities = (logits - totals[:, None]).exp_()
+    return totals - probabilities.mul_(logits).sum(-1)
 
 
 def chosen_logprobs(logits: Tensor, targets: Tensor) -> Tensor:

@@ -76,10 +76,10 @@ def evaluate(
         elif (second := kl.in_loss) is not None:
             penalties = _divergences(statistics, inputs, packed, second)
             losses = losses + second.coefficient * penalties
-    entropies = torch.zeros_like(losses)
-    if algorithm.entropy_coefficient:
-        assert statistics.entropies is not None
-        entropies = statistics.entropies
+    entropies = statistics.entropies
+    if entropies is None:
+        entropies = torch.zeros_like(losses)
+    elif algorithm.entropy_coefficient:
         losses = losses - algorithm.entropy_coefficient * entropies
     scales = aggregation.scales(inputs.sequences, algorithm.loss, dtype=losses.dtype)
     weighted = losses * (packed.weights * scales)

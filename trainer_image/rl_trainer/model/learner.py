@@ -233,10 +233,7 @@ class Learner:
 
     def _summary(self, tally: Tally, *, rate: float, seconds: float) -> Update:
         algorithm, number = self._algorithm, max(1, len(tally.losses))
-        with_kl, with_entropy = (
-            algorithm.divergence is not None,
-            bool(algorithm.entropy_coefficient),
-        )
+        with_kl = algorithm.divergence is not None
         return Update(
             loss=sum(tally.losses) / number,
             gradient_norm=sum(tally.norms) / number,
@@ -248,7 +245,7 @@ class Learner:
             log_ratios=tally.log_ratios,
             kl=tally.first_mean(objective.DIVERGENCE) if with_kl else None,
             kl_coefficient=self.controls.kl_coefficient if with_kl else None,
-            entropy=tally.first_mean(objective.ENTROPY) if with_entropy else None,
+            entropy=tally.first_mean(objective.ENTROPY),
             tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
         )
 

@@ -57,10 +57,8 @@ class Models:
             other: the full reference's, where they are known.
         """
         if not objective.needs_distributions(self.algorithm):
-            return TokenStatistics(
-                logprobs=self.policy.token_logprobs(
-                    packed, temperature=self.temperature, states=states
-                )
+            return self.policy.measured_logprobs(
+                packed, temperature=self.temperature, states=states
             )
         full, known = self.full_reference, other
         if full is not None and known is None:

@@ -16,6 +16,7 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_trainer.algorithm.logprobs import (
     CHUNK_LOGITS,
     TokenStatistics,
+    measured_logprobs,
     token_logprobs,
     token_statistics,
 )
@@ -87,6 +88,20 @@ class Policy:
         hidden = self.states(packed) if states is None else states
         with self.precision():
             return token_logprobs(
+                hidden,
+                packed.targets,
+                head=self.module.get_output_embeddings(),
+                temperature=temperature,
+                chunk_tokens=self.chunk_tokens,
+            )
+
+    def measured_logprobs(
+        self, packed: Packed, *, temperature: float, states: Tensor | None = None
+    ) -> TokenStatistics:
+        """As ``token_logprobs``, with the entropies, which have no gradient."""
+        hidden = self.states(packed) if states is None else states
+        with self.precision():
+            return measured_logprobs(
                 hidden,
                 packed.targets,
                 head=self.module.get_output_embeddings(),

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from rl_trainer.algorithm.logprobs import chosen_logprobs, token_logprobs
+from rl_trainer.algorithm import logprobs
+from rl_trainer.algorithm.logprobs import chosen_logprobs, measured_logprobs, token_logprobs
 
 
 def model() -> tuple[torch.Tensor, torch.nn.Linear, torch.Tensor]:
@@ -47,6 +50,25 @@ def test_no_more_than_a_chunk_of_logits_is_ever_held() -> None:
     torch.autograd.backward(total)
     assert max(sizes) == 4 * 29
     assert len(sizes) == 2 * 4  # forward, and again in the backward pass
+
+
+@pytest.mark.parametrize("chunk_tokens", [4, 100])
+def test_entropies_are_measured_beside_unchanged_logprobs(
+    chunk_tokens: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logprobs, "BLOCK_LOGITS", 3 * 29)  # several blocks of rows
+    hidden, head, targets = model()
+    options: dict[str, Any] = {"head": head, "temperature": 0.7, "chunk_tokens": chunk_tokens}
+    plain = token_logprobs(hidden, targets, **options)
+    measured = measured_logprobs(hidden, targets, **options)
+    assert torch.equal(measured.logprobs, plain)
+    assert measured.entropies is not None
+    assert not measured.entropies.requires_grad
+    logs = (head(hidden) / 0.7).log_softmax(-1)
+    assert torch.allclose(measured.entropies, -(logs.exp() * logs).sum(-1), atol=1e-5)
+    (gradient,) = torch.autograd.grad(measured.logprobs.sum(), [head.weight])
+    (expected,) = torch.autograd.grad(plain.sum(), [head.weight])
+    assert torch.equal(gradient, expected)
 
 
 def test_the_gradient_is_the_derivative() -> None:
