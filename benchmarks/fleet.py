@@ -31,7 +31,7 @@ COMMANDS_PER_SECOND = 250
 """Of all agents together, in real time: so much fits beside the agents on two cores."""
 EXPECTED = 2.5
 """Commands per second of an agent."""
-SETTLE_SECONDS, PHASE_SECONDS = 10.0, 24.0
+SETTLE_SECONDS, PHASE_SECONDS = 14.0, 24.0
 """Slowed seconds; a phase is as long as a group takes."""
 CONNECTIONS, COMMANDS, BYTES = 3, 2, 2048
 """The bars, of an idle agent."""

@@ -22,8 +22,9 @@ logger = logging.getLogger("rl_sampler")
 
 STAGE_PATIENCE_SECONDS = 120.0
 SERVE_PATIENCE_SECONDS = 5.0
-STORE_CONNECTIONS = 2
-"""With the driver's monitor three, so that one server holds ten thousand agents."""
+STORE_CONNECTIONS = 4
+"""With the driver's monitor five, so that one server holds ten thousand agents. Fewer could let a
+renewal wait behind large rollouts. An idle agent keeps one or two."""
 FAILED, REFUSED, TERMINATED = 1, 2, 143
 
 

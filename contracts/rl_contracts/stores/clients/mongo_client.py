@@ -13,6 +13,8 @@ from rl_contracts.stores.clients.tls import pem_files
 
 Stored = dict[str, Any]
 
+IDLE_MS = 5_000
+
 
 def connect(
     settings: StoreSettings,
@@ -27,7 +29,8 @@ def connect(
         settings: address and credentials.
         timeout_seconds: for finding a primary, and connecting.
         reply_seconds: how long to wait for one reply.
-        connections: commands at a time; more wait for their turn. Each member is then monitored
+        connections: commands at a time; more wait for their turn, and connections that are not
+            used for ``IDLE_MS`` are closed. Each member is then monitored
             over one connection instead of two: a client of a large fleet may not hold more, and
             finds a new primary by the first error instead of at once
             (https://www.mongodb.com/docs/manual/reference/connection-string-options/,
@@ -53,6 +56,7 @@ def connect(
     if connections is not None:
         options |= {
             "maxPoolSize": connections,
+            "maxIdleTimeMS": IDLE_MS,
             "waitQueueTimeoutMS": options["socketTimeoutMS"],
             "serverMonitoringMode": "poll",
         }
