@@ -84,7 +84,8 @@ def process(
     command = [*prefix, sys.executable, "-m", PROGRAM, str(path)]
     server = subprocess.Popen(command, env={**environment, **ours})
     try:
-        until(lambda: listens(path), what="the container code to listen")
+        until(lambda: listens(path) or server.poll() is not None, what="the container code")
+        assert server.poll() is None, "the program of the container code ended"
         yield server
     finally:
         server.kill()

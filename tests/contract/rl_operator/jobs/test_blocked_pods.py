@@ -58,7 +58,8 @@ def job(world: World) -> Key:
     world.make_secret()
     world.upload_inputs()
     code = {"configMapRef": {"name": "scorers"}}
-    key = world.make_job(code=code)
+    agent = {"kind": "ToolLoop", "tools": [{"entryPoint": "scorers:look_up"}]}
+    key = world.make_job(code=code, agent=agent)
     world.settle(key)
     return key
 

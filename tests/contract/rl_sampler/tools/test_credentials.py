@@ -52,8 +52,12 @@ mount --make-rprivate /
 mount --rbind /root "$keep"
 mount -t tmpfs -o mode=755 none /root
 for folder in $folders; do
-  mkdir -p "$folder"
-  mount --rbind "$keep${folder#/root}" "$folder"
+  kept=$keep${folder#/root}
+  if [ -L "$kept" ]; then
+    mkdir -p "$(dirname "$folder")" && ln -s "$(readlink "$kept")" "$folder"
+  else
+    mkdir -p "$folder" && mount --rbind "$kept" "$folder"
+  fi
 done
 umount -l "$keep"
 exec setpriv --reuid "$user" --regid "$user" --groups "$groups" \
@@ -129,8 +133,8 @@ def another_user(shared: Path, rendered: Mapping[str, Any], group: int) -> list[
     (shared / "socket").chmod(0o2777)  # as a pod's fsGroup does
     keep = shared / "keep"
     keep.mkdir()
-    inside = [Path(path).resolve() for path in (sys.prefix, sys.base_prefix)]
-    inside += [Path(source) for source in SOURCES]
+    inside = [Path(path) for path in (sys.prefix, sys.base_prefix, *SOURCES)]
+    inside += [path.resolve() for path in inside if path != path.resolve()]
     folders = " ".join(str(path) for path in inside if path.is_relative_to("/root"))
     user = str(security["runAsUser"])
     view = ["bash", "-c", VIEW, "view", str(keep), user, str(group), folders]
@@ -201,7 +205,7 @@ def test_code_of_others_finds_no_credential_of_the_agent(
         pod.wait_version(1)
         spec = RLJobSpec.model_validate_json((shared / "rljob.json").read_bytes())
         said = asyncio.run(reports(pod, spec))
-        (task,) = trainer.insert(1, max_attempts=1)
+        (task,) = trainer.insert(1, group_size=2, max_attempts=1)
         until(lambda: trainer.states([task])[task] is TaskState.DEAD, what="the thief's reward")
     assert said == dict.fromkeys(("tool", "scorer", "agent", "MCP server"), "user 65531 stole []")
     reason = trainer.stores.tasks.get([task])[task].reason
