@@ -19,7 +19,7 @@ from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside
 from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import loading, lora, memory
+from rl_trainer.model import loading, lora, memory, microbatch
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 
@@ -58,12 +58,13 @@ def learner(
     own, uri = folder / BASE, spec.model.uri
     own.mkdir()
     fetch_base(objects, base, own)
+    spec = microbatch.resolved(spec, own, device=loading.device(), world=world)
     low_rank = spec.training.lora
     policy = loading.load(
         own,
         precision=spec.training.precision,
         uri=uri,
-        recompute=spec.training.gradient_checkpointing,
+        recompute=bool(spec.training.gradient_checkpointing),
         offload=spec.training.offload_activations,
         offload_parameters=spec.training.offload_parameters,
         quantize=None if low_rank is None else low_rank.quantization,
@@ -118,7 +119,7 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
     Raises:
         RefusedError: the longest sequence that samplers may produce fits no microbatch.
     """
-    field, budget = "spec.training.maxTokensPerMicrobatch", spec.training.max_tokens_per_microbatch
+    field, budget = "spec.training.maxTokensPerMicrobatch", spec.training.microbatch_tokens
     critic = spec.algorithm.critic
     if critic is not None and (critic.max_tokens_per_microbatch or budget) < budget:
         field = "spec.algorithm.critic.maxTokensPerMicrobatch"
@@ -225,7 +226,7 @@ def _other(
         precision=spec.training.precision,
         uri=uri,
         field=field,
-        recompute=spec.training.gradient_checkpointing,
+        recompute=bool(spec.training.gradient_checkpointing),
         offload=spec.training.offload_activations,
         offload_parameters=spec.training.offload_parameters,
     )

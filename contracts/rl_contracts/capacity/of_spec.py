@@ -26,15 +26,18 @@ def setup_of(
     """
     training, algorithm = spec.training, spec.algorithm
     lora = training.lora
-    tokens = microbatch_tokens or training.max_tokens_per_microbatch
-    row = min(longest or spec.agent.sampling.max_context_tokens, tokens)
+    tokens = microbatch_tokens or training.microbatch_tokens
+    context = spec.agent.sampling.max_context_tokens
+    row = min(context, longest or context, tokens)
     return Setup(
         precision=training.precision,
         optimizer=training.optimizer.kind,
         adapter_rank=0 if lora is None else lora.rank,
         targets=() if lora is None else tuple(lora.targets),
         quantization=None if lora is None else lora.quantization,
-        checkpointing=training.gradient_checkpointing,
+        checkpointing=(
+            cuda if training.gradient_checkpointing is None else training.gradient_checkpointing
+        ),
         offload_activations=training.offload_activations,
         offload_optimizer=training.offload_optimizer,
         offload_parameters=training.offload_parameters,
@@ -43,7 +46,7 @@ def setup_of(
         distributions=_distributions(algorithm),
         microbatch_tokens=tokens,
         row_tokens=row,
-        ranks=ranks or spec.trainer.replicas * spec.trainer.processes_per_replica,
+        ranks=ranks or spec.trainer.replicas * spec.trainer.processes,
         cuda=cuda,
     )
 

@@ -66,7 +66,7 @@ OF_SECTIONS = (
     ),
     rule(
         "self.training.optimizer.kind != 'AdamW8bit' || "
-        "self.trainer.replicas * self.trainer.processesPerReplica == 1",
+        "self.trainer.replicas * self.trainer.?processesPerReplica.orValue(1) == 1",
         "training.optimizer.kind AdamW8bit is for a trainer of one process: use AdamW, or set "
         "trainer.replicas and processesPerReplica to 1",
         field="training.optimizer.kind",

@@ -25,6 +25,8 @@ EnvironmentSources = Annotated[list[Opaque], Field(max_length=16)]
 MOST_SAMPLERS = 2000
 """Of a pool."""
 NodeSelector = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)]
+GPU_SUFFIX = "/gpu"
+"""Of the resource names of GPUs, e.g. ``nvidia.com/gpu``."""
 METRICS_PORT = 8080
 """Where the pods serve their metrics."""
 
@@ -85,8 +87,9 @@ class Trainer(Placement):
     """Number of trainer pods. Each holds a part of the model and of each batch."""
     elastic: Elastic | None = None
     """Lets later attempts have more or fewer replicas, as many as fit. Unset: always replicas."""
-    processes_per_replica: Annotated[int, Field(ge=1, le=16)] = 1
-    """Number of training processes in each pod, one for each of its GPUs."""
+    processes_per_replica: Annotated[int, Field(ge=1, le=16)] | None = None
+    """Number of training processes in each pod, one for each of its GPUs. Unset: as many as
+    resources ask for GPUs, and 1 without GPUs."""
     image: Image | None = None
     """Image of the trainer container. Unset: the installation's trainer image."""
     resources: Resources = Field(default_factory=Resources)
@@ -96,6 +99,21 @@ class Trainer(Placement):
     env_from: EnvironmentSources = Field(default_factory=list)
     """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
     variables. env and the operator's own variables win."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of each pod, by resources whose names end in ``/gpu``."""
+        asked = self.resources.requests | self.resources.limits
+        return sum(
+            int(str(amount))
+            for name, amount in asked.items()
+            if name.endswith(GPU_SUFFIX) and str(amount).isdecimal()
+        )
+
+    @property
+    def processes(self) -> int:
+        """Training processes of each pod, ≥ 1."""
+        return self.processes_per_replica or max(1, self.gpus)
 
 
 class Engine(Model):

@@ -63,7 +63,7 @@ def render(
             "ownerReferences": owned_by(job, kinds.RLJOB),
         },
         spec=KubeflowOrgV1PyTorchJobSpec(
-            nproc_per_node=str(spec.trainer.processes_per_replica),
+            nproc_per_node=str(spec.trainer.processes),
             elastic_policy=_rendezvous(spec.trainer, size),
             run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="Running", **ONCE),
             pytorch_replica_specs={"Worker": worker},
@@ -137,7 +137,7 @@ def _variables(job: Meta, spec: RLJobSpec, *, attempt: int) -> dict[str, str]:
     }
     sizes = {
         env.REPLICAS: spec.trainer.replicas,
-        env.PROCESSES: spec.trainer.processes_per_replica,
+        env.PROCESSES: spec.trainer.processes,
     }
     variables |= {name: str(size) for name, size in sizes.items() if size > 1}
     if hub_access.of_trainer(spec):

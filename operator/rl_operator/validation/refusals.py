@@ -41,6 +41,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from unused_options.of_spec(spec)
     yield from addresses.of_spec(spec)
     yield from _of_importance_cap(spec.algorithm)
+    yield from _of_processes(spec)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     yield from _of_built_in_scorers(spec)
@@ -108,6 +109,31 @@ def _of_importance_cap(algorithm: Algorithm) -> Iterator[Refusal]:
         message=f"All tokens that it would leave out have no gradient under loss.kind {loss.kind}.",
         remedy=f"Set {helps} without strictInBound, another loss.kind or another correction.",
     )
+
+
+def _of_processes(spec: RLJobSpec) -> Iterator[Refusal]:
+    """Processes that would have no GPU, and GPUs that would have no process."""
+    trainer = spec.trainer
+    gpus, processes = trainer.gpus, trainer.processes
+    if gpus and processes != gpus:
+        idle = processes < gpus
+        yield Refusal(
+            field="spec.trainer.processesPerReplica",
+            value=str(processes),
+            reason="OptionUnused" if idle else "OptionUnusable",
+            message=f"A trainer pod asks for {gpus} GPUs, and each process uses one: "
+            + ("the others would stay idle." if idle else "some processes would have none."),
+            remedy=f"Remove it, or set it to {gpus}.",
+        )
+    elif spec.training.optimizer.kind == "AdamW8bit" and trainer.replicas * processes > 1:
+        yield Refusal(
+            field="spec.training.optimizer.kind",
+            value="AdamW8bit",
+            reason="OptionUnusable",
+            message=f"It is for a trainer of one process, and this one has "
+            f"{trainer.replicas * processes}.",
+            remedy="Use AdamW, or a trainer of one replica with one GPU.",
+        )
 
 
 def _of_built_in_scorers(spec: RLJobSpec) -> Iterator[Refusal]:

@@ -185,8 +185,7 @@ class Critic:
     def _microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
         return forward.microbatches(
             samples,
-            max_tokens=self._section.max_tokens_per_microbatch
-            or self._training.max_tokens_per_microbatch,
+            max_tokens=self._section.max_tokens_per_microbatch or self._training.microbatch_tokens,
             max_sequences=self._training.max_sequences_per_microbatch,
             device=self._model.device,
             world=self._world,

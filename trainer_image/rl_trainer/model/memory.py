@@ -85,7 +85,7 @@ def check(training: Training, *, device: torch.device, ranks: int) -> None:
                 "this trainer has no GPU: activations lie in the host's memory as it is",
                 "Leave it out, or give the trainer a GPU.",
             )
-        if not training.gradient_checkpointing:
+        if training.gradient_checkpointing is False:
             raise _refused(
                 "offloadActivations",
                 "true",

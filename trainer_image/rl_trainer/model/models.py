@@ -40,7 +40,7 @@ class Models:
         """This rank's samples packed as the manifest allows, on the policy's device."""
         return forward.microbatches(
             samples,
-            max_tokens=self.training.max_tokens_per_microbatch,
+            max_tokens=self.training.microbatch_tokens,
             max_sequences=self.training.max_sequences_per_microbatch,
             device=self.policy.device,
             world=self.world,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from rl_contracts.spec.base import Model, S3Uri, rule, rules
 from rl_contracts.spec.training.lora import LoRA
@@ -12,6 +12,22 @@ from rl_contracts.spec.training.tracking import Tracking
 
 HubRepo = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$", max_length=96)]
 """``org/name``."""
+
+
+AUTO: Final = "Auto"
+MOST_AUTO_TOKENS = 32_768
+"""Tokens of a microbatch under ``Auto`` where memory does not limit them: more are not faster."""
+MicrobatchTokens = Annotated[
+    Annotated[int, Field(ge=16, le=16_777_216)] | Literal["Auto"],
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "minimum": 16,
+            "maximum": 16_777_216,
+            "pattern": "^[0-9]{1,8}$|^Auto$",
+        }
+    ),
+]
 
 
 class Optimizer(Model):
@@ -137,9 +153,9 @@ class Training(Model):
             field="promptsPerUpdate",
         ),
         rule(
-            "!self.offloadActivations || self.gradientCheckpointing",
-            "training.offloadActivations needs gradientCheckpointing: set it to true, or remove "
-            "offloadActivations",
+            "!self.offloadActivations || self.?gradientCheckpointing.orValue(true)",
+            "training.offloadActivations needs gradientCheckpointing: set it to true or remove it, "
+            "or remove offloadActivations",
             field="offloadActivations",
         ),
         rule(
@@ -174,9 +190,9 @@ class Training(Model):
     weights is FP32 in both cases."""
     lora: LoRA | None = None
     """Train low-rank adapters instead of all weights. Unset: all weights are trained."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool | None = None
     """Whether activations are computed again in the backward pass instead of kept: less memory,
-    about a third more time."""
+    about a third more time. Unset: on GPUs they are, without GPUs they are not."""
     offload_activations: bool = False
     """Whether activations wait in host memory for the backward pass. Needs a GPU and
     gradientCheckpointing."""
@@ -184,9 +200,10 @@ class Training(Model):
     """Whether the optimizer's moments are kept in host memory. Needs a GPU."""
     offload_parameters: bool = False
     """Whether weights, gradients and moments are kept in host memory between uses. Needs a GPU."""
-    max_tokens_per_microbatch: Annotated[int, Field(ge=16, le=16_777_216)] = 32768
+    max_tokens_per_microbatch: MicrobatchTokens = AUTO
     """Most tokens computed at a time; lower it to save memory. It changes no result, and must hold
-    the longest sequence."""
+    the longest sequence. `Auto`: as many as fit the GPU's memory by formula, at most 32768; without
+    GPUs 32768. The trainer logs what it has chosen."""
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Most sequences computed at a time. It changes no result. Unset: any number."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
@@ -194,6 +211,12 @@ class Training(Model):
     tracking: Tracking = Field(default_factory=Tracking)
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 42
     """Seed of everything random in the run: order of records, sampling, updates."""
+
+    @property
+    def microbatch_tokens(self) -> int:
+        """Most tokens of a microbatch; ``Auto`` that nobody has resolved is the most it can be."""
+        tokens = self.max_tokens_per_microbatch
+        return MOST_AUTO_TOKENS if tokens == AUTO else tokens
 
     @property
     def total_steps(self) -> int:

@@ -124,7 +124,7 @@ def learner(folder: Path, world: World, **sections: Any) -> Learner:
         folder,
         precision=spec.training.precision,
         uri="s3://models/tiny",
-        recompute=spec.training.gradient_checkpointing,
+        recompute=bool(spec.training.gradient_checkpointing),
         offload_parameters=spec.training.offload_parameters and world.mesh is not None,
         quantize=quantize,
     )

@@ -120,7 +120,7 @@ def test_layers_that_run_again_keep_less_and_give_the_same(
 ) -> None:
     samples, spec = make_samples([40] * 6), make_spec(training={"gradientCheckpointing": True})
     peaks, losses, grown = [], [], []
-    for recompute in (False, spec.training.gradient_checkpointing):
+    for recompute in (False, bool(spec.training.gradient_checkpointing)):
         policy = loading.load(tiny_folder, precision="FP32", uri=URI, recompute=recompute)
         learner = Learner(policy, spec)
         with Allocation(width=48) as counted:  # between the two matrices of each feed-forward

@@ -67,7 +67,12 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
     ("training", "device", "ranks", "field"),
     [
         ({"offloadActivations": True, "gradientCheckpointing": True}, CPU, 1, "offloadActivations"),
-        ({"offloadActivations": True}, GPU, 1, "offloadActivations"),
+        (
+            {"offloadActivations": True, "gradientCheckpointing": False},
+            GPU,
+            1,
+            "offloadActivations",
+        ),
         ({"offloadOptimizer": True}, CPU, 1, "offloadOptimizer"),
         ({"offloadParameters": True}, CPU, 1, "offloadParameters"),
         ({"offloadParameters": True}, CPU, 2, "offloadParameters"),
@@ -97,6 +102,7 @@ def test_unusable_memory_options_are_refused(
     ("training", "device", "ranks"),
     [
         ({"offloadActivations": True, "gradientCheckpointing": True}, GPU, 4),
+        ({"offloadActivations": True}, GPU, 1),
         ({"optimizer": {"kind": "AdamW8bit"}}, CPU, 1),
         ({"offloadOptimizer": True}, GPU, 2),
         ({"offloadParameters": True}, GPU, 1),
@@ -174,7 +180,9 @@ def test_an_allocation_that_fails_is_explained_with_step_sum_and_remedies(
     def full(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    learner = make_learner(training={"maxTokensPerMicrobatch": 4096})
+    learner = make_learner(
+        training={"maxTokensPerMicrobatch": 4096, "gradientCheckpointing": False}
+    )
     monkeypatch.setattr(learner, "_update", full)
     with pytest.raises(OutOfMemoryError) as caught:
         learner.update(make_samples(), step=3)

@@ -1,0 +1,43 @@
+"""Chooses the tokens of a microbatch by what fits a device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rl_contracts.capacity.shape import Shape
+from rl_contracts.capacity.training import SPARE_SHARE, Memory, Setup, memory
+
+GRAIN = 256
+"""Chosen numbers of tokens are multiples of it, unless the longest sequence is longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Tokens of a microbatch, and what a step of them needs."""
+
+    tokens: int
+    memory: Memory
+    fits: bool
+    """False: not even one row of the longest sequence fits by formula."""
+
+
+def choose_microbatch(shape: Shape, setup: Setup, *, device_bytes: float, most: int) -> Choice:
+    """The most tokens whose step fits a device.
+
+    Args:
+        shape: of the policy.
+        setup: how it is trained; its ``microbatch_tokens`` do not matter.
+        device_bytes: memory of one device; ``SPARE_SHARE`` of it is left free.
+        most: tokens that are not exceeded, unless the longest sequence does.
+    """
+    budget, row = device_bytes * (1 - SPARE_SHARE), setup.row_tokens
+    low, high = -(-row // GRAIN), max(-(-row // GRAIN), most // GRAIN)
+    while low < high:  # the need grows with the tokens
+        middle = (low + high + 1) // 2
+        if memory(shape, replace(setup, microbatch_tokens=middle * GRAIN)).total <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    tokens = max(low * GRAIN, row)
+    needed = memory(shape, replace(setup, microbatch_tokens=tokens))
+    return Choice(tokens=tokens, memory=needed, fits=needed.total <= budget)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_operator.validation.refusals import of_spec
+from tests.unit.rl_operator.builders import a_spec
+
+TWO = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "processes"),
+    [
+        ({}, 1),
+        (TWO, 2),
+        ({"resources": {"requests": {"amd.com/gpu": "4"}}}, 4),
+        ({"processesPerReplica": 3}, 3),
+    ],
+)
+def test_each_gpu_has_a_process(trainer: dict[str, Any], processes: int) -> None:
+    spec = a_spec(trainer=trainer)
+    assert spec.trainer.processes == processes
+    assert not list(of_spec(spec))
+
+
+@pytest.mark.parametrize(
+    ("processes", "reason", "says"),
+    [(1, "OptionUnused", "idle"), (8, "OptionUnusable", "would have none")],
+)
+def test_processes_without_gpus_and_gpus_without_processes_are_refused(
+    processes: int, reason: str, says: str
+) -> None:
+    refusal = next(of_spec(a_spec(trainer=TWO | {"processesPerReplica": processes})))
+    assert refusal.field == "spec.trainer.processesPerReplica"
+    assert (refusal.value, refusal.reason) == (str(processes), reason)
+    assert says in refusal.message
+    assert "set it to 2" in refusal.remedy
+
+
+def test_moments_of_eight_bits_are_refused_beside_two_gpus() -> None:
+    training = {"steps": 3, "optimizer": {"kind": "AdamW8bit"}}
+    refusal = next(of_spec(a_spec(trainer=TWO, training=training)))
+    assert (refusal.field, refusal.value) == ("spec.training.optimizer.kind", "AdamW8bit")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from rl_trainer.distributed.world import ALONE
+from rl_trainer.model import microbatch
+from tests.unit.rl_trainer.conftest import MakeSpec
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+def test_a_processor_gets_the_most_tokens_and_no_checkpointing(
+    tiny_folder: Path, make_spec: MakeSpec
+) -> None:
+    resolved = microbatch.resolved(make_spec(), tiny_folder, device=CPU, world=ALONE).training
+    assert resolved.max_tokens_per_microbatch == 32_768
+    assert resolved.gradient_checkpointing is False
+
+
+def test_a_gpu_gets_what_fits_it_and_checkpointing(
+    tiny_folder: Path,
+    make_spec: MakeSpec,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(microbatch, "_device_bytes", lambda _: 1.3 * (1 << 30))
+    spec = make_spec(agent={"sampling": {"maxContextTokens": 64}})
+    with caplog.at_level(logging.INFO):
+        resolved = microbatch.resolved(spec, tiny_folder, device=GPU, world=ALONE).training
+    assert isinstance(resolved.max_tokens_per_microbatch, int)
+    assert 64 <= resolved.max_tokens_per_microbatch <= 32_768
+    assert resolved.gradient_checkpointing is True
+    assert "by formula a step needs" in caplog.text
+
+
+def test_what_the_manifest_says_is_kept(tiny_folder: Path, make_spec: MakeSpec) -> None:
+    said = {"maxTokensPerMicrobatch": 128, "gradientCheckpointing": False}
+    resolved = microbatch.resolved(
+        make_spec(training=said), tiny_folder, device=GPU, world=ALONE
+    ).training
+    assert resolved.max_tokens_per_microbatch == 128
+    assert resolved.gradient_checkpointing is False
