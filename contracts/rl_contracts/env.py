@@ -26,6 +26,7 @@ RENDEZVOUS = "PET_RDZV_ENDPOINT"
 """Set by training-operator: host and port of the first trainer pod."""
 WEIGHTS_FOLDER = "RL_WEIGHTS_FOLDER"
 ENGINE_URL = "RL_ENGINE_URL"
+ENGINE_KEY_FOLDER = "RL_ENGINE_KEY_FOLDER"
 ENGINE_RUNS = "RL_ENGINE_RUNS"
 BASE_FOLDER = "RL_BASE_FOLDER"
 LISTEN_PORT = "RL_LISTEN_PORT"
@@ -193,6 +194,8 @@ class SamplerEnv:
     """Folder with ``<token_folder of an endpoint>/token`` for each endpoint with a token."""
     engine_runs: int = 1
     """Number of runs whose agents share the engine, this run included."""
+    engine_key_folder: Path | None = None
+    """Folder with the key that the engine asks for; None: it asks for none."""
     base_folder: Path | None = None
     """Folder with the base model; None: it is in the weights folder."""
     chat_port: int | None = None
@@ -223,6 +226,7 @@ class SamplerEnv:
             weights_folder=Path(required(environ, WEIGHTS_FOLDER)),
             engine_url=required(environ, ENGINE_URL),
             engine_runs=count(environ, ENGINE_RUNS),
+            engine_key_folder=_path(environ, ENGINE_KEY_FOLDER),
             base_folder=_path(environ, BASE_FOLDER),
             listen_port=integer(environ, LISTEN_PORT),
             chat_port=_port(environ, CHAT_PORT),

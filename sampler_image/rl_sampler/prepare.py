@@ -8,6 +8,7 @@ import threading
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.assignment import Assignment
+from rl_sampler.engine.key import make_key
 from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.model import base_locations
 from rl_sampler.policy.relay.wiring import relay_of
@@ -26,6 +27,8 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
     """
     spec = assignment.spec
     weights = assignment.weights
+    if assignment.env.engine_key_folder is not None:
+        make_key(assignment.env.engine_key_folder)
     if not weights.base.is_dir():
         weights.base.parent.mkdir(parents=True, exist_ok=True)
         stage_base(stores.objects, places=base_locations(assignment, stores), folder=weights.base)

@@ -17,6 +17,7 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.health import EngineHealth
+from rl_sampler.engine.key import read_key
 from rl_sampler.engine.listening import listening
 from rl_sampler.engine.passthrough import serving_passthrough
 from rl_sampler.engine.problems import Problems
@@ -50,7 +51,8 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
     problems = Problems()
     startup = assignment.template.engine.startup_seconds
     serving, counters = Serving(adapters=assignment.weights.adapters), Counters()
-    async with open_session() as session, aiohttp.ClientSession() as outside:
+    key = read_key(assignment.env.engine_key_folder)
+    async with open_session(key) as session, aiohttp.ClientSession() as outside:
         agent = Agent(
             assignment=assignment,
             shared=SharedStores(stores, problems=problems),

@@ -11,7 +11,7 @@ from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import agents, disk, engine, pods, sandbox, shared_engine
+from rl_operator.render import agents, disk, engine, engine_key, pods, sandbox, shared_engine
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.overrides import laid_over
 from rl_operator.render.shared_engine import Seat
@@ -131,7 +131,11 @@ def _pod(
         Seat(job=job.name, number=number, runs=len(runs)) for number, (job, _) in enumerate(runs)
     ]
     parts = [
-        shared_engine.seated(agents.part(pool, spec, job, job_spec, seat=seat, images=images), seat)
+        engine_key.known_to(
+            shared_engine.seated(
+                agents.part(pool, spec, job, job_spec, seat=seat, images=images), seat
+            )
+        )
         for seat, (job, job_spec) in zip(seats, runs, strict=True)
     ]
     served = shared_engine.engine(
@@ -151,7 +155,7 @@ def _pod(
         # The engine is a native sidecar: it outlives the agents, which return their tasks.
         "initContainers": [
             *(part.stage for part in parts),
-            served,
+            engine_key.asked_by(served),
             *(each for part in parts for each in part.sidecars),
         ],
         "containers": [part.agent for part in parts],
@@ -159,6 +163,7 @@ def _pod(
             *(each for part in parts for each in part.volumes),
             *shared_engine.volumes(seats, spec.template),
             disk.volume("engine-tmp", disk.ENGINE_TMP),
+            engine_key.volume(),
             {
                 "name": "shared-memory",
                 "emptyDir": {"medium": "Memory", "sizeLimit": disk.SHARED_MEMORY},

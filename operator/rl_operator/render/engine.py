@@ -16,6 +16,7 @@ WEIGHTS_FOLDER = "/weights"
 PORT = 30000
 DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 ARGUMENTS = (
+    "--config",
     "--model-path",
     "--weight-version",
     "--host",

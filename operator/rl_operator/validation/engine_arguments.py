@@ -29,7 +29,6 @@ OF_THE_OPERATOR = (
     "--model",
     *lora.ARGUMENTS,
     "--no-lora-strict-loading",
-    "--config",
     "--api-key",
     "--admin-api-key",
     "--help",

@@ -13,10 +13,10 @@ from rl_operator.state.snapshot import Pool
 CONTAINERS = re.compile(r"(agent|stage|sandbox|code)(-.*)?")
 """Containers that exist for each run, with the job's name as suffix."""
 VOLUMES = re.compile(
-    r"weights|tmp|code|model|"
+    r"weights|tmp|code|model|engine-key|"
     r"(weights|tmp|code|code-socket|code-tmp|spec|stores|hub|sandbox|tool-.+|endpoint-.+)-[0-9]"
 )
-"""Volumes that exist for each run, with the run's number as suffix, and the one that is shared."""
+"""Volumes that exist for each run, with the run's number as suffix, and those that are shared."""
 
 
 def of_several(at: str, spec: SamplerPoolSpec) -> Iterator[Refusal]:

@@ -74,10 +74,15 @@ class PingResult(Enum):
     """The server accepts connections but does not answer as a healthy server does."""
 
 
-def open_session() -> aiohttp.ClientSession:
-    """A session for requests to an engine; the caller closes it."""
+def open_session(key: str = "") -> aiohttp.ClientSession:
+    """A session for requests to an engine; the caller closes it.
+
+    Args:
+        key: that the engine asks for; empty: none.
+    """
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS)
-    return aiohttp.ClientSession(connector=connector)
+    return aiohttp.ClientSession(connector=connector, headers=headers)
 
 
 class Engine:

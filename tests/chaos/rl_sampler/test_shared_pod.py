@@ -5,10 +5,13 @@ Only paths and ports are changed: what a container sees as ``/weights`` is a fol
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,7 +148,7 @@ class Processes:
         self.running[number].wait(timeout=HUNG_SECONDS)
 
     def _moved(self, word: str) -> str:
-        for place in ("/weights", "/model/"):
+        for place in ("/weights", "/model/", "/run/rl-engine"):
             if word.startswith(place):
                 return f"{self.folder}{word}"
         for ours, real in self.ports.items():
@@ -159,6 +162,7 @@ def processes(tmp_path: Path, stores: Stores, store_settings: StoreSettings) -> 
     """The pod of two runs whose model and Secret are there; nothing is started yet."""
     (tmp_path / "stores").mkdir()
     (tmp_path / "model").mkdir()
+    (tmp_path / "run/rl-engine").mkdir(parents=True)
     for key, value in store_settings.to_mapping().items():
         (tmp_path / "stores" / key).write_text(value)
     uri = f"s3://{stores.objects.bucket}/{stores.objects.prefix}{MODEL_KEY}"
@@ -210,6 +214,7 @@ def test_pod_serves_both_runs(processes: Processes, stores: Stores, tiny_model: 
 
     for job in RANKS:
         until(lambda: ready(job), seconds=ENGINE_START_SECONDS, what=f"{job} to be ready")  # noqa: B023
+    assert_strangers_are_refused(processes)
     for seed, (job, trainer) in enumerate(trainers.items()):
         trainer.give(seed=seed)
         tasks = trainer.insert(2)
@@ -224,6 +229,22 @@ def test_pod_serves_both_runs(processes: Processes, stores: Stores, tiny_model: 
     assert processes.engine_lives(), "the second run's agent vouches for it"
     processes.kill(2)
     assert not processes.engine_lives()
+
+
+def assert_strangers_are_refused(processes: Processes) -> None:
+    """Another container of the pod has no key, and sees the command lines of all at most."""
+    url = f"http://127.0.0.1:{processes.ports['30000']}"
+    for path in ("/v1/models", "/server_info", "/model_info", "/ping"):
+        assert get(url + path)[0] == 401, path
+    for path in ("/generate", "/unload_lora_adapter", "/load_lora_adapter", "/flush_cache"):
+        request = urllib.request.Request(url + path, data=b"{}", method="POST")
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            urllib.request.urlopen(request, timeout=60)
+        refused.value.close()
+    key = (processes.folder / "run/rl-engine/key").read_text()
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            assert key.encode() not in command.read_bytes()
 
 
 def section_of(rank: int) -> LoRA:

@@ -96,7 +96,7 @@ def test_each_agent_is_told_of_its_own_run(
 
 
 def test_runs_share_no_secret_folder_or_environment(pod: dict[str, Any]) -> None:
-    """Spec, Secrets, code, folders: only the model is in both runs' containers."""
+    """Only the model and the engine's key are in containers of both runs."""
     containers = named(pod)
     of_run = [
         {
@@ -107,7 +107,7 @@ def test_runs_share_no_secret_folder_or_environment(pod: dict[str, Any]) -> None
         }
         for run in ("-first", "-second")
     ]
-    assert of_run[0] & of_run[1] == {"model"}
+    assert of_run[0] & of_run[1] == {"model", "engine-key"}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert len(volumes) == len(pod["volumes"])
     assert set().union(*of_run) | {"engine-tmp", "shared-memory"} == set(volumes)
@@ -136,10 +136,31 @@ def test_no_port_and_no_name_is_used_twice(pod: dict[str, Any]) -> None:
         assert asked == {int(environment_of(container)[env.LISTEN_PORT])}
 
 
+def test_only_engine_agents_and_their_init_containers_know_the_engines_key(
+    pod: dict[str, Any],
+) -> None:
+    mounts = {
+        name: mount.get("readOnly", False)
+        for name, container in named(pod).items()
+        for mount in container["volumeMounts"]
+        if mount["name"] == "engine-key"
+    }
+    assert mounts == {
+        "stage-first": False,
+        "stage-second": False,
+        "engine": True,
+        "agent-first": True,
+        "agent-second": True,
+    }
+    assert {"code-second", "sandbox-second"} <= set(named(pod))
+
+
 def test_the_engine_has_room_for_the_adapters_of_all_runs(pod: dict[str, Any]) -> None:
     engine = named(pod)["engine"]
     line = " ".join(engine["args"])
-    assert line.startswith("--model-path /model/base --weight-version base")
+    assert line.startswith(
+        "--config /run/rl-engine/engine.yaml --model-path /model/base --weight-version base"
+    )
     assert "--max-lora-rank 16" in line
     assert "--lora-target-modules q_proj v_proj down_proj --lora" in line
     assert "--max-loras-per-batch 8" in line
@@ -153,6 +174,7 @@ def test_the_engine_has_room_for_the_adapters_of_all_runs(pod: dict[str, Any]) -
         "/weights/1": True,
         "/tmp": False,
         "/dev/shm": False,
+        "/run/rl-engine": True,
     }
 
 
