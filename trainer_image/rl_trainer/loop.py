@@ -22,7 +22,7 @@ from rl_trainer.model.chat_template import ChatTemplate
 from rl_trainer.model.learner import Learner
 from rl_trainer.phases import EVALUATE, EXPORT, HAND_OUT, Phases
 from rl_trainer.publish.publisher import Publisher, Unpublished
-from rl_trainer.rollouts import evaluate, leftovers
+from rl_trainer.rollouts import evaluate, leftovers, signals
 from rl_trainer.rollouts import results as results_of_run
 from rl_trainer.rollouts.collect import Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
@@ -52,6 +52,7 @@ def train(job: Job, run: Run) -> Outcome:
     checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
     evaluations = results_of_run.of_run(job, run)
     progress = _resume(job, learner, run, checkpointer, base=base, evaluations=evaluations)
+    progress.signal = run.learning_signal
     leftovers.tidy(job, run)
     context = StepContext(
         learner=learner,
@@ -153,6 +154,7 @@ def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) ->
         collected = context.collector.collect(progress)
         job.heartbeat.say(f"training: step {progress.step + 1} of {job.spec.training.total_steps}")
         take_step(job, context, progress, collected)
+        signals.check(job, progress)
         with context.phases.of(HAND_OUT):
             _hand_out(job, context, progress)
         with context.phases.of(EVALUATE):

@@ -21,6 +21,7 @@ from rl_trainer.distributed.rank_commands import AssessSamples, TrainStep
 from rl_trainer.model.learner import Learner
 from rl_trainer.phases import FORM, Phases
 from rl_trainer.publish.publisher import Publisher, Unpublished
+from rl_trainer.rollouts import signals
 from rl_trainer.rollouts.collect import Collected, Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.tracking.trackers import Trackers
@@ -75,6 +76,7 @@ def take_step(job: Job, context: StepContext, progress: Progress, collected: Col
     )
     progress.step, progress.head = batch.step, batch.id
     progress.metrics.append(metrics)
+    signals.after_step(job, progress, members)
     context.trackers.step(metrics, members)
     job.stores.batches.mark(batch, BatchState.TRAINED)
     context.checkpointer.trained(batch)

@@ -159,6 +159,19 @@ class Notice(Record):
     message: str
 
 
+class LearningSignal(Record):
+    """Why the last steps give the policy nothing to learn. At most 2 KB."""
+
+    reason: str
+    """CamelCase word."""
+    message: str
+    """What was seen, and what to check."""
+    step: int
+    """Training steps when it was found."""
+    examples: list[str] = Field(default_factory=list)
+    """Ends of responses, at most two. Text of the policy: hostile as any input."""
+
+
 class Holder(Record):
     """The trainer attempt that took the run last. Attempts of one job take it in their order."""
 
@@ -202,6 +215,8 @@ class Run(FollowedRun):
     head_batch: str | None = None
     """Batch of the last committed step; each batch names its parent."""
     durable: DurablePointer | None = None
+    learning_signal: LearningSignal | None = None
+    """None while the steps give the policy something to learn."""
     notices: list[Notice] = Field(default_factory=list)
     """The newest of them, oldest first."""
     phase: str = "Created"

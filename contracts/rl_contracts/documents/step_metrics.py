@@ -36,6 +36,12 @@ class StepMetrics(Record):
     reward_min: float | None = None
     reward_max: float | None = None
     """None in documents of earlier releases; so are some fields below."""
+    equal_groups_share: float = 0.0
+    """Share of the groups of at least two rollouts whose rewards are all equal, in [0, 1]."""
+    cut_off_share: float = 0.0
+    """Share of rollouts whose last response reached a token limit, in [0, 1]."""
+    no_answer_share: float = 0.0
+    """Share of rollouts in which the answer schema read no answer, in [0, 1]."""
     reward_parts: dict[str, float] = Field(default_factory=dict)
     """Mean value of each scorer, not weighted."""
     loss: float

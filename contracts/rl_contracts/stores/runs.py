@@ -21,6 +21,7 @@ from rl_contracts.documents.run import (
     EndedSamplers,
     FollowedRun,
     Holder,
+    LearningSignal,
     Notice,
     Outcome,
     PolicyPointer,
@@ -282,6 +283,12 @@ class RunStore:
     def note(self, run: str, *, epoch: int, notices: Sequence[Notice]) -> None:
         """Replace the notices."""
         self._set(run, epoch, notices=[notice.model_dump() for notice in notices])
+
+    def record_learning_signal(
+        self, run: str, *, epoch: int, signal: LearningSignal | None
+    ) -> None:
+        """Record why the steps give the policy nothing to learn; None: they do give something."""
+        self._set(run, epoch, learning_signal=signal.model_dump() if signal else None)
 
     def clear_outcome(self, run: str, *, epoch: int) -> None:
         """Clear the outcome of an earlier attempt when another attempt begins."""

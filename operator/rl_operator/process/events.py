@@ -145,6 +145,14 @@ def _stalls(before: list[Condition], after: list[Condition]) -> list[EventNote]:
 
 
 def _outages(before: list[Condition], after: list[Condition]) -> list[EventNote]:
+    signal, had = find(after, "LearningSignal"), find(before, "LearningSignal")
+    was = had.reason if had is not None else ""
+    if signal is not None and signal.status == "False" and signal.reason != was:
+        return [EventNote(signal.reason, signal.message, "Warning"), *_of_scorers(before, after)]
+    return _of_scorers(before, after)
+
+
+def _of_scorers(before: list[Condition], after: list[Condition]) -> list[EventNote]:
     outage = find(after, "ScorerUnavailable")
     if outage is not None and _became_true(before, after, "ScorerUnavailable"):
         return [EventNote("ScorerUnavailable", outage.message, "Warning")]

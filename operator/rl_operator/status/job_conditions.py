@@ -17,6 +17,7 @@ from rl_operator.status.component_conditions import (
 from rl_operator.status.freshness import rollouts_fresh
 from rl_operator.status.headline import RESUME_REMEDY, Headline, headline
 from rl_operator.status.job_status import fields
+from rl_operator.status.learning_signal import learning_signal
 from rl_operator.status.scorer_outage import scorer_outage
 from rl_operator.status.status_input import StatusInput
 
@@ -77,7 +78,7 @@ def _components(status_input: StatusInput, after: RLJobStatus) -> list[Condition
     queue = admission.conditions(status_input.snapshot)
     trainer = trainer_ready(status_input, after)
     if status_input.supervised:  # there are neither samplers nor policies for them
-        return [*queue, trainer, *stores]
+        return [*queue, trainer, *learning_signal(status_input), *stores]
     return [
         *pool_wait.conditions(status_input, after),
         *queue,
@@ -85,6 +86,7 @@ def _components(status_input: StatusInput, after: RLJobStatus) -> list[Condition
         samplers_ready(status_input, after),
         *policy(status_input),
         *rollouts_fresh(status_input),
+        *learning_signal(status_input),
         *scorer_outage(status_input),
         *stores,
     ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import Drops, StepMetrics
 from rl_contracts.documents.task import Cause
@@ -52,6 +52,9 @@ def step_metrics(
         reward_std=math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / count),
         reward_min=min(rewards),
         reward_max=max(rewards),
+        equal_groups_share=_equal_groups(rollouts),
+        cut_off_share=sum(_cut_off(rollout) for rollout in rollouts) / count,
+        no_answer_share=sum(rollout.answer is None for rollout in rollouts) / count,
         reward_parts=_parts(rollouts),
         loss=update.loss,
         gradient_norm=update.gradient_norm,
@@ -90,6 +93,20 @@ def step_metrics(
 def _ratio(log_ratio: float) -> float:
     """A ratio of its log, which is held as the losses hold it."""
     return math.exp(max(-MAX_LOG_RATIO, min(MAX_LOG_RATIO, log_ratio)))
+
+
+def _cut_off(rollout: Rollout) -> bool:
+    reason = rollout.turns[-1].stop_reason if rollout.turns else rollout.stop_reason
+    return reason in (StopReason.LENGTH, StopReason.CONTEXT)
+
+
+def _equal_groups(rollouts: Sequence[Rollout]) -> float:
+    rewards_by_task: dict[str, list[float]] = {}
+    for rollout in rollouts:
+        rewards_by_task.setdefault(rollout.task, []).append(rollout.reward)
+    groups = [rewards for rewards in rewards_by_task.values() if len(rewards) > 1]
+    equal = sum(min(rewards) == max(rewards) for rewards in groups)
+    return equal / len(groups) if groups else 0.0
 
 
 def _parts(rollouts: Sequence[Rollout]) -> dict[str, float]:

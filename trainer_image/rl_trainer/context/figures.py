@@ -44,6 +44,18 @@ GAUGES: dict[str, tuple[str, Shown]] = {
     "reward_std": ("Standard deviation of their rewards.", lambda metrics: metrics.reward_std),
     "reward_min": ("Smallest reward.", lambda metrics: metrics.reward_min),
     "reward_max": ("Largest reward.", lambda metrics: metrics.reward_max),
+    "equal_groups_ratio": (
+        "Share of groups whose rewards are all equal.",
+        lambda metrics: metrics.equal_groups_share,
+    ),
+    "cut_off_responses_ratio": (
+        "Share of responses that reached a token limit.",
+        lambda metrics: metrics.cut_off_share,
+    ),
+    "no_answer_ratio": (
+        "Share of responses in which no answer was read.",
+        lambda metrics: metrics.no_answer_share,
+    ),
     "policy_loss": ("Loss of the policy.", lambda metrics: metrics.loss),
     "value_loss": ("Loss of the critic.", lambda metrics: metrics.value_loss),
     "kl_nats": ("Mean divergence of a token from the reference.", lambda metrics: metrics.kl),

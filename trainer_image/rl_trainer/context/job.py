@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.run import Totals
+from rl_contracts.documents.run import LearningSignal, Totals
 from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
@@ -68,5 +68,7 @@ class Progress:
     metrics_file: MetricsFile | None = None
     """Holds the first of them."""
     evaluations: list[EvaluationResult] = field(default_factory=list)
+    signal: LearningSignal | None = None
+    """As the run document has it."""
     last_evaluation: str | None = None
     """Id of the document of the last of them."""

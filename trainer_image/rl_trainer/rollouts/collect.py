@@ -16,6 +16,7 @@ from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.waiting import queue_summary
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.errors import TrainingFailedError
+from rl_trainer.rollouts import signals
 from rl_trainer.rollouts.intake import LostGroup
 from rl_trainer.rollouts.supply import Supply
 
@@ -100,6 +101,7 @@ class Collector:
                 return Collected(
                     groups=chosen, wait_seconds=waited, drops=drops, dropped_share=share
                 )
+            signals.while_collecting(self._job, progress, self._ledger.step)
             self._guard(silent=now - news, have=len(chosen), step=progress.step)
             lost = describe(self._ledger.step)
             self._job.heartbeat.say(

@@ -12,7 +12,7 @@ from rl_contracts.documents.step_metrics import StepMetrics
 
 MAX_TEXT = 4000
 """Characters of a text that are shown."""
-REWARD = ("reward_mean", "reward_std", "reward_min", "reward_max")
+REWARD = ("reward_mean", "reward_std", "reward_min", "reward_max", "equal_groups_share")
 GROUPS: dict[str, tuple[str, ...]] = {
     "reward": REWARD,
     "policy": (
@@ -36,6 +36,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tokens",
         "rollouts",
         "response_tokens_mean",
+        "cut_off_share",
+        "no_answer_share",
         "dropped_stale",
         "dropped_no_signal",
         "dropped_share",

@@ -206,6 +206,11 @@ class Training(Model):
     GPUs 32768. The trainer logs what it has chosen."""
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Most sequences computed at a time. It changes no result. Unset: any number."""
+    on_no_signal: Literal["Warn", "Fail"] = "Warn"
+    """What happens when noSignalSteps steps in a row give the policy nothing to learn, e.g. all
+    rewards are 0. `Warn`: the condition LearningSignal says so. `Fail`: the attempt fails too."""
+    no_signal_steps: Annotated[int, Field(ge=1, le=10_000)] = 10
+    """Steps in a row without a learning signal after which that is reported."""
     checkpoint: Checkpoint = Field(default_factory=Checkpoint)
     evaluation: Evaluation = Field(default_factory=Evaluation)
     tracking: Tracking = Field(default_factory=Tracking)

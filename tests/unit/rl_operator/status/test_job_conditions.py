@@ -6,13 +6,14 @@ import dataclasses
 from typing import Any
 
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.run import DatasetSummary, Notice, Totals
+from rl_contracts.documents.run import DatasetSummary, LearningSignal, Notice, Totals
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.spec.status import (
     DatasetStatus,
 )
 from rl_operator.kube.conditions import find
 from rl_operator.kube.timestamps import format_time
+from rl_operator.process.events import of_change
 from rl_operator.state.progress import NOT_CHECKED, REACHED, Reading
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.status_input import StatusInput
@@ -128,6 +129,42 @@ def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
     assert "maxStaleness" in said.message
     stands = compute(a_status_input(after, Reading(store=DOWN, bucket=REACHED)))
     assert find(stands.conditions, "RolloutsFresh") == said
+
+
+def test_steps_without_a_learning_signal_are_a_condition_and_an_event_with_examples() -> None:
+    signal = LearningSignal(
+        reason="RewardsZero",
+        message="All rewards are 0. Check reward.answerSchema.",
+        step=10,
+        examples=["reward 0, no answer: …the sum\nis Bearer abcdefghijklmnopqrstuvwxyz0123456789"],
+    )
+    well = compute(a_status_input(reading=a_reading(RUN)))
+    assert find(well.conditions, "LearningSignal") is None  # too few steps to judge
+    run = RUN.model_copy(update={"learning_signal": signal})
+    after = compute(a_status_input(well, a_reading(run)))
+    said = find(after.conditions, "LearningSignal")
+    assert said is not None
+    assert (said.status, said.reason) == ("False", "RewardsZero")
+    assert "Check reward.answerSchema. Example 1: reward 0, no answer: …the sum is" in said.message
+    assert "abcdefghijklmnop" not in said.message
+    notes = [note for note in of_change(well, after) if note.reason == "RewardsZero"]
+    assert [note.type for note in notes] == ["Warning"]
+    assert of_change(after, after) == []
+    stands = compute(a_status_input(after, Reading(store=DOWN, bucket=REACHED)))
+    assert find(stands.conditions, "LearningSignal") == said
+    better = compute(a_status_input(after, a_reading(RUN.model_copy(update={"step": 12}))))
+    said = find(better.conditions, "LearningSignal")
+    assert said is not None
+    assert (said.status, said.reason) == ("True", "Present")
+
+
+def test_a_reason_that_no_release_knows_is_no_reason_of_a_condition() -> None:
+    signal = LearningSignal(reason="x y", message="m" * 9000, step=10, examples=["e" * 9000] * 9)
+    run = RUN.model_copy(update={"learning_signal": signal})
+    said = find(compute(a_status_input(reading=a_reading(run))).conditions, "LearningSignal")
+    assert said is not None
+    assert said.reason == "NoSignal"
+    assert len(said.message) <= 1024
 
 
 def test_known_results_stay_while_the_store_is_down() -> None:

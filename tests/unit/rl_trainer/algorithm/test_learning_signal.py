@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rl_contracts.documents.rollout import Rollout, StopReason
+from rl_contracts.documents.step_metrics import StepMetrics
+from rl_trainer.algorithm.learning_signal import find, find_filtered
+from rl_trainer.algorithm.step_metrics import step_metrics
+from tests.documents import a_rollout, a_task
+from tests.unit.rl_trainer.algorithm.test_step_metrics import CIRCUMSTANCES, UPDATE
+
+WINDOW = 3
+
+
+def a_step(*rewards: float, **changes: object) -> StepMetrics:
+    rollouts = [a_rollout(a_task(), at, reward=reward) for at, reward in enumerate(rewards)]
+    answered = [rollout.model_copy(update={"answer": "4"}) for rollout in rollouts]
+    return step_metrics(answered, UPDATE, CIRCUMSTANCES).model_copy(update=changes)
+
+
+def reason(steps: Sequence[StepMetrics], *, objective: str = "RL") -> str | None:
+    found = find(steps, [], window=WINDOW, objective=objective)
+    return found.reason if found else None
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        (a_step(0, 1), None),
+        (a_step(0, 0), "RewardsZero"),
+        (a_step(1, 1), "RewardsEqual"),
+        (a_step(0, 1, equal_groups_share=1.0, gradient_norm=0.0), "RewardsEqual"),
+        (a_step(0, 1, equal_groups_share=1.0), None),
+        (a_step(0, 1, cut_off_share=0.6), "ResponsesCutOff"),
+        (a_step(0, 1, no_answer_share=0.6), "AnswersMissing"),
+        (a_step(0, 0, no_answer_share=1.0), "RewardsZero"),
+        (a_step(0, 1, entropy=0.001), "EntropyCollapsed"),
+        (a_step(0, 1, entropy=0.5, kl=0.01), None),
+        (a_step(0, 1, gradient_norm=0.0), "GradientZero"),
+        (a_step(0, 1, kl=0.0), "PolicyUnchanged"),
+        (a_step(0, 1, kl=2.0), "PolicyDiverged"),
+    ],
+)
+def test_what_holds_for_the_whole_window_is_found(step: StepMetrics, expected: str | None) -> None:
+    assert reason([step] * WINDOW) == expected
+    assert reason([step] * (WINDOW - 1)) is None
+    assert reason([step, a_step(0, 1), step]) is None
+    assert reason([a_step(0, 1), *[step] * WINDOW]) == expected
+
+
+def test_objectives_without_rewards_are_judged_by_their_updates() -> None:
+    zero = [a_step(0, 0)] * WINDOW
+    assert reason(zero, objective="SFT") is None
+    assert reason(zero, objective="Distillation") is None
+    still = [a_step(0, 0, gradient_norm=0.0)] * WINDOW
+    assert reason(still, objective="SFT") == "GradientZero"
+
+
+def a_response(text: str, *, reward: float = 0.0, member: int = 0) -> Rollout:
+    made = a_rollout(a_task(), member, reward=reward)
+    return made.model_copy(update={"text": text, "stop_reason": StopReason.LENGTH})
+
+
+def test_the_finding_names_what_to_check_and_shows_the_worst_responses() -> None:
+    rollouts = [
+        a_response("right", reward=1.0, member=0),
+        a_response("x" * 9000 + "\n\x1b[31m so\tit is", member=1),
+    ]
+    found = find([a_step(0, 0, cut_off_share=0.5)] * WINDOW, rollouts, window=WINDOW)
+    assert found is not None
+    assert "reward.answerSchema" in found.message
+    assert "50% reached the token limit" in found.message
+    assert found.examples[0].startswith("reward 0, no answer, ended by length: …")
+    assert found.examples[0].endswith("x [31m so it is")
+    assert len(found.model_dump_json()) < 2048
+
+
+def test_metrics_count_equal_groups_cut_off_responses_and_missing_answers() -> None:
+    first, second = a_task(), a_task(id="other")
+    rollouts = [
+        a_rollout(first, 0, reward=1.0),
+        a_rollout(first, 1, reward=1.0),
+        a_rollout(second, 0, reward=0.0),
+        a_rollout(second, 1, reward=1.0).model_copy(
+            update={"answer": "4", "stop_reason": StopReason.LENGTH, "turns": []}
+        ),
+    ]
+    metrics = step_metrics(rollouts, UPDATE, CIRCUMSTANCES)
+    assert (metrics.equal_groups_share, metrics.no_answer_share) == (0.5, 0.75)
+    assert metrics.cut_off_share == 0.25
+
+
+def test_groups_that_are_replaced_again_and_again_are_found_without_a_step() -> None:
+    assert find_filtered(11, per_step=4, step=0) is None
+    found = find_filtered(12, per_step=4, step=0)
+    assert found is not None
+    assert found.reason == "GroupsFiltered"

@@ -1,0 +1,155 @@
+"""Finds steps that give the policy nothing to learn, from the metrics of the last steps. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import LearningSignal
+from rl_contracts.documents.step_metrics import StepMetrics
+
+MOST = 0.5
+"""Share of responses above which a fault of theirs is reported."""
+ZERO_NORM = 1e-12
+DIVERGED_NATS = 1.0
+"""Mean divergence of a token from the reference; useful policies stay far below it."""
+CERTAIN_NATS = 0.01
+"""Mean entropy of a token at which all members of a group say the same."""
+EXAMPLES = 2
+EXAMPLE_CHARACTERS = 160
+FILTERED_BATCHES = 3
+"""Batches' worth of groups without signal after which a step that is not made is reported."""
+
+Check = tuple[str, Callable[[StepMetrics], bool], str]
+RL: tuple[Check, ...] = (
+    (
+        "RewardsZero",
+        lambda step: step.reward_min == step.reward_max == 0.0,
+        "All rewards are 0. Check that reward.answerSchema reads the answers, that the scorers "
+        "accept the records' references, and that the data are not too hard.",
+    ),
+    (
+        "RewardsEqual",
+        lambda step: step.reward_min == step.reward_max or _without_contrast(step),
+        "Rewards do not differ, so no response is better than another. Check the scorers, and use "
+        "harder or easier data or a larger algorithm.groupSize.",
+    ),
+)
+RESPONSES: tuple[Check, ...] = (
+    (
+        "ResponsesCutOff",
+        lambda step: step.cut_off_share > MOST,
+        "Most responses reach the token limit. Raise agent.sampling.maxTokensPerTurn and "
+        "maxContextTokens, ask for shorter responses, or switch thinking off.",
+    ),
+    (
+        "AnswersMissing",
+        lambda step: step.no_answer_share > MOST,
+        "No answer can be read in most responses. Ask for its form in agent.systemPrompt, or "
+        "change reward.answerSchema.",
+    ),
+    (
+        "EntropyCollapsed",
+        lambda step: step.entropy is not None and step.entropy < CERTAIN_NATS,
+        "The policy is certain of every token. Raise algorithm.entropyCoefficient or the sampling "
+        "temperature, or lower the learning rate.",
+    ),
+)
+UPDATES: tuple[Check, ...] = (
+    (
+        "GradientZero",
+        lambda step: step.gradient_norm <= ZERO_NORM,
+        "The gradient is 0. Check the rewards, the filters in algorithm.shaping and the clips in "
+        "algorithm.loss.",
+    ),
+    (
+        "PolicyUnchanged",
+        lambda step: step.kl == 0.0,
+        "The policy is still equal to the reference. Raise training.optimizer.learningRate.",
+    ),
+    (
+        "PolicyDiverged",
+        lambda step: step.kl is not None and step.kl > DIVERGED_NATS,
+        "The policy is far from the reference. Lower training.optimizer.learningRate, or raise "
+        "algorithm.kl.coefficient.",
+    ),
+)
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "RL": (*RL, *RESPONSES, *UPDATES),
+    "Distillation": (RESPONSES[0], UPDATES[0]),
+    "SFT": (UPDATES[0],),
+}
+"""By ``algorithm.objective``, in the order in which they are reported: causes first."""
+
+
+def find(
+    steps: Sequence[StepMetrics], rollouts: Sequence[Rollout], *, window: int, objective: str = "RL"
+) -> LearningSignal | None:
+    """What has held for each of the last steps and leaves the policy nothing to learn.
+
+    Args:
+        steps: metrics of all steps, in order.
+        rollouts: of the last step, for examples.
+        window: number of steps for which it must have held.
+        objective: ``algorithm.objective``.
+
+    Returns:
+        None with fewer than ``window`` steps, or if nothing has been found.
+    """
+    last = steps[-window:]
+    if len(last) < window:
+        return None
+    for reason, holds, advice in CHECKS[objective]:
+        if all(holds(step) for step in last):
+            text = f"For {window} steps: {advice}{_shares(last[-1], objective)}"
+            shown = [] if objective == "SFT" else examples(rollouts)
+            return LearningSignal(reason=reason, message=text, step=last[-1].step, examples=shown)
+    return None
+
+
+def find_filtered(filtered: int, *, per_step: int, step: int) -> LearningSignal | None:
+    """What keeps a step from being made: groups whose rewards carry no signal are replaced.
+
+    Args:
+        filtered: groups replaced since the last step.
+        per_step: groups that a step needs.
+        step: steps made so far.
+    """
+    if filtered < FILTERED_BATCHES * per_step:
+        return None
+    text = (
+        f"At least {FILTERED_BATCHES} steps' worth of groups were replaced for one step, because "
+        "their rewards do not differ enough for algorithm.shaping. Use easier or harder data, "
+        "check the scorers, or remove the filter."
+    )
+    return LearningSignal(reason="GroupsFiltered", message=text, step=step)
+
+
+def examples(rollouts: Sequence[Rollout]) -> list[str]:
+    """The worst-rewarded responses: reward, answer and end, printable and cut."""
+    worst = sorted(rollouts, key=lambda rollout: (rollout.reward, rollout.id))[:EXAMPLES]
+    return [_example(rollout) for rollout in worst]
+
+
+def _example(rollout: Rollout) -> str:
+    answer = "no answer" if rollout.answer is None else f"answer {_plain(rollout.answer)[:40]!r}"
+    end = _plain(rollout.text)[-EXAMPLE_CHARACTERS:]
+    return f"reward {rollout.reward:g}, {answer}, ended by {rollout.stop_reason.value}: …{end}"
+
+
+def _plain(text: str) -> str:
+    printable = "".join(sign if sign.isprintable() else " " for sign in text[-2000:])
+    return " ".join(printable.split())
+
+
+def _shares(step: StepMetrics, objective: str) -> str:
+    if objective == "SFT":
+        return ""
+    return (
+        f" Of the last step's responses {step.cut_off_share:.0%} reached the token limit, and "
+        f"{step.no_answer_share:.0%} had no answer."
+    )
+
+
+def _without_contrast(step: StepMetrics) -> bool:
+    return step.equal_groups_share == 1.0 and step.gradient_norm <= ZERO_NORM

@@ -1,0 +1,66 @@
+"""Records in the run document that steps give the policy nothing to learn, and fails if asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.run import LearningSignal
+from rl_contracts.documents.step_metrics import Drops
+from rl_contracts.documents.task import Cause
+from rl_trainer.algorithm.learning_signal import find, find_filtered
+from rl_trainer.context.job import Job, Progress
+from rl_trainer.errors import TrainingFailedError
+
+log = logging.getLogger(__name__)
+
+
+def after_step(job: Job, progress: Progress, rollouts: Sequence[Rollout]) -> None:
+    """Record the finding over the last steps, where it has another reason than before."""
+    training, objective = job.spec.training, job.spec.algorithm.objective
+    window = training.no_signal_steps
+    found = find(progress.metrics, rollouts, window=window, objective=objective)
+    if found is None and progress.metrics:
+        filtered = progress.metrics[-1].dropped_no_signal
+        found = find_filtered(filtered, per_step=training.prompts_per_step, step=progress.step)
+    _record(job, progress, found)
+
+
+def while_collecting(job: Job, progress: Progress, drops: Drops) -> None:
+    """Record that a step cannot be made, because its groups are replaced again and again."""
+    per_step = job.spec.training.prompts_per_step
+    filtered = drops.by_cause.get(Cause.FILTERED, 0)
+    found = find_filtered(filtered, per_step=per_step, step=progress.step)
+    if found is not None:
+        _record(job, progress, found)
+
+
+def check(job: Job, progress: Progress) -> None:
+    """Fail the attempt under ``training.onNoSignal: Fail``; called between two steps.
+
+    Raises:
+        TrainingFailedError: the last steps gave the policy nothing to learn.
+    """
+    signal = progress.signal
+    if signal is None or job.spec.training.on_no_signal == "Warn":
+        return
+    if signal.reason == "GroupsFiltered":
+        return  # this step was made in the end; rollouts.maxEmptyBatches limits the others
+    raise TrainingFailedError(
+        reason="NoSignal",
+        message=f"{signal.reason}: {signal.message} (training.onNoSignal is Fail)",
+    )
+
+
+def _record(job: Job, progress: Progress, found: LearningSignal | None) -> None:
+    # Its numbers move with each step: written only when the reason changes.
+    before = progress.signal
+    if (found and found.reason) == (before and before.reason):
+        return
+    job.stores.runs.record_learning_signal(job.run, epoch=job.epoch, signal=found)
+    progress.signal = found
+    if found is None:
+        log.info("the steps give the policy something to learn again")
+    else:
+        log.warning("%s: %s", found.reason, " | ".join([found.message, *found.examples]))
