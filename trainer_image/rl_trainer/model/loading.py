@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.model_files import read_header, weight_files
@@ -64,6 +64,7 @@ def load(
             its layers cannot be run again or quantized.
     """
     _check_unquantized(folder, uri=uri, field=field)
+    _check_attention(folder, uri=uri, field=field)
     try:
         module, report = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -137,6 +138,23 @@ def _check_unquantized(folder: Path, *, uri: str, field: str) -> None:
                 "nor published.",
                 remedy="Name the model's bfloat16 or float32 weights.",
             )
+        )
+
+
+def _check_attention(folder: Path, *, uri: str, field: str) -> None:
+    """Refuse a family by name whose attention this trainer cannot run; unknown ones pass."""
+    try:
+        kind = type(AutoConfig.from_pretrained(folder, local_files_only=True))
+        built = AutoModelForCausalLM._model_mapping[kind]
+    except UNLOADABLE:
+        return  # loading says why
+    if not built._supports_sdpa:
+        raise refused(
+            uri,
+            f"{built.__name__} cannot be trained: its attention has no form that PyTorch's "
+            "scaled_dot_product_attention computes.",
+            field=field,
+            remedy="Name a model of a family in docs/reference/models.md.",
         )
 
 

@@ -4,55 +4,15 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
 from rl_contracts.capacity.shape import UnknownShapeError, kept_fields, shape_of
-
-SIZES: dict[str, Any] = {
-    "vocab_size": 160,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-}
-HEADS = {"head_dim": 24}
-EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-LATENT = {
-    "num_key_value_heads": 4,
-    "moe_intermediate_size": 32,
-    "n_routed_experts": 8,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 2,
-    "n_group": 2,
-    "topk_group": 1,
-    "first_k_dense_replace": 1,
-    "q_lora_rank": 24,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 16,
-    "qk_rope_head_dim": 8,
-    "v_head_dim": 16,
-}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "llama": {},
-    "mistral": {},
-    "qwen2": {},
-    "qwen3": HEADS | {"tie_word_embeddings": True},
-    "qwen3_moe": HEADS | EXPERTS | {"mlp_only_layers": [0]},
-    "qwen2_moe": EXPERTS | {"shared_expert_intermediate_size": 48},
-    "gemma3_text": HEADS,
-    "phi3": {},
-    "glm4": HEADS,
-    "gpt_oss": HEADS | {"num_local_experts": 4, "num_experts_per_tok": 2},
-    "deepseek_v3": LATENT,
-}
+from tests.families import FAMILIES, SIZES, config_of
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parameters_are_those_of_the_model_that_transformers_builds(family: str) -> None:
-    config = AutoConfig.for_model(family, **SIZES | FAMILIES[family])
+    config = config_of(family)
     with torch.device("meta"):
         module = AutoModelForCausalLM.from_config(config)
     built = sum(parameter.numel() for parameter in module.parameters())
