@@ -13,6 +13,7 @@ from rl_contracts.stores.connect import Stores
 from rl_sampler.code.client import code_container_of
 from rl_sampler.completions.failover import Failovers
 from rl_sampler.completions.outages import Outages
+from rl_sampler.completions.resolver import GuardedResolver
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.counters import Counters
@@ -52,7 +53,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
     startup = assignment.template.engine.startup_seconds
     serving, counters = Serving(adapters=assignment.weights.adapters), Counters()
     key = read_key(assignment.env.engine_key_folder)
-    async with open_session(key) as session, aiohttp.ClientSession() as outside:
+    async with open_session(key) as session, open_outside() as outside:
         agent = Agent(
             assignment=assignment,
             shared=SharedStores(stores, problems=problems),
@@ -89,6 +90,11 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
                 await _live(agent, components, stop)
         await failovers.close()
     logger.info("drained")
+
+
+def open_outside() -> aiohttp.ClientSession:
+    """A session for requests to servers that the manifest names."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=GuardedResolver()))
 
 
 async def _live(agent: Agent, components: Components, stop: asyncio.Event) -> None:
