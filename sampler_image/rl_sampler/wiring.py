@@ -109,7 +109,8 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
         agent.problems.note("scorers", f"this sampler does not have {', '.join(unknown)}")
         return None
     try:
-        prompts = await asyncio.to_thread(load_prompts, agent.weights.base)
+        arguments = agent.assignment.spec.agent.chat_template_arguments or {}
+        prompts = await asyncio.to_thread(load_prompts, agent.weights.base, arguments)
     except PromptError as error:
         agent.problems.note("tokenizer", str(error))
         return None

@@ -131,7 +131,8 @@ def _collector(
     training = [dataset for dataset in datasets if dataset.split == "train"]
     stream = TrainStream(run=job.run, spec=job.spec, datasets=training)
     if _supervised(job):
-        return Demonstrations(job, stream, template=ChatTemplate.load(base), limits=limits)
+        template = ChatTemplate.load(base, job.spec.agent.chat_template_arguments)
+        return Demonstrations(job, stream, template=template, limits=limits)
     return Collector(job, stream, limits=limits, deadline_seconds=job.wait_seconds)
 
 

@@ -29,6 +29,25 @@ from rl_operator.validation import (
     unused_options,
 )
 
+CHAT_TEMPLATE_RESERVED = (
+    "add_generation_prompt",
+    "chat_template",
+    "continue_final_message",
+    "conversation",
+    "documents",
+    "max_length",
+    "messages",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer_kwargs",
+    "tools",
+    "truncation",
+)
+"""Arguments of transformers' ``apply_chat_template``, and what it hands to templates."""
+
 
 def of_spec(spec: RLJobSpec, rules: JobRules = DEFAULT_RULES) -> Iterator[Refusal]:
     """Refusals of a spec that do not depend on the cluster's state."""
@@ -40,6 +59,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from objectives.unread(spec)
     yield from unused_options.of_spec(spec)
     yield from addresses.of_spec(spec)
+    yield from _of_chat_template(spec)
     yield from _of_importance_cap(spec.algorithm)
     yield from _of_processes(spec)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
@@ -86,6 +106,21 @@ def of_samplers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusa
         for refusal in sampler.refusals:
             yield replace(refusal, message=redacted(refusal.message))
     yield from _of_scorers(spec, known)
+
+
+def _of_chat_template(spec: RLJobSpec) -> Iterator[Refusal]:
+    """Arguments that would replace what every prompt is rendered with."""
+    for name, value in (spec.agent.chat_template_arguments or {}).items():
+        if name in CHAT_TEMPLATE_RESERVED or not name.isidentifier():
+            yield Refusal(
+                field=f"spec.agent.chatTemplateArguments.{name}",
+                value=str(value)[:100],
+                reason="OptionUnusable",
+                message="The samplers set it themselves."
+                if name.isidentifier()
+                else "It is not a name that a chat template can read.",
+                remedy="Remove it.",
+            )
 
 
 def _of_importance_cap(algorithm: Algorithm) -> Iterator[Refusal]:

@@ -20,14 +20,23 @@ class PromptError(RLError):
 class Prompts:
     """Tokenizer and chat template of one model."""
 
-    def __init__(self, tokenizer: Any, *, vocabulary: int, stop_tokens: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        vocabulary: int,
+        stop_tokens: tuple[int, ...],
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
         """Use a tokenizer.
 
         Args:
             tokenizer: of transformers.
             vocabulary: number of token ids that the model has.
             stop_tokens: token ids that end a turn.
+            arguments: what the chat template is given besides messages and tools.
         """
+        self._arguments = arguments or {}
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
         self.stop_tokens = stop_tokens
@@ -58,6 +67,7 @@ class Prompts:
                 tools=list(tools) or None,
                 add_generation_prompt=True,
                 tokenize=False,
+                **self._arguments,
             )
         except (TemplateError, ValueError, TypeError) as error:
             raise PromptError(f"the chat template refuses the prompt: {error}") from error
@@ -98,8 +108,12 @@ class Prompts:
         return text
 
 
-def load_prompts(folder: Path) -> Prompts:
+def load_prompts(folder: Path, arguments: Mapping[str, Any] | None = None) -> Prompts:
     """Load tokenizer and chat template of a model in Hugging Face layout.
+
+    Args:
+        folder: of the model.
+        arguments: ``agent.chatTemplateArguments``.
 
     Raises:
         PromptError: there is no usable tokenizer, or no chat template.
@@ -118,6 +132,7 @@ def load_prompts(folder: Path) -> Prompts:
         tokenizer,
         vocabulary=int(config["vocab_size"]),
         stop_tokens=stop_tokens(folder, tokenizer_eos=tokenizer.eos_token_id),
+        arguments=arguments,
     )
 
 

@@ -43,14 +43,22 @@ class ChatTemplate:
     Args:
         tokenizer: of transformers, with a chat template.
         stop_tokens: ids that end a turn.
+        arguments: what the template is given besides the messages.
     """
 
-    def __init__(self, tokenizer: Any, *, stop_tokens: Sequence[int]) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        stop_tokens: Sequence[int],
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._arguments = arguments or {}
         self._tokenizer, self._stops = tokenizer, frozenset(stop_tokens)
         self._marks = bool(GENERATION.search(str(tokenizer.chat_template)))
 
     @classmethod
-    def load(cls, folder: Path) -> ChatTemplate:
+    def load(cls, folder: Path, arguments: Mapping[str, Any] | None = None) -> ChatTemplate:
         """From a model in Hugging Face layout that has both."""
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         stop_tokens = {tokenizer.eos_token_id} - {None}
@@ -58,7 +66,7 @@ class ChatTemplate:
             path = folder / name
             named = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
             stop_tokens |= {named} if isinstance(named, int) else set(named or ())
-        return cls(tokenizer, stop_tokens=sorted(stop_tokens))
+        return cls(tokenizer, stop_tokens=sorted(stop_tokens), arguments=arguments)
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """Tokens of a conversation that ends with an assistant's turn.
@@ -80,7 +88,11 @@ class ChatTemplate:
 
     def _marked(self, chat: list[dict[str, str]]) -> Encoded:
         rendered = self._tokenizer.apply_chat_template(
-            chat, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+            chat,
+            tokenize=True,
+            return_dict=True,
+            return_assistant_tokens_mask=True,
+            **self._arguments,
         )
         return Encoded(list(rendered["input_ids"]), list(rendered["assistant_masks"]))
 
@@ -111,7 +123,7 @@ class ChatTemplate:
 
     def _render(self, chat: Sequence[Mapping[str, str]], *, prompt: bool) -> str:
         text: str = self._tokenizer.apply_chat_template(
-            list(chat), add_generation_prompt=prompt, tokenize=False
+            list(chat), add_generation_prompt=prompt, tokenize=False, **self._arguments
         )
         return text
 

@@ -150,6 +150,9 @@ class Agent(Model):
     """Keyword arguments of entryPoint. Only with kind Custom."""
     system_prompt: Annotated[str, Field(max_length=16384)] = ""
     """System message before each task. Empty: no system message is added."""
+    chat_template_arguments: Opaque | None = None
+    """Values that the model's chat template reads, e.g. `{enable_thinking: false}` for Qwen3. Used
+    wherever prompts are made: in training, evaluation and SFT. Unset: the template's defaults."""
     max_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Most responses in one episode; then it ends without an answer. For kinds of several turns.
     Unset: 10."""

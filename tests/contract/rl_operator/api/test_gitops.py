@@ -35,7 +35,9 @@ def manifests() -> list[dict[str, Any]]:
     """All RLJobs and SamplerPools of all examples."""
     loaded = (
         document
-        for path in sorted((ROOT / "examples").glob("*.yaml"))
+        for path in sorted(
+            [*(ROOT / "examples").glob("*.yaml"), *(ROOT / "examples/gsm8k").glob("*.yaml")]
+        )
         for document in yaml.safe_load_all(path.read_text())
     )
     return [document for document in loaded if document["kind"] in OURS]

@@ -41,7 +41,9 @@ MOST: Manifest = {
 
 
 def examples() -> Iterator[tuple[str, Manifest]]:
-    for path in sorted((ROOT / "examples").glob("*.yaml")):
+    for path in sorted(
+        [*(ROOT / "examples").glob("*.yaml"), *(ROOT / "examples/gsm8k").glob("*.yaml")]
+    ):
         for manifest in yaml.safe_load_all(path.read_text()):
             if manifest["kind"] in ("RLJob", "SamplerPool"):
                 yield f"{path.stem} {manifest['kind']} {manifest['metadata']['name']}", manifest

@@ -159,3 +159,11 @@ def test_a_scorer_of_an_image_of_the_users_own_is_left_to_the_samplers() -> None
     assert list(of_spec(a_spec(reward=scorers, samplers=[group]))) == []
     brought = {"scorers": [{"kind": "Magic", "entryPoint": "mine:magic"}]}
     assert list(of_spec(a_spec(reward=brought))) == []
+
+
+@pytest.mark.parametrize("name", ["tools", "add_generation_prompt", "tokenize", "no-name"])
+def test_arguments_that_a_chat_template_cannot_be_given_are_refused(name: str) -> None:
+    (refusal,) = of_spec(a_spec(agent={"chatTemplateArguments": {name: True}}))
+    assert refusal.field == f"spec.agent.chatTemplateArguments.{name}"
+    assert (refusal.value, refusal.reason) == ("True", "OptionUnusable")
+    assert not list(of_spec(a_spec(agent={"chatTemplateArguments": {"enable_thinking": False}})))

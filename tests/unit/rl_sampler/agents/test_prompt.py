@@ -106,3 +106,13 @@ def test_model_without_tokenizer_raises_prompt_error(model: Path, tmp_path: Path
     (tmp_path / "config.json").write_bytes((model / "config.json").read_bytes())
     with pytest.raises(PromptError, match="tokenizer"):
         load_prompts(tmp_path)
+
+
+def test_the_chat_template_gets_the_arguments_of_the_manifest(model: Path) -> None:
+    prompts = load_prompts(model, {"enable_thinking": False})
+    switch = "{% if enable_thinking is false %}<think></think>{% endif %}"
+    prompts._tokenizer.chat_template += switch
+    asked = [{"role": "user", "content": "1"}]
+    assert prompts.render(asked, tools=()).endswith("<think></think>")
+    prompts._arguments = {}
+    assert not prompts.render(asked, tools=()).endswith("<think></think>")

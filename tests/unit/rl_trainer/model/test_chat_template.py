@@ -88,3 +88,11 @@ def test_a_template_that_drops_history_trains_a_single_turn() -> None:
 def test_stop_tokens_come_from_the_models_config(tmp_path: Any) -> None:
     loaded = ChatTemplate.load(save_tiny(tmp_path))
     assert loaded.encode(ONE).mask == [0, 0, 0, 0, 0, 1, 1]
+
+
+def test_the_template_gets_the_arguments_of_the_manifest() -> None:
+    tokenizer: Any = tiny_tokenizer()
+    tokenizer.chat_template = "{% if short %}1{% endif %}" + TEMPLATE
+    plain = ChatTemplate(tokenizer, stop_tokens=[END])
+    short = ChatTemplate(tokenizer, stop_tokens=[END], arguments={"short": True})
+    assert short.encode(ONE).tokens == [1, *plain.encode(ONE).tokens]
