@@ -249,6 +249,7 @@ def batch(case: Case) -> list[Any]:
             rollout=str(number),
             group=str(number // 4),
             advantage=(-1.0) ** number,
+            returns=torch.zeros(case.length - PROMPT) if "critic" in case.algorithm else None,
         )
         for number in range(max(SEQUENCES, 2 * tokens // case.length))
     ]

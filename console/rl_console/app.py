@@ -1,4 +1,4 @@
-"""``kubectl rl``: follow a job, report on a finished one, run the demo."""
+"""``kubectl rl``: follow a job, report on a finished one, plan its memory, run the demo."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rl_console.demo.settings import DemoSettings, read_images
 from rl_console.errors import StageFailedError
 from rl_console.follow import Limits
 from rl_console.kube import Cluster
+from rl_console.plan import plan
 from rl_console.report import draw, read_metrics, read_report, table
 from rl_console.session import Session, print_failure
 from rl_console.stores import bucket
@@ -99,6 +100,19 @@ def report(
     draw(metrics, wanted.evaluations, out)
     console.print(table(wanted))
     console.print(f"reward curve: {out}\nfinal model:  {wanted.final_model}", soft_wrap=True)
+
+
+@app.command("plan")
+def show_plan(
+    *,
+    manifest: Annotated[Path, typer.Option("--filename", "-f", help="Manifest with RLJobs.")],
+    config: Annotated[Path, typer.Option(help="config.json of the model.")],
+    device_gib: Annotated[float, typer.Option(min=1, help="Memory of one GPU in GiB.")] = 80.0,
+) -> None:
+    """Show what a job needs of each GPU, by formula. Asks no cluster."""
+    console = Console()
+    for line in plan(manifest, config, device_gib=device_gib):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

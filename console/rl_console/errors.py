@@ -28,6 +28,10 @@ class RequestRefusedError(RLError):
         super().__init__(f"refused while {doing}: {cause}")
 
 
+class PlanError(RLError):
+    """A manifest or a model's config cannot be planned; the message names file, field and cause."""
+
+
 class StageFailedError(RLError):
     """A stage failed: the failed condition, the remedy, and the last lines of a log."""
 

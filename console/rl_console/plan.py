@@ -1,0 +1,69 @@
+"""``kubectl rl plan``: what a manifest needs of each GPU, by formula, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from rl_console.errors import PlanError
+from rl_contracts.capacity.choice import choose_microbatch
+from rl_contracts.capacity.of_spec import setup_of
+from rl_contracts.capacity.shape import UnknownShapeError, shape_of
+from rl_contracts.capacity.text import arithmetic, remedies
+from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
+
+
+def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
+    """Lines about each RLJob of a manifest.
+
+    Args:
+        manifest: YAML, of one or more documents.
+        config: the model's ``config.json``.
+        device_gib: memory of one GPU in GiB.
+
+    Raises:
+        PlanError: one of the files cannot be used.
+    """
+    try:
+        shape = shape_of(json.loads(config.read_bytes()))
+        documents = list(yaml.safe_load_all(manifest.read_text()))
+    except (OSError, ValueError, AttributeError, yaml.YAMLError, UnknownShapeError) as error:
+        raise PlanError(f"{manifest} and {config} cannot be planned: {error}") from error
+    jobs = [each for each in documents if isinstance(each, dict) and each.get("kind") == "RLJob"]
+    if not jobs:
+        raise PlanError(f"{manifest} holds no RLJob.")
+    yield f"model: {shape.family}, {shape.parameters / 1e9:.2f} billion parameters"
+    for job in jobs:
+        yield from _job(job, shape, device_gib=device_gib)
+
+
+def _job(job: dict[str, Any], shape: Any, *, device_gib: float) -> Iterator[str]:
+    name = (job.get("metadata") or {}).get("name", "")
+    try:
+        spec = RLJobSpec.model_validate(job.get("spec"))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, ("spec", *first["loc"])))
+        raise PlanError(f"{name}: {place}: {first['msg']}") from error
+    setup = setup_of(spec, cuda=True, longest=shape.max_positions)
+    if spec.training.max_tokens_per_microbatch == AUTO:
+        size = device_gib * GIB
+        choice = choose_microbatch(shape, setup, device_bytes=size, most=MOST_AUTO_TOKENS)
+        tokens, needed, how = choice.tokens, choice.memory, " (Auto)"
+    else:
+        tokens, needed, how = setup.microbatch_tokens, memory(shape, setup), ""
+    yield f"{name}: {setup.ranks} processes, microbatches of {tokens} tokens{how}"
+    yield f"  each GPU needs {arithmetic(needed)} of {device_gib:g} GiB"
+    if needed.fixed > device_gib * GIB:
+        yield f"  it cannot fit: weights, gradients and moments alone exceed it. {remedies(setup)}"
+    elif needed.total > device_gib * GIB * (1 - SPARE_SHARE):
+        yield f"  it may not fit: {SPARE_SHARE:.0%} should stay free. {remedies(setup)}"
+    else:
+        yield "  it fits by formula"

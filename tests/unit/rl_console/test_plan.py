@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rl_console.errors import PlanError
+from rl_console.plan import plan
+from tests.families import SIZES
+from tests.manifests import a_job
+
+QWEN = {
+    "model_type": "qwen3",
+    "hidden_size": 4096,
+    "intermediate_size": 12288,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+}
+
+
+def planned(folder: Path, config: dict[str, Any], **sections: Any) -> list[str]:
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "job.yaml").write_text(yaml.safe_dump(a_job(**sections)))
+    return list(plan(folder / "job.yaml", folder / "config.json", device_gib=80))
+
+
+def test_a_small_model_fits(tmp_path: Path) -> None:
+    lines = planned(tmp_path, {"model_type": "llama", **SIZES})
+    assert "microbatches of 32768 tokens (Auto)" in lines[1]
+    assert lines[-1].strip() == "it fits by formula"
+
+
+def test_eight_billion_parameters_do_not_fit_one_gpu(tmp_path: Path) -> None:
+    lines = planned(tmp_path, QWEN)
+    assert lines[0] == "model: qwen3, 8.19 billion parameters"
+    assert "it cannot fit: weights, gradients and moments alone exceed it" in lines[-1]
+    assert "training.lora" in lines[-1]
+
+
+def test_a_config_without_sizes_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="no usable num_attention_heads"):
+        planned(tmp_path, {"model_type": "llama"})
