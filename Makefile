@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+PYTHON ?= python3
 CACHE := $(or $(RL_CACHE),$(HOME)/.cache/rl-operator)
 VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
@@ -14,7 +15,7 @@ help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 venv: ## Make the Python environment, outside the checkout
-	@python3 -m rl_local.venv
+	@$(PYTHON) -m rl_local.venv
 
 GENERATED := crds charts/rl-operator/charts/crds/templates --reference docs/reference/fields.md
 
@@ -27,7 +28,7 @@ check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/mypy
 	$(VENV)/lint-imports
 	$(VENV)/python -m rl_contracts.spec.schema.crd --check $(GENERATED)
-	$$(python3 -m rl_local bin helm) lint --strict charts/rl-operator
+	$$($(PYTHON) -m rl_local bin helm) lint --strict charts/rl-operator
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet
 
 docs: venv ## Build the documentation as a site into out/site
@@ -75,39 +76,50 @@ bench: venv ## Every benchmark that needs no cluster, in turn; QUICK=--quick for
 	@for name in $(BENCHMARKS); do $(VENV)/python -m benchmarks.$$name $(QUICK); done
 
 up: ## Start the local cluster
-	@python3 -m rl_local up
+	@$(PYTHON) -m rl_local up
 
 down: ## Stop and remove what was started
-	@python3 -m rl_local down
+	@$(PYTHON) -m rl_local down
 
 kubeconfig: ## Print the path to use with kubectl
-	@python3 -m rl_local kubeconfig
+	@$(PYTHON) -m rl_local kubeconfig
 
-images: ## Build our images beside starting the cluster, and push them to its registry
+# REGISTRY names a registry of yours; BUILDER=docker, podman, nerdctl or buildah, PLATFORMS=linux/amd64,linux/arm64,
+# IMAGES="operator trainer", TAG=…, PUSH=0 and BUILD_OPTIONS="…" (for the build command) are optional.
+PUBLISH = $(PYTHON) -m rl_local.publish --registry "$(REGISTRY)" --tag "$(TAG)" --platforms "$(PLATFORMS)" \
+  --builder "$(BUILDER)" --options "$(BUILD_OPTIONS)" $(if $(filter 0,$(PUSH)),--no-push) $(if $(PUSHED),--pushed)
+
+images: ## Build our images beside starting the cluster; with REGISTRY=… for a registry of yours, without root
 	@mkdir -p out
-	@python3 -m rl_local up --all-images > out/images.json.new
+ifdef REGISTRY
+	@$(PUBLISH) $(IMAGES) > out/images.json.new
+else
+	@$(PYTHON) -m rl_local up --all-images > out/images.json.new
+endif
 	@mv out/images.json.new out/images.json
+	@$(if $(REGISTRY),cat out/images.json)
 
-DEMO_IMAGES := operator trainer sampler engine store minio
 STARTED := $(shell date +%s)
 STORAGE_CLASS ?= $(if $(CONTEXT),,local)
-KUBECTL = "$$(python3 -m rl_local bin kubectl)"
-HELM = "$$(python3 -m rl_local bin helm)"
+installed = $(shell type $(1) > /dev/null 2>&1 && echo $(1))
+local_bin = "$$($(PYTHON) -m rl_local bin $(1))"
+KUBECTL ?= $(or $(if $(CONTEXT),$(call installed,kubectl)),$(call local_bin,kubectl))
+HELM ?= $(or $(if $(CONTEXT),$(call installed,helm)),$(call local_bin,helm))
+TRAINING_OPERATOR = github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3
 DEMO = demo --images out/images.json --cache $(CACHE)/demo --started-at $(STARTED) \
   --storage-class "$(STORAGE_CLASS)"
 
-demo: ## Run the example and show what it learned; CONTEXT=… REGISTRY=… on a cluster of yours
+demo: ## Run the example and show what it learned; CONTEXT=… REGISTRY=… [PUSHED=1] on a cluster of yours, without root
 ifdef CONTEXT
-	@test -n "$(REGISTRY)" || { echo "REGISTRY=<host/prefix> must say where images go"; exit 2; }
-	@mkdir -p out
-	@python3 -m rl_local.venv > /dev/null
-	@python3 -m rl_local images --registry $(REGISTRY) $(DEMO_IMAGES) > out/images.json.new
-	@mv out/images.json.new out/images.json
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed; name it: PYTHON=python3.12")'
+	@test -n "$(REGISTRY)" || { echo "REGISTRY=<host/prefix> must say where the images are; PUSHED=1 if they are there already"; exit 2; }
+	@$(MAKE) --no-print-directory images
 	@$(KUBECTL) --context $(CONTEXT) get crd pytorchjobs.kubeflow.org > /dev/null 2>&1 \
-	  || python3 -m rl_local training-operator --context $(CONTEXT) --registry $(REGISTRY)
-	@$(VENV)/python -m rl_console --kubectl $(KUBECTL) --helm $(HELM) --context $(CONTEXT) $(DEMO)
+	  || { $(KUBECTL) --context $(CONTEXT) apply --server-side -k "$(TRAINING_OPERATOR)" \
+	  && $(KUBECTL) --context $(CONTEXT) -n kubeflow rollout status deployment/training-operator --timeout=300s; }
+	@"$$($(PYTHON) -m rl_local.venv --demo)" -m rl_console --kubectl $(KUBECTL) --helm $(HELM) --context $(CONTEXT) $(DEMO)
 else
 	@$(MAKE) --no-print-directory -j2 venv images
 	@$(VENV)/python -m rl_console --kubectl $(KUBECTL) --helm $(HELM) \
-	  --kubeconfig "$$(python3 -m rl_local kubeconfig)" $(DEMO)
+	  --kubeconfig "$$($(PYTHON) -m rl_local kubeconfig)" $(DEMO)
 endif

@@ -1,6 +1,7 @@
 """Virtual environments of the project, kept outside the checkout and keyed by their contents.
 
 ``python3 -m rl_local.venv`` makes both when missing and prints the interpreter of the first one.
+With ``--demo`` it makes a smaller one, for `make demo CONTEXT=…`, unless the first one exists.
 The packages of the checkout are not installed: the Makefile puts their folders on ``PYTHONPATH``,
 so that several checkouts share one environment. The second environment runs the real engine in
 tests; it holds what the engine's image adds to torch and sees the first one's packages behind.
@@ -8,15 +9,17 @@ tests; it holds what the engine's image adds to torch and sees the first one's p
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rl_local.build.images import files_of
@@ -24,6 +27,8 @@ from rl_local.build.images import files_of
 ROOT = Path(__file__).resolve().parents[2]
 SELF = "rl-operator["
 ENGINE_REQUIREMENTS = ROOT / "sampler_image/engine-cpu-requirements.txt"
+DEMO_SCRIPTS = ("torch", "transformers", "safetensors", "numpy")
+"""What `examples/arithmetic` imports."""
 ENGINE_SHIM = "sampler_image/engine_cpu_shim"
 
 
@@ -37,6 +42,19 @@ def requirements(pyproject: dict[str, object]) -> list[str]:
         *(requirement for extra in extras.values() for requirement in extra),
     ]
     return sorted({requirement for requirement in wanted if not requirement.startswith(SELF)})
+
+
+def demo_requirements(pyproject: dict[str, object]) -> list[str]:
+    """What the demo needs on a cluster of yours: the console, and the scripts of its example."""
+    project = pyproject["project"]
+    assert isinstance(project, dict)
+    extras: dict[str, list[str]] = project["optional-dependencies"]
+    scripts = [
+        requirement
+        for requirement in extras["trainer"]
+        if re.split(r"[=<>]", requirement)[0] in DEMO_SCRIPTS
+    ]
+    return sorted({*project["dependencies"], *extras["console"], *scripts})
 
 
 def key(wanted: list[str], constraints: bytes) -> str:
@@ -100,15 +118,39 @@ def shim(root: Path) -> list[str]:
     return [path.read_text() for path in files_of(root, ENGINE_SHIM).values()]
 
 
+def ensure_demo(cache: Path) -> Path:
+    """Return an interpreter that can run the demo: the project's environment if it is there."""
+    constraints = ROOT / "constraints.txt"
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    whole = cache / f"venv-{key(requirements(pyproject), constraints.read_bytes())}"
+    if (whole / ".complete").exists():
+        return whole / "bin/python"
+    wanted = demo_requirements(pyproject)
+    with _locked(cache):
+        folder = ensure_keyed(
+            cache,
+            name="venv-demo",
+            key=key(wanted, constraints.read_bytes()),
+            build=lambda folder: create(folder, wanted, constraints),
+        )
+    return folder / "bin/python"
+
+
+@contextlib.contextmanager
+def _locked(cache: Path) -> Iterator[None]:
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "venv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def ensure(cache: Path) -> Path:
     """Return the interpreter of the project's environment; build missing environments."""
     constraints = ROOT / "constraints.txt"
     wanted = requirements(tomllib.loads((ROOT / "pyproject.toml").read_text()))
     project_key = key(wanted, constraints.read_bytes())
     engine_key = key([project_key, *shim(ROOT)], ENGINE_REQUIREMENTS.read_bytes())
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "venv.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(cache):
         project = ensure_keyed(
             cache,
             name="venv",
@@ -125,9 +167,9 @@ def ensure(cache: Path) -> Path:
 
 
 def main() -> None:
-    """Build missing environments and print the project's interpreter."""
-    cache = os.environ.get("RL_CACHE") or str(Path.home() / ".cache/rl-operator")
-    print(ensure(Path(cache)))
+    """Build missing environments; print the project's interpreter, with ``--demo`` the demo's."""
+    cache = Path(os.environ.get("RL_CACHE") or Path.home() / ".cache/rl-operator")
+    print(ensure_demo(cache) if sys.argv[1:] == ["--demo"] else ensure(cache))
 
 
 if __name__ == "__main__":

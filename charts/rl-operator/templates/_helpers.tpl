@@ -14,10 +14,27 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
-{{- /* An image that must be named; called with (list $ "component"). */}}
+{{- /* Reference of an image; called with (list $ "component"). images.COMPONENT wins over image.registry. */}}
+{{- define "rl.reference" -}}
+{{- $name := index . 1 -}}
+{{- $own := index (index . 0).Values.images $name -}}
+{{- if $own -}}
+{{- $own -}}
+{{- else if eq $name "engine" -}}
+{{- fail "set images.engine to a full image reference: SGLang's own image, or REGISTRY/engine-cpu for processors" -}}
+{{- else -}}
+{{- $help := printf "set image.registry to where the images are, for example ghcr.io/you/rl-operator, or images.%s to a full image reference" $name -}}
+{{- $registry := required $help (index . 0).Values.image.registry | trimSuffix "/" -}}
+{{- $tag := default (index . 0).Chart.AppVersion (index . 0).Values.image.tag -}}
+{{- $digest := index (index . 0).Values.image.digests $name -}}
+{{- printf "%s/%s:%s%s" $registry $name $tag (empty $digest | ternary "" (printf "@%s" $digest)) -}}
+{{- end -}}
+{{- end }}
+
+{{- /* The same reference, refused where it names no fixed image. */}}
 {{- define "rl.image" -}}
 {{- $name := index . 1 -}}
-{{- $image := required (printf "set images.%s to a full image reference" $name) (index (index . 0).Values.images $name) -}}
+{{- $image := include "rl.reference" . -}}
 {{- if and (index . 0).Values.images.requireDigest (not (regexMatch "@sha256:[0-9a-f]{64}$" $image)) -}}
 {{- fail (printf "images.%s is %s, and images.requireDigest is true: append the image's digest, name@sha256:…" $name $image) -}}
 {{- end -}}

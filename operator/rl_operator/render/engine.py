@@ -38,12 +38,15 @@ def container(
     sections = [run.lora for run in runs if run.lora is not None]
     low_rank = lora.engine_arguments(sections, engine.args) if sections else []
     sources = {"envFrom": [dict(source) for source in engine.env_from]} if engine.env_from else {}
+    # torch asks for the user's name, and in SGLang's own image the pod's uid has none.
+    named = any(variable.name == "USER" for variable in engine.env)
+    user = {} if named else {"USER": "engine"}
     return {
         "name": "engine",
         "image": engine.image or images.engine,
         "imagePullPolicy": images.pull_policy,
         "restartPolicy": "Always",
-        "command": ["python", "-m", "sglang.launch_server"],
+        "command": ["python3", "-m", "sglang.launch_server"],
         "args": [
             "--model-path",
             f"{WEIGHTS_FOLDER}/current",
@@ -59,7 +62,7 @@ def container(
             *low_rank,
             *engine.args,
         ],
-        "env": pods.environment({"HOME": pods.TMP}, engine.env),
+        "env": pods.environment({"HOME": pods.TMP, **user}, engine.env),
         **sources,
         "resources": spec.template.resources.to_kubernetes(),
         "securityContext": pods.container_security(),

@@ -28,7 +28,8 @@ HEALTH = {
 
 def test_the_table_of_values_has_every_chart_value_and_no_other() -> None:
     leaves = {value for value in declared(SCHEMA) if not any(declared_below(value))}
-    rows = re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE)
+    values = PAGE.partition("\n## Values\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+) \|", values, re.MULTILINE)
     named = {value for row in rows for value in re.findall(r"`([^`]+)`", row)}
     assert named == leaves
 

@@ -130,6 +130,17 @@ def test_agent_environment() -> None:
     assert paths == {env.POD_NAME: "metadata.name", env.POD_UID: "metadata.uid"}
 
 
+@pytest.mark.parametrize(("given", "user"), [({}, "engine"), ({"USER": "me"}, "me")])
+def test_an_image_that_is_not_ours_can_be_the_engine(given: dict[str, str], user: str) -> None:
+    """SGLang's own image sets none of this; torch asks for the name of a user that has none."""
+    variables = [{"name": name, "value": value} for name, value in given.items()]
+    template = {"engine": {"image": "lmsysorg/sglang", "env": variables}}
+    manifest = a_deployment(samplers=[{"name": "main", "template": template}])
+    engine = pod_of(manifest)["initContainers"][1]
+    assert engine["command"] == ["python3", "-m", "sglang.launch_server"]
+    assert environment_of(engine) == {"HOME": "/tmp", "USER": user}
+
+
 @pytest.mark.parametrize(("precision", "dtype"), [("BF16", "bfloat16"), ("FP32", "float32")])
 def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str) -> None:
     added = ["--device", "cpu"]
