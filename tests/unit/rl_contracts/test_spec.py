@@ -127,6 +127,29 @@ def test_no_item_of_a_list_has_a_default() -> None:
             assert "[]." not in path or "default" not in field, path
 
 
+class Innermost(Model):
+    depth: int = 3
+
+
+class Inner(Model):
+    unset: Innermost | None = None
+    kept: Innermost = Innermost()
+
+
+class Outer(Model):
+    spec: Inner
+    inner: Inner | None = None
+
+
+def test_an_optional_section_of_an_optional_section_has_no_default() -> None:
+    """Else the API server fills in a section that nobody wrote."""
+    for place in ("spec", "inner"):
+        section = structural(Outer)["properties"][place]
+        assert "default" not in section
+        assert "default" not in section["properties"]["unset"]
+        assert section["properties"]["kept"]["default"] == {"depth": 3}
+
+
 def test_the_reference_page_has_every_field() -> None:
     page = reference.page()
     for path, _ in FIELDS:

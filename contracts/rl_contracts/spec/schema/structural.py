@@ -132,13 +132,7 @@ def _resolve(node: Any, definitions: Schema) -> Any:
         return [_resolve(item, definitions) for item in node]
     if not isinstance(node, dict):
         return node
-    if "$ref" in node:
-        target = dict(definitions[node["$ref"].rsplit("/", 1)[1]])
-        if "description" in target:
-            target[CLASS_DOC] = target.pop("description")
-        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
-    node = _without_null(node, definitions)
-    node = _openapi_3_0(node)
+    node = _openapi_3_0(_without_null(_referenced(node, definitions), definitions))
     result = {
         key: _properties(value, definitions, required=node.get("required", ()))
         if key == "properties"
@@ -154,13 +148,22 @@ def _resolve(node: Any, definitions: Schema) -> Any:
     return result
 
 
+def _referenced(node: Schema, definitions: Schema) -> Schema:
+    """A schema in place of a reference to it."""
+    if "$ref" not in node:
+        return node
+    target = dict(definitions[node["$ref"].rsplit("/", 1)[1]])
+    if "description" in target:
+        target[CLASS_DOC] = target.pop("description")
+    return {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+
+
 def _openapi_3_0(node: Schema) -> Schema:
     """JSON schema 2020's words in those of OpenAPI 3.0, where exclusiveness is a flag."""
     renamed = dict(node)
     if "const" in renamed:
         renamed["enum"] = [renamed["const"]]
     for word in ("Minimum", "Maximum"):
-        # Of an optional field the inner node has been renamed before.
         if not isinstance(renamed.get(f"exclusive{word}", True), bool):
             renamed[word.lower()] = renamed[f"exclusive{word}"]
             renamed[f"exclusive{word}"] = True
@@ -222,8 +225,9 @@ def _without_null(node: Schema, definitions: Schema) -> Schema:
         return node
     wanted = [option for option in options if option.get("type") != "null"]
     assert len(wanted) == 1, f"a union has no structural schema: {node}"
-    resolved = _resolve(wanted[0], definitions)
-    return {**resolved, **{key: value for key, value in node.items() if key != "anyOf"}}
+    # Not resolved here: what is resolved twice gets defaults where there are none.
+    inner = _referenced(wanted[0], definitions)
+    return {**inner, **{key: value for key, value in node.items() if key != "anyOf"}}
 
 
 def as_reported(schema: Schema) -> Schema:
