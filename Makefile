@@ -29,6 +29,7 @@ check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/lint-imports
 	$(VENV)/python -m rl_contracts.spec.schema.crd --check $(GENERATED)
 	$$($(PYTHON) -m rl_local bin helm) lint --strict charts/rl-operator
+	$$($(PYTHON) -m rl_local bin actionlint) .github/workflows/*.yml
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet
 
 docs: venv ## Build the documentation as a site into out/site

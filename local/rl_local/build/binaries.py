@@ -77,10 +77,14 @@ BINARIES = {
         Binary(name="minio", module=f"github.com/minio/minio@{versions.MINIO}"),
         Binary(name="kwok", module=f"sigs.k8s.io/kwok/cmd/kwok@{versions.KWOK}"),
         Binary(name="helm", module=f"helm.sh/helm/v3/cmd/helm@{versions.HELM}"),
+        Binary(
+            name="actionlint",
+            module=f"github.com/rhysd/actionlint/cmd/actionlint@{versions.ACTIONLINT}",
+        ),
     )
 }
 
-ON_DEMAND = ("kwok",)
+ON_DEMAND = ("kwok", "actionlint")
 """Programs outside the local cluster, built on demand."""
 
 
