@@ -90,15 +90,18 @@ kubeconfig: ## Print the path to use with kubectl
 PUBLISH = $(PYTHON) -m rl_local.publish --registry "$(REGISTRY)" --tag "$(TAG)" --platforms "$(PLATFORMS)" \
   --builder "$(BUILDER)" --options "$(BUILD_OPTIONS)" $(if $(filter 0,$(PUSH)),--no-push) $(if $(PUSHED),--pushed)
 
+# Not from the environment: `make test` builds the images too, and must not publish them.
+PUBLISHED := $(if $(findstring command,$(origin REGISTRY)),$(REGISTRY))
+
 images: ## Build our images beside starting the cluster; with REGISTRY=… for a registry of yours, without root
 	@mkdir -p out
-ifdef REGISTRY
+ifneq ($(PUBLISHED),)
 	@$(PUBLISH) $(IMAGES) > out/images.json.new
 else
 	@$(PYTHON) -m rl_local up --all-images > out/images.json.new
 endif
 	@mv out/images.json.new out/images.json
-	@$(if $(REGISTRY),cat out/images.json)
+	@$(if $(PUBLISHED),cat out/images.json)
 
 STARTED := $(shell date +%s)
 STORAGE_CLASS ?= $(if $(CONTEXT),,local)
