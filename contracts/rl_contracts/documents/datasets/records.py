@@ -41,7 +41,7 @@ def parse_record(record: object, *, columns: Columns, place: str) -> Example:
     if columns.messages is None:
         query = _text(record, columns.query or "query")
         messages: tuple[Message, ...] = (Message(role="user", content=query),)
-        answer = _text(record, columns.answer or "answer")
+        answer = _answer(record, columns.answer or "answer")
     else:
         messages, answer = _conversation(record, columns.messages, columns.answer)
     return Example(
@@ -118,7 +118,7 @@ def _conversation(
     if asked < 0:
         _refuse(column, "has no user turn")
     if answer is not None:
-        return tuple(turns[: asked + 1]), _text(record, answer)
+        return tuple(turns[: asked + 1]), _answer(record, answer)
     replies = [turn.text for turn in turns[asked + 1 :] if turn.role == "assistant"]
     if not replies or not replies[-1]:
         _refuse(
@@ -187,6 +187,14 @@ def _text(record: Values, column: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         _refuse(column, f"is {_shown(value)}, not a text")
     return _clean(str(value), column)
+
+
+def _answer(record: Values, column: str) -> str:
+    """The reference; several answers in a list, all of which are asked for, joined by commas."""
+    value = record.get(column)
+    if not _is_list(value) or not len(value):
+        return _text(record, column)
+    return ", ".join(_text({column: part}, column) for part in value)
 
 
 def _clean(text: str, field: str) -> str:
