@@ -58,7 +58,7 @@ OF_SECTIONS = (
     ),
     rule(
         "self.networkPolicy == 'RunOnly' || "
-        "(self.trainer.replicas * self.trainer.processesPerReplica == 1 && "
+        "(self.trainer.replicas * self.trainer.?processesPerReplica.orValue(1) == 1 && "
         "self.trainer.?elastic.maxReplicas.orValue(1) == 1)",
         "networkPolicy is None, and any pod could change the gradients that the trainer's "
         "processes send each other: set networkPolicy to RunOnly, or have one trainer process",

@@ -169,6 +169,15 @@ def _of_processes(spec: RLJobSpec) -> Iterator[Refusal]:
             f"{trainer.replicas * processes}.",
             remedy="Use AdamW, or a trainer of one replica with one GPU.",
         )
+    if spec.network_policy == "None" and trainer.replicas * processes > 1:
+        yield Refusal(
+            field="spec.networkPolicy",
+            value="None",
+            reason="OptionUnusable",
+            message=f"The trainer has {trainer.replicas * processes} processes, and any pod could "
+            "change the gradients that they send each other.",
+            remedy="Set it to RunOnly, or have a trainer of one replica with one GPU.",
+        )
 
 
 def _of_built_in_scorers(spec: RLJobSpec) -> Iterator[Refusal]:

@@ -53,7 +53,9 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         "spec.training.tracking.secretName",
     ),
     "offloaded activations without checkpointing": (
-        {"training": {"steps": 1, "offloadActivations": True}},
+        {
+            "training": {"steps": 1, "offloadActivations": True, "gradientCheckpointing": False},
+        },
         "spec.training.offloadActivations",
     ),
     "8-bit moments of two replicas": (

@@ -43,3 +43,11 @@ def test_moments_of_eight_bits_are_refused_beside_two_gpus() -> None:
     training = {"steps": 3, "optimizer": {"kind": "AdamW8bit"}}
     refusal = next(of_spec(a_spec(trainer=TWO, training=training)))
     assert (refusal.field, refusal.value) == ("spec.training.optimizer.kind", "AdamW8bit")
+
+
+def test_network_policy_none_is_refused_beside_two_gpus() -> None:
+    trainer = {"resources": {"limits": {"nvidia.com/gpu": 2}}}
+    (refusal,) = of_spec(a_spec(trainer=trainer, networkPolicy="None"))
+    assert (refusal.field, refusal.value) == ("spec.networkPolicy", "None")
+    assert "2 processes" in refusal.message
+    assert list(of_spec(a_spec(networkPolicy="None"))) == []
