@@ -117,7 +117,7 @@ demo: ## Run the example and show what it learned; CONTEXT=… REGISTRY=… [PUS
 ifdef CONTEXT
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed; name it: PYTHON=python3.12")'
 	@test -n "$(REGISTRY)" || { echo "REGISTRY=<host/prefix> must say where the images are; PUSHED=1 if they are there already"; exit 2; }
-	@$(MAKE) --no-print-directory images
+	@$(MAKE) --no-print-directory images REGISTRY="$(REGISTRY)"
 	@$(KUBECTL) --context $(CONTEXT) get crd pytorchjobs.kubeflow.org > /dev/null 2>&1 \
 	  || { $(KUBECTL) --context $(CONTEXT) apply --server-side -k "$(TRAINING_OPERATOR)" \
 	  && $(KUBECTL) --context $(CONTEXT) -n kubeflow rollout status deployment/training-operator --timeout=300s; }
