@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,7 @@ def _layers(builder: str) -> tuple[str, ...]:
 
 def _tls(build: Build) -> tuple[str, ...]:
     """A registry on this machine speaks HTTP; docker and nerdctl know that by themselves."""
-    host = build.reference.partition("/")[0].rpartition(":")[0] or build.reference.partition("/")[0]
+    host = re.sub(r":\d+$", "", build.reference.partition("/")[0])
     return ("--tls-verify=false",) if host in HERE else ()
 
 

@@ -113,6 +113,8 @@ def test_several_platforms_without_a_push_are_refused(builder: str) -> None:
         ("localhost:5000/x/trainer:1", True),
         ("localhost/trainer:1", True),
         ("127.0.0.1:5000/trainer:1", True),
+        ("[::1]:5000/trainer:1", True),
+        ("[::1]/trainer:1", True),
         ("localhost.example.org/trainer:1", False),
         ("registry:5000/trainer:1", False),
     ],
