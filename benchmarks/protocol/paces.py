@@ -98,7 +98,7 @@ class PacedRollouts:
 
 
 class PacedRunner(EpisodeRunner):
-    """Writes and completes as ever; samples nothing."""
+    """Writes and completes tasks as the real runner does, and samples nothing."""
 
     async def _group(self, claim: Claim) -> Any:
         return SimpleNamespace(claim=claim)

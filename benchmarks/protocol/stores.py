@@ -17,7 +17,7 @@ class SlowedMongo(Mongo):
     """A document store whose clock goes as slowly as those of its clients."""
 
     def now(self) -> float:
-        """Ask for the store's clock as often as ever, and return the slowed one."""
+        """Ask for the store's clock as often as a real client does, and return the slowed one."""
         super().now()
         return STORE_TIME + time.monotonic()
 
