@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -13,7 +14,7 @@ from pydantic import BaseModel
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGE_FOLDERS = ("contracts", "operator", "trainer_image", "sampler_image", "console", "local")
-FENCED = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^ *```(\w*)[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 QUOTED = re.compile(r"`([^`\n]+)`")
 FIRST_CELL = re.compile(r"^\|[^|]*\|", re.MULTILINE)
 OF_OTHERS = {"training.sh", "trainer.nnodes"}
@@ -21,8 +22,9 @@ OF_OTHERS = {"training.sh", "trainer.nnodes"}
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a language."""
-    return [text for written, text in FENCED.findall(page.read_text()) if written == language]
+    """The fenced blocks of a language, also those in items of a list."""
+    found = FENCED.findall(page.read_text())
+    return [textwrap.dedent(text) for written, text in found if written == language]
 
 
 def quoted(page: Path) -> set[str]:
@@ -30,7 +32,7 @@ def quoted(page: Path) -> set[str]:
     return set(QUOTED.findall(FENCED.sub("", page.read_text())))
 
 
-def own_words(page: Path) -> set[str]:
+def own_tokens(page: Path) -> set[str]:
     """The tokens in backticks, without the options of other programs that a page translates."""
     if page.parent.name != "coming-from":
         return quoted(page)

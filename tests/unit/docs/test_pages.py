@@ -31,7 +31,7 @@ from tests.unit.docs.pages import (
     everything_quoted,
     fields,
     leads_somewhere,
-    own_words,
+    own_tokens,
     quoted,
     reachable,
     strings,
@@ -98,7 +98,7 @@ def test_fields_exist(page: Path) -> None:
     }
     dotted = re.compile(r"[a-z][A-Za-z]*(\[\])?(\.[a-z][A-Za-z0-9]*(\[\])?)+")
     camel = re.compile(r"[a-z]+[A-Z][A-Za-z]*")
-    for token in own_words(page):
+    for token in own_tokens(page):
         first = token.split(".")[0].removesuffix("[]")
         if dotted.fullmatch(token) and token not in files and first in {*NAMES, *ROOTS, *VALUES}:
             assert is_field(token), f"{page.name}: {token} is no field"

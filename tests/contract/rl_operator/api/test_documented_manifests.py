@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.apiserver import ApiServer
-from tests.servers import ROOT
+from tests.unit.docs.pages import PAGES, ROOT, blocks
 
-FENCE = re.compile(r"^ *```ya?ml[^\n]*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LEAST = 4
 
 
@@ -21,11 +17,13 @@ def manifests() -> dict[str, dict[str, Any]]:
     """Objects in fenced YAML that name their ``apiVersion``, by page and name."""
     found: dict[str, dict[str, Any]] = {}
     for page in PAGES:
-        for block in FENCE.findall(page.read_text()):
-            for document in yaml.safe_load_all(textwrap.dedent(block)):
+        for block in (*blocks(page, "yaml"), *blocks(page, "yml")):
+            for document in yaml.safe_load_all(block):
                 if isinstance(document, dict) and "apiVersion" in document:
                     name = document["metadata"]["name"]
-                    found[f"{page.relative_to(ROOT)}: {document['kind']} {name}"] = document
+                    key = f"{page.relative_to(ROOT)}: {document['kind']} {name}"
+                    assert key not in found, f"two manifests are {key}"
+                    found[key] = document
     return found
 
 
