@@ -1,4 +1,8 @@
-"""An independent judge of what the engine says: transformers, in float32, on the same tokens."""
+"""An independent judge of what the engine says: transformers, in float64, on the same tokens.
+
+In float32 the judge's own rounding, at tokens whose states nearly cancel before a norm, was up to
+5e-5, more than the engine's (at most 3e-5 from float64 in 600 rollouts).
+"""
 
 from __future__ import annotations
 
@@ -27,16 +31,16 @@ def model(folder: Path, seed: int) -> Any:
     missing, unexpected = made.load_state_dict(state, strict=False)
     assert (missing, unexpected) == (["lm_head.weight"], [])
     made.tie_weights()
-    return made
+    return made.double()
 
 
-def logprobs(folder: Path, seed: int, tokens: list[int]) -> NDArray[np.float32]:
+def logprobs(folder: Path, seed: int, tokens: list[int]) -> NDArray[np.float64]:
     """Log-probability of each token but the first, after all before it."""
     with torch.no_grad():
         logits = model(folder, seed)(torch.tensor([tokens])).logits[0, :-1]
     chosen = torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(tokens[1:])[:, None])
-    found: NDArray[np.float32] = chosen[:, 0].numpy()
-    return found
+    values: NDArray[np.float64] = chosen[:, 0].numpy()
+    return values
 
 
 def distances(rollout: Rollout, *, folder: Path, seeds: dict[int, int]) -> list[float]:

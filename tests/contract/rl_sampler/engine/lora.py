@@ -92,7 +92,7 @@ def with_entry(manifest: Manifest, entry: AdapterEntry) -> Manifest:
 
 @cache
 def model(folder: Path, targets: tuple[Target, ...], rank: int, alpha: float, seed: int) -> Any:
-    """The tiny model with an adapter merged into it."""
+    """The tiny model with an adapter merged into it, in float64: see ``rescoring``."""
     state = load_file(folder / "model.safetensors")
     section = LoRA(rank=rank, alpha=alpha, targets=[*targets])
     entry = adapters.adapter_entry(folder, uri="", section=section)
@@ -102,8 +102,9 @@ def model(folder: Path, targets: tuple[Target, ...], rank: int, alpha: float, se
         first = found.get(adapters.tensor_name(layer, "lora_A"))
         if first is not None:
             second = found[adapters.tensor_name(layer, "lora_B")]
-            state[name] = state[name] + entry.alpha / entry.rank * second @ first
-    made = Qwen3ForCausalLM(Qwen3Config.from_pretrained(folder)).eval()
+            change = second.astype(np.float64) @ first.astype(np.float64)
+            state[name] = state[name] + entry.alpha / entry.rank * change
+    made = Qwen3ForCausalLM(Qwen3Config.from_pretrained(folder)).eval().double()
     tensors = {name: torch.from_numpy(tensor) for name, tensor in state.items()}
     assert made.load_state_dict(tensors, strict=False).unexpected_keys == []
     made.tie_weights()

@@ -6,7 +6,6 @@ import json
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 import pytest
 
@@ -28,9 +27,6 @@ from tests.contract.rl_sampler.rescoring import CLOSE
 from tests.waiting import until
 
 ATTEMPTS = 10
-OWN = 1e-2
-"""Between a rollout's gap to its own adapter (at most 1e-4 in some 200 rollouts, for its worst
-token) and that to the other run's, which was never below 1."""
 OTHER = LoRA(rank=2, alpha=6, targets=["q_proj", "v_proj", "down_proj"])
 """Smaller adapters, of some layers: the engine has room for the larger ones of ``SECTION``."""
 
@@ -125,13 +121,9 @@ def test_runs_that_share_an_engine_use_their_own_adapters_only(
     assert set(first.seeds) & set(second.seeds), "versions of the same number"
     for run in sharing:
         assert len({rollout.spans[0].version for rollout in run.rollouts}) > 1
-        gaps = {
-            rollout.id: distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
-            for rollout in run.rollouts
-        }
-        strangers = [rollout for rollout, gap in gaps.items() if gap > OWN]
-        assert not strangers, f"they are not of {run.trainer.run}'s own adapter"
-        assert fmean(gaps.values()) < CLOSE
+        for rollout in run.rollouts:
+            found = distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
+            assert found < CLOSE, f"{rollout.id} is not of {run.trainer.run}'s own adapter"
         assert "rl_sampler_update_pause_seconds_total 0.0" in run.pod.get("/metrics")[1]
         assert "rl_sampler_groups_failed_total 0.0" in run.pod.get("/metrics")[1]
     newest = {f"{run.trainer.run}.{max(run.seeds)}" for run in sharing}
