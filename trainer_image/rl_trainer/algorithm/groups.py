@@ -51,8 +51,9 @@ def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Gro
     if missing:
         return f"rollout {missing[0]} is not in the store"
     chosen = [rollouts[name] for name in dict.fromkeys(task.rollouts)]
-    sampled = tuple(rollout for rollout in chosen if not task.is_baseline(rollout.member))
-    greedy = [rollout for rollout in chosen if task.is_baseline(rollout.member)]
+    all_greedy = task.temperature == 0  # then a greedy rollout is no baseline
+    sampled = tuple(rollout for rollout in chosen if all_greedy or not rollout.greedy)
+    greedy = [rollout for rollout in chosen if rollout.greedy and not all_greedy]
     problem = _count_fault(task, sampled=len(sampled), greedy=len(greedy))
     if problem:
         return problem

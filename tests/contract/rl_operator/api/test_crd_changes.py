@@ -26,6 +26,10 @@ FIXED: dict[str, tuple[str, Any]] = {
 }
 
 
+NAMED = {"training": "training.seed"}
+"""Sections that are compared by fields: a refusal names the field."""
+
+
 @pytest.mark.parametrize(("section", "change"), FIXED.items(), ids=FIXED.keys())
 def test_a_section_is_fixed_once_the_trainer_has_started(
     apiserver: ApiServer, section: str, change: tuple[str, Any]
@@ -42,9 +46,8 @@ def test_a_section_is_fixed_once_the_trainer_has_started(
     assert apply(apiserver, a_job(name)) == ""
     assert edited(started=False) == ""
     _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
-    refused = edited(started=True)
-    assert f"spec.{section}" in refused
-    assert "cannot change once the trainer has been started" in refused
+    path = NAMED.get(section, section)
+    assert f"spec.{path} cannot change once the trainer has been started" in edited(started=True)
 
 
 def raised(name: str, *, steps: int = 70, **more: object) -> Manifest:
@@ -68,28 +71,18 @@ def test_steps_are_raised_while_the_job_is_suspended(apiserver: ApiServer) -> No
     assert "can only be raised" in apply(apiserver, raised(name, steps=80))
 
 
-def test_refused_edit_of_training_names_the_field(apiserver: ApiServer) -> None:
-    name = "seeded"
-    assert apply(apiserver, a_job(name)) == ""
-    _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
-    manifest = changed("spec.training.seed", 7)
-    manifest["metadata"]["name"] = name
-    assert "spec.training.seed cannot change once the trainer has been started" in apply(
-        apiserver, manifest
-    )
-
-
 def test_fixed_section_cannot_be_added_in_a_status_write(apiserver: ApiServer) -> None:
     name = "fixed-beside"
     assert apply(apiserver, a_job(name)) == ""
     _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
+    before = apiserver.get("rljob", name)
     both = json.dumps({"spec": {"training": {"seed": 7}}, "status": {"attempt": 2}})
     refused = apiserver.kubectl("patch", "rljob", name, "--type=merge", "-p", both, check=False)
     assert "spec.training.seed cannot change once the trainer has been started" in refused.stderr
     apiserver.kubectl("patch", "rljob", name, "--subresource=status", "--type=merge", "-p", both)
     stored = apiserver.get("rljob", name)
     assert stored["status"]["attempt"] == 2
-    assert stored["spec"]["training"].get("seed") != 7
+    assert stored["spec"]["training"] == before["spec"]["training"]
 
 
 def test_pools_and_deadlines_may_change_after_the_start(apiserver: ApiServer) -> None:
