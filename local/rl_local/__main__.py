@@ -11,9 +11,8 @@ from types import FrameType
 
 from rl_local import addons, cluster, progress
 from rl_local.build import binaries, image_builds, images
-from rl_local.control_plane import kubernetes
 from rl_local.errors import LocalError, tail
-from rl_local.layout import IMAGE_PREFIX, Layout
+from rl_local.layout import Layout
 from rl_local.system import debian
 
 
@@ -55,33 +54,9 @@ def _images(layout: Layout, arguments: argparse.Namespace) -> None:
         raise LocalError(f"name images or use --all; known images: {', '.join(images.IMAGES)}")
     wanted = images.select(list(images.IMAGES) if arguments.all else arguments.names)
     debian.ensure(layout)
-    if arguments.registry == IMAGE_PREFIX:
-        cluster.ensure_registry(layout)
+    cluster.ensure_registry(layout)
     image_builds.tidy(layout)
-    print(json.dumps(image_builds.ImageBuilder(layout, prefix=arguments.registry).push_all(wanted)))
-
-
-def _training_operator(layout: Layout, arguments: argparse.Namespace) -> None:
-    if arguments.registry == IMAGE_PREFIX:
-        cluster.ensure_registry(layout)
-    wanted = images.select(["training-operator"])
-    references = image_builds.ImageBuilder(layout, prefix=arguments.registry).push_all(wanted)
-    binaries.ensure(layout, "kubernetes")
-    kubectl = kubernetes.Kubectl.local(layout)
-    if arguments.context:
-        kubectl = kubernetes.Kubectl.elsewhere(layout, arguments.context)
-    addons.apply_training_operator(layout, kubectl, references["training-operator"])
-    for namespace, name in addons.DEPLOYMENTS[1:]:
-        progress.say(f"waiting for Deployment {namespace}/{name}")
-        kubectl(
-            "-n",
-            namespace,
-            "rollout",
-            "status",
-            f"deployment/{name}",
-            "--timeout=180s",
-            timeout=190,
-        )
+    print(json.dumps(image_builds.ImageBuilder(layout).push_all(wanted)))
 
 
 def _kubeconfig(layout: Layout, _arguments: argparse.Namespace) -> None:
@@ -133,25 +108,12 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--all-images", action="store_true", help="build and push every image")
     add("down", _down, "Stop and remove the cluster; caches are kept.")
     make = add(
-        "images", _images, "Build and push images, and print their references by name as JSON."
+        "images",
+        _images,
+        "Push images to the local registry; print their references by name as JSON.",
     )
     make.add_argument("names", nargs="*", metavar="NAME", help="names of images")
     make.add_argument("--all", action="store_true", help="build and push every image")
-    operator = add(
-        "training-operator",
-        _training_operator,
-        "Install training-operator and wait until it is available.",
-    )
-    operator.add_argument(
-        "--context", default="", help="context of your kubeconfig; default: the local cluster"
-    )
-    for command in (make, operator):
-        command.add_argument(
-            "--registry",
-            default=IMAGE_PREFIX,
-            metavar="HOST/PREFIX",
-            help="registry to push to; default: the local registry",
-        )
     add("kubeconfig", _kubeconfig, "Print the path of the cluster's kubeconfig.")
     program = add("bin", _bin, "Print the path of a program; build it if it is missing.")
     program.add_argument("name", help="kubectl, helm, etcd, …")

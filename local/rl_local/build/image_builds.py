@@ -1,4 +1,4 @@
-"""Builds images with buildah and pushes them, unless the registry has them already."""
+"""Builds images with buildah for the local registry, unless it has them already."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ CONTEXT_TIME = 946684800
 
 @dataclass
 class ImageBuilder:
-    """Builds images for one registry.
+    """Builds images for the local registry.
 
     Attributes:
         layout: paths of the local cluster.
-        prefix: ``HOST/PATH`` that every reference starts with.
         tags: tags computed so far, by image name.
     """
 
     layout: Layout
-    prefix: str = IMAGE_PREFIX
     tags: dict[str, str] = field(default_factory=dict)
 
     def push_all(self, wanted: Iterable[Image]) -> dict[str, str]:
@@ -41,14 +39,14 @@ class ImageBuilder:
 
     def reference(self, image: Image) -> str:
         """Reference of the image, with the tag of its current content."""
-        return f"{self.prefix}/{image.name}:{self._tag(image)}"
+        return f"{IMAGE_PREFIX}/{image.name}:{self._tag(image)}"
 
     def _ensure_pushed(self, image: Image) -> str:
         reference = self.reference(image)
-        if self._in_local_registry(reference):
+        if in_registry(reference):
             return reference
         with locked(self.layout, f"image-{image.name}"):
-            if not self._in_local_registry(reference):
+            if not in_registry(reference):
                 self._ensure_built(image)
                 self._push(image, reference)
         return reference
@@ -82,7 +80,7 @@ class ImageBuilder:
         )
         if self._local(image) in listed.splitlines():
             return
-        ours = f"{IMAGE_PREFIX}/{image.name}:{self._tag(image)}"
+        ours = self.reference(image)
         if in_registry(ours):
             self._buildah(image, "pull", ["pull", "--tls-verify=false", f"docker://{ours}"])
             buildah_output(self.layout, "tag", ours, self._local(image))
@@ -114,11 +112,9 @@ class ImageBuilder:
                 buildah_output(self.layout, "rmi", line)
 
     def _push(self, image: Image, reference: str) -> None:
-        here = reference.startswith(("localhost:", "127.0.0.1:"))
-        verify = f"--tls-verify={'false' if here else 'true'}"
         argv = [
             "push",
-            verify,
+            "--tls-verify=false",
             "--compression-format",
             "zstd",
             self._local(image),
@@ -135,10 +131,6 @@ class ImageBuilder:
             ["nice", *buildah(self.layout), *arguments], label=label, log=log, timeout=3600
         )
         progress.say(f"{label}: done")
-
-    def _in_local_registry(self, reference: str) -> bool:
-        # For a remote registry the push itself checks layer by layer.
-        return reference.startswith(f"{REGISTRY}/") and in_registry(reference)
 
 
 def buildah(layout: Layout) -> list[str]:

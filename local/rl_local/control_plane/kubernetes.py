@@ -56,11 +56,6 @@ class Kubectl:
         """The local cluster's kubectl."""
         return cls(layout.tools / "kubectl", ("--kubeconfig", str(layout.kubeconfig)))
 
-    @classmethod
-    def elsewhere(cls, layout: Layout, context: str) -> Kubectl:
-        """Kubectl for a context of the user's kubeconfig."""
-        return cls(layout.tools / "kubectl", ("--context", context))
-
     def __call__(self, *arguments: str, timeout: float = 60, stdin: str | None = None) -> str:
         """Run kubectl and return what it printed."""
         return progress.output(
