@@ -167,8 +167,9 @@ def _chunk(
     logits = head(hidden).float()
     # In place: neither layer nor division needs the unscaled logits again.
     logits = logits if temperature == 1 else logits.div_(temperature)
-    entropies = entropies_of(logits) if measured else logits.new_zeros(0)
-    return chosen_logprobs(logits, targets), entropies
+    # Entropies last: a chunk that is run again for the backward pass stops before them.
+    logprobs = chosen_logprobs(logits, targets)
+    return logprobs, entropies_of(logits) if measured else logits.new_zeros(0)
 
 
 @torch.no_grad()
@@ -194,8 +195,8 @@ def chosen_logprobs(logits: Tensor, targets: Tensor) -> Tensor:
     """``logits.log_softmax(-1)`` at the targets.
 
     Args:
-        logits: float32 ``[N, V]``; the backward pass overwrites them, so that nothing else may
-            read them after this. Reading them backward again raises RuntimeError.
+        logits: float32 ``[N, V]``; the backward pass overwrites them, so that no other backward
+            pass may read them. Reading them backward again raises RuntimeError.
         targets: int64 ``[N]``.
 
     Returns:

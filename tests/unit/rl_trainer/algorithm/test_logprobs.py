@@ -71,6 +71,23 @@ def test_entropies_are_measured_beside_unchanged_logprobs(
     assert torch.equal(gradient, expected)
 
 
+def test_entropies_are_not_measured_again_in_the_backward_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    measured: list[int] = []
+    entropies_of = logprobs.entropies_of
+
+    def counting(logits: Tensor) -> Tensor:
+        measured.append(len(logits))
+        return entropies_of(logits)
+
+    monkeypatch.setattr(logprobs, "entropies_of", counting)
+    hidden, head, targets = model()
+    statistics = measured_logprobs(hidden, targets, head=head, temperature=1.0, chunk_tokens=4)
+    torch.autograd.backward(statistics.logprobs.sum())
+    assert measured == [4, 4, 4, 1]
+
+
 def test_the_gradient_is_the_derivative() -> None:
     torch.manual_seed(3)
     logits = torch.randn(4, 7, dtype=torch.float64, requires_grad=True)
