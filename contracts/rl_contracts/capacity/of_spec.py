@@ -5,13 +5,13 @@ from __future__ import annotations
 from rl_contracts.capacity.training import Setup
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.training import AUTO
 
 
 def setup_of(
     spec: RLJobSpec,
     *,
     cuda: bool,
-    microbatch_tokens: int | None = None,
     longest: int | None = None,
     ranks: int | None = None,
 ) -> Setup:
@@ -20,15 +20,15 @@ def setup_of(
     Args:
         spec: the manifest.
         cuda: it is trained on GPUs.
-        microbatch_tokens: instead of the manifest's.
         longest: tokens of the longest sequence, where the model limits it below the manifest's.
         ranks: instead of the manifest's replicas and processes.
     """
     training, algorithm = spec.training, spec.algorithm
     lora = training.lora
-    tokens = microbatch_tokens or training.microbatch_tokens
     context = spec.agent.sampling.max_context_tokens
-    row = min(context, longest or context, tokens)
+    row, tokens = min(context, longest or context), training.microbatch_tokens
+    if training.max_tokens_per_microbatch == AUTO:
+        tokens = max(tokens, row)
     return Setup(
         precision=training.precision,
         optimizer=training.optimizer.kind,
@@ -45,7 +45,7 @@ def setup_of(
         critic=algorithm.critic is not None,
         distributions=_distributions(algorithm),
         microbatch_tokens=tokens,
-        row_tokens=row,
+        row_tokens=min(row, tokens),
         ranks=ranks or spec.trainer.replicas * spec.trainer.processes,
         cuda=cuda,
     )

@@ -202,8 +202,8 @@ class Training(Model):
     """Whether weights, gradients and moments are kept in host memory between uses. Needs a GPU."""
     max_tokens_per_microbatch: MicrobatchTokens = AUTO
     """Most tokens computed at a time; lower it to save memory. It changes no result, and must hold
-    the longest sequence. `Auto`: as many as fit the GPU's memory by formula, at most 32768; without
-    GPUs 32768. The trainer logs what it has chosen."""
+    the longest sequence. `Auto`: as many as fit the GPU's memory by formula, at most 32768 or the
+    longest sequence; without GPUs 32768 or that. The trainer logs what it has chosen."""
     max_sequences_per_microbatch: Annotated[int, Field(ge=1, le=65536)] | None = None
     """Most sequences computed at a time. It changes no result. Unset: any number."""
     on_no_signal: Literal["Warn", "Fail"] = "Warn"

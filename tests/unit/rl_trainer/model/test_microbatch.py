@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
 import pytest
 import torch
 
+from rl_contracts.capacity.choice import GRAIN
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.model import microbatch
 from tests.unit.rl_trainer.conftest import MakeSpec
@@ -35,6 +37,25 @@ def test_a_gpu_gets_what_fits_it_and_checkpointing(
     assert 64 <= resolved.max_tokens_per_microbatch <= 32_768
     assert resolved.gradient_checkpointing is True
     assert "by formula a step needs" in caplog.text
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_auto_holds_the_longest_sequence(
+    device: torch.device,
+    tiny_folder: Path,
+    tmp_path: Path,
+    make_spec: MakeSpec,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = json.loads((tiny_folder / "config.json").read_bytes())
+    config["max_position_embeddings"] = 1 << 17
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    size = 80.0 * (1 << 30) if device == GPU else 0.0
+    monkeypatch.setattr(microbatch, "_device_bytes", lambda _: size)
+    spec = make_spec(agent={"sampling": {"maxContextTokens": 40_000}})
+    resolved = microbatch.resolved(spec, tmp_path, device=device, world=ALONE).training
+    assert isinstance(resolved.max_tokens_per_microbatch, int)
+    assert 40_000 <= resolved.max_tokens_per_microbatch < 40_000 + GRAIN
 
 
 def test_what_the_manifest_says_is_kept(tiny_folder: Path, make_spec: MakeSpec) -> None:
