@@ -37,8 +37,9 @@ class ObjectBound(Model):
 class Retention(Model):
     """What of a run is deleted while it runs.
 
-    Applied after each checkpoint and read when a trainer starts. Never deletes what a restart, a
-    sampler or a kept batch needs.
+    Read when a trainer starts. Documents are deleted after a checkpoint once the run has grown by a
+    twentieth of the steps that it keeps, and at the end. Never deletes what a restart, a sampler or
+    a kept batch needs.
     """
 
     batches: Bound = Field(default_factory=Bound)
