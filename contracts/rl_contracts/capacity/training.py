@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rl_contracts.capacity import activations
@@ -17,8 +17,6 @@ LOGIT_BYTES = 8
 STATISTICS_BYTES = 28
 """Of a logit where entropies or divergences are wanted: logits, their log-softmax, probabilities,
 the products of both, and the gradients of these."""
-MASK_BYTES = 3
-"""Of an element of the boolean mask while it is made of its parts."""
 MOMENT_BYTES = {"AdamW": 8.0, "AdamW8bit": 2.0 + 2 * 4 / 256}
 """Of a trained parameter: two moments in float32 (arXiv 1711.05101), or two bytes with a float32
 scale for each block of 256 (arXiv 2110.02861)."""
@@ -98,7 +96,7 @@ class Memory:
     """With the output layer's gradient."""
     device: float = 0.0
     """CUDA's own."""
-    host: float = field(default=0.0)
+    host: float = 0.0
     """In host memory instead, by offloading; no part of ``total``."""
 
     @property
@@ -137,7 +135,7 @@ def _beyond(passes: Memory) -> float:
 
 def _held(shape: Shape, setup: Setup) -> Memory:
     """What lies there before and after each pass."""
-    trained, weights = _trained(shape, setup), _weights(shape, setup)
+    trained, weights = trained_parameters(shape, setup), _weights(shape, setup)
     parts = setup.ranks
     moments = trained * MOMENT_BYTES[setup.optimizer] / parts
     own, gradients, host = weights / parts, trained * FULL / parts, 0.0
@@ -164,10 +162,6 @@ def _held(shape: Shape, setup: Setup) -> Memory:
 
 def trained_parameters(shape: Shape, setup: Setup) -> int:
     """Numbers that the optimizer changes."""
-    return _trained(shape, setup)
-
-
-def _trained(shape: Shape, setup: Setup) -> int:
     if not setup.adapter_rank:
         return shape.parameters
     return (
@@ -203,7 +197,7 @@ def _weights(shape: Shape, setup: Setup) -> float:
     """Bytes of the policy's weights, adapters included."""
     if not setup.adapter_rank:
         return float(FULL * shape.parameters)
-    frozen, adapters = float(setup.numbers.compute), float(FULL * _trained(shape, setup))
+    frozen, adapters = float(setup.numbers.compute), float(FULL * trained_parameters(shape, setup))
     if setup.quantization is None:
         return frozen * shape.parameters + adapters
     linear = shape.layers * sum(rows * columns for rows, columns in _linear(shape).values())

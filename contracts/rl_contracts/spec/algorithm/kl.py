@@ -107,9 +107,9 @@ class KL(Model):
     @property
     def in_loss(self) -> KL | None:
         """The penalty in the loss, with its own estimator, gradient and coefficient."""
-        if self.placement == "Loss" or self.loss is None:
-            return self if self.placement == "Loss" else None
-        return KL(**dict(self.loss))
+        if self.placement == "Loss":
+            return self
+        return None if self.loss is None else KL(**dict(self.loss))
 
     @property
     def estimators(self) -> set[str]:
