@@ -19,7 +19,7 @@ from rl_contracts.errors import RLError
 from rl_trainer.algorithm.samples import Sample, without_tokens
 from rl_trainer.distributed.rank_commands import Exit, Ping, RankCommand
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.errors import TrainingFailedError
+from rl_trainer.errors import OutOfMemoryError, TrainingFailedError
 
 T = TypeVar("T")
 
@@ -45,6 +45,8 @@ class Team:
     """Set on SIGTERM. Rank 0 stops when any rank's pod got it."""
     clock: Callable[[], float] = time.monotonic
     _last: float = field(default=0.0, init=False)
+    _broke_off: bool = field(default=False, init=False)
+    """This rank left a computation in the middle: the others wait in it and read no command."""
 
     def call(self, command: RankCommand, own: Callable[[], T]) -> T:
         """Have every rank carry out a command, rank 0 by ``own``; returns rank 0's result.
@@ -52,6 +54,7 @@ class Team:
         Raises:
             TrainingFailedError: another rank failed or is gone.
             RLError: what ``own`` raised.
+            OutOfMemoryError: the same; the others still wait for this rank.
         """
         if self.world.size == 1:
             return own()
@@ -62,6 +65,9 @@ class Team:
                 result = own()
             except RLError as error:
                 failure = error
+            except OutOfMemoryError:
+                self._broke_off = True
+                raise
             reports = self.world.gather(Report(terminated=self.terminated.is_set()))
         self._last = self.clock()
         if any(report.terminated for report in reports):
@@ -85,8 +91,12 @@ class Team:
             self.call(Ping(), lambda: None)
 
     def end(self, code: int) -> None:
-        """Have the others exit with ``code``; ranks that are gone already are ignored."""
-        if self.world.size > 1:
+        """Have the others exit with ``code``; ranks that are gone already are ignored.
+
+        After an OutOfMemoryError nothing is sent, because sending would wait for them for an hour.
+        They end when the connections of this process close.
+        """
+        if self.world.size > 1 and not self._broke_off:
             with contextlib.suppress(RuntimeError):
                 self._send(Exit(code))
 
