@@ -58,7 +58,7 @@ class AgentCollector(Collector):
         )
         yield labelled(
             "code_calls",
-            "Calls of the container code; lost: it ended during the call.",
+            "Calls of the container code; lost: it did not listen, or ended during the call.",
             ["call", "outcome"],
             counters.code_calls,
         )

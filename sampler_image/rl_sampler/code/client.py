@@ -24,7 +24,6 @@ START_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
 
 R = TypeVar("R", bound=Reply)
-A = TypeVar("A", bound=Answer)
 
 
 class CodeContainerError(RLError):
@@ -36,6 +35,8 @@ class Channel:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.failed = ""
+        """Outcome of a call whose answer is a failure, or none of this call."""
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send a message; raises CodeContainerError where the container has ended."""
@@ -58,13 +59,17 @@ class Channel:
         if not received.endswith(b"\n"):
             raise CodeContainerError("the container `code` ended during the call")
         try:
-            return model.model_validate_json(received)
+            reply = model.model_validate_json(received)
         except ValidationError as error:
+            self.failed = "failed"
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise CodeContainerError(
                 f"the container `code` gave an answer that cannot be used: {place} {first['msg']}"
             ) from error
+        if isinstance(reply, Answer) and reply.failure is not None:
+            self.failed = "late" if reply.failure.kind == "time" else "failed"
+        return reply
 
 
 class CodeContainer:
@@ -77,49 +82,53 @@ class CodeContainer:
 
         Args:
             socket: Unix socket of the server.
-            counters: count calls by outcome.
+            counters: count calls by outcome; not those that the agent ends.
             start_seconds: how long to wait for a server that does not listen.
         """
         self._socket, self._counters, self._start_seconds = socket, counters, start_seconds
 
-    async def ask(self, request: dict[str, Any], model: type[A], *, seconds: float) -> A:
+    async def ask(self, request: dict[str, Any], model: type[R], *, seconds: float) -> R:
         """Make a call with a single answer.
 
         Raises:
             CodeContainerError: the container gave no usable answer.
-            TimeoutError: none within ``seconds`` of the clock.
+            TimeoutError: none within ``seconds`` after it listened.
         """
-        call = str(request["call"])
-        async with self.call(request) as channel:
-            async with asyncio.timeout(seconds):
-                answer = await channel.receive(model)
-            self.count(call, "failed" if answer.failure else "answered")
-            return answer
+        async with self.call(request, seconds=seconds) as channel:
+            return await channel.receive(model)
 
     @asynccontextmanager
-    async def call(self, request: dict[str, Any]) -> AsyncIterator[Channel]:
+    async def call(
+        self, request: dict[str, Any], *, seconds: float | None = None
+    ) -> AsyncIterator[Channel]:
         """Begin a call; leaving the context ends it on both sides.
 
         Raises:
             CodeContainerError: nothing listens, although there was time to start.
+            TimeoutError: the context lasted longer than ``seconds``.
         """
+        call = str(request["call"])
         try:
-            reader, writer = await self._connected()
-            try:
-                channel = Channel(reader, writer)
+            channel = Channel(*await self._connected())
+        except CodeContainerError:
+            self._count(call, "lost")
+            raise
+        try:
+            async with asyncio.timeout(seconds):
                 await channel.send(request)
                 yield channel
-            finally:
-                writer.close()
         except CodeContainerError:
-            self.count(str(request["call"]), "lost")
+            self._count(call, channel.failed or "lost")
             raise
         except TimeoutError:
-            self.count(str(request["call"]), "late")
+            self._count(call, "late")
             raise
+        else:
+            self._count(call, channel.failed or "answered")
+        finally:
+            channel.writer.close()
 
-    def count(self, call: str, outcome: str) -> None:
-        """Count a call."""
+    def _count(self, call: str, outcome: str) -> None:
         self._counters.code_calls[call, outcome] += 1
 
     async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -55,7 +55,7 @@ class DescribedTool(Reply):
     seconds: Annotated[float, Field(gt=0, le=3600)]
 
 
-class Described(Reply):
+class Described(Answer):
     """The user's code, once it was imported."""
 
     refusal: DescribedRefusal | None = None

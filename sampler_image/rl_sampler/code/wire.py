@@ -5,13 +5,13 @@ The agent opens a connection for each call and sends a request, ``{"call": …}`
 =============  ==================================  =============================================
 call           with                                answer
 =============  ==================================  =============================================
-``describe``   nothing                             a refusal, or the tools that functions make
+``describe``   nothing                             ``refusal``, ``tools`` or ``failure``
 ``score``      ``scorer``, ``response``            ``value``, or ``failure``
 ``tool``       ``tool``, ``arguments``             ``text`` and ``failed``, or ``failure``
 ``compare``    ``reference``, ``answer``,          ``same``, or ``failure``
                ``seconds`` of processor time
-``act``        the member: ``messages``, ``turn``, requests ``{"do": …}`` of the user's agent,
-               ``room``                            each answered; then ``reason``, or ``failure``
+``act``        the member: ``messages``,           requests ``{"do": …}`` of the user's agent,
+               ``turn``, ``turns``, ``room``       each answered; then ``reason``, or ``failure``
 ``start``      ``server``: name of an MCP server   an empty object, then the program's own bytes
                with a command                      in both directions; or ``failure``
 =============  ==================================  =============================================

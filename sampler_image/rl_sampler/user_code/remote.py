@@ -63,9 +63,13 @@ async def _described(code: CodeContainer, problems: Problems) -> Described:
     while True:
         try:
             async with code.call({"call": "describe"}) as channel:
-                return await channel.receive(Described)
+                described = await channel.receive(Described)
+            if described.failure is None:
+                return described
+            reason = described.failure.message
         except CodeContainerError as error:
-            problems.note(TOPIC, f"cannot be imported: {error}")
+            reason = str(error)
+        problems.note(TOPIC, f"cannot be imported: {reason}")
         await asyncio.sleep(RETRY_SECONDS)
 
 
@@ -134,7 +138,6 @@ def _agent(agent: AgentSpec, code: CodeContainer) -> Agent:
     async def episode(member: Member) -> StopReason:
         async with code.call(acting.opening_of(member)) as channel:
             end = await acting.follow(member, channel)
-        code.count("act", "failed" if end.failure else "answered")
         if end.failure is not None:
             raise _error(end.failure, down=UserCodeError)
         if end.reason not in REASONS:

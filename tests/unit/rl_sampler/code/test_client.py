@@ -54,20 +54,46 @@ async def test_answers_out_of_form_are_errors_and_no_rewards(
 
 
 async def test_calls_are_counted_by_outcome(tmp_path: Path) -> None:
-    outcomes: dict[str, bytes] = {
-        "answered": line({"value": 1}),
-        "failed": line(failure("user", "x" * 5000)),
-        "lost": b"",
-    }
-    for outcome, answer in outcomes.items():
-        folder = tmp_path / outcome
+    answers = [
+        ("answered", line({"value": 1})),
+        ("failed", line(failure("user", "x" * 5000))),
+        ("failed", b"I am no JSON\n"),
+        ("late", line(failure("time", "took more than 1 s"))),
+        ("lost", b""),
+    ]
+    for number, (outcome, answer) in enumerate(answers):
+        folder = tmp_path / str(number)
         folder.mkdir()
         async with answering(folder, answer) as code:
             try:
                 await code.ask(REQUEST, Scored, seconds=60)
             except CodeContainerError:
-                assert outcome == "lost"
+                assert not answer.startswith(b"{")
         assert dict(code._counters.code_calls) == {("score", outcome): 1}
+
+
+async def test_a_call_of_several_messages_is_counted_once_it_is_over(tmp_path: Path) -> None:
+    async with answering(tmp_path, line({"do": "respond"}) + line({"reason": "stop"})) as code:
+        async with code.call({"call": "act"}) as channel:
+            assert (await channel.receive(Move)).do == "respond"
+            assert (await channel.receive(Move)).do is None
+            assert not code._counters.code_calls
+        assert dict(code._counters.code_calls) == {("act", "answered"): 1}
+
+
+async def test_a_container_that_reads_nothing_is_given_up_in_time(tmp_path: Path) -> None:
+    over = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    async with await asyncio.start_unix_server(accept, tmp_path / "calls", limit=1024):
+        code = CodeContainer(tmp_path / "calls", counters=Counters(), start_seconds=0)
+        with pytest.raises(TimeoutError):
+            await code.ask({"call": "score", "text": "x" * (8 << 20)}, Scored, seconds=0.05)
+        over.set()
+    assert dict(code._counters.code_calls) == {("score", "late"): 1}
 
 
 async def test_silent_container_is_given_up_in_time(tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""The agent's side of the user's code."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_sampler.code.client import CodeContainer
+from rl_sampler.code.math_checker import CompareError
+from rl_sampler.code.replies import Compared
+from rl_sampler.engine.problems import Problems
+from rl_sampler.scorers.mathematics import MathScorer
+from rl_sampler.scorers.response import Response, ScoringError
+from rl_sampler.user_code import hosted
+from rl_sampler.user_code.remote import user_code_of
+from tests.code_container import in_thread
+from tests.manifests import a_job
+from tests.waiting import HUNG_SECONDS
+
+
+class Noting(Problems):
+    """Says when there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted = asyncio.Event()
+
+    def note(self, topic: str, message: str) -> None:
+        super().note(topic, message)
+        self.noted.set()
+
+
+async def test_a_container_that_cannot_read_the_manifest_says_so(tmp_path: Path) -> None:
+    """Such as one whose image was derived from an older release."""
+    spec, problems = a_job()["spec"], Noting()
+    with in_thread(tmp_path, spec | {"ofTheNextRelease": 1}) as code:
+        waiting = asyncio.create_task(user_code_of(RLJobSpec.model_validate(spec), code, problems))
+        async with asyncio.timeout(HUNG_SECONDS):
+            await problems.noted.wait()
+        waiting.cancel()
+    assert "cannot be imported: ValidationError" in str(problems)
+    assert "ofTheNextRelease" in str(problems)
+
+
+class Ends:
+    """In the place of the process that compares."""
+
+    def same(self, *answers: str, seconds: float) -> bool:
+        raise CompareError("the process that compares mathematical answers ended with -9")
+
+    def close(self) -> None: ...
+
+
+async def test_a_comparison_that_fails_is_no_fault_of_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hosted, "MathChecker", Ends)
+    response = Response(text="", answer="1/2", reference="0.5")
+    with (
+        in_thread(tmp_path, a_job()["spec"]) as code,
+        pytest.raises(ScoringError, match="ended with -9"),
+    ):
+        await MathScorer(code)(response)
+
+
+class Silent:
+    """In the place of a container that does not answer."""
+
+    async def ask(self, request: dict[str, Any], model: object, *, seconds: float) -> Compared:
+        raise TimeoutError
+
+
+async def test_a_comparison_that_takes_too_long_is_no_fault_of_the_answer() -> None:
+    scorer = MathScorer(cast(CodeContainer, Silent()))
+    with pytest.raises(ScoringError, match="could not be compared"):
+        await scorer(Response(text="", answer="1/2", reference="0.5"))
