@@ -51,14 +51,24 @@ def learner(
     Raises:
         DiskFullError: there is no room for one of them.
         RefusedError: one of them cannot be used.
+        OutOfMemoryError: the GPU had no memory left.
     """
     memory.check(spec.training, device=loading.device(), ranks=world.size)
     if spec.training.offload_parameters:
         world = rendezvous.with_mesh(world)
-    own, uri = folder / BASE, spec.model.uri
+    own = folder / BASE
     own.mkdir()
     fetch_base(objects, base, own)
     spec = microbatch.resolved(spec, own, device=loading.device(), world=world)
+    doing, shape = "the loading of the models", microbatch.shape_in(own)
+    with memory.explaining(spec, shape, doing=doing, ranks=world.size):
+        return _loaded(objects, spec, folder, world=world, clock=clock)
+
+
+def _loaded(
+    objects: Objects, spec: RLJobSpec, folder: Path, *, world: World, clock: Callable[[], float]
+) -> tuple[Learner, Limits]:
+    own, uri = folder / BASE, spec.model.uri
     low_rank = spec.training.lora
     policy = loading.load(
         own,

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Gap, Tally, Update
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import flops, memory, model_outputs, models, sharding
+from rl_trainer.model import flops, memory, microbatch, model_outputs, models, sharding
 from rl_trainer.model import optimizer as optimizers
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.policy import Policy
@@ -55,7 +56,7 @@ class Learner:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.world = world
-        self._spec = spec
+        self._spec, self._shape = spec, microbatch.known_shape(policy.module.config.to_dict())
         self._algorithm = spec.algorithm
         self.training = spec.training
         self._clock = clock
@@ -88,9 +89,7 @@ class Learner:
             TrainingFailedError: loss or gradient is not finite; that update was not made.
             OutOfMemoryError: the GPU had no memory left; the weights may be half updated.
         """
-        with memory.explaining(
-            self._spec, self.policy.module.config, doing=f"step {step}", ranks=self.world.size
-        ):
+        with self._explaining(f"step {step}"):
             return self._make(samples, step=step)
 
     def _make(self, samples: Sequence[Sample], *, step: int) -> Update:
@@ -130,12 +129,22 @@ class Learner:
             )
 
     def score(self, samples: Sequence[Sample], *, temperature: float) -> Gap:
-        """Compare log-probabilities of the present weights with the samplers'."""
-        return model_outputs.score(self.models, samples, temperature=temperature)
+        """Compare log-probabilities of the present weights with the samplers'.
+
+        Raises:
+            OutOfMemoryError: the GPU had no memory left.
+        """
+        with self._explaining("an evaluation"):
+            return model_outputs.score(self.models, samples, temperature=temperature)
 
     def assess(self, samples: Iterable[Sample]) -> dict[str, Assessment]:
-        """What the models say of rollouts, by id; empty where the algorithm does not ask."""
-        return model_outputs.assess(self.models, samples)
+        """What the models say of rollouts, by id; empty where the algorithm does not ask.
+
+        Raises:
+            OutOfMemoryError: the GPU had no memory left.
+        """
+        with self._explaining("the passes before a step"):
+            return model_outputs.assess(self.models, samples)
 
     def auxiliary(self) -> dict[str, Tensor]:
         """Tensors of the training state besides the policy's weights and moments, on the CPU.
@@ -160,6 +169,9 @@ class Learner:
     def trains(self) -> bool:
         """Whether the manifest's objective changes weights."""
         return self._algorithm.objective not in ("Evaluation", "Sampling")
+
+    def _explaining(self, doing: str) -> AbstractContextManager[None]:
+        return memory.explaining(self._spec, self._shape, doing=doing, ranks=self.world.size)
 
     @property
     def _refreshes(self) -> bool:

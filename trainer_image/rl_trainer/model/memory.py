@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from rl_contracts.capacity import of_spec, text
-from rl_contracts.capacity.shape import UnknownShapeError, shape_of
+from rl_contracts.capacity.shape import Shape
 from rl_contracts.capacity.training import GIB
 from rl_contracts.capacity.training import memory as needed
 from rl_contracts.errors import Refusal, RefusedError
@@ -31,12 +30,12 @@ def saving(device: torch.device, *, offload: bool) -> contextlib.AbstractContext
 
 
 @contextlib.contextmanager
-def explaining(spec: RLJobSpec, config: Any, *, doing: str, ranks: int) -> Iterator[None]:
+def explaining(spec: RLJobSpec, shape: Shape | None, *, doing: str, ranks: int) -> Iterator[None]:
     """Say of an allocation that failed on a GPU what is needed by formula, and what to change.
 
     Args:
         spec: the manifest.
-        config: transformers' config of the policy.
+        shape: of the policy; None where the memory model does not know it.
         doing: what runs inside, e.g. ``step 3``.
         ranks: processes that divide the model.
 
@@ -46,17 +45,15 @@ def explaining(spec: RLJobSpec, config: Any, *, doing: str, ranks: int) -> Itera
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise OutOfMemoryError(out_of_memory(spec, config, doing=doing, ranks=ranks)) from error
+        raise OutOfMemoryError(out_of_memory(spec, shape, doing=doing, ranks=ranks)) from error
 
 
-def out_of_memory(spec: RLJobSpec, config: Any, *, doing: str, ranks: int) -> str:
+def out_of_memory(spec: RLJobSpec, shape: Shape | None, *, doing: str, ranks: int) -> str:
     """What happened, the sum of the memory model, and what to change."""
     setup = of_spec.setup_of(spec, cuda=True, ranks=ranks)
-    try:
-        shape = shape_of(config.to_dict())
+    wanted = ""
+    if shape is not None:
         wanted = f" By formula a step needs {text.arithmetic(needed(shape, setup))}."
-    except UnknownShapeError:
-        wanted = ""
     remedies = text.remedies(setup)
     return (
         f"The GPU had no memory left in {doing}{_peak()}.{wanted} "

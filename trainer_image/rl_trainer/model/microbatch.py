@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -49,7 +51,7 @@ def _device_bytes(device: torch.device) -> float:
 def _tokens(spec: RLJobSpec, folder: Path, device_bytes: float, *, ranks: int) -> int:
     if not device_bytes:
         return max(MOST_AUTO_TOKENS, spec.agent.sampling.max_context_tokens)
-    shape = _shape(folder)
+    shape = shape_in(folder)
     if shape is None:
         log.warning("Auto: the model's memory is not known; %d tokens", UNKNOWN_TOKENS)
         return max(UNKNOWN_TOKENS, spec.agent.sampling.max_context_tokens)
@@ -66,8 +68,17 @@ def _tokens(spec: RLJobSpec, folder: Path, device_bytes: float, *, ranks: int) -
     return choice.tokens
 
 
-def _shape(folder: Path) -> Shape | None:
+def shape_in(folder: Path) -> Shape | None:
+    """The sizes of the model in a folder, as ``known_shape``."""
     try:
-        return shape_of(json.loads((folder / "config.json").read_bytes()))
-    except (OSError, ValueError, AttributeError, UnknownShapeError):
+        return known_shape(json.loads((folder / "config.json").read_bytes()))
+    except (OSError, ValueError, AttributeError):
         return None  # loading refuses what cannot be read
+
+
+def known_shape(config: Mapping[str, Any]) -> Shape | None:
+    """The sizes of a model, by its config; None where the memory model does not know it."""
+    try:
+        return shape_of(config)
+    except UnknownShapeError:
+        return None

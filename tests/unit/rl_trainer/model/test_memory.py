@@ -1,18 +1,20 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import pytest
 import torch
 
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.training.training import Optimizer, Training
+from rl_trainer import inputs
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.errors import OutOfMemoryError
-from rl_trainer.model import loading, memory, optimizer
+from rl_trainer.model import loading, memory, model_outputs, optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 from tests.tiny_model import save_tiny
@@ -174,12 +176,13 @@ def test_moments_of_8_bits_are_saved_and_go_on_bit_for_bit(
         optimizer.restore(plain.optimizer, plain.parameters, saved, spec.training)
 
 
+def full(*_: object, **__: object) -> NoReturn:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
 def test_an_allocation_that_fails_is_explained_with_step_sum_and_remedies(
     make_learner: MakeLearner, make_samples: MakeSamples, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
     learner = make_learner(
         training={"maxTokensPerMicrobatch": 4096, "gradientCheckpointing": False}
     )
@@ -191,3 +194,29 @@ def test_an_allocation_that_fails_is_explained_with_step_sum_and_remedies(
     assert "GiB" in message
     assert "set training.gradientCheckpointing to true" in message
     assert len(message) < 1024
+
+
+def test_a_gpu_that_is_full_outside_of_a_step_is_explained_too(
+    make_learner: MakeLearner,
+    make_samples: MakeSamples,
+    make_spec: MakeSpec,
+    tiny_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learner, samples = make_learner(), make_samples()
+    monkeypatch.setattr(model_outputs, "score", full)
+    with pytest.raises(OutOfMemoryError, match="no memory left in an evaluation"):
+        learner.score(samples, temperature=1.0)
+    monkeypatch.setattr(model_outputs, "assess", full)
+    with pytest.raises(OutOfMemoryError, match="no memory left in the passes before a step"):
+        learner.assess(samples)
+
+    def fetched(objects: object, base: object, folder: Path) -> None:
+        shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
+
+    monkeypatch.setattr(inputs, "fetch_base", fetched)
+    monkeypatch.setattr(loading, "load", full)
+    nothing = cast(Any, None)
+    with pytest.raises(OutOfMemoryError, match=r"in the loading of the models.* a step needs"):
+        inputs.learner(nothing, make_spec(), base=nothing, folder=tmp_path)
