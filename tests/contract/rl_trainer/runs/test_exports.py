@@ -89,22 +89,27 @@ def test_what_a_replaced_trainer_began_to_export_is_deleted(make_world: MakeWorl
     }
 
 
+def crash_before_the_export(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin an attempt that ends once step 1 is durable, before its evaluation and export."""
+
+    def durable() -> bool:
+        return world.run.durable is not None
+
+    durable_first = partial(until, durable, what="the checkpoint of step 1")
+    with (
+        pytest.raises(Crashed),
+        crashing_at(f"{EVALUATE} begins", monkeypatch, once=durable_first),
+    ):
+        world.attempt()
+
+
 def test_a_resumed_attempt_writes_the_export_of_its_durable_step(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint waits neither for the evaluation nor for the export of its step."""
     world = make_world(steps=2, checkpoint={"everySteps": 1, "exportEverySteps": 1})
-
-    def durable() -> bool:
-        return world.run.durable is not None
-
     with sampling(TestSampler(world.stores, RUN)):
-        durable_first = partial(until, durable, what="the checkpoint of step 1")
-        with (
-            pytest.raises(Crashed),
-            crashing_at(f"{EVALUATE} begins", monkeypatch, once=durable_first),
-        ):
-            world.attempt()
+        crash_before_the_export(world, monkeypatch)
         assert (world.run.step, exported(world)) == (1, {})
         assert world.attempt() == 0
     assert list(exported(world)) == [f"00000001/{world.run.epoch}"]
@@ -116,17 +121,8 @@ def test_an_export_of_a_time_that_a_backup_took_back_is_replaced(
     """An attempt that crashed before its export leaves another time's export in its place."""
     world = make_world(steps=2, checkpoint={"everySteps": 1, "exportEverySteps": 1})
     prefix = f"{world.stores.run_prefix(RUN)}exports/00000001"
-
-    def durable() -> bool:
-        return world.run.durable is not None
-
     with sampling(TestSampler(world.stores, RUN)):
-        durable_first = partial(until, durable, what="the checkpoint of step 1")
-        with (
-            pytest.raises(Crashed),
-            crashing_at(f"{EVALUATE} begins", monkeypatch, once=durable_first),
-        ):
-            world.attempt()
+        crash_before_the_export(world, monkeypatch)
         trained_by = world.run.epoch
         world.stores.objects.put(f"{prefix}/{trained_by - 1}/manifest.json", b"{}")
         assert world.attempt() == 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from torch.distributed import HashStore, Store, TCPStore
@@ -152,8 +153,8 @@ class Bomb:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return (open, (str(self.path), "w"))  # type: ignore[return-value]
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        return open, (str(self.path), "w")
 
 
 def test_a_forged_tcp_store_value_runs_nothing(tmp_path: Path) -> None:
