@@ -68,15 +68,18 @@ class BoundedServer(ThreadingHTTPServer):
             return
         with self._lock:
             self._open[request] = None
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # the system has no thread left
+            self._leave(request)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """As its base, and make room for another connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self.keep(request)
-            self._threads_left.release()
+            self._leave(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log what failed; a client that left, or whose place another took, is no failure."""
@@ -91,6 +94,10 @@ class BoundedServer(ThreadingHTTPServer):
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def _leave(self, connection: socket.socket) -> None:
+        self.keep(connection)
+        self._threads_left.release()
 
     def _end_oldest(self) -> None:
         with self._lock:
