@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -13,11 +13,13 @@ from pydantic import ValidationError
 from rl_console.errors import PlanError
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.of_spec import setup_of
-from rl_contracts.capacity.shape import UnknownShapeError, shape_of
+from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
 from rl_contracts.capacity.text import arithmetic, remedies
 from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
+
+T = TypeVar("T")
 
 
 def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
@@ -31,11 +33,8 @@ def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
     Raises:
         PlanError: one of the files cannot be used.
     """
-    try:
-        shape = shape_of(json.loads(config.read_bytes()))
-        documents = list(yaml.safe_load_all(manifest.read_text()))
-    except (OSError, ValueError, AttributeError, yaml.YAMLError, UnknownShapeError) as error:
-        raise PlanError(f"{manifest} and {config} cannot be planned: {error}") from error
+    shape = _read(config, lambda text: shape_of(json.loads(text)))
+    documents = _read(manifest, lambda text: list(yaml.safe_load_all(text)))
     jobs = [each for each in documents if isinstance(each, dict) and each.get("kind") == "RLJob"]
     if not jobs:
         raise PlanError(f"{manifest} holds no RLJob.")
@@ -44,7 +43,14 @@ def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
         yield from _job(job, shape, device_gib=device_gib)
 
 
-def _job(job: dict[str, Any], shape: Any, *, device_gib: float) -> Iterator[str]:
+def _read(path: Path, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(path.read_text())
+    except (OSError, ValueError, AttributeError, yaml.YAMLError, UnknownShapeError) as error:
+        raise PlanError(f"{path} cannot be used: {error}") from error
+
+
+def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[str]:
     name = (job.get("metadata") or {}).get("name", "")
     try:
         spec = RLJobSpec.model_validate(job.get("spec"))

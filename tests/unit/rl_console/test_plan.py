@@ -44,5 +44,12 @@ def test_eight_billion_parameters_do_not_fit_one_gpu(tmp_path: Path) -> None:
 
 
 def test_a_config_without_sizes_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match="no usable num_attention_heads"):
+    with pytest.raises(PlanError, match=r"config\.json cannot .*no usable num_attention_heads"):
         planned(tmp_path, {"model_type": "llama"})
+
+
+def test_a_manifest_that_is_no_yaml_is_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN))
+    (tmp_path / "job.yaml").write_text("spec: [")
+    with pytest.raises(PlanError, match=r"job\.yaml cannot be used: "):
+        list(plan(tmp_path / "job.yaml", tmp_path / "config.json", device_gib=80))
