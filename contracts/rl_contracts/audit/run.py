@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from rl_contracts.stores.connect import Stores
 FORMAT = "rl-operator/audit-run/1"
 SHOWN_IDS = 10
 SILENT_SECONDS = 60.0
-DEAD_BECAUSE = {
+DEAD_BECAUSE: Mapping[str, str] = {
     Cause.FAILED: "every attempt failed",
     Cause.LEASE: "every attempt's lease ran out",
     Cause.STOPPED: "the sampler was stopped",
@@ -212,9 +212,8 @@ def _dead(facts: Facts) -> Iterable[Finding]:
     for name, task in facts.tasks.items():
         if task["state"] == TaskState.DEAD:
             causes.setdefault(task.get("cause") or "", []).append(name)
-    because = {str(cause): text for cause, text in DEAD_BECAUSE.items()}
     for cause, names in causes.items():
-        yield _finding("note", f"tasks are dead: {because.get(cause, 'cause unknown')}", names)
+        yield _finding("note", f"tasks are dead: {DEAD_BECAUSE.get(cause, 'cause unknown')}", names)
 
 
 def _rollouts(facts: Facts) -> Iterable[Finding]:
