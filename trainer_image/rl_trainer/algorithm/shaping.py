@@ -103,7 +103,7 @@ def kept(
     magnitudes: Sequence[float],
     section: Shaping,
     *,
-    highest: Sequence[float] = (),
+    highest: Sequence[float],
 ) -> list[int]:
     """Indices of the members that are trained, in order.
 

@@ -74,7 +74,8 @@ def test_bonuses_sum_to_zero_and_stay_in_bounds(group: list[Scored]) -> None:
 )
 def test_the_larger_side_is_capped(rewards: list[float], kept: list[int]) -> None:
     group = [scored(reward) for reward in rewards]
-    assert shaping.kept(group, [1.0] * len(group), Shaping(balance_sample=True)) == kept
+    ones, section = [1.0] * len(group), Shaping(balance_sample=True)
+    assert shaping.kept(group, ones, section, highest=ones) == kept
 
 
 @pytest.mark.parametrize(
