@@ -95,7 +95,7 @@ def measure(agents: int, *, slower: float) -> Fleet:
 
 
 def shown(phase: Phase) -> str:
-    """A phase in words."""
+    """A phase as a line of text."""
     names = ", ".join(
         f"{name} {commands:.2f}/s {size:.0f} B/s"
         for name, (commands, size) in sorted(phase.by_name.items(), key=lambda each: -each[1][0])

@@ -21,6 +21,7 @@ from benchmarks.support.result import Result, is_quick
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import shape_of
 from rl_contracts.capacity.training import Memory, memory
+from rl_contracts.spec.resources import RLJobSpec
 
 SIDE = "side"
 TOLERANCE = 0.20
@@ -154,7 +155,7 @@ def main() -> None:
 
 
 def compare(name: str, case: Case, result: Result) -> None:
-    """Run a case in a process of its own, and note both numbers."""
+    """Run a case in a process of its own, and keep both numbers."""
     command = [sys.executable, "-m", "benchmarks.memory_model", SIDE, name]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
     seen = json.loads(ran.stdout.splitlines()[-1])
@@ -166,10 +167,8 @@ def compare(name: str, case: Case, result: Result) -> None:
     result.at_most(f"{name}: predicted / measured, above", ratio, 1 + TOLERANCE)
 
 
-def spec_of(case: Case) -> Any:
+def spec_of(case: Case) -> RLJobSpec:
     """The manifest of a case."""
-    from rl_contracts.spec.resources import RLJobSpec
-
     return RLJobSpec.model_validate(
         {
             "model": {"uri": "s3://models/m"},

@@ -33,7 +33,7 @@ class Remote:
         assert self._read() == "ready"
 
     def ask(self, what: str) -> Any:
-        """Send a word and return the answer."""
+        """Send the name of a request and return the answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(what + "\n")
         self._process.stdin.flush()
@@ -62,11 +62,11 @@ def answer_in_thread(counts: CommandCounts, others: dict[str, Callable[[], Any]]
 
     def answer() -> None:
         for line in sys.stdin:
-            word = line.strip()
-            if word == "counts":
+            request = line.strip()
+            if request == "counts":
                 reply: Any = {"time": time.monotonic(), "counts": counts.snapshot()}
             else:
-                reply = others[word]()
+                reply = others[request]()
             print(json.dumps(reply), flush=True)
 
     print(json.dumps("ready"), flush=True)

@@ -69,8 +69,8 @@ def measure(result: Result, *, quick: bool) -> None:
         of_fleet(result, counts, size)
     for size in steps:
         of_length(result, counts, size)
-    small, large = (result.figures[f"an agent's look for peers of {size}"] for size in samplers)
-    what = f"bytes of an agent's look for peers, {samplers[1]} to {samplers[0]}"
+    small, large = (result.figures[f"an agent's search for peers of {size}"] for size in samplers)
+    what = f"bytes of an agent's search for peers, {samplers[1]} to {samplers[0]}"
     result.at_most(what, large["kb"] / small["kb"], 1.5)
     # A pass follows when the run has grown by a share of its steps.
     shares = [
@@ -108,7 +108,7 @@ def of_fleet(result: Result, counts: CommandCounts, size: int) -> None:
         claim(stores, size * CLAIMS)
         registry = StoredRegistry(stores=stores, run=RUN, pool="main")
         works: dict[str, Callable[[], object]] = {
-            "an agent's look for peers": lambda: parents("f" * 16, registry, level=1),
+            "an agent's search for peers": lambda: parents("f" * 16, registry, level=1),
             "reaping": lambda: stores.tasks.reap(RUN),
             "expiring": lambda: stores.samplers.expire(RUN, silent_seconds=20),
             "forgetting": lambda: forget_ended(stores, run=RUN, epoch=epoch),

@@ -46,7 +46,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def sleep(seconds: float) -> None:
-    """Sleep for so many slowed seconds."""
+    """Sleep for ``seconds`` of slowed time: the pace that a benchmark gives its stand-ins."""
     time.sleep(seconds * slowing())
 
 

@@ -34,9 +34,9 @@ def test_an_agents_connections_commands_and_bytes_per_second_are_bounded(
             relay=True,
         )
         agents.wait_ready()
-        time.sleep(WARM_SECONDS * FACTOR)
+        time.sleep(WARM_SECONDS * FACTOR)  # agents poll faster in the beginning
         counted = agents.ask("counts")
-        time.sleep(SECONDS * FACTOR)
+        time.sleep(SECONDS * FACTOR)  # the window whose rates are counted
         rates = fleet.rates_of(counted, agents.ask("counts")).values()
         connections = fleet.connections_to(port) - before
     finally:
@@ -44,6 +44,6 @@ def test_an_agents_connections_commands_and_bytes_per_second_are_bounded(
             if process is not None:
                 process.end()
     assert connections <= AGENTS * fleet.CONNECTIONS
-    # The first poll of empty queues comes after 0.05 s, the last after 10 s: not idle for long yet.
+    # Pauses between polls of empty queues grow from 0.05 s to 10 s, and still grow in the window.
     assert sum(commands for commands, _ in rates) <= AGENTS * 1.25 * fleet.COMMANDS
     assert 0 < sum(size for _, size in rates) <= AGENTS * fleet.BYTES
