@@ -7,6 +7,7 @@ from typing import Any
 from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch, BatchMember
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
@@ -107,3 +108,23 @@ def a_step(step: int, **changes: Any) -> StepMetrics:
     values: dict[str, Any] = dict.fromkeys(StepMetrics.model_fields, 0)
     values |= {name: {} for name in empty}
     return StepMetrics.model_validate({**values, "step": step, "replayed": False, **changes})
+
+
+def a_result(step: int, **changes: Any) -> EvaluationResult:
+    """Of an evaluation after ``step``."""
+    values = {
+        "step": step,
+        "version": step + 1,
+        "dataset": "test",
+        "temperature": 1.0,
+        "accuracy": 0.5,
+        "prompts": 100,
+        "samples_per_prompt": 4,
+        "pass_at": {"1": 0.5, "2": 0.6, "4": 0.7},
+        "tokens": 1000,
+        "versions": {str(step + 1): 1000},
+        "logprob_gap_mean": 1e-6,
+        "logprob_gap_max": 1e-5,
+        "seconds": 10.0,
+    }
+    return EvaluationResult.model_validate(values | changes)

@@ -5,33 +5,15 @@ from __future__ import annotations
 import bson
 import pytest
 
-from rl_contracts.documents.evaluation import Evaluation, EvaluationResult, newest
+from rl_contracts.documents.evaluation import Evaluation, newest
 from rl_contracts.documents.run import DatasetSummary, Notice, Run
 from rl_contracts.errors import FencedOutError
 from rl_contracts.ids import RunId, evaluation_id
 from rl_contracts.stores.connect import Stores
-from tests.documents import RUN, a_run, a_step
+from tests.documents import RUN, a_result, a_run, a_step
 
 SOURCES, TEMPERATURES = 8, (1.0, 0.7)
 LARGEST_RUN = 16 << 10
-
-
-def result(step: int, dataset: str = "test", temperature: float = 1.0) -> EvaluationResult:
-    return EvaluationResult(
-        step=step,
-        version=step + 1,
-        dataset=dataset,
-        temperature=temperature,
-        accuracy=0.5,
-        prompts=100,
-        samples_per_prompt=4,
-        pass_at={"1": 0.5, "2": 0.6, "4": 0.7},
-        tokens=1000,
-        versions={str(step + 1): 1000},
-        logprob_gap_mean=1e-6,
-        logprob_gap_max=1e-5,
-        seconds=10.0,
-    )
 
 
 def put(stores: Stores, number: int, *, epoch: int, parent: str | None) -> Evaluation:
@@ -40,7 +22,7 @@ def put(stores: Stores, number: int, *, epoch: int, parent: str | None) -> Evalu
         run=RUN,
         epoch=epoch,
         parent=parent,
-        results=[result(number)],
+        results=[a_result(number)],
     )
     stores.evaluations.put([document])
     return document
@@ -60,7 +42,7 @@ def test_the_run_document_stays_small_after_ten_thousand_evaluations(stores: Sto
         a_run(epoch=1, datasets=summaries, notices=notices, latest=a_step(9), step=9)
     )
     results = [
-        result(step, f"s{number}", temperature)
+        a_result(step, dataset=f"s{number}", temperature=temperature)
         for step in range(10_000 // (SOURCES * len(TEMPERATURES)))
         for number in range(SOURCES)
         for temperature in TEMPERATURES
@@ -95,5 +77,5 @@ def test_a_missing_evaluation_is_named(stores: Stores) -> None:
 
 
 def test_results_of_an_earlier_release_are_those_in_the_run_document(stores: Stores) -> None:
-    stores.runs.create(a_run(epoch=1, evaluations=[result(0), result(1)]))
-    assert stores.evaluations.lineage(read(stores)) == [result(0), result(1)]
+    stores.runs.create(a_run(epoch=1, evaluations=[a_result(0), a_result(1)]))
+    assert stores.evaluations.lineage(read(stores)) == [a_result(0), a_result(1)]

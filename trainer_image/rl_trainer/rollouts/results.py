@@ -29,12 +29,14 @@ def record(job: Job, progress: Progress, new: Sequence[EvaluationResult]) -> Non
     Raises:
         FencedOutError: a newer trainer took over the run; the document does not count.
     """
+    # An earlier release kept all results in the run document, which now holds the newest alone.
+    kept_before = progress.evaluations if progress.last_evaluation is None else []
     document = Evaluation(
         id=evaluation_id(RunId(job.run), len(progress.evaluations), job.epoch),
         run=job.run,
         epoch=job.epoch,
         parent=progress.last_evaluation,
-        results=list(new),
+        results=[*kept_before, *new],
     )
     job.stores.evaluations.put([document])
     progress.evaluations += new
