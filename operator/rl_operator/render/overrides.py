@@ -37,9 +37,9 @@ OWN_VARIABLES = ("RL_",)
 TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 """Set by the operator, training-operator and the launcher; a user's value would be lost."""
 TRAINER_FOLDERS = ("/etc/rl",)
-OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox", "/run/rl-code")
+OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox", "/run/rl-code", "/run/rl-engine")
 """Mount points of our own volumes."""
-OWN_VOLUMES = ("spec", "stores", "hub", "sandbox", "code-socket")
+OWN_VOLUMES = ("spec", "stores", "hub", "sandbox", "code-socket", "engine-key")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
 CONTAINER_LISTS = ("containers", "initContainers")
 ADDED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

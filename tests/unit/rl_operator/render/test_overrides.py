@@ -190,6 +190,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.containers[0].volumeMounts[0].mountPath",
     ),
     "the mounted Secret": ({"spec": {"volumes": [{"name": "stores"}]}}, "spec.volumes[0].name"),
+    "the engine's key": ({"spec": {"volumes": [{"name": "engine-key"}]}}, "spec.volumes[0].name"),
+    "a mount over the engine's key": (
+        {
+            "spec": {
+                "initContainers": [
+                    {
+                        "name": "engine",
+                        "volumeMounts": [{"name": "v", "mountPath": "/run/rl-engine"}],
+                    }
+                ]
+            }
+        },
+        "spec.initContainers[0].volumeMounts[0].mountPath",
+    ),
     "no part of a template": ({"status": {}}, "status"),
 }
 
