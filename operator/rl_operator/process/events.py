@@ -57,7 +57,8 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[EventNote]:
     """Events for a change of a job's status. The API server's Event counts repetitions."""
     notes = [
         *_stalls(before.conditions, after.conditions),
-        *_outages(before.conditions, after.conditions),
+        *_of_learning(before.conditions, after.conditions),
+        *_of_scorers(before.conditions, after.conditions),
     ]
     if _became_true(before.conditions, after.conditions, "PolicyPublished"):
         notes.append(
@@ -144,12 +145,11 @@ def _stalls(before: list[Condition], after: list[Condition]) -> list[EventNote]:
     return notes
 
 
-def _outages(before: list[Condition], after: list[Condition]) -> list[EventNote]:
-    signal, had = find(after, "LearningSignal"), find(before, "LearningSignal")
-    was = had.reason if had is not None else ""
-    if signal is not None and signal.status == "False" and signal.reason != was:
-        return [EventNote(signal.reason, signal.message, "Warning"), *_of_scorers(before, after)]
-    return _of_scorers(before, after)
+def _of_learning(before: list[Condition], after: list[Condition]) -> list[EventNote]:
+    was, now = find(before, "LearningSignal"), find(after, "LearningSignal")
+    if now is None or now.status != "False" or (was is not None and was.reason == now.reason):
+        return []
+    return [EventNote(now.reason, now.message, "Warning")]
 
 
 def _of_scorers(before: list[Condition], after: list[Condition]) -> list[EventNote]:
