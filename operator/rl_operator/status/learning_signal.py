@@ -20,7 +20,7 @@ REASONS = (
     "RewardsEqual",
     "RewardsZero",
 )
-"""What trainers find. Another word is shown as ``NoSignal``."""
+"""Reasons that trainers of this release report. Any other reason is shown as ``NoSignal``."""
 EXAMPLES = 2
 EXAMPLE_CHARACTERS = 250
 MESSAGE_CHARACTERS = 500

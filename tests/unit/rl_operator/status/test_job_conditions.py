@@ -16,7 +16,9 @@ from rl_operator.kube.timestamps import format_time
 from rl_operator.process.events import of_change
 from rl_operator.state.progress import NOT_CHECKED, REACHED, Reading
 from rl_operator.status.job_conditions import compute
+from rl_operator.status.learning_signal import REASONS
 from rl_operator.status.status_input import StatusInput
+from rl_trainer.algorithm.learning_signal import CHECKS, find_filtered
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -156,6 +158,13 @@ def test_steps_without_a_learning_signal_are_a_condition_and_an_event_with_examp
     said = find(better.conditions, "LearningSignal")
     assert said is not None
     assert (said.status, said.reason) == ("True", "Present")
+
+
+def test_each_reason_that_a_trainer_reports_is_a_reason_of_the_condition() -> None:
+    filtered = find_filtered(99, per_step=1, step=1)
+    assert filtered is not None
+    reported = {reason for checks in CHECKS.values() for reason, _, _ in checks}
+    assert set(REASONS) == reported | {filtered.reason}
 
 
 def test_a_reason_that_no_release_knows_is_no_reason_of_a_condition() -> None:
