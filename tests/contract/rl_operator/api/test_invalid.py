@@ -142,7 +142,7 @@ STALLED: dict[str, tuple[dict[str, Any], str]] = {
         f"{OTHER}.podTemplate.spec.containers[1].name",
     ),
     "a volume of two sources": (
-        {"trainer": pod(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}])},
+        {"trainer": pod(volumes=[{"name": "v", "emptyDir": {}, "configMap": {"name": "m"}}])},
         "spec.trainer.podTemplate.spec.volumes",
     ),
     "a pod misspelt": ({"trainer": pod(volums=[])}, "spec.trainer.podTemplate.spec.volums"),

@@ -100,6 +100,7 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         },
         "OOMKilled",
         True,
+        "Exit code 137 by SIGKILL. The container needed more host memory than "
         "spec.trainer.resources.limits.memory: raise it",
     ),
     "pod is gone": (
