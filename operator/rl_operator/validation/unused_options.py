@@ -18,10 +18,10 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.tracking import Tracking
 from rl_contracts.spec.training.training import Evaluation
 from rl_contracts.spec.workers import Autoscaling, SamplerTemplate
+from rl_operator.render import hub_access
 
 SAMPLED = ("RL", "Distillation")
 """Objectives that sample validation data."""
-HUB = "hf://"
 
 
 def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -84,9 +84,7 @@ def _of_shaping(spec: RLJobSpec) -> Iterator[Refusal]:
 
 
 def _of_hub(spec: RLJobSpec) -> Iterator[Refusal]:
-    sources = [source for split in spec.data.by_split.values() for source in split]
-    uris = [spec.model.uri, spec.model.tokenizer_uri or "", *(source.uri for source in sources)]
-    if spec.training.checkpoint.hub_repo or any(uri.startswith(HUB) for uri in uris):
+    if hub_access.of_trainer(spec):
         return
     message = "No model or data source is an hf:// URI, and training.checkpoint.hubRepo is unset."
     yield from _set("spec.data.hub", spec.data.hub, Hub(), tuple(Hub.model_fields), message)
