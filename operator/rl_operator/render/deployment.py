@@ -164,10 +164,7 @@ def _pod(
             *shared_engine.volumes(seats, spec.template),
             disk.volume("engine-tmp", disk.ENGINE_TMP),
             engine_key.volume(),
-            {
-                "name": "shared-memory",
-                "emptyDir": {"medium": "Memory", "sizeLimit": disk.SHARED_MEMORY},
-            },
+            disk.in_memory("shared-memory", disk.SHARED_MEMORY),
         ],
     }
     alike = selector(pool.name, runs[0][0].run if len(runs) == 1 else "")

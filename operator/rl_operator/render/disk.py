@@ -28,10 +28,14 @@ TRAINER_COPIES = 3
 """Model, checkpoint and export, each no larger than the memory of all replicas."""
 RECORDS_GIB = 256
 """Parsed records of data sets."""
+SMALL = "1Mi"
+"""For a socket, or a short file with a key."""
 SHARED_MEMORY = "32Gi"
 """As SGLang's documentation starts its image (``docker run --shm-size 32g``)."""
 ENGINE_TMP = "64Gi"
 """Kernels that the engine compiles. An estimate: on GPUs it has not been measured."""
+READER_TMP = "16Mi"
+"""The certificate of the stores."""
 AGENT_TMP = "16Gi"
 """Files of tools and of users' code. An estimate; the agent itself writes certificates only."""
 
@@ -39,6 +43,11 @@ AGENT_TMP = "16Gi"
 def volume(name: str, size: str) -> Manifest:
     """A temporary volume of limited size."""
     return {"name": name, "emptyDir": {"sizeLimit": size}}
+
+
+def in_memory(name: str, size: str) -> Manifest:
+    """A temporary volume of limited size that counts as memory of the containers that write it."""
+    return {"name": name, "emptyDir": {"medium": "Memory", "sizeLimit": size}}
 
 
 def model(engine: SamplerTemplate) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rl_contracts import env
+from rl_operator.render import disk
 from rl_operator.render.shared_engine import Part
 
 Manifest = dict[str, Any]
@@ -35,7 +36,7 @@ def asked_by(engine: Manifest) -> Manifest:
 
 def volume() -> Manifest:
     """The volume, in memory."""
-    return {"name": "engine-key", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    return disk.in_memory("engine-key", disk.SMALL)
 
 
 def _reached_by(container: Manifest, mount: Manifest) -> Manifest:

@@ -10,7 +10,7 @@ from rl_contracts.spec.resources import GROUP
 from rl_operator.kube import names
 from rl_operator.kube.kinds import NETWORK_POLICY, POD
 from rl_operator.kube.settings import Images
-from rl_operator.render import pods
+from rl_operator.render import disk, pods
 from rl_operator.render.metadata import stamped
 
 Manifest = dict[str, Any]
@@ -85,7 +85,7 @@ def pod(namespace: str, secret: str, images: Images, *, token_sha256: str) -> Ma
                 "containers": [container],
                 "volumes": [
                     {"name": "stores", "secret": stores},
-                    {"name": "tmp", "emptyDir": {"sizeLimit": "16Mi"}},
+                    disk.volume("tmp", disk.READER_TMP),
                 ],
                 "restartPolicy": "Always",
                 "automountServiceAccountToken": False,

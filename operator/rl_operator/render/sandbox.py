@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator.render import pods
+from rl_operator.render import disk, pods
 
 Manifest = dict[str, Any]
 
@@ -62,7 +62,7 @@ def kept_from(pod: Manifest) -> dict[str, str]:
 
 def volume() -> Manifest:
     """Volume of the socket; programs cannot write to it."""
-    return {"name": "sandbox", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    return disk.in_memory("sandbox", disk.SMALL)
 
 
 def reached_by(agent: Manifest) -> Manifest:

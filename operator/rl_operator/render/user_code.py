@@ -66,7 +66,7 @@ def volumes(spec: RLJobSpec) -> list[Manifest]:
     The pod waits, with an event, while the ConfigMap does not exist.
     """
     listed: list[Manifest] = [
-        {"name": "code-socket", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        disk.in_memory("code-socket", disk.SMALL),
         disk.volume("code-tmp", disk.AGENT_TMP),
     ]
     if spec.code.config_map_ref is not None:
