@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -80,6 +81,20 @@ def test_pods_with_a_clouds_identity_meet_the_restricted_standard(world: World, 
     assert world.writes.count == writes
 
 
+def stalled_jobs(world: World, options: Manifest) -> Iterator[tuple[str, Manifest]]:
+    """A job with these options of the trainer, and one with them of the samplers: path, Stalled."""
+    world.make_secret()
+    world.upload_inputs()
+    places: dict[str, Manifest] = {
+        "spec.trainer": {"trainer": options},
+        "spec.samplers[0].template": {"samplers": [{"name": "main", "template": options}]},
+    }
+    for number, (at, sections) in enumerate(places.items()):
+        job = world.make_job(f"job-{number}", **sections)
+        world.settle(job)
+        yield at, world.condition(job, "Stalled")
+
+
 REFUSED: dict[str, tuple[Manifest, str]] = {
     "a value that is also somebody else's": (
         {"env": [{"name": "A"}, VARIABLES["env"][0] | {"value": "1"}]},
@@ -94,16 +109,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
 def test_option_refused_by_core_v1_is_reported_with_the_job_s_field(
     world: World, options: Manifest, field: str
 ) -> None:
-    world.make_secret()
-    world.upload_inputs()
-    places: dict[str, Manifest] = {
-        "spec.trainer": {"trainer": options},
-        "spec.samplers[0].template": {"samplers": [{"name": "main", "template": options}]},
-    }
-    for number, (at, sections) in enumerate(places.items()):
-        job = world.make_job(f"job-{number}", **sections)
-        world.settle(job)
-        stalled = world.condition(job, "Stalled")
+    for at, stalled in stalled_jobs(world, options):
         assert stalled["reason"] == "PodRefused"
         assert f"{at}.{field}" in stalled["message"]
 
@@ -127,16 +133,7 @@ LOOSE: dict[str, tuple[Manifest, str, str]] = {
 def test_pod_that_may_do_more_is_refused_before_it_exists(
     world: World, options: Manifest, field: str, reason: str
 ) -> None:
-    world.make_secret()
-    world.upload_inputs()
-    places: dict[str, Manifest] = {
-        "spec.trainer": {"trainer": options},
-        "spec.samplers[0].template": {"samplers": [{"name": "main", "template": options}]},
-    }
-    for number, (at, sections) in enumerate(places.items()):
-        job = world.make_job(f"job-{number}", **sections)
-        world.settle(job)
-        stalled = world.condition(job, "Stalled")
+    for at, stalled in stalled_jobs(world, options):
         assert stalled["reason"] == reason
         assert stalled["message"].startswith(f"{at}.{field} = ")
     for kind in (kinds.DEPLOYMENT, kinds.PYTORCH_JOB, kinds.SAMPLER_POOL, kinds.CONFIG_MAP):
