@@ -11,6 +11,7 @@ import pytest
 
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from tests.contract.rl_sampler.fork_server import ForkServer
 from tests.contract.rl_sampler.pods import Pod, pods_in
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.waiting import until
@@ -29,8 +30,6 @@ SECTIONS: dict[str, Any] = {
         "sampling": {"maxTokensPerTurn": 8, "maxContextTokens": 64},
     }
 }
-
-
 PROBLEMS = {"bucket refuses": "bucket", "state store refuses": "store"}
 
 
@@ -63,8 +62,9 @@ def test_agent_whose_stores_refuse_it_shows_no_secret(
     trainer: ScriptedTrainer,
     store_settings: StoreSettings,
     stores: Stores,
+    fork_server: ForkServer,
 ) -> None:
-    with pods_in(tmp_path, engine_url=NOWHERE) as new:
+    with pods_in(tmp_path, engine_url=NOWHERE, launch=fork_server.launch) as new:
         pod = new("pod-a", settings=store_settings, stores=stores, sections=SECTIONS)
         assert pod.stage().returncode == 0
         refuse(pod, store_settings, problem)
