@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Any, cast
 
@@ -126,4 +127,6 @@ def test_long_replies_are_read_in_linear_time() -> None:
         "answer to ",
         "= ",
     ):
+        before = time.process_time()
         rewarded(reply(piece * (40_000 // len(piece))))
+        assert time.process_time() - before < 2, f"a reply of {piece!r} takes far too long"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean
 
 import pytest
 from hypothesis import given
@@ -58,8 +59,9 @@ def test_all_but_the_first_ask_peers_nearer_to_the_first(names: set[str]) -> Non
     assert all(parents(peer.key, registry, level=2) for peer in others)
 
 
-@pytest.mark.parametrize("size", [100, 1000, 3000])
-def test_the_tree_is_flat_and_no_peer_is_asked_by_many(size: int) -> None:
+@pytest.mark.parametrize(("size", "most"), [(100, 14), (1000, 22), (3000, 35)])
+def test_the_tree_is_flat_and_no_peer_is_asked_by_many(size: int, most: int) -> None:
+    """The names are fixed, and with them the digests: ``most`` is what they give."""
     registry = Listed([f"pool-{number}" for number in range(size)])
     depth: dict[str, int] = {}
     children: Counter[str] = Counter()
@@ -67,8 +69,9 @@ def test_the_tree_is_flat_and_no_peer_is_asked_by_many(size: int) -> None:
         asked = above(registry, peer)
         children.update(parent.sampler for parent in asked[:1])
         depth[peer.sampler] = 1 + max((depth[parent.sampler] for parent in asked), default=-1)
-    assert max(depth.values()) <= 9
-    assert max(children.values()) <= 10 * FANOUT
+    assert FANOUT ** max(depth.values()) <= size
+    assert max(children.values()) == most
+    assert fmean(children.values()) <= 1.4 * FANOUT
 
 
 def test_the_registry_gives_a_few_peers_however_many_there_are() -> None:
@@ -82,3 +85,4 @@ def test_joiners_ask_a_few_peers(names: set[str]) -> None:
     registry = Listed(sorted(names))
     asked = for_joiner("joiner", registry)
     assert 1 <= len(set(asked)) == len(asked) <= PARENTS
+    assert asked == for_joiner("joiner", Listed(sorted(names, reverse=True)))
