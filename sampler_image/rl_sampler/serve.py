@@ -12,8 +12,8 @@ import aiohttp
 from rl_contracts.stores.connect import Stores
 from rl_sampler.code.client import code_container_of
 from rl_sampler.completions.failover import Failovers
+from rl_sampler.completions.guard import guarded_socket
 from rl_sampler.completions.outages import Outages
-from rl_sampler.completions.resolver import GuardedResolver
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.counters import Counters
@@ -94,7 +94,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
 
 def open_outside() -> aiohttp.ClientSession:
     """A session for requests to servers that the manifest names."""
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=GuardedResolver()))
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(socket_factory=guarded_socket))
 
 
 async def _live(agent: Agent, components: Components, stop: asyncio.Event) -> None:

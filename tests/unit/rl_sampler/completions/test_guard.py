@@ -41,6 +41,20 @@ async def test_a_name_that_leads_to_a_nodes_credentials_is_not_asked(
             await session.get("http://judge.example/v1")
 
 
+@pytest.mark.parametrize("status", [302, 307])
+async def test_a_server_that_redirects_to_a_nodes_credentials_is_not_followed(
+    status: int,
+) -> None:
+    async def redirect(request: web.Request) -> web.Response:
+        return web.Response(status=status, headers={"Location": "http://169.254.169.254/latest"})
+
+    application = web.Application()
+    application.router.add_post("/", redirect)
+    async with TestServer(application) as server, open_outside() as session:
+        with pytest.raises(aiohttp.ClientConnectorError, match="node finds its credentials"):
+            await session.post(server.make_url("/"), json={})
+
+
 async def test_other_names_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.Response(text="ok")
