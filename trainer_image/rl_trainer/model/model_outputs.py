@@ -109,7 +109,7 @@ def _divergences(models: Models, samples: Sequence[Sample]) -> list[Tensor]:
 
     def of(packed: Packed) -> Tensor:
         full = None
-        if objective.needs_full_divergence(models.algorithm):
+        if section.estimator == "Full":
             full = models.statistics(packed).divergences
         return divergence(section, packed.logprobs, reference=packed.reference, full=full)
 
