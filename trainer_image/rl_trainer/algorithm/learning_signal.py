@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import LearningSignal
 from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.spec.algorithm.algorithm import Algorithm
 
 MOST = 0.5
 """Share of responses above which a fault of theirs is reported."""
@@ -48,25 +49,27 @@ RESPONSES: tuple[Check, ...] = (
         "No answer can be read in most responses. Ask for its form in agent.systemPrompt, or "
         "change reward.answerSchema.",
     ),
+)
+GRADIENT_ZERO: Check = (
+    "GradientZero",
+    lambda step: step.gradient_norm <= ZERO_NORM,
+    "The gradient is 0. Check the rewards, the filters in algorithm.shaping and the clips in "
+    "algorithm.loss.",
+)
+POLICY_UNCHANGED: Check = (
+    "PolicyUnchanged",
+    lambda step: step.kl == 0.0,
+    "The policy is still equal to the reference. Raise training.optimizer.learningRate.",
+)
+UPDATES: tuple[Check, ...] = (
     (
         "EntropyCollapsed",
         lambda step: step.entropy is not None and step.entropy < CERTAIN_NATS,
         "The policy is certain of every token. Raise algorithm.entropyCoefficient or the sampling "
         "temperature, or lower the learning rate.",
     ),
-)
-UPDATES: tuple[Check, ...] = (
-    (
-        "GradientZero",
-        lambda step: step.gradient_norm <= ZERO_NORM,
-        "The gradient is 0. Check the rewards, the filters in algorithm.shaping and the clips in "
-        "algorithm.loss.",
-    ),
-    (
-        "PolicyUnchanged",
-        lambda step: step.kl == 0.0,
-        "The policy is still equal to the reference. Raise training.optimizer.learningRate.",
-    ),
+    GRADIENT_ZERO,
+    POLICY_UNCHANGED,
     (
         "PolicyDiverged",
         lambda step: step.kl is not None and step.kl > DIVERGED_NATS,
@@ -76,14 +79,18 @@ UPDATES: tuple[Check, ...] = (
 )
 CHECKS: dict[str, tuple[Check, ...]] = {
     "RL": (*RL, *RESPONSES, *UPDATES),
-    "Distillation": (RESPONSES[0], UPDATES[0]),
-    "SFT": (UPDATES[0],),
+    "Distillation": (RESPONSES[0], GRADIENT_ZERO),
+    "SFT": (GRADIENT_ZERO,),
 }
 """By ``algorithm.objective``, in the order in which they are reported: causes first."""
 
 
 def find(
-    steps: Sequence[StepMetrics], rollouts: Sequence[Rollout], *, window: int, objective: str = "RL"
+    steps: Sequence[StepMetrics],
+    rollouts: Sequence[Rollout],
+    *,
+    window: int,
+    algorithm: Algorithm,
 ) -> LearningSignal | None:
     """What has held for each of the last steps and leaves the policy nothing to learn.
 
@@ -91,7 +98,8 @@ def find(
         steps: metrics of all steps, in order.
         rollouts: of the last step, for examples.
         window: number of steps for which it must have held.
-        objective: ``algorithm.objective``.
+        algorithm: what the steps do. Before the critic has warmed up they update no policy; a
+            reference that is refreshed may be equal to the policy each time they are compared.
 
     Returns:
         None with fewer than ``window`` steps, or if nothing has been found.
@@ -99,12 +107,23 @@ def find(
     last = steps[-window:]
     if len(last) < window:
         return None
-    for reason, holds, advice in CHECKS[objective]:
+    objective = algorithm.objective
+    for reason, holds, advice in _checks(algorithm, first=last[0].step):
         if all(holds(step) for step in last):
             text = f"For {window} steps: {advice}{_shares(last[-1], objective)}"
             shown = [] if objective == "SFT" else examples(rollouts)
             return LearningSignal(reason=reason, message=text, step=last[-1].step, examples=shown)
     return None
+
+
+def _checks(algorithm: Algorithm, *, first: int) -> list[Check]:
+    """What can be judged from step ``first`` on."""
+    left_out: tuple[Check, ...] = ()
+    if algorithm.critic is not None and first <= algorithm.critic.warmup_steps:
+        left_out = UPDATES
+    elif algorithm.divergence is not None and algorithm.divergence.refresh_every_steps is not None:
+        left_out = (POLICY_UNCHANGED,)
+    return [check for check in CHECKS[algorithm.objective] if check not in left_out]
 
 
 def find_filtered(filtered: int, *, per_step: int, step: int) -> LearningSignal | None:

@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 def after_step(job: Job, progress: Progress, rollouts: Sequence[Rollout]) -> None:
     """Record the finding over the last steps, where it has another reason than before."""
-    training, objective = job.spec.training, job.spec.algorithm.objective
+    training, algorithm = job.spec.training, job.spec.algorithm
     window = training.no_signal_steps
-    found = find(progress.metrics, rollouts, window=window, objective=objective)
+    found = find(progress.metrics, rollouts, window=window, algorithm=algorithm)
     if found is None and progress.metrics:
         filtered = progress.metrics[-1].dropped_no_signal
         found = find_filtered(filtered, per_step=training.prompts_per_step, step=progress.step)

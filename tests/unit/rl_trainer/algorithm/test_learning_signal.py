@@ -6,6 +6,9 @@ import pytest
 
 from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.critic import Critic
+from rl_contracts.spec.algorithm.kl import KL
 from rl_trainer.algorithm.learning_signal import find, find_filtered
 from rl_trainer.algorithm.step_metrics import step_metrics
 from tests.documents import a_rollout, a_task
@@ -20,8 +23,9 @@ def a_step(*rewards: float, **changes: object) -> StepMetrics:
     return step_metrics(answered, UPDATE, CIRCUMSTANCES).model_copy(update=changes)
 
 
-def reason(steps: Sequence[StepMetrics], *, objective: str = "RL") -> str | None:
-    found = find(steps, [], window=WINDOW, objective=objective)
+def reason(steps: Sequence[StepMetrics], **algorithm: object) -> str | None:
+    section = Algorithm().model_copy(update=algorithm)
+    found = find(steps, [], window=WINDOW, algorithm=section)
     return found.reason if found else None
 
 
@@ -58,6 +62,20 @@ def test_objectives_without_rewards_are_judged_by_their_updates() -> None:
     assert reason(still, objective="SFT") == "GradientZero"
 
 
+def test_steps_that_only_warm_up_the_critic_are_not_blamed_for_the_policy() -> None:
+    warming = [a_step(0, 1, gradient_norm=0.0, entropy=0.0, kl=0.0, step=at) for at in (1, 2, 3, 4)]
+    assert reason(warming, critic=Critic(warmup_steps=2)) is None
+    assert reason(warming, critic=Critic(warmup_steps=1)) == "EntropyCollapsed"
+    worthless = [a_step(0, 0, step=at) for at in (1, 2, 3)]
+    assert reason(worthless, critic=Critic(warmup_steps=9)) == "RewardsZero"
+
+
+def test_a_policy_that_equals_a_refreshed_reference_is_not_called_unchanged() -> None:
+    equal = [a_step(0, 1, kl=0.0)] * WINDOW
+    assert reason(equal, kl=KL(refresh_every_steps=1)) is None
+    assert reason(equal, kl=KL()) == "PolicyUnchanged"
+
+
 def a_response(text: str, *, reward: float = 0.0, member: int = 0) -> Rollout:
     made = a_rollout(a_task(), member, reward=reward)
     return made.model_copy(update={"text": text, "stop_reason": StopReason.LENGTH})
@@ -68,7 +86,9 @@ def test_the_finding_names_what_to_check_and_shows_the_worst_responses() -> None
         a_response("right", reward=1.0, member=0),
         a_response("x" * 9000 + "\n\x1b[31m so\tit is", member=1),
     ]
-    found = find([a_step(0, 0, cut_off_share=0.5)] * WINDOW, rollouts, window=WINDOW)
+    found = find(
+        [a_step(0, 0, cut_off_share=0.5)] * WINDOW, rollouts, window=WINDOW, algorithm=Algorithm()
+    )
     assert found is not None
     assert "reward.answerSchema" in found.message
     assert "50% reached the token limit" in found.message
