@@ -82,7 +82,7 @@ class Fleet:
 
 
 def measure(agents: int, *, slower: float) -> Fleet:
-    """Run so many agents, idle and busy."""
+    """Run a number of agents, idle and busy."""
     factor = slower * max(1.0, agents * EXPECTED / COMMANDS_PER_SECOND)
     with running_fleet(agents, factor) as fleet:
         idle = fleet.phase()

@@ -174,7 +174,7 @@ def report_cost(stores: Stores, counts: CommandCounts, steps: int) -> Cost:
 
 
 def evaluations(result: Result, stores: Stores, number: int) -> None:
-    """The size of the run document after so many evaluations."""
+    """The size of the run document after a number of evaluations."""
     record = EvaluationResult(
         step=1,
         version=1,

@@ -155,7 +155,7 @@ class Notice(Record):
     time: float
     """Store time."""
     reason: str
-    """CamelCase word."""
+    """In CamelCase."""
     message: str
 
 
@@ -163,11 +163,11 @@ class LearningSignal(Record):
     """Why the last steps give the policy nothing to learn. At most 2 KB."""
 
     reason: str
-    """CamelCase word."""
+    """In CamelCase."""
     message: str
     """What was seen, and what to check."""
     step: int
-    """Training steps when it was found."""
+    """Training steps until then."""
     examples: list[str] = Field(default_factory=list)
     """Ends of responses, at most two. Text of the policy: hostile as any input."""
 
@@ -198,7 +198,7 @@ class FollowedRun(Document):
     heartbeat_at: float = 0.0
     """Store time at which the trainer was last alive."""
     handed_out: int = 0
-    """Changes whenever tasks were put into a queue: a hint to samplers that found none."""
+    """Grows whenever tasks are put into a queue: a hint to samplers that wait for one."""
 
 
 class Run(FollowedRun):

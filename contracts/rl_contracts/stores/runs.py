@@ -257,9 +257,9 @@ class RunStore:
         self._set(run, epoch, phase=phase, heartbeat_at=self._mongo.now())
 
     def hint(self, run: str, *, epoch: int) -> None:
-        """Wake samplers that found no task: there may be some now.
+        """Wake samplers that wait for a task: there may be some now.
 
-        Does nothing under an older epoch: whoever was replaced learns it by its heartbeat.
+        Does nothing under an older epoch: a replaced trainer learns it by its heartbeat.
         """
         self._mongo.call(
             f"announcing tasks of run {run}",

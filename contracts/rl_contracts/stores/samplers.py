@@ -47,7 +47,8 @@ class SamplerStore(RecordStore[Sampler]):
     def has(self, sampler: str) -> bool:
         """Whether there is a registration."""
         found = self._mongo.call(
-            f"looking for {sampler}", lambda: self._documents.find_one({"_id": sampler}, {"_id": 1})
+            f"reading sampler {sampler}",
+            lambda: self._documents.find_one({"_id": sampler}, {"_id": 1}),
         )
         return found is not None
 
@@ -75,7 +76,7 @@ class SamplerStore(RecordStore[Sampler]):
         }
         order = ASCENDING if below is None else DESCENDING
         stored = self._mongo.call(
-            f"looking for peers of pool {pool}",
+            f"listing peers of pool {pool}",
             lambda: list(
                 self._documents.find(query, {"relay_url": 1, "relay_key": 1})
                 .sort("relay_key", order)
@@ -110,7 +111,7 @@ class SamplerStore(RecordStore[Sampler]):
             ],
         }
         found = self._mongo.call(
-            f"looking for silent samplers of run {run}",
+            f"listing silent samplers of run {run}",
             lambda: list(self._documents.find(silent, {"pod": 1, "heartbeat_at": 1})),
         )
         for each in found:
@@ -134,7 +135,7 @@ class SamplerStore(RecordStore[Sampler]):
         gone = {"state": SamplerState.GONE, "heartbeat_at": {"$lt": before}}
         query = {"run": run, "_id": {"$gt": after}, **gone}
         stored = self._mongo.call(
-            f"looking for ended samplers of run {run}",
+            f"listing ended samplers of run {run}",
             lambda: list(
                 self._documents.find(query, {"_id": 1}).sort("_id", ASCENDING).limit(most)
             ),

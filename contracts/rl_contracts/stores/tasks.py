@@ -180,7 +180,7 @@ class TaskStore:
             claims = {"run": run, "queue": queue, "state": TaskState.CLAIMED}
             query = {**claims, "owner": {"$in": list(of)}}
             owned |= self._mongo.call(
-                f"looking for claims of {len(of)} samplers",
+                f"listing claims of {len(of)} samplers",
                 lambda: {task["owner"] for task in self._tasks.find(query, {"owner": 1})},  # noqa: B023
             )
         return owned

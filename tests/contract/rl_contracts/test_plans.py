@@ -33,11 +33,9 @@ HOT: dict[str, Callable[[Stores], object]] = {
     "listing batches": lambda stores: stores.batches.of_run(RUN),
     "scanning tasks": lambda stores: scan(stores.mongo, "tasks", RUN),
     "listing claims": lambda stores: stores.tasks.claimed(RUN),
-    "looking for peers": lambda stores: stores.samplers.relaying(
-        RUN, pool="main", below="8", most=2
-    ),
+    "listing peers": lambda stores: stores.samplers.relaying(RUN, pool="main", below="8", most=2),
     "expiring samplers": lambda stores: stores.samplers.expire(RUN, silent_seconds=20),
-    "looking for ended samplers": lambda stores: stores.samplers.ended(RUN, before=9.0, most=2),
+    "listing ended samplers": lambda stores: stores.samplers.ended(RUN, before=9.0, most=2),
     "reading the versions of samplers": lambda stores: stores.samplers.versions(RUN),
     "listing samplers": lambda stores: stores.samplers.of_run(RUN),
 }

@@ -135,7 +135,7 @@ def test_a_heartbeat_between_read_and_write_is_not_lost(
 
     def beats_meanwhile(doing: str, operation: Callable[[], Any]) -> Any:
         seen = call(doing, operation)
-        if doing.startswith("looking for silent"):
+        if doing.startswith("listing silent"):
             stores.samplers.put([silent.model_copy(update={"heartbeat_at": now})])
         return seen
 

@@ -20,7 +20,7 @@ BEAT_SECONDS = 2.0
 LOG_SECONDS = 10.0
 SWEEP_SECONDS = 4.0
 SWEEP_PAUSES = 5.0
-"""A sweep lists the claims of all samplers; the next comes after so many times its own time."""
+"""A sweep lists the claims of all samplers; the pause after it is this many times as long."""
 FORGET_SECONDS = 600.0
 SAMPLER_SILENT_SECONDS = 20.0
 """Samplers report every 2 s; a busy node may delay several reports."""

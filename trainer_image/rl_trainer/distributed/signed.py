@@ -4,8 +4,8 @@ Unpickling runs what the pickle says. The ranks' ports have no password, so a va
 only after its HMAC (RFC 2104, SHA-256) has shown that its sender knows the key. The key is derived
 from the bucket's secret key, which every rank of a trainer has.
 
-Only values are signed. The tensors of gradients and weights are not: whoever reaches the ranks'
-ports could change those, so a trainer of several processes needs the job's NetworkPolicy.
+Only values are signed. The tensors of gradients and weights are not: a pod that reaches the
+ranks' ports could change those, so a trainer of several processes needs the job's NetworkPolicy.
 """
 
 from __future__ import annotations
