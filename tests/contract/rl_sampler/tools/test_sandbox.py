@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ from tests.contract.rl_sampler.tools.escapes import (
     TRY_WRITING,
 )
 from tests.contract.rl_sampler.tools.sandboxes import serving
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 SECONDS, MEGABYTES = 20, 256
 
@@ -161,11 +162,15 @@ def test_missing_sandbox_server_is_an_infrastructure_error(tmp_path: Path) -> No
     async def killed() -> None:
         with serving(path) as server:
             running = asyncio.create_task(sandbox.run("while True:\n    pass"))
-            (program,) = await asyncio.to_thread(
-                until, lambda: children_of(server.pid), what="the program to run"
+            (handler,) = await asyncio.to_thread(
+                until, lambda: children_of(server.pid), what="the program's handler"
             )
+            gone = os.pidfd_open(handler)
             os.kill(server.pid, signal.SIGKILL)
-            os.kill(program, signal.SIGKILL)  # in a container it would end with the server
+            os.kill(handler, signal.SIGKILL)  # in a container it would end with the server
+            # A handler that was killed before it closed the listener holds it until it is gone.
+            assert select.select([gone], [], [], HUNG_SECONDS)[0]
+            os.close(gone)
             await running
 
     with pytest.raises(SandboxDownError, match="while it ran"):
