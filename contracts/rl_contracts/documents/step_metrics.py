@@ -79,7 +79,7 @@ class StepMetrics(Record):
     kl_coefficient: float | None = None
     """KL coefficient of this step; None without a reference."""
     entropy: float | None = None
-    """Mean entropy of the tokens' distributions in nats; None without an entropy bonus."""
+    """Mean entropy of the tokens' distributions in nats; None while only the critic is trained."""
     tau: float | None = None
     """Temperature of the MaxEnt estimator; None for other estimators."""
     value_loss: float | None = None

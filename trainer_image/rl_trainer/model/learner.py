@@ -257,7 +257,7 @@ class Learner:
             log_ratios=tally.log_ratios,
             kl=tally.first_mean(objective.DIVERGENCE) if with_kl else None,
             kl_coefficient=self.controls.kl_coefficient if with_kl else None,
-            entropy=tally.first_mean(objective.ENTROPY),
+            entropy=tally.first_mean(objective.ENTROPY) if tally.first_tokens else None,
             tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
         )
 

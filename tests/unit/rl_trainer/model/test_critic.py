@@ -165,10 +165,11 @@ def test_warm_up_trains_the_critic_alone(
     for step in (1, 2):
         update = learner.update(samples, step=step)
         assert (update.loss, update.gap.tokens, unchanged()) == (0.0, 0, True)
+        assert update.entropy is None
         assert update.value_loss is not None
         losses.append(update.value_loss)
     assert losses[1] < losses[0]
-    learner.update(samples, step=3)
+    assert learner.update(samples, step=3).entropy is not None
     assert not unchanged()
 
 
