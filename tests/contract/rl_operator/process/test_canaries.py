@@ -62,14 +62,27 @@ def canaries() -> Canaries:
     return Canaries()
 
 
-def make_secrets(world: World, canaries: Canaries) -> None:
-    for name in REFERENCES:
-        encoded = base64.b64encode(canaries(name).encode()).decode()
-        world.apply("v1", "Secret", name, data={"token": encoded, "WANDB_API_KEY": encoded})
+def make_secrets(world: World, canaries: Canaries, **stores: dict[str, str]) -> None:
+    """Secrets that jobs name, and by name Secrets of stores with values other than the world's."""
+    values: dict[str, dict[str, str]] = {
+        name: dict.fromkeys(("token", "WANDB_API_KEY"), canaries(name)) for name in REFERENCES
+    }
+    values |= {name: world.settings.to_mapping() | changes for name, changes in stores.items()}
+    secrets_of_jobs = [
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": name, "namespace": world.namespace},
+            "stringData": data,
+        }
+        for name, data in values.items()
+    ]
+    listed = {"apiVersion": "v1", "kind": "List", "items": secrets_of_jobs}
+    world.apiserver.kubectl("create", "-f", "-", stdin=json.dumps(listed))
 
 
-def make_job(world: World) -> Key:
-    """A job that names all of these Secrets."""
+def make_job(world: World, name: str, *, stores: str) -> Key:
+    """A job that names all of ``REFERENCES``, and a Secret of stores."""
 
     def token(name: str) -> dict[str, Any]:
         return {"tokenSecretRef": {"name": name, "key": "token"}}
@@ -82,6 +95,8 @@ def make_job(world: World) -> Key:
     }
     root = f"s3://{world.settings.s3_bucket}/{world.settings.s3_prefix}"
     return world.make_job(
+        name,
+        storage={"secretName": stores},
         agent={"kind": "ToolLoop", "mcpServers": [server]},
         data={
             "train": [{"name": "train", "uri": f"{root}train.jsonl"}],
@@ -146,28 +161,30 @@ def test_no_secret_of_a_job_whose_stores_refuse_it_is_shown(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     operator = start("canaries", "--log-level", "DEBUG")
-    make_secrets(world, canaries)
-    uri = f"mongodb://{canaries('user')}:{canaries('password')}@"
+    user = f"mongodb://{canaries('user')}:{canaries('password')}@"
     _, _, host = world.settings.mongo_uri.get_secret_value().partition("://")
-    world.make_secret(
-        mongoUri=uri + host, s3AccessKey=canaries("access"), s3SecretKey=canaries("secret")
+    make_secrets(
+        world,
+        canaries,
+        database={
+            "mongoUri": user + host,
+            "s3AccessKey": canaries("access"),
+            "s3SecretKey": canaries("secret"),
+        },
+        bucket={"s3AccessKey": canaries("access"), "s3SecretKey": canaries("secret")},
+        malformed={"mongoUri": f"mongodb://u:{canaries('uri')}@127.0.0.1:notaport/?a=b"},
     )
-    job = make_job(world)
-    until(stalled_because(world, job), what="the job to stall", seconds=60)
-    first = stalled_because(world, job)()
-    assert_hidden(visible(world, operator, caplog), canaries)
-    world.make_secret(s3AccessKey=canaries("access"), s3SecretKey=canaries("secret"))
-    until(
-        lambda: stalled_because(world, job)() not in ("", first),
-        what="the bucket to refuse the keys",
-        seconds=60,
-        seen=stalled_because(world, job),
-    )
-    assert_hidden(visible(world, operator, caplog), canaries)
-    world.make_secret(mongoUri="mongodb://u:" + canaries("uri") + "@127.0.0.1:notaport/?a=b")
-    until(
-        lambda: stalled_because(world, job)() == "StoresSecretMalformed", what="the URI", seconds=60
-    )
+    reasons = {
+        name: stalled_because(world, make_job(world, name, stores=name))
+        for name in ("database", "bucket", "malformed")
+    }
+
+    def said() -> dict[str, str]:
+        return {name: reason() for name, reason in reasons.items()}
+
+    until(lambda: all(said().values()), what="all jobs to stall", seconds=60, seen=said)
+    assert said()["malformed"] == "StoresSecretMalformed"
+    assert len(set(said().values())) == len(reasons), said()
     assert_hidden(visible(world, operator, caplog), canaries)
 
 
@@ -176,10 +193,9 @@ def test_no_secret_in_texts_of_pods_and_samplers_is_shown(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     operator = start("texts", "--log-level", "DEBUG")
-    make_secrets(world, canaries)
-    world.make_secret(note=canaries("another key"))
+    make_secrets(world, canaries, stores={"note": canaries("another key")})
     world.upload_inputs()
-    job = make_job(world)
+    job = make_job(world, "job", stores="stores")
     until(lambda: bool(world.objects(kinds.DEPLOYMENT)), what="the pool's Deployment")
     run = str(world.status(job)["runId"])
     world.start_samplers(run)
