@@ -295,16 +295,13 @@ class World:
         spec = of["spec"]
         template = spec.get("template") or spec["pytorchReplicaSpecs"]["Worker"]["template"]
         labels = template["metadata"]["labels"]
-        pod = {"containers": [{"name": "pytorch", "image": "x"}]}
-        self.apply("v1", "Pod", name, spec=pod)
-        self.apiserver.kubectl(
-            "-n",
-            self.namespace,
-            "label",
-            "pod",
-            name,
-            *(f"{key}={value}" for key, value in labels.items()),
-        )
+        pod = {
+            "apiVersion": kinds.POD.api_version,
+            "kind": kinds.POD.name,
+            "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
+            "spec": {"containers": [{"name": "pytorch", "image": "x"}]},
+        }
+        self.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
         running = {"name": "pytorch", "state": {"running": {"startedAt": _now()}}}
         self.set_pod(name, "Running", container=running, ready=True)
 
