@@ -14,7 +14,7 @@ from rl_operator.kube import kinds, logs, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import is_true
 from rl_operator.kube.kinds import Key
-from rl_operator.kube.settings import DEFAULT_RULES, Images, JobRules
+from rl_operator.kube.settings import Images, JobRules
 from rl_operator.pools import assignment, runs, stalls
 from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.child_applier import PoolChildApplier
@@ -54,7 +54,7 @@ class PoolReconciler:
     clock: Callable[[], float]
     """Monotonic seconds."""
     scaler: PoolScaler
-    rules: JobRules = DEFAULT_RULES
+    rules: JobRules
     faulty_since: dict[Key, dict[str, float]] = field(default_factory=dict)
     """Since when pods have been faulty, by pool and the pod's uid, in monotonic seconds. A new
     process starts from zero."""

@@ -13,7 +13,7 @@ from rl_operator.attempts import start_gate
 from rl_operator.attempts.start_gate import SamplerShortfall
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
-from rl_operator.kube.settings import DEFAULT_RULES, JobRules
+from rl_operator.kube.settings import JobRules
 from rl_operator.state import attempt_records
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
@@ -59,7 +59,7 @@ class InputsReader:
     adoption: Adoption
     now: Callable[[], float]
     """Seconds since 1970."""
-    rules: JobRules = DEFAULT_RULES
+    rules: JobRules
 
     def forget(self, key: Key) -> None:
         """Check a job's inputs again from the beginning."""

@@ -11,7 +11,7 @@ from rl_operator.kube import kinds
 from rl_operator.kube.api_requests import Manifest
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Kind
-from rl_operator.kube.settings import DEFAULT_RULES, Images, JobRules
+from rl_operator.kube.settings import Images, JobRules
 from rl_operator.kueue import admission, gate, workload_status
 from rl_operator.kueue.gate import Flavor, Gate
 from rl_operator.render import workload as desired
@@ -43,7 +43,7 @@ class Queueing:
     """Whether the operator may read and write Workloads."""
     now: Callable[[], float]
     """Seconds since 1970."""
-    rules: JobRules = DEFAULT_RULES
+    rules: JobRules
     flavors: dict[Admitted, Mapping[str, Flavor | None]] = field(default_factory=dict)
     """As they were read for an admission: pods that are created later must not differ."""
 

@@ -9,15 +9,13 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.kube.conditions import Stall
-from rl_operator.kube.settings import DEFAULT_RULES, JobRules
+from rl_operator.kube.settings import JobRules
 from rl_operator.state.snapshot import Job, PoolSnapshot
 from rl_operator.validation.pool_options import of_several
 from rl_operator.validation.refusals import of_spec, of_template
 
 
-def of_shared(
-    snapshot: PoolSnapshot, spec: SamplerPoolSpec, rules: JobRules = DEFAULT_RULES
-) -> Stall | None:
+def of_shared(snapshot: PoolSnapshot, spec: SamplerPoolSpec, rules: JobRules) -> Stall | None:
     """The stall of a pool that jobs share; None where there is none."""
     job = snapshot.job
     if job is not None and job.spec is None:

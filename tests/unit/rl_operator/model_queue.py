@@ -10,6 +10,7 @@ from rl_contracts.spec.status import Condition, SamplerPoolStatus
 from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.kinds import Kind
+from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.kube.timestamps import format_time
 from rl_operator.kueue.gate import Gate
 from rl_operator.kueue.queueing import Queueing
@@ -57,7 +58,9 @@ class QueuedLife(Life):
             queueing.update_workload(gate)
 
     def _queueing(self) -> Queueing:
-        return Queueing(cluster=self, images=IMAGES, enabled=True, now=lambda: self.now)
+        return Queueing(
+            cluster=self, images=IMAGES, enabled=True, now=lambda: self.now, rules=DEFAULT_RULES
+        )
 
     def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
         """What the API server has of flavors and classes."""

@@ -16,6 +16,7 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.conditions import ConditionUpdate, merged
 from rl_operator.kube.kinds import Key, Kind
+from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import assignment
 from rl_operator.pools.status import Scaled
@@ -167,6 +168,7 @@ class Turns:
             now=lambda: self.now,
             clock=lambda: self.now,
             scaler=nobody,
+            rules=DEFAULT_RULES,
         )
 
     # Users, and the jobs' own reconciler.

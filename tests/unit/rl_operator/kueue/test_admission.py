@@ -12,6 +12,7 @@ import pytest
 from rl_contracts.spec.workers import MOST_SAMPLERS
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.metadata import Child, Meta
+from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.kueue import admission, gate
 from rl_operator.kueue.admission import Workload, hold, parse
 from rl_operator.kueue.gate import Flavor, Gate
@@ -330,7 +331,9 @@ class Flavors:
 
 
 def test_second_admission_within_a_second_has_its_own_flavors() -> None:
-    queueing = Queueing(cluster=Flavors(), images=IMAGES, enabled=True, now=lambda: NOW)
+    queueing = Queueing(
+        cluster=Flavors(), images=IMAGES, enabled=True, now=lambda: NOW, rules=DEFAULT_RULES
+    )
     for name in ("spot", "owned"):
         raw = stored(functools.partial(kueue.admitted, name=name))
         for condition in raw["status"]["conditions"]:
@@ -360,7 +363,9 @@ class NoCluster:
 def test_a_job_without_kueue_starts_nothing_and_says_why(
     enabled: bool, has_kind: bool, reason: str
 ) -> None:
-    queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=enabled, now=lambda: NOW)
+    queueing = Queueing(
+        cluster=NoCluster(), images=IMAGES, enabled=enabled, now=lambda: NOW, rules=DEFAULT_RULES
+    )
     snapshot, queue_gate = queueing.gate(
         a_snapshot(job=a_job_object(**QUEUED), has_queue_kind=has_kind)
     )
@@ -376,7 +381,9 @@ def test_a_job_without_kueue_starts_nothing_and_says_why(
 
 
 def test_job_without_a_queue_is_not_held() -> None:
-    queueing = Queueing(cluster=NoCluster(), images=IMAGES, enabled=True, now=lambda: NOW)
+    queueing = Queueing(
+        cluster=NoCluster(), images=IMAGES, enabled=True, now=lambda: NOW, rules=DEFAULT_RULES
+    )
     snapshot, queue_gate = queueing.gate(a_snapshot())
     assert snapshot.job.spec is not None
     assert queue_gate == Gate(spec=snapshot.job.spec)

@@ -9,6 +9,7 @@ import pytest
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import SamplerPoolStatus
 from rl_operator.kube.kinds import SAMPLER_POOL, Key
+from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.pools import stalls
 from rl_operator.state.snapshot import Pool, PoolSnapshot
 from tests.unit.rl_operator.builders import a_meta
@@ -43,7 +44,7 @@ def stall_of(pod: Any, max_runs: int) -> str:
     )
     pool = Pool(meta=a_meta("shared"), spec=spec, spec_error="", status=SamplerPoolStatus())
     snapshot = PoolSnapshot(key=Key(SAMPLER_POOL.name, "ns", "shared"), pool=pool, job=None)
-    stall = stalls.of_shared(snapshot, spec)
+    stall = stalls.of_shared(snapshot, spec, DEFAULT_RULES)
     return stall.message if stall is not None else ""
 
 
