@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 from rl_contracts.spec.resources import API_VERSION
 
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = sorted(
+    path for folder in ("", "gsm8k") for path in (ROOT / "examples" / folder).glob("*.yaml")
+)
+"""Files of the examples with whole manifests of jobs and pools."""
 JOB: dict[str, Any] = {
     "apiVersion": API_VERSION,
     "kind": "RLJob",

@@ -8,15 +8,12 @@ import yaml
 
 from rl_contracts.spec.base import Model
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from tests.manifests import EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text()
 MODELS: dict[str, type[Model]] = {"RLJob": RLJobSpec, "SamplerPool": SamplerPoolSpec}
 MOST_WORDS = 1000
-EXAMPLES = [
-    *sorted((ROOT / "examples").glob("*.yaml")),
-    *sorted((ROOT / "examples" / "gsm8k").glob("*.yaml")),
-]
 
 
 def test_the_first_job_is_the_example() -> None:

@@ -23,6 +23,7 @@ from rl_operator.kube.metadata import Meta
 from rl_operator.render import deployment, reader, trainer
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.world import IMAGES, a_namespace
+from tests.manifests import EXAMPLES
 from tests.servers import ROOT, binary
 from tests.unit.rl_operator.builders import a_meta
 
@@ -41,9 +42,7 @@ MOST: Manifest = {
 
 
 def examples() -> Iterator[tuple[str, Manifest]]:
-    for path in sorted(
-        [*(ROOT / "examples").glob("*.yaml"), *(ROOT / "examples/gsm8k").glob("*.yaml")]
-    ):
+    for path in EXAMPLES:
         for manifest in yaml.safe_load_all(path.read_text()):
             if manifest["kind"] in ("RLJob", "SamplerPool"):
                 yield f"{path.stem} {manifest['kind']} {manifest['metadata']['name']}", manifest
