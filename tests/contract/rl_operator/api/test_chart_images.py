@@ -82,3 +82,13 @@ def test_what_names_no_image_is_refused_by_field(values: list[str], named: str) 
     done = helm(*values)
     assert done.returncode != 0
     assert named in done.stderr
+
+
+def test_a_required_digest_is_required_of_jobs_too() -> None:
+    ours = ("operator", "trainer", "sampler")
+    digests = [f"image.digests.{name}={DIGEST}" for name in ours]
+    pinned = helm(
+        REGISTRY, *digests, f"images.engine=e@{DIGEST}", "images.requireDigest=true"
+    ).stdout
+    assert "- --require-digests\n" in pinned
+    assert "--require-digests" not in helm(REGISTRY).stdout
