@@ -209,14 +209,21 @@ def _trainer_starting(status_input: StatusInput, after: RLJobStatus) -> Headline
 
 def _samplers_not_serving(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
     if after.samplers.ready < after.samplers.desired:
-        run = status_input.reading.run
-        phase: Phase = "Recovering" if run is not None and run.step else "Starting"
         trouble = status_input.snapshot.sampler_trouble()
         message = f"{after.samplers.summary} sampler pods are ready. {trouble}".strip()
+        if _scales_up(status_input.snapshot.job.status, after):
+            return Headline("Running", "ScalingUp", message)
+        run = status_input.reading.run
+        phase: Phase = "Recovering" if run is not None and run.step else "Starting"
         return Headline(phase, "SamplersStarting", message)
     if stops_all(status_input):
         return Headline("Recovering", "ScorerUnavailable", describe_outage(status_input))
     return None
+
+
+def _scales_up(before: RLJobStatus, after: RLJobStatus) -> bool:
+    """Whether pods are missing only because more are wanted: none that was ready is lost."""
+    return before.phase == "Running" and after.samplers.ready >= before.samplers.ready
 
 
 def _start_message(status_input: StatusInput, after: RLJobStatus) -> str:

@@ -6,12 +6,14 @@ import dataclasses
 
 import pytest
 
+from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import (
     AttemptStatus,
     Condition,
     OperationStatus,
     RLJobStatus,
     SamplerPoolStatus,
+    SamplersStatus,
 )
 from rl_operator.kube.conditions import Stall, find
 from rl_operator.kube.timestamps import format_time
@@ -71,6 +73,13 @@ PENDING = a_pod(phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficie
 LOOPING = Container(name="engine", waiting="CrashLoopBackOff", exit_code=137, message="out")
 CRASHING = a_pod("sampler", ready=False, containers=(LOOPING,))
 
+WORKING = STARTED.model_copy(
+    update={"phase": "Running", "samplers": SamplersStatus(desired=1, ready=1, summary="1/1")}
+)
+GROWING = (dataclasses.replace(POOLS[0], spec=SamplerPoolSpec(job="job", replicas=2)),)
+SERVING = a_pod("sampler")
+STARTING = a_pod("sampler", ready=False, phase="Pending")
+
 TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
     "looking at inputs": (
         a_status_input(RLJobStatus(), checking=True, parts={}),
@@ -110,6 +119,18 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
     ),
     "a sampler crashes": (
         a_status_input(parts={"pools": POOLS, "pods": (a_pod(), CRASHING)}),
+        "Recovering",
+        "Reconciling",
+        "SamplersStarting",
+    ),
+    "a pool grows": (
+        a_status_input(WORKING, parts={"pools": GROWING, "pods": (a_pod(), SERVING, STARTING)}),
+        "Running",
+        "Reconciling",
+        "ScalingUp",
+    ),
+    "a sampler is lost while a pool grows": (
+        a_status_input(WORKING, parts={"pools": GROWING, "pods": (a_pod(), CRASHING, STARTING)}),
         "Recovering",
         "Reconciling",
         "SamplersStarting",
