@@ -27,6 +27,7 @@ from rl_contracts.errors import (
     RefusedError,
     StoreUnavailableError,
 )
+from rl_contracts.spec.parallelism import mesh_sizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import upgrade
 from rl_contracts.stores.clients.deployment import warning
@@ -95,7 +96,8 @@ def _join(
     """Join the other ranks, run, and have them end with the same code."""
     spec, settings = _spec(env), StoreSettings.from_folder(env.stores_folder)
     key = settings.shared_token(f"ranks/{env.run}/{env.attempt}")
-    world = rendezvous.join(env, key=key, terminated=terminated)
+    sizes = mesh_sizes(spec.trainer.parallelism, env.size)
+    world = rendezvous.join(env, sizes, key=key, terminated=terminated)
     team = Team(world=world, terminated=terminated)
     code = _exit_code(lambda: _run(env, spec, settings, team, connect=connect, scratch=scratch))
     if world.leads:

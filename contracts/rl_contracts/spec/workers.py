@@ -17,6 +17,7 @@ from rl_contracts.spec.base import (
     rule,
     rules,
 )
+from rl_contracts.spec.parallelism import MeshSizes, Parallelism, mesh_sizes
 
 Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512)]
 Environment = Annotated[list[EnvironmentVariable], Field(max_length=32)]
@@ -90,6 +91,7 @@ class Trainer(Placement):
     processes_per_replica: Annotated[int, Field(ge=1, le=16)] | None = None
     """Number of training processes in each pod, one for each of its GPUs. Unset: as many as
     resources ask for GPUs, and 1 without GPUs."""
+    parallelism: Parallelism = Field(default_factory=Parallelism)
     image: Image | None = None
     """Image of the trainer container. Unset: the installation's trainer image."""
     resources: Resources = Field(default_factory=Resources)
@@ -114,6 +116,14 @@ class Trainer(Placement):
     def processes(self) -> int:
         """Training processes of each pod, ≥ 1."""
         return self.processes_per_replica or max(1, self.gpus)
+
+    def mesh(self, replicas: int | None = None) -> MeshSizes:
+        """The mesh of an attempt of so many replicas (default: ``replicas``).
+
+        Raises:
+            RefusedError: see ``mesh_sizes``.
+        """
+        return mesh_sizes(self.parallelism, (replicas or self.replicas) * self.processes)
 
 
 class Engine(Model):

@@ -26,6 +26,7 @@ from rl_operator.validation import (
     engine_arguments,
     job_rules,
     objectives,
+    parallelism,
     unused_options,
 )
 
@@ -62,6 +63,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from _of_chat_template(spec)
     yield from _of_importance_cap(spec.algorithm)
     yield from _of_processes(spec)
+    yield from parallelism.refusals(spec)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     yield from _of_built_in_scorers(spec)

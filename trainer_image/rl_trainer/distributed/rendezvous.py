@@ -13,9 +13,11 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from rl_contracts.env import TrainerEnv
+from rl_contracts.spec.parallelism import MeshSizes
+from rl_trainer.distributed import mesh as meshes
+from rl_trainer.distributed.mesh import Mesh
 from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TerminatedError, TrainingFailedError
@@ -29,11 +31,12 @@ RANK_TIMEOUT_SECONDS = 3600.0
 POLL_SECONDS = 0.2
 
 
-def join(env: TrainerEnv, *, key: str, terminated: threading.Event) -> World:
+def join(env: TrainerEnv, sizes: MeshSizes, *, key: str, terminated: threading.Event) -> World:
     """Connect to the other processes; returns at once where there is only this one.
 
     Args:
         env: the pod's environment.
+        sizes: of the mesh that all processes make.
         key: signs what the processes send each other; equal in all of them.
         terminated: ends the wait.
 
@@ -46,8 +49,8 @@ def join(env: TrainerEnv, *, key: str, terminated: threading.Event) -> World:
     if torch.cuda.is_available():
         torch.cuda.set_device(env.local_rank)
     store = _store(env, terminated)
-    mesh = _group(store, rank=env.rank, size=env.size)
-    log.info("rank %d of %d", env.rank, env.size)
+    mesh = _group(store, sizes, rank=env.rank)
+    log.info("rank %d of %d: %s", env.rank, env.size, sizes)
     return World(rank=env.rank, size=env.size, mesh=mesh, store=store, signer=Signer(key.encode()))
 
 
@@ -56,10 +59,10 @@ def with_mesh(world: World) -> World:
     if world.mesh is not None:
         return world
     assert world.size == 1, "ranks of a trainer with several processes have a mesh already"
-    return dataclasses.replace(world, mesh=_group(dist.HashStore(), rank=0, size=1))
+    return dataclasses.replace(world, mesh=_group(dist.HashStore(), MeshSizes(), rank=0))
 
 
-def _group(store: dist.Store, *, rank: int, size: int) -> DeviceMesh:
+def _group(store: dist.Store, sizes: MeshSizes, *, rank: int) -> Mesh:
     """A process group and its mesh. With GPUs, tensors in host memory still use gloo."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if not dist.is_initialized():
@@ -67,10 +70,10 @@ def _group(store: dist.Store, *, rank: int, size: int) -> DeviceMesh:
             "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
             store=store,
             rank=rank,
-            world_size=size,
+            world_size=sizes.processes,
             timeout=timedelta(seconds=RANK_TIMEOUT_SECONDS),
         )
-    return init_device_mesh(device, (size,))
+    return meshes.build(device, sizes)
 
 
 def _store(env: TrainerEnv, terminated: threading.Event) -> dist.TCPStore:

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import DeviceMesh
 
+from rl_contracts.spec.parallelism import MeshSizes
+from rl_trainer.distributed.mesh import Mesh
 from rl_trainer.distributed.signed import Signer
 
 T = TypeVar("T")
@@ -29,8 +30,8 @@ class World:
 
     rank: int = 0
     size: int = 1
-    mesh: DeviceMesh | None = None
-    """One dimension over all ranks; None where nothing is divided."""
+    mesh: Mesh | None = None
+    """None where nothing is divided."""
     store: dist.Store | None = None
     """The rendezvous store; None with a single rank."""
     signer: Signer | None = None
@@ -54,6 +55,26 @@ class World:
             self._signer.value(_bytes(each[: int(size)]), place=COLLECTIVE)
             for each, size in zip(padded, sizes, strict=True)
         ]
+
+    def gather_shares(self, value: T) -> list[T]:
+        """The value of each data rank, in their order; equal on all ranks.
+
+        Ranks that compute the same share of a batch together count once.
+
+        Raises:
+            TrainingFailedError: see ``gather``.
+        """
+        return self.gather(value)[:: self._sizes.tp * self._sizes.cp]
+
+    @property
+    def data_rank(self) -> int:
+        """Which share of each batch is this rank's, from 0; ranks of one ``tp`` share one."""
+        return self.rank // (self._sizes.tp * self._sizes.cp) % self.data_ranks
+
+    @property
+    def data_ranks(self) -> int:
+        """Number of shares of a batch."""
+        return self._sizes.data_ranks
 
     def send(self, value: object) -> None:
         """Send a value of rank 0 to the others, which ``receive`` it."""
@@ -82,6 +103,10 @@ class World:
     def leads(self) -> bool:
         """Whether this is rank 0."""
         return self.rank == 0
+
+    @property
+    def _sizes(self) -> MeshSizes:
+        return MeshSizes(fsdp=self.size) if self.mesh is None else self.mesh.sizes
 
     @property
     def _signer(self) -> Signer:

@@ -148,7 +148,7 @@ class Critic:
     def _update(self, samples: Sequence[Sample], *, step: int) -> float:
         self.optimizer.zero_grad(set_to_none=True)
         count = sum(sample.num_generated for sample in samples)
-        parts = self._world.gather(self._accumulate(samples, denominator=count))
+        parts = self._world.gather_shares(self._accumulate(samples, denominator=count))
         broken = [rollout for _, rollouts in parts for rollout in rollouts]
         if broken:
             raise _not_finite(step, f"loss of rollout {broken[0]}")

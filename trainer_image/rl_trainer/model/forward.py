@@ -22,7 +22,7 @@ def microbatches(
     device: torch.device,
     world: World,
 ) -> list[Packed]:
-    """This rank's share of the samples, packed and laid out on the device.
+    """This data rank's share of the samples, packed and laid out on the device.
 
     Tokens that were left out are read for this share alone.
 
@@ -33,9 +33,9 @@ def microbatches(
     lengths = [len(sample) for sample in samples]
     packed = [
         _packed(lengths, share, max_tokens=max_tokens, max_sequences=max_sequences)
-        for share in shares(lengths, parts=world.size)
+        for share in shares(lengths, parts=world.data_ranks)
     ]
-    mine, most = packed[world.rank], max(map(len, packed))
+    mine, most = packed[world.data_rank], max(map(len, packed))
     own = [index for rows in mine for row in rows for index in row]
     candidates = own or range(len(lengths))
     shortest = min(candidates, key=lambda index: (lengths[index], index))
@@ -85,6 +85,6 @@ def values(
     sharding.rest(module)
     module.train()
     together: dict[int, Tensor] = {}
-    for part in world.gather(own):
+    for part in world.gather_shares(own):
         together |= part
     return [together[index] for index in range(len(together))]

@@ -94,8 +94,9 @@ class Learner:
 
     def _make(self, samples: Sequence[Sample], *, step: int) -> Update:
         started, phases = self._clock(), Phases(self._clock)
-        # Dropout and the like depend on seed, step and rank alone: a replayed step repeats them.
-        torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.rank << 48))
+        # Dropout and the like depend on seed, step and data rank alone: a replayed step repeats
+        # them, and so do ranks that compute one share together.
+        torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.data_rank << 48))
         rate = optimizers.learning_rate(
             self.training.optimizer, step=step, steps=self.training.total_steps
         )
@@ -217,7 +218,7 @@ class Learner:
         for packed in self.models.microbatches(samples):
             terms = self._accumulate(packed, step=step, denominator=denominator)
             own += [] if packed.filler else terms
-        return [terms for part in self.world.gather(own) for terms in part]
+        return [terms for part in self.world.gather_shares(own) for terms in part]
 
     def _accumulate(self, packed: Packed, *, step: int, denominator: int) -> list[Terms]:
         coefficient = self.controls.kl_coefficient

@@ -94,7 +94,7 @@ def score(models: Models, samples: Sequence[Sample], *, temperature: float) -> G
             count += len(gaps)
     models.rest()
     policy.module.train()
-    parts = models.world.gather((count, total, largest))
+    parts = models.world.gather_shares((count, total, largest))
     return Gap(
         tokens=sum(part[0] for part in parts),
         total=sum(part[1] for part in parts),

@@ -27,15 +27,18 @@ KINDS_8BIT = frozenset({"step", "state1", "state2", "qmap1", "qmap2", "absmax1",
 def build(
     parameters: dict[str, torch.nn.Parameter], section: OptimizerSection
 ) -> torch.optim.Optimizer:
-    """Make the optimizer; weight decay leaves vectors (norms, biases) alone."""
+    """Make the optimizer; weight decay leaves vectors (norms, biases) alone.
+
+    Groups are split by mesh: torch updates all parameters of a group in one operation.
+    """
     matrices = [parameter for parameter in parameters.values() if parameter.ndim >= 2]
     vectors = [parameter for parameter in parameters.values() if parameter.ndim < 2]
-    groups = [
-        {"params": matrices, "weight_decay": section.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
-    ]
     settings: dict[str, Any] = {
-        "params": [group for group in groups if group["params"]],
+        "params": [
+            {"params": members, "weight_decay": decay}
+            for group, decay in ((matrices, section.weight_decay), (vectors, 0.0))
+            for members in sharding.by_mesh(group)
+        ],
         "lr": section.learning_rate,
         "betas": (section.beta1, section.beta2),
         "eps": section.epsilon,

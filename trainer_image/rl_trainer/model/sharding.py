@@ -7,6 +7,7 @@ the backward pass is over, so that the output layer can be run part by part in b
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -21,11 +22,14 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from transformers.distributed.sharding_utils import DtensorShardOperation
 
 from rl_trainer.distributed.world import World
 
 ENTRY = "run_layers"
+CLIP_EPSILON = 1e-6
+"""Added to a norm that gradients are divided by, as torch's ``clip_grad_norm_`` does."""
 
 
 def shard(
@@ -50,12 +54,12 @@ def shard(
     """
     assert world.mesh is not None
     # Pinned where a GPU reads it, so that copies run beside what is computed.
-    pinned = world.mesh.device_type == "cuda"
+    mesh, pinned = world.mesh.fsdp, world.mesh.device_type == "cuda"
     policy = CPUOffloadPolicy(pin_memory=pinned) if offload else OffloadPolicy()
     parts = [part for part in module.modules() if type(part).__name__ in layers]
     for part in parts:
-        fully_shard(part, mesh=world.mesh, offload_policy=policy)
-    fully_shard(module, mesh=world.mesh, reshard_after_forward=False, offload_policy=policy)
+        fully_shard(part, mesh=mesh, offload_policy=policy)
+    fully_shard(module, mesh=mesh, reshard_after_forward=False, offload_policy=policy)
     for divided in (*parts, module):
         # Losses are divided by numbers of all ranks already: gradients are summed. Gloo cannot
         # multiply on the way.
@@ -75,16 +79,48 @@ def rest(module: Any) -> None:
 
 def full(tensor: Tensor) -> Tensor:
     """The whole tensor. A collective for a divided tensor: every rank must call it."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    if not isinstance(tensor, DTensor):
+        return tensor
+    # Axis by axis: all at once, torch warns that rows in strides take it several collectives.
+    for axis in range(tensor.device_mesh.ndim - 1):
+        placements = list(tensor.placements)
+        placements[axis] = Replicate()
+        tensor = tensor.redistribute(placements=placements)
+    return tensor.full_tensor()
 
 
 def clip_gradients(parameters: Iterable[torch.nn.Parameter], *, max_norm: float) -> float:
     """Scale gradients to at most ``max_norm`` (L2, over all ranks); returns the norm before.
 
     A collective for divided parameters: every rank must call it. The norm is NaN or infinite where
-    a gradient is.
+    a gradient is. Gradients of different meshes cannot be in one operation of torch's: each mesh's
+    norm is taken by itself.
     """
-    return float(full(torch.nn.utils.clip_grad_norm_(parameters, max_norm)))
+    held = [parameter for parameter in parameters if parameter.grad is not None]
+    norms = [
+        float(full(torch.nn.utils.get_total_norm([_gradient(each) for each in members])))
+        for members in by_mesh(held)
+    ]
+    norm = math.hypot(*norms)
+    scale = max_norm / (norm + CLIP_EPSILON)
+    if scale < 1 or math.isnan(scale):
+        for parameter in held:
+            part(_gradient(parameter)).mul_(scale)
+    return norm
+
+
+def by_mesh(parameters: Iterable[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
+    """Parameters that torch can compute with together, in their order."""
+    groups: dict[object, list[torch.nn.Parameter]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        groups.setdefault(mesh, []).append(parameter)
+    return list(groups.values())
+
+
+def _gradient(parameter: torch.nn.Parameter) -> Tensor:
+    assert parameter.grad is not None, "asked for before a backward pass"
+    return parameter.grad
 
 
 def part(tensor: Tensor) -> Tensor:
@@ -142,10 +178,12 @@ def own_copies(
 def whole_at(tensor: Tensor, world: World, *, owner: int) -> Tensor | None:
     """A divided tensor whole on its owner, None on the other ranks; a collective call.
 
-    Its other ranks send their rows and receive nothing.
+    Where all ranks hold rows of it, the others send theirs and receive nothing.
     """
     assert isinstance(tensor, DTensor), "only a divided tensor is gathered to an owner"
-    assert tensor.placements == (Shard(0),), f"divided by {tensor.placements}"
+    if tensor.placements != (Shard(0),) or tensor.device_mesh.size() != world.size:
+        whole = full(tensor)
+        return whole if world.rank == owner else None
     local, rows = tensor.to_local(), -(-tensor.shape[0] // world.size)
     padded = local.new_zeros((rows, *tensor.shape[1:]))
     padded[: local.shape[0]] = local
@@ -162,11 +200,8 @@ def placed(value: Tensor, like: Tensor) -> Tensor:
     """A copy of a whole tensor on the device of ``like``, of which it is this rank's part."""
     if not isinstance(like, DTensor) or value.shape != like.shape:
         return value.to(like.device, copy=True)
-    assert like.placements == (Shard(0),), f"divided by {like.placements}"
-    mesh, local = like.device_mesh, torch.empty_like(like.detach(), dtype=value.dtype)
-    rows = -(-value.shape[0] // mesh.size())
-    first = mesh.get_local_rank() * rows
-    part(local).copy_(value[first : first + rows])
+    local = torch.empty_like(like.detach(), dtype=value.dtype)
+    part(local).copy_(DtensorShardOperation(like).shard_tensor(value))
     return local
 
 

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.device_mesh import init_device_mesh
 
+from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.multipart import Source
 from rl_contracts.stores.objects import Objects
 from rl_trainer import __main__, inputs
 from rl_trainer.algorithm.samples import Sample
+from rl_trainer.distributed import mesh as meshes
 from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, sharding
@@ -40,16 +41,32 @@ SPEC: dict[str, Any] = {
 Work = Callable[[World, Path], object]
 
 
-def together(work: Work, *, size: int, folder: Path, scratch: Path) -> list[Any]:
+def together(
+    work: Work,
+    *,
+    size: int = 1,
+    mesh: MeshSizes | None = None,
+    folder: Path,
+    scratch: Path,
+) -> list[Any]:
     """Run ``work(world, folder)`` on so many ranks; what each returned, by rank.
+
+    Args:
+        work: what each rank does.
+        size: the number of ranks, that divide the model as FSDP does.
+        mesh: another division of a model, and its number of ranks.
+        folder: for ``work``.
+        scratch: for what the ranks write.
 
     Raises:
         AssertionError: a rank failed.
     """
+    sizes = mesh or MeshSizes(fsdp=size)
+    size = sizes.processes
     context = _context()
     rendezvous = scratch / f"rendezvous-{size}-{len(list(scratch.iterdir()))}"
     files = [scratch / f"{rendezvous.name}-{rank}.pt" for rank in range(size)]
-    given = [(work, rank, size, folder, rendezvous, file) for rank, file in enumerate(files)]
+    given = [(work, rank, sizes, folder, rendezvous, file) for rank, file in enumerate(files)]
     processes = [context.Process(target=_rank, args=arguments, daemon=True) for arguments in given]
     for process in processes:
         process.start()
@@ -97,7 +114,10 @@ def _context() -> ForkServerContext:
     return context
 
 
-def _rank(work: Work, rank: int, size: int, folder: Path, rendezvous: Path, file: Path) -> None:
+def _rank(
+    work: Work, rank: int, sizes: MeshSizes, folder: Path, rendezvous: Path, file: Path
+) -> None:
+    size = sizes.processes
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     dist.init_process_group(
@@ -107,7 +127,7 @@ def _rank(work: Work, rank: int, size: int, folder: Path, rendezvous: Path, file
         world_size=size,
         timeout=timedelta(seconds=DEADLINE_SECONDS / 2),
     )
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = meshes.build("cpu", sizes)
     store = dist.FileStore(f"{rendezvous}-store", size)
     world = World(rank=rank, size=size, mesh=mesh, store=store, signer=Signer(b"key"))
     torch.save(work(world, folder), file)

@@ -51,3 +51,22 @@ def test_network_policy_none_is_refused_beside_two_gpus() -> None:
     assert (refusal.field, refusal.value) == ("spec.networkPolicy", "None")
     assert "2 processes" in refusal.message
     assert list(of_spec(a_spec(networkPolicy="None"))) == []
+
+
+def test_a_mesh_that_the_processes_do_not_make_is_refused_before_a_pod_starts() -> None:
+    trainer = {"replicas": 2, "processesPerReplica": 3, "parallelism": {"tp": 4}}
+    (refusal,) = of_spec(a_spec(trainer=trainer))
+    assert (refusal.field, refusal.value) == ("spec.trainer.parallelism.tp", "4")
+    assert "6 processes" in refusal.message
+    fits = {"replicas": 2, "processesPerReplica": 2, "parallelism": {"tp": 4}}
+    assert not list(of_spec(a_spec(trainer=fits)))
+
+
+def test_a_mesh_fits_every_number_of_replicas_that_attempts_may_have() -> None:
+    elastic = {"minReplicas": 1, "maxReplicas": 3}
+    trainer = {"replicas": 2, "processesPerReplica": 2, "elastic": elastic}
+    assert not list(of_spec(a_spec(trainer=trainer | {"parallelism": {"tp": 2}})))
+    (refusal,) = of_spec(a_spec(trainer=trainer | {"parallelism": {"tp": 4}}))
+    assert "With 1 replicas, which trainer.elastic allows" in refusal.message
+    (refusal,) = of_spec(a_spec(trainer=trainer | {"parallelism": {"fsdp": 4}}))
+    assert "Leave fsdp out" in refusal.remedy

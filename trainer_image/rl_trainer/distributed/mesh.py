@@ -1,0 +1,80 @@
+"""The mesh of a trainer's processes: one ``DeviceMesh`` with named axes, built here alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from rl_contracts.spec.parallelism import AXES, MeshSizes
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mesh:
+    """Views of all ranks. Axes of one process are left out, but for ``fsdp`` and ``efsdp``."""
+
+    sizes: MeshSizes
+    layers: DeviceMesh
+    """Axes of ``AXES``: how everything but experts is divided."""
+    experts: DeviceMesh | None = None
+    """Axes ``pp``, ``replicate``, ``efsdp`` and ``ep``; None where experts are divided as all
+    other weights are."""
+
+    @property
+    def device_type(self) -> str:
+        """``cuda`` or ``cpu``."""
+        return self.layers.device_type
+
+    @property
+    def fsdp(self) -> DeviceMesh:
+        """Over which ``fully_shard`` divides layers: two axes where there are copies (HSDP)."""
+        return _sharding(self.layers, "fsdp", copies=self.sizes.replicate > 1)
+
+    @property
+    def experts_fsdp(self) -> DeviceMesh:
+        """Over which ``fully_shard`` divides the experts that one rank of ``ep`` owns."""
+        assert self.experts is not None, "experts are divided as other weights are"
+        return _sharding(self.experts, "efsdp", copies=self.sizes.replicate > 1)
+
+    @property
+    def tp(self) -> DeviceMesh | None:
+        """Ranks that compute each layer together; None where each computes alone."""
+        return self.layers["tp"] if self.sizes.tp > 1 else None
+
+    @property
+    def tp_group(self) -> dist.ProcessGroup | None:
+        """The same ranks as a process group."""
+        return None if self.tp is None else self.tp.get_group()
+
+    @property
+    def ep(self) -> DeviceMesh | None:
+        """Ranks that divide each layer's experts; None where none are."""
+        return None if self.experts is None else self.experts["ep"]
+
+
+def build(device_type: str, sizes: MeshSizes) -> Mesh:
+    """The mesh of the default process group; every rank must call it.
+
+    Args:
+        device_type: of the tensors, ``cuda`` or ``cpu``.
+        sizes: of so many processes as the group has.
+    """
+    layers = {axis: getattr(sizes, axis) for axis in AXES}
+    experts = None
+    if sizes.ep > 1:
+        outer = {"pp": sizes.pp, "replicate": sizes.replicate}
+        experts = _view(device_type, {**outer, "efsdp": sizes.experts_fsdp, "ep": sizes.ep})
+    return Mesh(sizes=sizes, layers=_view(device_type, layers), experts=experts)
+
+
+def _view(device_type: str, sizes: dict[str, int]) -> DeviceMesh:
+    kept = {axis: size for axis, size in sizes.items() if size > 1 or axis in ("fsdp", "efsdp")}
+    return init_device_mesh(device_type, tuple(kept.values()), mesh_dim_names=tuple(kept))
+
+
+def _sharding(view: DeviceMesh, axis: str, *, copies: bool) -> DeviceMesh:
+    return view["replicate", axis] if copies else view[axis]
