@@ -121,6 +121,9 @@ class CheckAnswer(Message):
     version: str
     done: bool
     refusals: tuple[RefusalText, ...] = ()
+    model: dict[str, Any] = {}
+    """``capacity.shape.kept_fields`` of the model's ``config.json``; empty where it is not known,
+    e.g. of a model of the hub."""
 
 
 class DeleteRequest(Message):

@@ -13,6 +13,7 @@ from rl_operator.cache.cached_reader import REPAIR_SECONDS, CachedReader
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.gpu_nodes import GpuNodes
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import Settings
 from rl_operator.kueue.queueing import Queueing
@@ -130,6 +131,7 @@ def _inputs(
         preflight=Preflight(readers, clock=time.monotonic, enqueue=enqueue),
         dry_run=DryRun(cluster=cluster, images=settings.images, clock=time.monotonic),
         adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
+        gpus=GpuNodes(cluster, clock=time.monotonic),
         now=now,
         rules=settings.rules,
     )

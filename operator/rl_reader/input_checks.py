@@ -6,8 +6,12 @@ Only the beginning of a dataset is read, in the way in which the trainer will re
 from __future__ import annotations
 
 import fnmatch
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from rl_contracts.capacity.shape import kept_fields
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
 from rl_contracts.documents.datasets.reading import SourceReader
 from rl_contracts.documents.datasets.text import read_text
@@ -34,6 +38,17 @@ READ_BYTES = 64 << 20
 PARQUET = b"PAR1"
 SECRET = "spec.storage.secretName"
 KEPT_FILES = 5000
+CONFIG_BYTES = 1 << 20
+"""A longer ``config.json`` is not read: those of published models have a few kilobytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check has come to."""
+
+    refusals: tuple[Refusal, ...] = ()
+    model: dict[str, Any] = field(default_factory=dict)
+    """Sizes of the model as in its ``config.json``; empty where they are not known."""
 
 
 class InputChecks:
@@ -42,9 +57,13 @@ class InputChecks:
     def __init__(self) -> None:
         self._parsed: dict[tuple[str, str, str], tuple[Refusal, ...]] = {}
 
-    def check(self, spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
-        """Return the refusals of a job's inputs; if the stores do not answer, only theirs."""
-        return _stores(stores) or (*_model(spec, stores), *self._data(spec, stores))
+    def check(self, spec: RLJobSpec, stores: Stores) -> Checked:
+        """Check a job's inputs; if the stores do not answer, only their refusals are returned."""
+        down = _stores(stores)
+        if down:
+            return Checked(down)
+        refusals = (*_model(spec, stores), *self._data(spec, stores))
+        return Checked(refusals) if refusals else Checked(model=_sizes(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
         for split, sources in spec.data.by_split.items():
@@ -164,6 +183,22 @@ def _model(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
     if tokenizer is not None and not tokenizer.startswith(HUB_SCHEME):
         refusals += _folder(stores, "tokenizerUri", tokenizer, (TOKENIZER_FILE,), what="Tokenizer")
     return tuple(refusals)
+
+
+def _sizes(spec: RLJobSpec, stores: Stores) -> dict[str, Any]:
+    """The sizes in a model's config; empty for a config that is unusable, which trainers refuse."""
+    if spec.model.uri.startswith(HUB_SCHEME):
+        return {}
+    bucket, key = split_uri(spec.model.uri)
+    objects, name = stores.objects.of_bucket(bucket), f"{key.rstrip('/')}/config.json"
+    try:
+        with unexpected_answers():
+            if objects.stat(name).size_bytes > CONFIG_BYTES:
+                return {}
+            config = json.loads(objects.get(name))
+    except (RLError, ValueError, RecursionError):
+        return {}
+    return kept_fields(config) if isinstance(config, dict) else {}
 
 
 def _folder(

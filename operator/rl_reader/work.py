@@ -19,7 +19,7 @@ from rl_contracts.reader import (
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.unexpected import unexpected_answers
 from rl_contracts.stores.connect import Stores
-from rl_reader.input_checks import InputChecks
+from rl_reader.input_checks import Checked, InputChecks
 from rl_reader.mounted import Folder, Mounted
 from rl_reader.reach import Asked, plain
 
@@ -68,15 +68,17 @@ class Checks:
             check.asked.abandon()
             self._folder.reconnect()
             return CheckAnswer(version=mounted.version, done=True, refusals=(TOO_SLOW,))
-        refusals = tuple(_hiding(refusal, mounted) for refusal in check.refusals)
-        return CheckAnswer(version=mounted.version, done=True, refusals=refusals)
+        refusals = tuple(_hiding(refusal, mounted) for refusal in check.result.refusals)
+        return CheckAnswer(
+            version=mounted.version, done=True, refusals=refusals, model=check.result.model
+        )
 
     def _begin(self, request: CheckRequest, mounted: Mounted) -> _Check:
         spec = RLJobSpec.model_validate(request.spec)
         stores = mounted.stores
         assert stores is not None
 
-        def check() -> tuple[Refusal, ...]:
+        def check() -> Checked:
             with self._slots:
                 return self._inputs.check(spec, stores)
 
@@ -84,12 +86,12 @@ class Checks:
 
 
 class _Check:
-    def __init__(self, check: Callable[[], tuple[Refusal, ...]]) -> None:
-        self.refusals: tuple[Refusal, ...] = ()
+    def __init__(self, check: Callable[[], Checked]) -> None:
+        self.result = Checked()
         self._began = time.monotonic()
 
         def run() -> None:
-            self.refusals = check()
+            self.result = check()
 
         self.asked = Asked(run, name="check")
 

@@ -202,7 +202,7 @@ def kept_fields(config: Mapping[str, Any]) -> dict[str, Any]:
             kept[name] = value
         elif isinstance(value, str) and name == "model_type":
             kept[name] = value[:64]
-        elif isinstance(value, list):
+        elif isinstance(value, list) and name == "mlp_only_layers":
             kept[name] = [each for each in value[:LISTED_LAYERS] if isinstance(each, int)]
     return kept
 

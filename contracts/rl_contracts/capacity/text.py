@@ -20,12 +20,24 @@ PARTS = (
 )
 
 
+FIXED = ("weights", "gradients", "moments")
+
+
 def arithmetic(memory: Memory) -> str:
     """The sum by part in GiB, e.g. ``weights 2.22 + gradients 2.22 + moments 4.44 = 8.88 GiB``."""
-    parts = [(name, getattr(memory, name) / GIB) for name in PARTS]
+    return _sum(memory, PARTS, memory.total)
+
+
+def fixed_arithmetic(memory: Memory) -> str:
+    """The same of ``memory.fixed`` alone, which no smaller microbatch saves."""
+    return _sum(memory, FIXED, memory.fixed)
+
+
+def _sum(memory: Memory, names: tuple[str, ...], total: float) -> str:
+    parts = [(name, getattr(memory, name) / GIB) for name in names]
     shown = [f"{name} {size:.2f}" for name, size in parts if size >= SHOWN_FROM]
-    total = f"{memory.total / GIB:.2f} GiB"
-    return f"{' + '.join(shown)} = {total}" if shown else total
+    whole = f"{total / GIB:.2f} GiB"
+    return f"{' + '.join(shown)} = {whole}" if shown else whole
 
 
 def remedies(setup: Setup) -> str:

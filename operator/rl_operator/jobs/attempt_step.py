@@ -44,6 +44,7 @@ class AttemptStep:
             stall=made.stall or self.inputs.stall or gate.stall,
             checking=self.inputs.checking,
             shortfalls=self.inputs.shortfalls,
+            memory=self.inputs.memory,
             hold=gate.hold,
             blocked_reason=made.blocked_reason,
             now=now,

@@ -12,6 +12,7 @@ from rl_operator.apply.requeue import STALLED_SECONDS
 from rl_operator.attempts import start_gate
 from rl_operator.attempts.start_gate import SamplerShortfall
 from rl_operator.kube.conditions import Stall
+from rl_operator.kube.gpu_nodes import GpuNodes
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import JobRules
 from rl_operator.state import attempt_records
@@ -22,6 +23,8 @@ from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.preflight import Preflight, Verdict
 from rl_operator.stores.run_poll import RunProgress
+from rl_operator.validation import device_memory
+from rl_operator.validation.device_memory import DeviceMemory
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.validation.pool_options import of_reference
 from rl_operator.validation.refusals import of_samplers, of_spec
@@ -44,6 +47,8 @@ class Inputs:
     """Nothing of all this keeps an attempt from beginning."""
     shortfalls: tuple[SamplerShortfall, ...] = ()
     """Groups with fewer samplers than a start asks for."""
+    memory: DeviceMemory | None = None
+    """Whether the training fits its devices; None: not known, or not asked for again."""
     check_after: float | None = None
     """Seconds until another check is worth it; None: nothing has to be checked again."""
 
@@ -57,6 +62,7 @@ class InputsReader:
     preflight: Preflight
     dry_run: DryRun
     adoption: Adoption
+    gpus: GpuNodes
     now: Callable[[], float]
     """Seconds since 1970."""
     rules: JobRules
@@ -84,11 +90,13 @@ class InputsReader:
         stall, verdict = self._of_spec(snapshot, spec), Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
             verdict = self.preflight.verdict(snapshot.key, spec)
+        memory, verdict = self._of_memory(spec, verdict)
         refusal = next(iter(verdict.refusals), None)
         return Inputs(
             stall=stall or (Stall.of(refusal) if refusal else None),
             checking=not verdict.passed and refusal is None,
             unusable=stall is not None,
+            memory=memory,
             check_after=_check_after(verdict, stall),
         )
 
@@ -103,6 +111,7 @@ class InputsReader:
         verdict = Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
             verdict = self.preflight.verdict(key, spec)
+        memory, verdict = self._of_memory(spec, verdict)
         unusable = stall is not None
         has_run, refused = True, None
         if _adopts(snapshot, spec):
@@ -129,8 +138,21 @@ class InputsReader:
             and has_run
             and not (shortfalls and _starts(snapshot)),
             shortfalls=shortfalls if _starts(snapshot) else (),
+            memory=memory,
             check_after=_check_after(verdict, stall),
         )
+
+    def _of_memory(self, spec: RLJobSpec, verdict: Verdict) -> tuple[DeviceMemory | None, Verdict]:
+        """Whether the training fits; a verdict that has passed is refused where it cannot."""
+        if not verdict.passed or not verdict.model:
+            return None, verdict
+        trainer = spec.trainer
+        asks = spec.training.memory.device_gib is None and trainer.gpus > 0
+        labelled = self.gpus.memory_gib(trainer.node_selector) if asks else None
+        memory = device_memory.of_job(spec, verdict.model, labelled_gib=labelled)
+        if memory is None or memory.refusal is None:
+            return memory, verdict
+        return memory, Verdict(refusals=(memory.refusal,), retry_after=STALLED_SECONDS)
 
     def _of_spec(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Stall | None:
         """Why the spec cannot be rendered; None if it can."""

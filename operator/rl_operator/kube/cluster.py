@@ -85,6 +85,11 @@ class Cluster:
         pages = self._pages(kind, kind.path(namespace), {"labelSelector": labels})
         return [stamp | item for page in pages for item in page["items"]]
 
+    def labels(self, kind: Kind, *, selector: str) -> list[dict[str, str]]:
+        """Labels of the objects of a kind in the whole cluster that a label selector matches."""
+        pages = self._pages(kind, kind.everywhere(), {"labelSelector": selector})
+        return [dict(item["metadata"]["labels"]) for page in pages for item in page["items"]]
+
     def warnings(self, namespace: str, uid: str) -> list[Manifest]:
         """The Events of type Warning about the object with this uid, at most ``WARNINGS``."""
         query = {"fieldSelector": f"regarding.uid={uid},type=Warning", "limit": str(WARNINGS)}

@@ -71,6 +71,7 @@ RESOURCE_FLAVOR = Kind(KUEUE, "resourceflavors", "ResourceFlavor", namespaced=Fa
 WORKLOAD_PRIORITY_CLASS = Kind(
     KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
 )
+NODE = Kind("v1", "nodes", "Node", namespaced=False)
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
 
 WRITTEN = (

@@ -57,7 +57,7 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[EventNote]:
     """Events for a change of a job's status. The API server's Event counts repetitions."""
     notes = [
         *_stalls(before.conditions, after.conditions),
-        *_of_learning(before.conditions, after.conditions),
+        *_of_failing(before.conditions, after.conditions),
         *_of_scorers(before.conditions, after.conditions),
     ]
     if _became_true(before.conditions, after.conditions, "PolicyPublished"):
@@ -145,11 +145,15 @@ def _stalls(before: list[Condition], after: list[Condition]) -> list[EventNote]:
     return notes
 
 
-def _of_learning(before: list[Condition], after: list[Condition]) -> list[EventNote]:
-    was, now = find(before, "LearningSignal"), find(after, "LearningSignal")
-    if now is None or now.status != "False" or (was is not None and was.reason == now.reason):
-        return []
-    return [EventNote(now.reason, now.message, "Warning")]
+def _of_failing(before: list[Condition], after: list[Condition]) -> list[EventNote]:
+    """Warnings of conditions that became False, or False for another reason."""
+    notes = []
+    for kind in ("LearningSignal", "MemoryFits"):
+        was, now = find(before, kind), find(after, kind)
+        same = was is not None and now is not None and was.reason == now.reason
+        if now is not None and now.status == "False" and not same:
+            notes.append(EventNote(now.reason, now.message, "Warning"))
+    return notes
 
 
 def _of_scorers(before: list[Condition], after: list[Condition]) -> list[EventNote]:

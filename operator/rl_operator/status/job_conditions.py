@@ -20,6 +20,7 @@ from rl_operator.status.job_status import fields
 from rl_operator.status.learning_signal import learning_signal
 from rl_operator.status.scorer_outage import scorer_outage
 from rl_operator.status.status_input import StatusInput
+from rl_operator.validation import device_memory
 
 
 def compute(status_input: StatusInput) -> RLJobStatus:
@@ -78,10 +79,17 @@ def _components(status_input: StatusInput, after: RLJobStatus) -> list[Condition
     queue = admission.conditions(status_input.snapshot)
     trainer = trainer_ready(status_input, after)
     if status_input.supervised:  # there are neither samplers nor policies for them
-        return [*queue, trainer, *learning_signal(status_input), *stores]
+        return [
+            *queue,
+            *_memory_fits(status_input),
+            trainer,
+            *learning_signal(status_input),
+            *stores,
+        ]
     return [
         *pool_wait.conditions(status_input, after),
         *queue,
+        *_memory_fits(status_input),
         trainer,
         samplers_ready(status_input, after),
         *policy(status_input),
@@ -90,6 +98,14 @@ def _components(status_input: StatusInput, after: RLJobStatus) -> list[Condition
         *scorer_outage(status_input),
         *stores,
     ]
+
+
+def _memory_fits(status_input: StatusInput) -> list[ConditionUpdate]:
+    """Kept as it was while it is not asked for: from the first attempt on."""
+    if status_input.memory is not None:
+        return [status_input.memory.condition]
+    before = find(status_input.snapshot.job.status.conditions, device_memory.KIND)
+    return [ConditionUpdate.unchanged(before)] if before else []
 
 
 def _suspended(status_input: StatusInput, after: RLJobStatus) -> list[ConditionUpdate]:

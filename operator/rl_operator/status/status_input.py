@@ -10,6 +10,7 @@ from rl_operator.kueue.admission import Hold
 from rl_operator.state.decisions import Decision
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.validation.device_memory import DeviceMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class StatusInput:
     """Groups with fewer samplers than a start needs."""
     blocked_reason: str = ""
     """Why an object could not be written for now, though nobody refuses it; empty: all could."""
+    memory: DeviceMemory | None = None
+    """Whether the training fits its devices, where that was asked for now."""
     hold: Hold | None = None
     """Why the job's queue allows it no pods."""
     now: float

@@ -8,10 +8,12 @@ cause.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
+from rl_contracts.capacity.shape import kept_fields
 from rl_contracts.errors import Refusal
 from rl_contracts.reader import CHECK, CheckAnswer, CheckRequest
 from rl_contracts.spec.resources import RLJobSpec
@@ -41,6 +43,8 @@ class Verdict:
     """Empty and not passed: the check is running."""
     retry_after: float | None = None
     """Seconds until the check is repeated."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """Sizes in the config of the model; empty where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class _Answer:
     version: str = ""
     """Of the Secret that was used."""
     refusals: tuple[Refusal, ...] = ()
+    model: Mapping[str, Any] = field(default_factory=dict)
     late: bool = False
     """The reader runs, and did not answer in time."""
 
@@ -60,6 +65,7 @@ class _Check:
     done: bool = False
     version: str = ""
     refusals: tuple[Refusal, ...] = ()
+    model: Mapping[str, Any] = field(default_factory=dict)
     failures: int = 0
     late: int = 0
     """Times in a row that the reader did not answer in time."""
@@ -145,7 +151,7 @@ class Preflight:
             return _Answer(done=True, refusals=(_down(place[1], error),), late=late)
         self._readers.note_version(place, answer.version, usable=not answer.refusals)
         refusals = tuple(map(shown, answer.refusals[:20]))
-        return _Answer(answer.done, answer.version, refusals)
+        return _Answer(answer.done, answer.version, refusals, kept_fields(answer.model))
 
     def _finish(self, check: _Check) -> None:
         assert check.future is not None
@@ -158,6 +164,7 @@ class Preflight:
             check.done = False
             return
         check.done, check.version, check.refusals = True, answer.version, answer.refusals
+        check.model = answer.model
         check.failures = check.failures + 1 if check.refusals else 0
         delay = min(self._retry_seconds * 2.0 ** (check.failures - 1), RETRY_MAX_SECONDS)
         check.retry_at = self._clock() + delay
@@ -171,7 +178,7 @@ class Preflight:
         if check.refusals:  # holds until the repeated check has ended
             return Verdict(refusals=check.refusals, retry_after=wait)
         passed = check.done and check.future is None
-        return Verdict(passed=passed, retry_after=None if passed else wait)
+        return Verdict(passed=passed, retry_after=None if passed else wait, model=check.model)
 
 
 def _down(secret: str, error: ReaderDownError) -> Refusal:

@@ -85,6 +85,7 @@ UPDATING = (
     "training.evaluation.everySteps",
     "training.gradientCheckpointing",
     "training.lora",
+    "training.memory",
     "training.noSignalSteps",
     "training.offloadActivations",
     "training.offloadOptimizer",

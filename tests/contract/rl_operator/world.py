@@ -27,6 +27,7 @@ from rl_operator.cache.object_cache import ObjectCache
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.gpu_nodes import GpuNodes
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.names import COMPONENT_LABEL
 from rl_operator.kube.settings import Images, JobRules
@@ -139,6 +140,7 @@ class Operator:
             preflight=self.preflight,
             dry_run=DryRun(cluster=cluster, images=IMAGES, clock=self.clock),
             adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
+            gpus=GpuNodes(cluster, clock=self.clock),
             now=self.now,
             rules=RULES,
         )

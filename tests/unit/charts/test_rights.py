@@ -44,6 +44,15 @@ def test_the_only_secret_of_the_operator_is_a_key_of_its_own() -> None:
     ]
 
 
+def test_all_that_the_operator_may_do_with_nodes_is_to_list_them() -> None:
+    assert not verbs("nodes")
+    (rule,) = re.findall(
+        r"- apiGroups: .*\n  resources: \[nodes\]\n(?:  .*\n)*",
+        (TEMPLATES / "rbac.yaml").read_text(),
+    )
+    assert yaml.safe_load(rule)[0]["verbs"] == ["list"]
+
+
 def test_no_right_is_for_everything() -> None:
     for rule in rules():
         for part in ("apiGroups", "resources", "verbs"):

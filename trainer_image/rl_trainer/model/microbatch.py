@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import torch
 
 from rl_contracts.capacity import of_spec, text
 from rl_contracts.capacity.choice import choose_microbatch
+from rl_contracts.capacity.fit import fit
 from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
 from rl_contracts.capacity.training import GIB
+from rl_contracts.errors import RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
 from rl_trainer.distributed.world import World
@@ -32,30 +35,50 @@ def resolved(spec: RLJobSpec, folder: Path, *, device: torch.device, world: Worl
         folder: the policy's model, for its config.
         device: of this rank.
         world: all ranks; the device with the least memory decides.
+
+    Raises:
+        RefusedError: weights, gradients and moments alone exceed it.
     """
     training, cuda = spec.training, device.type == "cuda"
     changes: dict[str, object] = {}
     if training.gradient_checkpointing is None:
         changes["gradient_checkpointing"] = cuda
+    least = min(world.gather(_device_bytes(device, training.memory.device_gib)))
+    _check(spec, folder, least, cuda=cuda, ranks=world.size)
     if training.max_tokens_per_microbatch == AUTO:
-        least = min(world.gather(_device_bytes(device)))
-        changes["max_tokens_per_microbatch"] = _tokens(spec, folder, least, ranks=world.size)
+        tokens = _tokens(spec, folder, least, cuda=cuda, ranks=world.size)
+        changes["max_tokens_per_microbatch"] = tokens
     return spec.model_copy(update={"training": training.model_copy(update=changes)})
 
 
-def _device_bytes(device: torch.device) -> float:
-    """Memory of a GPU; 0 for a processor, whose microbatches are not chosen by memory."""
-    return float(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else 0.0
+def _device_bytes(device: torch.device, declared_gib: float | None) -> float:
+    """Memory that this rank may use; 0 for a processor of which the manifest does not say it."""
+    declared = math.inf if declared_gib is None else declared_gib * GIB
+    own = float(torch.cuda.mem_get_info(device)[1]) if device.type == "cuda" else math.inf
+    least = min(declared, own)
+    return 0.0 if math.isinf(least) else least
 
 
-def _tokens(spec: RLJobSpec, folder: Path, device_bytes: float, *, ranks: int) -> int:
+def _check(spec: RLJobSpec, folder: Path, device_bytes: float, *, cuda: bool, ranks: int) -> None:
+    """Refuse what cannot fit: before this, nobody may have known the model or the GPU."""
+    shape = shape_in(folder) if device_bytes else None
+    if shape is None:
+        return
+    size = device_bytes / GIB
+    compared = fit(spec, shape, size_gib=size, cuda=cuda, ranks=ranks)
+    refusal = None if compared is None else compared.refusal(spec, size_gib=size)
+    if refusal is not None:
+        raise RefusedError(refusal)
+
+
+def _tokens(spec: RLJobSpec, folder: Path, device_bytes: float, *, cuda: bool, ranks: int) -> int:
     if not device_bytes:
         return max(MOST_AUTO_TOKENS, spec.agent.sampling.max_context_tokens)
     shape = shape_in(folder)
     if shape is None:
         log.warning("Auto: the model's memory is not known; %d tokens", UNKNOWN_TOKENS)
         return max(UNKNOWN_TOKENS, spec.agent.sampling.max_context_tokens)
-    setup = of_spec.setup_of(spec, cuda=True, ranks=ranks, longest=shape.max_positions)
+    setup = of_spec.setup_of(spec, cuda=cuda, ranks=ranks, longest=shape.max_positions)
     choice = choose_microbatch(shape, setup, device_bytes=device_bytes, most=MOST_AUTO_TOKENS)
     log.log(
         logging.INFO if choice.fits else logging.WARNING,

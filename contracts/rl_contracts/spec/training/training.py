@@ -129,6 +129,19 @@ class Evaluation(Model):
     """Longest time in seconds that one evaluation may take; then the attempt fails."""
 
 
+class DeviceMemory(Model):
+    """What is known of the trainer's memory, and what follows if the training needs more."""
+
+    device_gib: Annotated[float, Field(gt=0, le=4096)] | None = Field(
+        default=None, alias="deviceGiB"
+    )
+    """Memory in GiB of each GPU, or without GPUs of each process, that the training may use. Unset:
+    that of the GPU; before the start, what the nodes' label `nvidia.com/gpu.memory` says."""
+    check: Literal["Refuse", "Warn"] = "Refuse"
+    """What happens when weights, gradients and moments alone exceed it by formula. `Refuse`: no pod
+    starts. `Warn`: the condition MemoryFits says so."""
+
+
 class Training(Model):
     """Length, batches, optimizer, precision, memory, checkpoints and evaluation of the training."""
 
@@ -200,6 +213,7 @@ class Training(Model):
     """Whether the optimizer's moments are kept in host memory. Needs a GPU."""
     offload_parameters: bool = False
     """Whether weights, gradients and moments are kept in host memory between uses. Needs a GPU."""
+    memory: DeviceMemory = Field(default_factory=DeviceMemory)
     max_tokens_per_microbatch: MicrobatchTokens = AUTO
     """Most tokens computed at a time; lower it to save memory. It changes no result, and must hold
     the longest sequence. `Auto`: as many as fit the GPU's memory by formula, at most 32768 or the

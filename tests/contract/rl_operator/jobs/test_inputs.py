@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -208,3 +209,41 @@ def test_job_survives_a_store_outage_mid_run(world: World) -> None:
         return world.condition_now(job, "StateStoreReachable")
 
     until(reached, what="the store to be reached again", seen=lambda: world.status(job))
+
+
+MODEL = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "intermediate_size": 3072,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}, "nodeSelector": {"memory-test": "small"}}
+
+
+def test_a_training_that_cannot_fit_its_gpus_is_refused_before_any_pod(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    with_object("model/config.json", json.dumps(MODEL).encode())(world)
+    labels = {"nvidia.com/gpu.memory": "8192", "memory-test": "small"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "small", "labels": labels}}
+    world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(node))
+
+    job = world.make_job(trainer=GPU)
+    world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert stalled["reason"] == "MemoryTooSmall"
+    assert "spec.training.memory.deviceGiB = '8'" in stalled["message"]
+    assert "weights 2.22 + gradients 2.22 + moments 4.44 = 8.88 GiB" in stalled["message"]
+    assert world.condition(job, "MemoryFits")["reason"] == "TooLarge"
+    assert world.objects(kinds.SAMPLER_POOL) == []
+
+    world.make_job(trainer=GPU, training={"steps": 1, "memory": {"check": "Warn"}})
+    world.settle(job)
+    assert not world.condition(job, "Stalled")
+    assert world.condition(job, "MemoryFits")["status"] == "False"
+    assert len(world.objects(kinds.SAMPLER_POOL)) == 1
+    world.apiserver.kubectl("delete", "node", "small")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from rl_contracts.capacity.fit import Fit
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import DatasetSummary, LearningSignal, Notice, Totals
 from rl_contracts.documents.step_metrics import Drops
@@ -18,6 +19,7 @@ from rl_operator.state.progress import NOT_CHECKED, REACHED, Reading
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.learning_signal import REASONS
 from rl_operator.status.status_input import StatusInput
+from rl_operator.validation.device_memory import DeviceMemory
 from rl_trainer.algorithm.learning_signal import CHECKS, find_filtered
 from tests.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
@@ -158,6 +160,23 @@ def test_steps_without_a_learning_signal_are_a_condition_and_an_event_with_examp
     said = find(better.conditions, "LearningSignal")
     assert said is not None
     assert (said.status, said.reason) == ("True", "Present")
+
+
+def test_a_training_that_may_not_fit_is_a_condition_and_an_event() -> None:
+    message = "By formula a step needs 79 GiB on each GPU, and it has 80 GiB."
+    fit = Fit(verdict="MayNotFit", message=message, remedy="To need less: train adapters.")
+    before = compute(a_status_input())
+    assert find(before.conditions, "MemoryFits") is None
+    after = compute(a_status_input(memory=DeviceMemory(fit=fit)))
+    said = find(after.conditions, "MemoryFits")
+    assert said is not None
+    assert (said.status, said.reason) == ("False", "MayNotFit")
+    assert said.message == f"{message} {fit.remedy}"
+    notes = of_change(before, after)
+    assert [(note.reason, note.type) for note in notes] == [("MayNotFit", "Warning")]
+    later = compute(a_status_input(after))  # with an attempt the model is not read again
+    assert find(later.conditions, "MemoryFits") == said
+    assert of_change(after, later) == []
 
 
 def test_each_reason_that_a_trainer_reports_is_a_reason_of_the_condition() -> None:

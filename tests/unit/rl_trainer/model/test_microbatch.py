@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rl_contracts.capacity.choice import GRAIN
+from rl_contracts.errors import RefusedError
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.model import microbatch
 from tests.unit.rl_trainer.conftest import MakeSpec
@@ -29,7 +30,7 @@ def test_a_gpu_gets_what_fits_it_and_checkpointing(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(microbatch, "_device_bytes", lambda _: 1.3 * (1 << 30))
+    monkeypatch.setattr(microbatch, "_device_bytes", lambda *_: 1.3 * (1 << 30))
     spec = make_spec(agent={"sampling": {"maxContextTokens": 64}})
     with caplog.at_level(logging.INFO):
         resolved = microbatch.resolved(spec, tiny_folder, device=GPU, world=ALONE).training
@@ -51,17 +52,43 @@ def test_auto_holds_the_longest_sequence(
     config["max_position_embeddings"] = 1 << 17
     (tmp_path / "config.json").write_text(json.dumps(config))
     size = 80.0 * (1 << 30) if device == GPU else 0.0
-    monkeypatch.setattr(microbatch, "_device_bytes", lambda _: size)
+    monkeypatch.setattr(microbatch, "_device_bytes", lambda *_: size)
     spec = make_spec(agent={"sampling": {"maxContextTokens": 40_000}})
     resolved = microbatch.resolved(spec, tmp_path, device=device, world=ALONE).training
     assert isinstance(resolved.max_tokens_per_microbatch, int)
     assert 40_000 <= resolved.max_tokens_per_microbatch < 40_000 + GRAIN
 
 
-def test_what_the_manifest_says_is_kept(tiny_folder: Path, make_spec: MakeSpec) -> None:
+def test_what_the_manifest_says_is_kept(
+    tiny_folder: Path, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(microbatch, "_device_bytes", lambda *_: 80.0 * (1 << 30))
     said = {"maxTokensPerMicrobatch": 128, "gradientCheckpointing": False}
     resolved = microbatch.resolved(
         make_spec(training=said), tiny_folder, device=GPU, world=ALONE
     ).training
     assert resolved.max_tokens_per_microbatch == 128
     assert resolved.gradient_checkpointing is False
+
+
+def test_the_memory_that_the_manifest_names_limits_microbatches_on_a_processor_too(
+    tiny_folder: Path, make_spec: MakeSpec
+) -> None:
+    spec = make_spec(
+        agent={"sampling": {"maxContextTokens": 64}}, training={"memory": {"deviceGiB": 0.1}}
+    )
+    resolved = microbatch.resolved(spec, tiny_folder, device=CPU, world=ALONE).training
+    assert isinstance(resolved.max_tokens_per_microbatch, int)
+    assert 64 <= resolved.max_tokens_per_microbatch < 32_768
+
+
+def test_a_trainer_refuses_what_cannot_fit_before_it_loads_the_model(
+    tiny_folder: Path, make_spec: MakeSpec
+) -> None:
+    said: dict[str, object] = {"deviceGiB": 0.0001}
+    with pytest.raises(RefusedError, match=r"By formula training needs .* each process"):
+        microbatch.resolved(
+            make_spec(training={"memory": said}), tiny_folder, device=CPU, world=ALONE
+        )
+    warned = make_spec(training={"memory": {**said, "check": "Warn"}})
+    assert microbatch.resolved(warned, tiny_folder, device=CPU, world=ALONE)

@@ -1,0 +1,84 @@
+"""Whether a training fits the memory of its devices, by formula, in sentences."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rl_contracts.capacity.choice import choose_microbatch
+from rl_contracts.capacity.of_spec import setup_of
+from rl_contracts.capacity.shape import Shape
+from rl_contracts.capacity.text import arithmetic, fixed_arithmetic, remedies
+from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
+
+STANDALONE = ("Sampling", "Evaluation")
+"""Objectives under which nothing is trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What the memory model says of a training on a device."""
+
+    verdict: Literal["Fits", "MayNotFit", "TooLarge"]
+    """``TooLarge``: weights, gradients and moments alone exceed the device."""
+    message: str
+    """The arithmetic, one sentence."""
+    remedy: str = ""
+    """What makes it smaller, one sentence; empty where it fits."""
+
+    def refusal(self, spec: RLJobSpec, *, size_gib: float) -> Refusal | None:
+        """The refusal of a training that cannot fit, unless the manifest wants only a warning."""
+        if self.verdict != "TooLarge" or spec.training.memory.check == "Warn":
+            return None
+        return Refusal(
+            field="spec.training.memory.deviceGiB",
+            value=f"{size_gib:.4g}",
+            reason="MemoryTooSmall",
+            message=self.message,
+            remedy=f"{self.remedy} To start all the same, set training.memory.check to Warn.",
+        )
+
+
+def fit(
+    spec: RLJobSpec,
+    shape: Shape,
+    *,
+    size_gib: float,
+    cuda: bool,
+    source: str = "",
+    ranks: int | None = None,
+) -> Fit | None:
+    """Compare what a step needs with the memory of one device.
+
+    Args:
+        spec: the manifest.
+        shape: of the policy.
+        size_gib: memory of a GPU, or of a process on processors.
+        cuda: it is a GPU.
+        source: where ``size_gib`` comes from, for the message.
+        ranks: instead of the manifest's replicas and processes.
+
+    Returns:
+        None where nothing is trained.
+    """
+    if spec.algorithm.objective in STANDALONE:
+        return None
+    setup = setup_of(spec, cuda=cuda, longest=shape.max_positions, ranks=ranks)
+    if spec.training.max_tokens_per_microbatch == AUTO:
+        size = size_gib * GIB
+        choice = choose_microbatch(shape, setup, device_bytes=size, most=MOST_AUTO_TOKENS)
+        setup = replace(setup, microbatch_tokens=choice.tokens)
+    needed = memory(shape, setup)
+    each = f"each {'GPU' if cuda else 'process'}, and it has {size_gib:.4g} GiB{source}."
+    remedy = f"To need less: {remedies(setup)}."
+    if needed.fixed > size_gib * GIB:
+        message = f"By formula training needs {fixed_arithmetic(needed)} before any activation on "
+        return Fit(verdict="TooLarge", message=message + each, remedy=remedy)
+    message = f"By formula a step needs {arithmetic(needed)} on {each}"
+    if needed.total > size_gib * GIB * (1 - SPARE_SHARE):
+        message = f"{message} {SPARE_SHARE:.0%} of it should stay free."
+        return Fit(verdict="MayNotFit", message=message, remedy=remedy)
+    return Fit(verdict="Fits", message=message)

@@ -1,0 +1,59 @@
+"""Whether the training fits the memory of its devices: a condition, and a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rl_contracts.capacity.fit import Fit, fit
+from rl_contracts.capacity.shape import UnknownShapeError, shape_of
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.kube.conditions import ConditionUpdate, Truth
+
+KIND = "MemoryFits"
+BY_LABEL = ", by the largest label nvidia.com/gpu.memory of the nodes that may be its"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """What the memory model says of a job."""
+
+    fit: Fit
+    refusal: Refusal | None = None
+
+    @property
+    def condition(self) -> ConditionUpdate:
+        """What the job's status says of it."""
+        status: Truth = "True" if self.fit.verdict == "Fits" else "False"
+        message = f"{self.fit.message} {self.fit.remedy}".strip()
+        return ConditionUpdate(KIND, status, self.fit.verdict, message)
+
+
+def of_job(
+    spec: RLJobSpec, model: Mapping[str, Any], *, labelled_gib: float | None
+) -> DeviceMemory | None:
+    """Compare what a step needs with the memory of one device.
+
+    Args:
+        spec: the manifest.
+        model: sizes in the model's config; empty where they are not known.
+        labelled_gib: memory of the largest GPU that the trainer may get, by the nodes' labels.
+
+    Returns:
+        None where the model or the memory is not known, or nothing is trained.
+    """
+    declared = spec.training.memory.device_gib
+    size = declared or labelled_gib
+    if size is None:
+        return None
+    try:
+        shape = shape_of(model)
+    except UnknownShapeError:
+        return None
+    source, cuda = "" if declared else BY_LABEL, spec.trainer.gpus > 0
+    compared = fit(spec, shape, size_gib=size, cuda=cuda, source=source)
+    if compared is None:
+        return None
+    return DeviceMemory(fit=compared, refusal=compared.refusal(spec, size_gib=size))
