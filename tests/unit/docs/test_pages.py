@@ -202,6 +202,7 @@ SAID_BY = trees(
     "operator/rl_operator",
     "operator/rl_reader",
     "trainer_image/rl_trainer",
+    "contracts/rl_contracts/capacity",
     "contracts/rl_contracts/documents",
     "contracts/rl_contracts/hub",
     "contracts/rl_contracts/stores",
