@@ -91,4 +91,5 @@ def test_a_trainer_refuses_what_cannot_fit_before_it_loads_the_model(
             make_spec(training={"memory": said}), tiny_folder, device=CPU, world=ALONE
         )
     warned = make_spec(training={"memory": {**said, "check": "Warn"}})
-    assert microbatch.resolved(warned, tiny_folder, device=CPU, world=ALONE)
+    resolved = microbatch.resolved(warned, tiny_folder, device=CPU, world=ALONE).training
+    assert isinstance(resolved.max_tokens_per_microbatch, int)
