@@ -21,6 +21,7 @@ GENERATED := crds charts/rl-operator/charts/crds/templates --reference docs/refe
 
 generate: venv ## Write the files that are generated from the models
 	@$(VENV)/python -m rl_contracts.spec.schema.crd $(GENERATED)
+	@$(VENV)/python charts/grafana
 
 check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/ruff format --check .
@@ -28,6 +29,7 @@ check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/mypy
 	$(VENV)/lint-imports
 	$(VENV)/python -m rl_contracts.spec.schema.crd --check $(GENERATED)
+	$(VENV)/python charts/grafana --check
 	$$($(PYTHON) -m rl_local bin helm) lint --strict charts/rl-operator
 	$$($(PYTHON) -m rl_local bin actionlint) .github/workflows/*.yml
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet

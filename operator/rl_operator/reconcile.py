@@ -19,7 +19,7 @@ from rl_operator.jobs.attempt_step import AttemptStep, may_use_cache, rests_on_a
 from rl_operator.jobs.child_applier import JobChildApplier
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.jobs.status_reporter import JobStatusReporter
-from rl_operator.kube import kinds, logs
+from rl_operator.kube import kinds, logs, metrics
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
@@ -93,6 +93,7 @@ class JobReconciler:
         snapshot, gate, step = observed.snapshot, observed.gate, observed.step
         snapshot = StartTroubles(cluster=self.cluster, now=self.now).of_job(snapshot)
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
+        metrics.JOB_PHASES.set(key.namespace, key.name, snapshot.job.status.phase)
         if snapshot.job.meta.deleted_at is not None:
             return self._delete(snapshot)
         if snapshot.job.finished:
@@ -193,6 +194,7 @@ class JobReconciler:
         self.reader.forget(key)
         self.applier.forget(key)
         self.statuses.forget(key)
+        metrics.JOB_PHASES.remove(key.namespace, key.name)
 
     def _keep_or_stop(self, snapshot: JobSnapshot, gate: Gate) -> float | None:
         """Keep a job whose spec cannot be read as it is, or stop it."""

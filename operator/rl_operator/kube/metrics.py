@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 REGISTRY = CollectorRegistry()
 ProcessCollector(registry=REGISTRY)
@@ -57,3 +61,36 @@ EVENTS_DROPPED = Counter(
 )
 QUEUED = Gauge("rl_operator_queue_length", "Objects waiting for a worker.", registry=REGISTRY)
 LEADER = Gauge("rl_operator_leader", "1 while this operator holds the Lease.", registry=REGISTRY)
+
+
+class JobPhases(Collector):
+    """The phase of each job, as its last reconcile read it; a scrape reads no object.
+
+    The labels are not ``namespace`` and ``job``, which Prometheus sets itself.
+    """
+
+    def __init__(self) -> None:
+        self._phases: dict[tuple[str, str], str] = {}
+
+    def set(self, namespace: str, job: str, phase: str) -> None:
+        """Note the phase of a job."""
+        self._phases[namespace, job] = phase
+
+    def remove(self, namespace: str, job: str) -> None:
+        """Forget a job that is gone."""
+        self._phases.pop((namespace, job), None)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One series of value 1 for each job."""
+        family = GaugeMetricFamily(
+            "rl_operator_job_phase",
+            "1 for the phase that an RLJob is in.",
+            labels=("rljob_namespace", "rljob", "phase"),
+        )
+        for (namespace, job), phase in sorted(self._phases.copy().items()):
+            family.add_metric((namespace, job, phase), 1)
+        yield family
+
+
+JOB_PHASES = JobPhases()
+REGISTRY.register(JOB_PHASES)

@@ -65,4 +65,4 @@ def test_values_and_schema_have_the_same_names() -> None:
         f"{free}.{part}"
         for free in ("operator.resources", "stores.resources.store", "stores.resources.minio")
         for part in ("requests", "limits")
-    }
+    } | {"grafana.dashboards.labels.grafana_dashboard"}

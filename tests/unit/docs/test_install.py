@@ -15,7 +15,7 @@ CONDITIONS = (ROOT / "docs" / "reference" / "conditions.md").read_text()
 GITOPS = ROOT / "examples" / "gitops"
 HEALTH = {
     "at work as declared": "Healthy",
-    "starting, recovering": "Progressing",
+    "starting, recovering, growing": "Progressing",
     "suspended as declared": "Suspended",
     "waits for its queue": "Progressing",
     "stopping for a suspension, or because its queue says so": "Progressing",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_contracts.documents.run import PolicyPointer
-from rl_operator.kube import kinds
+from rl_operator.kube import kinds, metrics
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.kinds import Key, Kind
 from tests.apiserver import apply
@@ -27,6 +27,11 @@ def job(world: World) -> Key:
 
 def names_of(world: World, kind: kinds.Kind) -> list[str]:
     return sorted(manifest["metadata"]["name"] for manifest in world.objects(kind))
+
+
+def phase_metric(job: Key, phase: str) -> float | None:
+    labels = {"rljob_namespace": job.namespace, "rljob": job.name, "phase": phase}
+    return metrics.REGISTRY.get_sample_value("rl_operator_job_phase", labels)
 
 
 def start_samplers(world: World, key: Key) -> str:
@@ -72,6 +77,8 @@ def test_job_goes_from_creation_to_completion(world: World, job: Key) -> None:
     world.end_trainer("job-1", "Succeeded", exit_code=0)
     status = world.settle(job)
     assert (status["phase"], status["finalModel"]) == ("Succeeded", "s3://f")
+    assert phase_metric(job, "Succeeded") == 1
+    assert phase_metric(job, "Running") is None
     assert world.condition(job, "Complete")["status"] == "True"
     assert names_of(world, kinds.SAMPLER_POOL) == []
     assert names_of(world, kinds.PYTORCH_JOB) == ["job-1"]  # for its logs
