@@ -1,34 +1,77 @@
-"""Errors of the console; each message says what was being done and why it failed."""
+"""Errors of the console: what was being done, why it failed, what to do, and the exit code."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar, Final
 
 from rl_contracts.errors import RLError
 
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+NOT_ALLOWED: Final = 4
+UNREACHABLE: Final = 5
+REFUSED: Final = 6
+TIME_OVER: Final = 7
+INTERRUPTED: Final = 130
 
-class ClusterUnavailableError(RLError):
+
+class ConsoleError(RLError):
+    """An error that is shown in one line: what happened, and the remedy if there is one."""
+
+    exit_code: ClassVar[int] = FAILED
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(f"{message.rstrip('.')}. {remedy}" if remedy else message)
+
+
+class UsageError(ConsoleError):
+    """An option, an argument or a file cannot be used."""
+
+    exit_code = USAGE
+
+
+class TimeOverError(ConsoleError):
+    """The time limit of the command is over; nothing has failed."""
+
+    exit_code = TIME_OVER
+
+
+class ClusterUnavailableError(ConsoleError):
     """The API server did not answer; retrying may help."""
 
-    def __init__(self, *, doing: str, cause: str) -> None:
-        super().__init__(f"the Kubernetes API did not answer while {doing}: {cause}")
+    exit_code = UNREACHABLE
+
+    def __init__(self, *, doing: str, cause: str, remedy: str = "") -> None:
+        super().__init__(f"the Kubernetes API did not answer while {doing}: {cause}", remedy=remedy)
 
 
-class NotFoundError(RLError):
+class NotFoundError(ConsoleError):
     """An object does not exist in the cluster."""
 
-    def __init__(self, *, doing: str) -> None:
-        super().__init__(f"not found while {doing}")
+    exit_code = NOT_FOUND
+
+    def __init__(self, *, doing: str, remedy: str = "") -> None:
+        super().__init__(f"not found while {doing}", remedy=remedy)
 
 
-class RequestRefusedError(RLError):
+class RequestRefusedError(ConsoleError):
     """The API server or a tool rejected a request."""
 
-    def __init__(self, *, doing: str, cause: str) -> None:
-        super().__init__(f"refused while {doing}: {cause}")
+    exit_code = REFUSED
+
+    def __init__(self, *, doing: str, cause: str, remedy: str = "") -> None:
+        super().__init__(f"refused while {doing}: {cause}", remedy=remedy)
 
 
-class PlanError(RLError):
+class NotAllowedError(RequestRefusedError):
+    """The user has no right to do this, or is not known to the cluster."""
+
+    exit_code = NOT_ALLOWED
+
+
+class PlanError(UsageError):
     """A manifest or a model's config cannot be planned; the message names file, field and cause."""
 
 

@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
 
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+
+Status = TypeVar("Status", RLJobStatus, SamplerPoolStatus)
+
+
+def parse_status(model: type[Status], written: Mapping[str, Any] | None) -> Status:
+    """Parse a status, also that of a newer operator: what this version cannot read is left out.
+
+    Args:
+        model: of the status.
+        written: as the API server has it.
+    """
+    kept = dict(written or {})
+    try:
+        return model.model_validate(kept, extra="ignore")
+    except ValidationError as error:
+        unread = {each["loc"][0] for each in error.errors(include_url=False) if each["loc"]}
+        known = {key: value for key, value in kept.items() if key not in unread}
+        return model.model_validate(known, extra="ignore")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +38,18 @@ class JobObject:
     uid: str
     generation: int
     status: RLJobStatus
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> JobObject:
+        """Parse an RLJob."""
+        metadata = raw["metadata"]
+        return cls(
+            name=metadata["name"],
+            namespace=metadata["namespace"],
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            status=parse_status(RLJobStatus, raw.get("status")),
+        )
 
     @property
     def run(self) -> str:
@@ -40,7 +72,7 @@ class PoolObject:
     @classmethod
     def parse(cls, raw: Mapping[str, Any]) -> PoolObject:
         """Parse a SamplerPool."""
-        status = SamplerPoolStatus.model_validate(raw.get("status", {}))
+        status = parse_status(SamplerPoolStatus, raw.get("status"))
         holder = status.assignment.job if status.assignment is not None else ""
         return cls(
             name=raw["metadata"]["name"],

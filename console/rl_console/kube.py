@@ -1,76 +1,107 @@
-"""Kubernetes API calls of the console; no other module uses the client library."""
+"""Kubernetes objects as the console reads them."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+from urllib.parse import quote
 
-import urllib3
-from kubernetes import client, config
+from kubernetes import client
 
-from rl_console.errors import ClusterUnavailableError, NotFoundError, RequestRefusedError
+from rl_console.api import REQUEST_SECONDS, Api
+from rl_console.errors import NotFoundError, RequestRefusedError
 from rl_console.jobs import JobObject, PoolObject, Workload
 from rl_console.pods import PodView, pod_view
 from rl_contracts.spec.resources import GROUP, VERSION
-from rl_contracts.spec.status import RLJobStatus
 
-T = TypeVar("T")
-REQUEST_SECONDS = 20
-NOT_FOUND = 404
-SERVER_ERRORS = range(500, 600)
-TOO_MANY_REQUESTS = 429
+PAGE = 500
+"""Objects of one page of a list."""
+
+
+def path(plural: str, namespace: str = "", name: str = "", part: str = "") -> str:
+    """Path of objects of our group; empty parts are left out.
+
+    Args:
+        plural: of the kind, e.g. ``rljobs``.
+        namespace: empty: all.
+        name: of one object.
+        part: a subresource, e.g. ``scale``.
+    """
+    place = f"/namespaces/{quote(namespace)}" if namespace else ""
+    parts = "".join(f"/{quote(each, safe='')}" for each in (name, part) if each)
+    return f"/apis/{GROUP}/{VERSION}{place}/{plural}{parts}"
 
 
 class Cluster:
     """The API of one cluster, reached by one kubeconfig context."""
 
-    def __init__(self, api: Any, *, default_namespace: str) -> None:
-        self._core = client.CoreV1Api(api)
-        self._apps = client.AppsV1Api(api)
-        self._custom = client.CustomObjectsApi(api)
-        self.default_namespace = default_namespace
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._core = client.CoreV1Api(api.library)
+        self._apps = client.AppsV1Api(api.library)
+        self._custom = client.CustomObjectsApi(api.library)
+        self._call = api.call
+        self._seconds = api.request_seconds
+        self.default_namespace = api.namespace
 
     @classmethod
-    def connect(cls, kubeconfig: Path | None, *, context: str | None) -> Cluster:
+    def connect(
+        cls,
+        kubeconfig: Path | None,
+        *,
+        context: str | None,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> Cluster:
         """Connect by a context of a kubeconfig; kubectl's defaults where none is named.
 
         Raises:
-            RequestRefusedError: the kubeconfig or the context does not exist.
+            UsageError: the kubeconfig or the context does not exist.
         """
-        file = str(kubeconfig) if kubeconfig else None
-        try:
-            contexts, active = config.list_kube_config_contexts(config_file=file)
-            api = config.new_client_from_config(config_file=file, context=context)
-        except config.ConfigException as error:
-            raise RequestRefusedError(doing="reading the kubeconfig", cause=str(error)) from error
-        wanted = next((entry for entry in contexts if entry["name"] == context), active)
-        return cls(api, default_namespace=wanted["context"].get("namespace", "default"))
+        return cls(Api.connect(kubeconfig, context=context, request_seconds=request_seconds))
 
     def job(self, namespace: str, name: str) -> JobObject:
         """Read an RLJob; raises NotFoundError when it does not exist."""
-        raw = _call(
+        raw = self._call(
             f"reading RLJob {namespace}/{name}",
             lambda: self._custom.get_namespaced_custom_object(
-                GROUP, VERSION, namespace, "rljobs", name, _request_timeout=REQUEST_SECONDS
+                GROUP, VERSION, namespace, "rljobs", name, _request_timeout=self._seconds
             ),
         )
-        metadata = raw["metadata"]
-        return JobObject(
-            name=name,
-            namespace=namespace,
-            uid=metadata["uid"],
-            generation=metadata["generation"],
-            status=RLJobStatus.model_validate(raw.get("status", {})),
-        )
+        return JobObject.parse(raw)
+
+    def raw_jobs(
+        self, namespace: str, *, selector: str = "", phase: str = ""
+    ) -> list[dict[str, Any]]:
+        """RLJobs as the API server has them, by name.
+
+        Args:
+            namespace: of the jobs; empty: all.
+            selector: label selector; empty: all jobs.
+            phase: only jobs whose status has it; empty: all jobs.
+        """
+        fields = f"status.phase={phase}" if phase else ""
+        query = {"limit": PAGE, "labelSelector": selector, "fieldSelector": fields}
+        doing = f"listing RLJobs of {namespace or 'all namespaces'}"
+        pages = self.api.pages(path("rljobs", namespace), doing=doing, query=query)
+        return [
+            {"apiVersion": f"{GROUP}/{VERSION}", "kind": "RLJob", **item}
+            for page in pages
+            for item in page["items"]
+        ]
+
+    def raw_job(self, namespace: str, name: str) -> dict[str, Any]:
+        """An RLJob as the API server has it; raises NotFoundError when it does not exist."""
+        doing = f"reading RLJob {namespace}/{name}"
+        raw: dict[str, Any] = self.api.request("GET", path("rljobs", namespace, name), doing=doing)
+        return raw
 
     def pools(self, namespace: str, job: str) -> list[PoolObject]:
         """The SamplerPools that serve a job, by name."""
-        raw = _call(
+        raw = self._call(
             f"listing SamplerPools of {namespace}",
             lambda: self._custom.list_namespaced_custom_object(
-                GROUP, VERSION, namespace, "samplerpools", _request_timeout=REQUEST_SECONDS
+                GROUP, VERSION, namespace, "samplerpools", _request_timeout=self._seconds
             ),
         )
         pools = map(PoolObject.parse, raw["items"])
@@ -80,8 +111,8 @@ class Cluster:
 
     def pods(self, namespace: str, selector: str = "") -> list[PodView]:
         """Pods of a namespace sorted by name; an empty namespace means all namespaces."""
-        wanted = {"label_selector": selector, "_request_timeout": REQUEST_SECONDS}
-        listed = _call(
+        wanted = {"label_selector": selector, "_request_timeout": self._seconds}
+        listed = self._call(
             f"listing pods of {namespace or 'all namespaces'}",
             lambda: (
                 self._core.list_namespaced_pod(namespace, **wanted)
@@ -94,7 +125,7 @@ class Cluster:
     def log_tail(self, pod: PodView, container: str, *, lines: int, previous: bool) -> list[str]:
         """Last lines of a container's log; empty when the container never started or is gone."""
         try:
-            text: str = _call(
+            text: str = self._call(
                 f"reading the log of {pod.namespace}/{pod.name}",
                 lambda: self._core.read_namespaced_pod_log(
                     pod.name,
@@ -102,7 +133,7 @@ class Cluster:
                     container=container,
                     tail_lines=lines,
                     previous=previous,
-                    _request_timeout=REQUEST_SECONDS,
+                    _request_timeout=self._seconds,
                 ),
             )
         except (NotFoundError, RequestRefusedError):
@@ -111,22 +142,22 @@ class Cluster:
 
     def secret(self, namespace: str, name: str) -> dict[str, str]:
         """Decoded values of a Secret; raises NotFoundError when it does not exist."""
-        raw = _call(
+        raw = self._call(
             f"reading Secret {namespace}/{name}",
             lambda: self._core.read_namespaced_secret(
-                name, namespace, _request_timeout=REQUEST_SECONDS
+                name, namespace, _request_timeout=self._seconds
             ),
         )
         return {key: base64.b64decode(value).decode() for key, value in (raw.data or {}).items()}
 
     def workloads(self, namespace: str) -> list[Workload]:
         """Deployments and StatefulSets of a namespace."""
-        timeout = REQUEST_SECONDS
-        deployments = _call(
+        timeout = self._seconds
+        deployments = self._call(
             f"listing Deployments of {namespace}",
             lambda: self._apps.list_namespaced_deployment(namespace, _request_timeout=timeout),
         )
-        sets = _call(
+        sets = self._call(
             f"listing StatefulSets of {namespace}",
             lambda: self._apps.list_namespaced_stateful_set(namespace, _request_timeout=timeout),
         )
@@ -146,17 +177,3 @@ def _workload(kind: str, workload: Any) -> Workload:
         ready=workload.status.ready_replicas or 0,
         current=seen and (workload.status.updated_replicas or 0) >= desired,
     )
-
-
-def _call(doing: str, request: Callable[[], T]) -> T:
-    try:
-        return request()
-    except client.ApiException as error:
-        if error.status == NOT_FOUND:
-            raise NotFoundError(doing=doing) from error
-        cause = f"{error.status} {error.reason}"
-        if error.status in SERVER_ERRORS or error.status == TOO_MANY_REQUESTS:
-            raise ClusterUnavailableError(doing=doing, cause=cause) from error
-        raise RequestRefusedError(doing=doing, cause=cause) from error
-    except (urllib3.exceptions.HTTPError, OSError) as error:
-        raise ClusterUnavailableError(doing=doing, cause=str(error)[:200]) from error

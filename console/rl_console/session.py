@@ -13,12 +13,13 @@ from rl_console.errors import (
     NotFoundError,
     RequestRefusedError,
     StageFailedError,
+    TimeOverError,
 )
 from rl_console.failure import LOG_LINES, choose_log, describe, troubles
 from rl_console.follow import Ending, Limits, Time, follow
 from rl_console.kube import Cluster
 from rl_console.pods import PodView
-from rl_console.view import Snapshot
+from rl_console.view import Snapshot, doing, duration
 
 OPERATOR_SELECTOR = "app.kubernetes.io/part-of=rl-operator,app.kubernetes.io/component=operator"
 
@@ -61,6 +62,24 @@ class Session:
             return StageFailedError(f"{condition} ({error})", remedy=remedy)
         name = f"{wanted.pod.namespace}/{wanted.pod.name} {wanted.container}"
         return StageFailedError(condition, remedy=remedy, log_name=name, log=log)
+
+    def finish(self, ending: Ending) -> None:
+        """Return if the job completed.
+
+        Raises:
+            TimeOverError: it has not ended in time, which is no failure.
+            StageFailedError: it failed, is stalled, or cannot be read.
+        """
+        if ending.succeeded:
+            return
+        if ending.kind != "Deadline" or ending.snapshot is None:
+            raise self.explain(ending)
+        status = ending.snapshot.job.status
+        raise TimeOverError(
+            f"{self.job} has not ended after {duration(ending.seconds)}: {status.phase}, "
+            f"step {status.progress.step}/{status.progress.steps}, {doing(status)}",
+            remedy=f"The job goes on; `kubectl rl follow {self.job}` shows it again",
+        )
 
     def _operators(self) -> list[PodView]:
         try:

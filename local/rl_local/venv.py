@@ -41,6 +41,11 @@ def requirements(pyproject: dict[str, object]) -> list[str]:
         *project["dependencies"],
         *(requirement for extra in extras.values() for requirement in extra),
     ]
+    return _foreign(wanted)
+
+
+def _foreign(wanted: list[str]) -> list[str]:
+    """Requirements by name, without those that name extras of this project."""
     return sorted({requirement for requirement in wanted if not requirement.startswith(SELF)})
 
 
@@ -54,7 +59,7 @@ def demo_requirements(pyproject: dict[str, object]) -> list[str]:
         for requirement in extras["trainer"]
         if re.split(r"[=<>]", requirement)[0] in DEMO_SCRIPTS
     ]
-    return sorted({*project["dependencies"], *extras["console"], *scripts})
+    return _foreign([*project["dependencies"], *extras["contracts"], *scripts])
 
 
 def key(wanted: list[str], constraints: bytes) -> str:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rl_console import app
+from rl_console import errors as console
 from rl_contracts.audit import __main__ as audit
 from rl_sampler import __main__ as sampler
 from rl_sampler.sandbox import server as sandbox
@@ -24,12 +24,29 @@ TRAINER = {
     attempt.TERMINATED,
 }
 SAMPLER = {0, sampler.FAILED, sampler.REFUSED, sampler.TERMINATED}
+CONSOLE = {
+    0,
+    console.FAILED,
+    console.USAGE,
+    console.NOT_FOUND,
+    console.NOT_ALLOWED,
+    console.UNREACHABLE,
+    console.REFUSED,
+    console.TIME_OVER,
+    console.INTERRUPTED,
+}
 AUDIT = {audit.GOOD, audit.BAD, audit.REFUSED, audit.UNREACHABLE}
 
 
 @pytest.mark.parametrize(
     ("section", "codes"),
-    [("Trainer", TRAINER), ("Sampler", SAMPLER), ("Operator", {0, 1}), ("Audit", AUDIT)],
+    [
+        ("Trainer", TRAINER),
+        ("Sampler", SAMPLER),
+        ("Operator", {0, 1}),
+        ("Audit", AUDIT),
+        ("Console", CONSOLE),
+    ],
 )
 def test_each_exit_code_has_its_row(section: str, codes: set[int]) -> None:
     rows = re.findall(r"^\| (\d+) \|", SECTIONS[section], re.MULTILINE)
@@ -38,7 +55,3 @@ def test_each_exit_code_has_its_row(section: str, codes: set[int]) -> None:
 
 def test_the_sandbox_refuses_with_the_sampler_s_code() -> None:
     assert sandbox.REFUSED == sampler.REFUSED
-
-
-def test_the_console_s_code_of_a_failure_is_named() -> None:
-    assert f"with {app.FAILED} on a failure" in SECTIONS["Console"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_console.jobs import JobObject, PoolObject
+from rl_console.jobs import JobObject, PoolObject, parse_status
 from rl_contracts.spec.status import RLJobStatus
 
 HOLDER = {"job": "has", "uid": "u", "run": "u", "since": "2026-01-01T00:00:00Z"}
@@ -35,3 +35,10 @@ def test_a_pool_is_shown_with_the_others_that_it_serves() -> None:
     status = {"assignment": HOLDER, "beside": [OTHER]}
     pool = PoolObject.parse({"metadata": {"name": "p"}, "spec": {}, "status": status})
     assert (pool.job, pool.beside) == ("has", ("too",))
+
+
+def test_the_status_of_a_newer_operator_is_read_as_far_as_it_is_known() -> None:
+    written = {"phase": "Levitating", "attempt": 3, "progress": {"step": 5, "mood": "good"}}
+    status = parse_status(RLJobStatus, written)
+    assert (status.phase, status.attempt, status.progress.step) == ("Pending", 3, 5)
+    assert parse_status(RLJobStatus, None).attempt == 0

@@ -20,11 +20,11 @@ def test_the_shims_key_ignores_bytecode(tmp_path: Path) -> None:
 def test_the_demo_needs_the_console_and_the_examples_scripts_alone() -> None:
     pyproject: dict[str, object] = {
         "project": {
-            "dependencies": ["pydantic>=2"],
+            "dependencies": ["rl-operator[contracts]", "rich>=14"],
             "optional-dependencies": {
-                "console": ["rich>=14"],
+                "contracts": ["pydantic>=2"],
                 "trainer": ["torch==2.14.1", "transformers==5", "wandb>=0.29", "numpy>=2"],
-                "dev": ["rl-operator[console]", "ruff"],
+                "dev": ["rl-operator[trainer]", "ruff"],
             },
         }
     }

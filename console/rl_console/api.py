@@ -1,0 +1,195 @@
+"""Requests to one API server, each with a time limit; errors as the console's own.
+
+This module and ``kube`` alone use the client library.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import urllib3
+from kubernetes import client, config
+
+from rl_console.errors import (
+    ClusterUnavailableError,
+    NotAllowedError,
+    NotFoundError,
+    RequestRefusedError,
+    UsageError,
+)
+
+T = TypeVar("T")
+REQUEST_SECONDS = 20.0
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 401, 403, 404, 429
+SERVER_ERRORS = range(500, 600)
+MERGE_PATCH = "application/merge-patch+json"
+SERVER_SIDE_APPLY = "application/apply-patch+yaml"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+MOST_CHARACTERS = 2000
+"""Of the cause of an error that is shown."""
+
+
+class Api:
+    """An API server, reached by one context of a kubeconfig."""
+
+    def __init__(
+        self,
+        library: Any,
+        *,
+        namespace: str = "default",
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        self.library = library
+        self.namespace = namespace
+        """The context's."""
+        self.request_seconds = request_seconds
+
+    @classmethod
+    def connect(
+        cls, kubeconfig: Path | None, *, context: str | None, request_seconds: float
+    ) -> Api:
+        """Read a kubeconfig, without a request.
+
+        Raises:
+            UsageError: the kubeconfig or the context does not exist.
+        """
+        file = str(kubeconfig) if kubeconfig else None
+        settings = client.Configuration()
+        settings.retries = urllib3.Retry(total=0)  # else a dead server takes four time limits
+        try:
+            contexts, active = config.list_kube_config_contexts(config_file=file)
+            library = config.new_client_from_config(
+                config_file=file, context=context, client_configuration=settings
+            )
+        except config.ConfigException as error:
+            raise UsageError(
+                f"the kubeconfig cannot be used: {error}",
+                remedy="Name the file with --kubeconfig or $KUBECONFIG, and the context with "
+                "--context; `kubectl config get-contexts` lists them",
+            ) from error
+        wanted = next((entry for entry in contexts if entry["name"] == context), active)
+        namespace = wanted["context"].get("namespace", "default")
+        return cls(library, namespace=namespace, request_seconds=request_seconds)
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return str(self.library.configuration.host)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> Any:
+        """Send a request and return the answer's JSON.
+
+        Args:
+            method: HTTP method.
+            path: from the root, e.g. ``/api/v1/pods``.
+            doing: for messages, e.g. ``listing pods of lab``.
+            body: to send as JSON.
+            query: parameters.
+            content_type: of the body.
+            accept: wanted form of the answer.
+
+        Raises:
+            ClusterUnavailableError: no answer, or the server is overloaded.
+            NotFoundError: no such object or kind.
+            NotAllowedError: the user may not do this.
+            RequestRefusedError: any other refusal.
+        """
+        headers = {"Accept": accept, "Content-Type": content_type}
+        answer = self.call(
+            doing,
+            lambda: self.library.call_api(
+                path,
+                method,
+                query_params=list((query or {}).items()),
+                header_params=headers,
+                body=body,
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _return_http_data_only=True,
+                _request_timeout=self.request_seconds,
+            ),
+        )
+        return json.loads(answer.data) if answer.data else {}
+
+    def pages(self, path: str, *, doing: str, query: Mapping[str, Any]) -> Iterator[Any]:
+        """The pages of a list; ``query`` has ``limit``."""
+        following = ""
+        while True:
+            extra = {"continue": following} if following else {}
+            page = self.request("GET", path, doing=doing, query={**query, **extra})
+            yield page
+            following = (page.get("metadata") or {}).get("continue", "")
+            if not following:
+                return
+
+    def call(self, doing: str, request: Callable[[], T]) -> T:
+        """Make a request of the client library; errors as ``request`` raises them."""
+        try:
+            return request()
+        except client.ApiException as error:
+            raise _error(doing, error) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ClusterUnavailableError(
+                doing=doing,
+                cause=f"{self.server}: {_cause(error)}",
+                remedy="Check that the cluster runs, and that `kubectl config current-context` "
+                "is the one you mean",
+            ) from error
+
+
+def _error(doing: str, error: client.ApiException) -> Exception:
+    cause = _message(error)
+    if error.status == NOT_FOUND:
+        return _not_found(doing, error)
+    if error.status == UNAUTHORIZED:
+        remedy = "Log in to the cluster again: the kubeconfig's credentials are not valid"
+        return NotAllowedError(doing=doing, cause=cause, remedy=remedy)
+    if error.status == FORBIDDEN:
+        remedy = "Ask for this right in the namespace, or choose another one with -n"
+        return NotAllowedError(doing=doing, cause=cause, remedy=remedy)
+    if error.status in SERVER_ERRORS or error.status == TOO_MANY_REQUESTS:
+        return ClusterUnavailableError(doing=doing, cause=cause, remedy="Try again")
+    return RequestRefusedError(doing=doing, cause=cause)
+
+
+def _not_found(doing: str, error: client.ApiException) -> NotFoundError:
+    """An object that is missing has a name in the answer; a kind that is missing has none."""
+    try:
+        details = json.loads(error.body).get("details") or {}
+    except (TypeError, ValueError):
+        details = {}
+    if details.get("name"):
+        return NotFoundError(doing=doing)
+    remedy = "The cluster does not know this kind: run `kubectl rl doctor`"
+    return NotFoundError(doing=doing, remedy=remedy)
+
+
+def _message(error: client.ApiException) -> str:
+    """What the API server says, else status and reason."""
+    try:
+        said = json.loads(error.body).get("message") or ""
+    except (TypeError, ValueError, AttributeError):
+        said = ""
+    return f"{error.status} {error.reason}{': ' if said else ''}{said[:MOST_CHARACTERS]}"
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, e.g. ``Connection refused`` in place of urllib3's whole chain."""
+    reason = getattr(error, "reason", None)
+    while isinstance(reason, BaseException):
+        error, reason = reason, getattr(reason, "reason", None)
+    text = str(error)
+    return (text.rpartition(": ")[2] if "host=" in text or "object at 0x" in text else text)[:200]

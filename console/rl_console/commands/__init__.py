@@ -1,0 +1,13 @@
+"""The commands of ``kubectl rl``, a module for each family.
+
+A command module imports nothing slow at its top: `kubectl rl --help` imports all of them.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from rl_console.commands import demo, follow, listing, plan, report
+
+MODULES: tuple[ModuleType, ...] = (listing, follow, report, plan, demo)
+"""In the order of the help."""

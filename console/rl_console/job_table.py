@@ -1,0 +1,76 @@
+"""Jobs as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rl_console import times
+from rl_console.jobs import JobObject
+from rl_console.output import Column, Listing
+from rl_console.view import condition, count, number
+from rl_contracts.spec.resources import GROUP
+
+COLUMNS = (
+    Column(heading="NAME"),
+    Column(heading="PHASE"),
+    Column(heading="STEP", right=True),
+    Column(heading="REWARD", right=True),
+    Column(heading="POLICY", right=True),
+    Column(heading="TRAINER", right=True),
+    Column(heading="SAMPLERS", right=True),
+    Column(heading="AGE", right=True),
+    Column(heading="ACCURACY", right=True, wide=True),
+    Column(heading="LAG", right=True, wide=True),
+    Column(heading="ATTEMPT", right=True, wide=True),
+    Column(heading="GPUS", right=True, wide=True),
+    Column(heading="QUEUE", wide=True),
+    Column(heading="REASON", wide=True),
+    Column(heading="ACTIVITY", wide=True, text=True),
+)
+NAMESPACE = Column(heading="NAMESPACE")
+
+
+def job_listing(jobs: Sequence[Mapping[str, Any]], *, namespace: str) -> Listing:
+    """Jobs as a table and as they are.
+
+    Args:
+        jobs: as the API server has them.
+        namespace: of all of them; empty: they are of several, and the table names each.
+    """
+    now = times.now()
+    rows = [_row(raw, now) for raw in jobs]
+    if not namespace:
+        rows = [(raw["metadata"]["namespace"], *row) for raw, row in zip(jobs, rows, strict=True)]
+    place = f"namespace {namespace}" if namespace else "any namespace"
+    return Listing(
+        columns=COLUMNS if namespace else (NAMESPACE, *COLUMNS),
+        rows=rows,
+        objects=jobs,
+        kind=f"rljob.{GROUP}",
+        empty=f"No RLJobs in {place}.",
+    )
+
+
+def _row(raw: Mapping[str, Any], now: datetime) -> tuple[str, ...]:
+    job = JobObject.parse(raw)
+    status = job.status
+    progress, ready = status.progress, condition(status, "Ready")
+    return (
+        job.name,
+        status.phase,
+        f"{progress.step}/{progress.steps or '?'}",
+        number(progress.reward, 3),
+        str(status.weights.version),
+        status.trainer.summary,
+        status.samplers.summary,
+        times.age(raw["metadata"].get("creationTimestamp"), now),
+        number(progress.accuracy, 3),
+        count(status.weights.lag),
+        str(status.attempt),
+        str(status.resources.gpus),
+        ((raw.get("spec") or {}).get("scheduling") or {}).get("queueName", ""),
+        ready.reason if ready else "",
+        progress.phase,
+    )

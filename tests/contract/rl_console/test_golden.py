@@ -1,0 +1,62 @@
+"""Every command in every situation: what it prints and how it ends, as a table of files.
+
+`RL_GOLDEN=write pytest tests/contract/rl_console/test_golden.py` writes the table again; read the
+difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.rl_console.conftest import Run
+from tests.contract.rl_console.world import World
+
+FOLDER = Path(__file__).parent / "golden"
+SITUATIONS = ("live", "stalled", "finished", "missing", "no cluster", "no rights")
+"""The first four are names of jobs; the others ask about the live one."""
+OF_CLUSTER = ("live", "no cluster", "no rights")
+"""Situations of a command that names no job."""
+COMMANDS = {
+    "list": ("list",),
+    "list-wide": ("list", "-o", "wide"),
+    "list-name": ("list", "-o", "name"),
+}
+PASSING = re.compile(
+    r'("?(?:uid|resourceVersion|creationTimestamp)"?: ).*?(?=,?$)|(https://127\.0\.0\.1):\d{5}',
+    re.MULTILINE,
+)
+"""What is different in each run of the tests."""
+
+
+def settled(text: str) -> str:
+    return PASSING.sub(lambda match: f"{match[1] or match[2]}…", text)
+
+
+def sections(run: Run, world: World, command: tuple[str, ...]) -> Iterator[str]:
+    named = "{job}" in command
+    for situation in SITUATIONS if named else OF_CLUSTER:
+        job = situation if " " not in situation else "live"
+        arguments = [job if each == "{job}" else each for each in command]
+        done = run(*arguments, kubeconfig=world.kubeconfig_of(situation))
+        shown = " ".join(arguments)
+        yield f"== {situation}\n$ kubectl rl {shown}\n{settled(done.out)}{settled(done.err)}"
+        yield f"exit {done.code}\n\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_prints_what_the_table_has(name: str, run: Run, world: World) -> None:
+    text = "".join(sections(run, world, COMMANDS[name]))
+    file = FOLDER / f"{name}.txt"
+    if os.environ.get("RL_GOLDEN") == "write":
+        file.write_text(text)
+    assert text == file.read_text()
+    assert "Traceback" not in text
+
+
+def test_the_table_has_no_file_without_a_command() -> None:
+    assert {path.stem for path in FOLDER.glob("*.txt")} == set(COMMANDS)

@@ -1,0 +1,110 @@
+"""The command line without a cluster: help, version, errors and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from rl_console import __version__, app
+from rl_console.errors import USAGE, NotAllowedError, StageFailedError
+from rl_console.invocation import Invocation
+
+ROOT = Path(__file__).resolve().parents[3]
+SLOW = ("kubernetes", "pydantic", "matplotlib", "minio", "pymongo", "rich.console", "celpy")
+
+
+def test_the_version_is_the_project_s(capsys: pytest.CaptureFixture[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert __version__ == project["version"]
+    assert app.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"kubectl-rl {__version__}\n"
+
+
+def test_help_loads_nothing_slow() -> None:
+    code = (
+        "import sys\nfrom rl_console import app\napp.run(['--help'])\n"
+        f"print([name for name in {SLOW!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
+def test_a_command_line_without_a_command_shows_the_help(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert app.run([]) == 0
+    assert "Usage: kubectl rl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "error: No such command 'nothing'. See `kubectl rl --help`\n"),
+        (["follow"], "error: Missing argument 'job'. See `kubectl rl follow --help`\n"),
+        (
+            ["--kubeconfig", "/nowhere", "list"],
+            "error: the kubeconfig cannot be used: Invalid kube-config file. No configuration "
+            "found. Name the file with --kubeconfig or $KUBECONFIG, and the context with "
+            "--context; `kubectl config get-contexts` lists them\n",
+        ),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_with_the_remedy(
+    arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(arguments) == USAGE
+    assert capsys.readouterr().err == message
+
+
+def failing(error: Exception) -> type[Invocation]:
+    class Failing(Invocation):
+        def cluster(self) -> None:  # type: ignore[override]
+            raise error
+
+    return Failing
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (
+            NotAllowedError(doing="listing", cause="403\n\x1b[31m", remedy="Ask"),
+            4,
+            "error: refused while listing: 403 \\x1b[31m. Ask\n",
+        ),
+        (BrokenPipeError(), 1, ""),
+    ],
+)
+def test_an_error_of_a_command_has_its_exit_code(
+    error: Exception,
+    code: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(app, "Invocation", failing(error))
+    monkeypatch.setattr(app, "_close_output", lambda: None)
+    assert app.run(["list"]) == code
+    assert capsys.readouterr().err == message
+
+
+def test_a_failed_job_shows_condition_remedy_and_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = StageFailedError("it broke", remedy="Fix it.", log_name="a pod", log=["the end"])
+    monkeypatch.setattr(app, "Invocation", failing(error))
+    assert app.run(["list"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.index("it broke") < shown.index("Fix it.") < shown.index("the end")
+
+
+def test_options_after_the_command_win_over_those_before_it() -> None:
+    base = Invocation(namespace="before", request_seconds=5.0)
+    assert base.changed(namespace="after").namespace == "after"
+    assert base.changed(namespace=None).namespace == "before"
+    assert base.changed(request_timeout=None).request_seconds == 5.0
