@@ -12,12 +12,14 @@ from pydantic import ValidationError
 
 from rl_console.errors import PlanError
 from rl_contracts.capacity.choice import choose_microbatch
+from rl_contracts.capacity.engine import engine_memory
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
 from rl_contracts.capacity.text import arithmetic, remedies
 from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
+from rl_contracts.spec.workers import SamplerGroup
 
 T = TypeVar("T")
 
@@ -73,3 +75,32 @@ def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[st
         yield f"  it may not fit: {SPARE_SHARE:.0%} should stay free. {remedies(setup)}"
     else:
         yield "  it fits by formula"
+    for group in spec.samplers:
+        yield from _engine(spec, group, shape, device_gib=device_gib)
+
+
+def _engine(
+    spec: RLJobSpec, group: SamplerGroup, shape: Shape, *, device_gib: float
+) -> Iterator[str]:
+    """Lines about the engines of a group; nothing of a shared pool, whose manifest is another."""
+    if group.pool_ref is not None:
+        return
+    held = engine_memory(shape, spec, group.template, size_gib=device_gib)
+    context = spec.agent.sampling.max_context_tokens
+    yield (
+        f"  samplers {group.name}: each of an engine's {held.gpus} GPUs holds weights "
+        f"{held.weights / GIB:.2f} + cache {max(0.0, held.cache) / GIB:.2f} GiB, "
+        f"{held.fraction:.0%} of {device_gib:g} GiB"
+    )
+    if held.tokens < context:
+        yield (
+            f"  the cache cannot hold one episode of {context} tokens: raise "
+            "--tensor-parallel-size or --mem-fraction-static of engine.args, or lower "
+            "agent.sampling.maxContextTokens"
+        )
+        return
+    episodes = group.template.max_concurrent_groups * spec.algorithm.group_size
+    yield (
+        f"  the cache holds {held.tokens} tokens, {held.tokens // context} whole episodes of "
+        f"{context}; a pod works on at most {episodes} at a time, the others wait in the engine"
+    )

@@ -33,14 +33,35 @@ def planned(folder: Path, config: dict[str, Any], **sections: Any) -> list[str]:
 def test_a_small_model_fits(tmp_path: Path) -> None:
     lines = planned(tmp_path, {"model_type": "llama", **SIZES})
     assert "microbatches of 32768 tokens (Auto)" in lines[1]
-    assert lines[-1].strip() == "it fits by formula"
+    assert lines[3].strip() == "it fits by formula"
 
 
 def test_eight_billion_parameters_do_not_fit_one_gpu(tmp_path: Path) -> None:
     lines = planned(tmp_path, QWEN)
     assert lines[0] == "model: qwen3, 8.19 billion parameters"
-    assert "it cannot fit: weights, gradients and moments alone exceed it" in lines[-1]
-    assert "training.lora" in lines[-1]
+    assert "it cannot fit: weights, gradients and moments alone exceed it" in lines[3]
+    assert "training.lora" in lines[3]
+
+
+def plan_of(folder: Path, samplers: list[dict[str, Any]]) -> list[str]:
+    return planned(folder, QWEN, samplers=samplers, training={"steps": 1, "precision": "BF16"})
+
+
+def test_engines_are_planned_by_group(tmp_path: Path) -> None:
+    samplers = [
+        {"name": "main", "template": {"engine": {"args": ["--tp", "2"]}}},
+        {"name": "tiny", "template": {"engine": {"args": ["--mem-fraction-static=0.2"]}}},
+        {"name": "shared", "poolRef": {"name": "pool"}},
+    ]
+    lines = [line.strip() for line in plan_of(tmp_path, samplers)]
+    assert lines[4] == (
+        "samplers main: each of an engine's 2 GPUs holds weights 7.63 + cache 59.62 GiB, 84% of "
+        "80 GiB"
+    )
+    assert lines[5].startswith("the cache holds 868305 tokens, ")
+    assert lines[6].startswith("samplers tiny: each of an engine's 1 GPUs holds weights 15.26 ")
+    assert "whole episodes" in lines[7]
+    assert len(lines) == 8
 
 
 def test_a_config_without_sizes_is_named(tmp_path: Path) -> None:
