@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 
-from rl_contracts.documents.run import Run
+from rl_contracts.documents.run import Resolved, Run
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
 from rl_contracts.stores.objects import split_uri
 from rl_trainer import inputs
@@ -53,7 +53,17 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
         ),
     )
     job.heartbeat.watch(job.team.check)
+    if learner.trains:
+        job.stores.runs.record_resolved(job.run, epoch=job.epoch, resolved=_resolved(learner))
     return job, datasets, learner, limits
+
+
+def _resolved(learner: Learner) -> Resolved:
+    return Resolved(
+        max_tokens_per_microbatch=learner.training.microbatch_tokens,
+        gradient_checkpointing=bool(learner.training.gradient_checkpointing),
+        processes=learner.world.size,
+    )
 
 
 def begin(job: Job, learner: Learner, run: Run) -> Progress:

@@ -97,6 +97,15 @@ def _at(uri: str, commit: str) -> str:
     return f"{uri} at {commit}" if commit else uri
 
 
+class Resolved(Record):
+    """Values of the manifest that depend on devices, as the trainer resolved them."""
+
+    max_tokens_per_microbatch: int
+    gradient_checkpointing: bool
+    processes: int
+    """Training processes of all replicas together."""
+
+
 class Sampled(Record):
     """Results of a run that only samples (objective Sampling)."""
 
@@ -239,3 +248,5 @@ class Run(FollowedRun):
     """None until the first attempt has resolved it, and for models in a bucket."""
     datasets: list[DatasetSummary] = Field(default_factory=list)
     """Data sources as the latest trainer read them."""
+    resolved: Resolved | None = None
+    """Of the latest trainer; None until it has loaded the model, or where nothing is trained."""

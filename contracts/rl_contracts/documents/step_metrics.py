@@ -6,6 +6,8 @@ from pydantic import Field
 
 from rl_contracts.documents.base import Record
 
+MOST_GPUS = 256
+
 
 class Drops(Record):
     """Groups that were sampled or attempted but not trained.
@@ -22,6 +24,19 @@ class Drops(Record):
     """Members of the finished groups."""
     tokens: int = 0
     """Generated tokens of those members."""
+
+
+class GpuUse(Record):
+    """The GPU of one trainer process during a step."""
+
+    peak_bytes: int
+    """Most that the process had allocated at a time."""
+    used_bytes: int
+    """Used at the end of the step, by all processes and by CUDA itself."""
+    size_bytes: int
+    busy: float | None = None
+    """Share of the last sampling interval of NVIDIA's driver in which a kernel ran, in [0, 1]; None
+    where NVML cannot be asked."""
 
 
 class StepMetrics(Record):
@@ -96,6 +111,8 @@ class StepMetrics(Record):
     mfu: float | None = None
     """Model FLOPs utilization, in [0, 1] (trainer: flops.py); None when the chip's peak or the
     model's work is unknown."""
+    gpus: list[GpuUse] = Field(default_factory=list)
+    """By rank, the first ``MOST_GPUS``; empty on processors."""
     tracking_behind: dict[str, int] = Field(default_factory=dict)
     """Entries that a tracker has not accepted (yet), by tracker; empty: none."""
     policy_version: int

@@ -138,6 +138,17 @@ class DatasetStatus(Model):
     """File, place and field of the first bad records."""
 
 
+class ResolvedStatus(Model):
+    """Values of the manifest that depend on the trainer's devices."""
+
+    max_tokens_per_microbatch: int
+    """Most tokens computed at a time; what `Auto` came to."""
+    gradient_checkpointing: bool
+    """Whether activations are computed again in the backward pass."""
+    processes: int
+    """Number of training processes of all replicas together."""
+
+
 class WeightsStatus(Model):
     """Which policy version is published, and which ones the samplers serve."""
 
@@ -273,6 +284,9 @@ class RLJobStatus(Model):
     """Commit of an `hf://` model that the run uses. Absent: the model is in a bucket, or not
     resolved yet."""
     operation: OperationStatus | None = None
+    resolved: ResolvedStatus | None = None
+    """Values that depend on the trainer's devices, as the last attempt uses them. Absent: it has
+    not loaded the model."""
     datasets: Annotated[list[DatasetStatus], Field(max_length=32)] = Field(default_factory=list)
     """Sources of data as the trainer read them."""
     notices: Annotated[list[NoticeStatus], Field(max_length=8)] = Field(default_factory=list)

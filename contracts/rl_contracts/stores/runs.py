@@ -25,6 +25,7 @@ from rl_contracts.documents.run import (
     Notice,
     Outcome,
     PolicyPointer,
+    Resolved,
     Run,
     RunBase,
     Sampled,
@@ -247,6 +248,10 @@ class RunStore:
     def record_base(self, run: str, *, epoch: int, base: RunBase) -> None:
         """Record the hub commits of the model and the tokenizer."""
         self._set(run, epoch, base=base.model_dump())
+
+    def record_resolved(self, run: str, *, epoch: int, resolved: Resolved) -> None:
+        """Record the values that depend on the trainer's devices."""
+        self._set(run, epoch, resolved=resolved.model_dump())
 
     def mark_first_batch(self, run: str, *, epoch: int) -> None:
         """Record the time at which the first batch was formed."""

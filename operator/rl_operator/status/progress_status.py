@@ -5,7 +5,13 @@ from __future__ import annotations
 from rl_contracts.documents.evaluation import EvaluationResult, mean_accuracy, mean_pass_rate
 from rl_contracts.documents.run import Run
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.status import DatasetStatus, NoticeStatus, ProgressStatus, WeightsStatus
+from rl_contracts.spec.status import (
+    DatasetStatus,
+    NoticeStatus,
+    ProgressStatus,
+    ResolvedStatus,
+    WeightsStatus,
+)
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import format_time
 from rl_operator.state.progress import lag
@@ -34,6 +40,7 @@ def of_run(status_input: StatusInput, spec: RLJobSpec | None) -> dict[str, objec
         "progress": _progress(status_input, run, spec),
         "weights": _weights(status_input, run),
         "datasets": _datasets(run, spec),
+        "resolved": _resolved(run),
         "notices": [
             NoticeStatus(
                 time=format_time(notice.time),
@@ -106,6 +113,16 @@ def _tokens_per_second(status_input: StatusInput) -> float:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
+
+
+def _resolved(run: Run) -> ResolvedStatus | None:
+    if run.resolved is None:
+        return None
+    return ResolvedStatus(
+        max_tokens_per_microbatch=run.resolved.max_tokens_per_microbatch,
+        gradient_checkpointing=run.resolved.gradient_checkpointing,
+        processes=run.resolved.processes,
+    )
 
 
 def _datasets(run: Run, spec: RLJobSpec) -> list[DatasetStatus]:

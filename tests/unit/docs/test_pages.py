@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, TypeAdapter
 
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.step_metrics import Drops
+from rl_contracts.documents.step_metrics import Drops, GpuUse
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.stores.clients.settings import StoreSettings
@@ -261,7 +261,12 @@ def of_trainer() -> CollectorRegistry:
         seconds=1.0,
     )
     step = a_step(
-        1, reward_parts=parts, seconds=parts, tracking_behind=parts, drops=Drops(by_cause=parts)
+        1,
+        reward_parts=parts,
+        seconds=parts,
+        tracking_behind=parts,
+        drops=Drops(by_cause=parts),
+        gpus=[GpuUse(peak_bytes=1, used_bytes=1, size_bytes=1, busy=1.0)],
     )
     figures.go_on([step], [evaluation])
     registry = CollectorRegistry()

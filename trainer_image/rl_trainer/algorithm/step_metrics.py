@@ -84,6 +84,7 @@ def step_metrics(
         seconds={WAIT: circumstances.wait_seconds} | circumstances.seconds | update.phases,
         tokens_per_second=tokens / update.seconds if update.seconds > 0 else None,
         mfu=update.mfu,
+        gpus=list(update.gpus),
         tracking_behind=circumstances.tracking_behind,
         policy_version=circumstances.policy_version,
         replayed=circumstances.replayed,

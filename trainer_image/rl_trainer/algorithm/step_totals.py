@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from rl_contracts.documents.step_metrics import GpuUse
 from rl_trainer.algorithm import objective
 from rl_trainer.algorithm.objective import Terms
 
@@ -59,6 +60,8 @@ class Update:
     """MaxEnt's temperature of this step."""
     value_loss: float | None = None
     """Mean over the critic's updates."""
+    gpus: tuple[GpuUse, ...] = ()
+    """By rank; empty on processors."""
 
 
 @dataclass(slots=True)

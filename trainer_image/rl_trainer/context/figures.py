@@ -19,7 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.documents.step_metrics import GpuUse, StepMetrics
 
 MOST_SERIES = 256
 """Most series of one metric, to bound a run's cost in Prometheus; no manifest comes near it."""
@@ -162,6 +162,7 @@ class Figures(Collector):
             return []
         return [
             *(_one(name, text, value(last)) for name, (text, value) in GAUGES.items()),
+            *_of_gpus(last.gpus),
             _gauge(
                 "reward_part_mean",
                 "Mean score of a scorer, not weighted.",
@@ -242,6 +243,29 @@ class Figures(Collector):
                 {name: result.step for name, result in results.items()},
             ),
         ]
+
+
+def _of_gpus(uses: Sequence[GpuUse]) -> Iterator[Metric]:
+    by_rank = {(str(rank),): use for rank, use in enumerate(uses)}
+    shown: dict[str, tuple[str, Callable[[GpuUse], float | None]]] = {
+        "gpu_memory_peak_bytes": (
+            "Most that a rank had allocated on its GPU during the last step.",
+            lambda use: use.peak_bytes,
+        ),
+        "gpu_memory_used_bytes": (
+            "Used of the GPU after the last step, by all processes and CUDA.",
+            lambda use: use.used_bytes,
+        ),
+        "gpu_memory_size_bytes": ("Memory of the GPU.", lambda use: use.size_bytes),
+        "gpu_busy_ratio": (
+            "Share of the driver's last sampling interval in which a kernel ran.",
+            lambda use: use.busy,
+        ),
+    }
+    for name, (text, value) in shown.items():
+        values = {rank: value(use) for rank, use in by_rank.items()}
+        known = {rank: each for rank, each in values.items() if each is not None}
+        yield _gauge(name, text, ("rank",), known)
 
 
 def _by_one(values: Mapping[str, float]) -> Values:

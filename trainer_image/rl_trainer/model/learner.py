@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.manifest import AdapterEntry
+from rl_contracts.documents.step_metrics import MOST_GPUS, GpuUse
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm import minibatches, objective
 from rl_trainer.algorithm.assessment import Assessment
@@ -23,7 +24,7 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Gap, Tally, Update
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import flops, memory, microbatch, model_outputs, models, sharding
+from rl_trainer.model import flops, gpu_use, memory, microbatch, model_outputs, models, sharding
 from rl_trainer.model import optimizer as optimizers
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.policy import Policy
@@ -118,6 +119,7 @@ class Learner:
             value_loss=value_loss,
             mfu=self._utilization(samples, planned, seconds=phases.seconds[UPDATE]),
             phases=phases.take(),
+            gpus=self._gpus(),
         )
         self._advance(samples, update, step=step)
         return update
@@ -261,6 +263,14 @@ class Learner:
             entropy=tally.first_mean(objective.ENTROPY) if tally.first_tokens else None,
             tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
         )
+
+    def _gpus(self) -> tuple[GpuUse, ...]:
+        """The use of each rank's GPU, by rank; empty on processors. A collective call."""
+        own = gpu_use.since_last(self.policy.device)
+        if own is None:
+            return ()
+        uses = self.world.gather(own.model_dump())
+        return tuple(GpuUse.model_validate(use) for use in uses[:MOST_GPUS])
 
     def _utilization(
         self, samples: Sequence[Sample], planned: Sequence[Sequence[int]], *, seconds: float

@@ -77,6 +77,8 @@ def test_a_run_learns_and_leaves_everything_that_the_contract_names(
     assert run.policy is not None
     assert run.policy.version == run.last_version == report["policyVersions"]
     assert run.policy.step == STEPS
+    assert run.resolved is not None
+    assert (run.resolved.gradient_checkpointing, run.resolved.processes) == (False, 1)
     records = world.stores.policies.of_run(RUN)
     kept = [record.version for record in records if record.marked_at is None]
     assert kept == [run.last_version - 2 + n for n in range(3)]

@@ -7,10 +7,11 @@ from typing import Any
 
 from rl_contracts.capacity.fit import Fit
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.run import DatasetSummary, LearningSignal, Notice, Totals
+from rl_contracts.documents.run import DatasetSummary, LearningSignal, Notice, Resolved, Totals
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.spec.status import (
     DatasetStatus,
+    ResolvedStatus,
 )
 from rl_operator.kube.conditions import find
 from rl_operator.kube.timestamps import format_time
@@ -69,6 +70,9 @@ def test_counters() -> None:
             "policy": policy,
             "latest": latest,
             "datasets": [dataset],
+            "resolved": Resolved(
+                max_tokens_per_microbatch=4096, gradient_checkpointing=True, processes=8
+            ),
         }
     )
     behind = a_sampler("b", pod="gone-pod", version=1, step=0)
@@ -85,6 +89,9 @@ def test_counters() -> None:
     (notice,) = after.notices
     assert (notice.reason, notice.message) == ("CheckpointMissing", "Step 4 is gone.")
     assert after.samplers.serving == 1
+    assert after.resolved == ResolvedStatus(
+        max_tokens_per_microbatch=4096, gradient_checkpointing=True, processes=8
+    )
     assert after.datasets == [DatasetStatus(split="train", name="d", records=9, **skipped)]
 
 

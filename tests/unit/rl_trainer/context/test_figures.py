@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYP
 from prometheus_client.parser import text_string_to_metric_families
 
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.step_metrics import Drops
+from rl_contracts.documents.step_metrics import Drops, GpuUse
 from rl_trainer.context.figures import MOST_SERIES, Figures
 from rl_trainer.tracking.endpoint import serving
 from tests.documents import a_step
@@ -69,6 +69,10 @@ def test_the_page_holds_the_last_step_and_lineage_sums() -> None:
         kl=0.5,
         value_loss=None,
         mfu=None,
+        gpus=[
+            GpuUse(peak_bytes=50, used_bytes=60, size_bytes=80, busy=0.5),
+            GpuUse(peak_bytes=40, used_bytes=60, size_bytes=80),
+        ],
         clip_fraction=0.125,
         learning_rate=1e-6,
         time=1e9 + 0.5,
@@ -96,6 +100,11 @@ def test_the_page_holds_the_last_step_and_lineage_sums() -> None:
 
     assert value_of("reward_part_mean", scorer="Math") == 0.75
     assert value_of("tracking_behind_entries", tracker="mlflow") == 7
+    assert value_of("gpu_memory_peak_bytes", rank="1") == 40
+    assert value_of("gpu_memory_used_bytes", rank="0") == 60
+    assert value_of("gpu_memory_size_bytes", rank="0") == 80
+    assert value_of("gpu_busy_ratio", rank="0") == 0.5
+    assert ("rl_trainer_gpu_busy_ratio", (("rank", "1"),)) not in series
     assert value_of("step_phase_seconds", phase="wait") == 0.5
     assert value_of("phase_seconds_total", phase="wait") == 2.0
     assert value_of("groups_dropped_total", cause="stale") == 3
