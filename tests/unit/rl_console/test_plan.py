@@ -60,7 +60,7 @@ def test_engines_are_planned_by_group(tmp_path: Path) -> None:
     )
     assert lines[5].startswith("the cache holds 868305 tokens, ")
     assert lines[6].startswith("samplers tiny: each of an engine's 1 GPUs holds weights 15.26 ")
-    assert "whole episodes" in lines[7]
+    assert lines[7].startswith("the cache cannot hold one episode of 8192 tokens: raise ")
     assert len(lines) == 8
 
 

@@ -246,7 +246,6 @@ class Figures(Collector):
 
 
 def _of_gpus(uses: Sequence[GpuUse]) -> Iterator[Metric]:
-    by_rank = {(str(rank),): use for rank, use in enumerate(uses)}
     shown: dict[str, tuple[str, Callable[[GpuUse], float | None]]] = {
         "gpu_memory_peak_bytes": (
             "Most that a rank had allocated on its GPU during the last step.",
@@ -263,9 +262,9 @@ def _of_gpus(uses: Sequence[GpuUse]) -> Iterator[Metric]:
         ),
     }
     for name, (text, value) in shown.items():
-        values = {rank: value(use) for rank, use in by_rank.items()}
+        values = {str(rank): value(use) for rank, use in enumerate(uses)}
         known = {rank: each for rank, each in values.items() if each is not None}
-        yield _gauge(name, text, ("rank",), known)
+        yield _gauge(name, text, ("rank",), _by_one(known))
 
 
 def _by_one(values: Mapping[str, float]) -> Values:
