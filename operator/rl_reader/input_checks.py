@@ -6,8 +6,9 @@ Only the beginning of a dataset is read, in the way in which the trainer will re
 from __future__ import annotations
 
 import fnmatch
+import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +52,10 @@ class Checked:
     """Sizes of the model as in its ``config.json``; empty where they are not known."""
 
 
+Begin = Callable[[], SourceReader]
+"""Begins to read a source from its first record."""
+
+
 class InputChecks:
     """Checks inputs; an unchanged dataset is parsed once. Thread-safe."""
 
@@ -66,15 +71,18 @@ class InputChecks:
         return Checked(refusals) if refusals else Checked(model=_sizes(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
+        skip = spec.data.on_bad_record == "Skip"
+        read_as = f"{skip} {spec.algorithm.objective} {spec.reward.model_dump_json()}"
         for split, sources in spec.data.by_split.items():
             for index, source in enumerate(sources):
-                skip = spec.data.on_bad_record == "Skip"
-                yield from self._dataset(
-                    source, stores, field=f"spec.data.{split}[{index}]", skip=skip
+                field = f"spec.data.{split}[{index}]"
+                begin = functools.partial(
+                    SourceReader, source, field=field, skip=skip, compares=spec.compares
                 )
+                yield from self._dataset(source, stores, begin, field=field, read_as=read_as)
 
     def _dataset(
-        self, source: DatasetSource, stores: Stores, *, field: str, skip: bool
+        self, source: DatasetSource, stores: Stores, begin: Begin, *, field: str, read_as: str
     ) -> tuple[Refusal, ...]:
         if not source.uri.startswith("s3://"):
             return ()  # only the trainer's pod can read it, and it refuses with the same message
@@ -83,10 +91,10 @@ class InputChecks:
         try:
             with unexpected_answers():
                 stat = objects.stat(key)
-                known = (field, source.model_dump_json(), f"{stat.etag} {skip}")
+                known = (field, source.model_dump_json(), f"{stat.etag} {read_as}")
                 verdict = self._parsed.get(known)
                 if verdict is None:
-                    verdict = _parse(objects, key, source, field=field, skip=skip)
+                    verdict = _parse(objects, key, source, begin, field=field)
                     if len(self._parsed) >= KEPT_FILES:
                         self._parsed.clear()
                     self._parsed[known] = verdict
@@ -96,14 +104,14 @@ class InputChecks:
 
 
 def _parse(
-    objects: Objects, key: str, source: DatasetSource, *, field: str, skip: bool
+    objects: Objects, key: str, source: DatasetSource, begin: Begin, *, field: str
 ) -> tuple[Refusal, ...]:
     """Parse the beginning of a file as the trainer will parse all of it."""
     if key.endswith(".parquet"):
         return _parquet(objects, key, source, field=field)
 
     def consume(chunks: Iterator[bytes]) -> None:
-        reader = SourceReader(source, field=field, skip=skip)
+        reader = begin()
         for _ in reader.read(_beginning(chunks), file=source.uri):
             pass
         reader.check_any()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_serializer, field_validator
 
@@ -137,6 +138,9 @@ class Task(HeldTask):
     """Answer schema of this task; empty: the manifest's."""
     scenario: list[str] = Field(default_factory=list)
     """Conversation agents: the user's further turns, or the goal of the simulated user."""
+    fields: str = ""
+    """Fields of the record for the user's code, as a JSON object; empty: none. As text: the store
+    takes neither all numbers nor all names of JSON."""
     group_size: int
     baseline: bool = False
     """Sample an additional member, number ``group_size``, greedily; it is never trained."""
@@ -170,6 +174,12 @@ class Task(HeldTask):
     def is_baseline(self, member: int) -> bool:
         """Whether a member is the greedy baseline."""
         return self.baseline and member == self.group_size
+
+    @property
+    def record_fields(self) -> dict[str, Any]:
+        """``fields``, parsed."""
+        fields: dict[str, Any] = json.loads(self.fields) if self.fields else {}
+        return fields
 
     def is_greedy(self, member: int) -> bool:
         """Whether a member takes the most probable tokens: a baseline, or temperature 0."""

@@ -86,7 +86,7 @@ class Columns(Model):
     is read instead."""
     answer: Column | None = None
     """Field with the reference answer that scorers compare with. Unset: `answer`; with messages the
-    assistant's turn after the last user turn."""
+    assistant's turn after the last user turn. A record may lack it if no scorer compares."""
     scorer: Column | None = None
     """Field that names the one scorer that judges the record, in place of all of reward.scorers.
     Unset: all scorers judge."""
@@ -96,6 +96,8 @@ class Columns(Model):
     scenario: Column | None = None
     """Field with the user's further turns (a list or a text), or with agent.user set what the user
     wants. Only with agent.kind Conversation."""
+    fields: Annotated[list[Column], Field(max_length=16)] = Field(default_factory=list)
+    """Fields that scorers and an agent of your own are given with their values. Empty: none."""
 
 
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"

@@ -109,6 +109,10 @@ class RLJobSpec(Model):
             raise ValueError("spec.samplers and spec.reward.scorers must not be empty")
         return self
 
+    def compares(self, scorer: str) -> bool:
+        """Whether a record that names this scorer, or none (empty), needs a reference answer."""
+        return self.algorithm.supervised or self.reward.compares(scorer)
+
     @property
     def runs_programs(self) -> bool:
         """Whether samplers run programs that the policy writes."""

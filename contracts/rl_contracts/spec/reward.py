@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from string import Template
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -79,6 +80,14 @@ class Scorer(Model):
         return self.entry_point is not None or self.judge is not None
 
     @property
+    def compares(self) -> bool:
+        """Whether it needs a reference; a scorer of the user's own decides for itself."""
+        if self.judge is not None:
+            prompt = self.judge.prompt
+            return prompt is None or "reference" in Template(prompt).get_identifiers()
+        return self.entry_point is None and self.kind not in ("Format", "Length")
+
+    @property
     def seconds(self) -> int:
         """How long one judgement may take."""
         return self.timeout_seconds or 60
@@ -103,6 +112,12 @@ class Reward(Model):
     references such as GSM8K's are read in the same way. `Answer`: the last `<answer>…</answer>`.
     `Boxed`: the last `\\boxed{…}` or `\\fbox{…}`. `FinalAnswer`: what follows "Final Answer:".
     `Raw`: all of it. Text in `<think>…</think>` is an answer under `Raw` alone."""
+
+    def compares(self, scorer: str) -> bool:
+        """Whether a record that names this scorer, or none (empty), needs a reference."""
+        return any(
+            each.compares for each in self.of_record(scorer=scorer, answer_schema="").scorers
+        )
 
     def of_record(self, *, scorer: str, answer_schema: str) -> Reward:
         """The reward of a record that names a scorer or an answer schema of its own.

@@ -104,8 +104,8 @@ class Preflight:
     def verdict(self, key: Key, spec: RLJobSpec) -> Verdict:
         """Return what is known by now, and start a check if one is due."""
         secret = spec.storage.secret_name
-        inputs = spec.model_dump(mode="json", include={"model", "data"})
-        fingerprint = names.digest([secret, *inputs.values()])
+        inputs = spec.model_dump(mode="json", include={"model", "data", "reward"})
+        fingerprint = names.digest([secret, spec.algorithm.objective, *inputs.values()])
         with self._lock:
             check = self._checks.get(key)
             if check is None or check.fingerprint != fingerprint:

@@ -43,7 +43,7 @@ SFT = (
 )
 """Fields that SFT reads of the sections for sampling and RL."""
 REMOVE = "Remove it."
-COLUMNS = ("scorer", "answerSchema", "scenario")
+COLUMNS = ("scorer", "answerSchema", "scenario", "fields")
 
 
 TRAINING = (

@@ -13,7 +13,7 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.base import Model
-from rl_contracts.spec.data import Hub
+from rl_contracts.spec.data import Columns, Hub
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.tracking import Tracking
 from rl_contracts.spec.training.training import Evaluation
@@ -33,6 +33,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from _of_agent(spec.agent)
         yield from _of_shaping(spec)
     yield from _of_hub(spec)
+    yield from _of_fields(spec)
 
 
 def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
@@ -81,6 +82,18 @@ def _of_shaping(spec: RLJobSpec) -> Iterator[Refusal]:
             ("cap_faulty_turns", "efficient_rewarding"),
             "It compares turns, and agent.kind SingleTurn has one.",
         )
+
+
+def _of_fields(spec: RLJobSpec) -> Iterator[Refusal]:
+    """Fields of records are for scorers and an agent of the user's."""
+    scorers = any(scorer.entry_point for scorer in spec.reward.scorers)
+    if spec.algorithm.supervised or scorers or spec.agent.entry_point:
+        return
+    message = "Fields are for scorers and agents with an entryPoint, and there is none."
+    for split, sources in spec.data.by_split.items():
+        for index, source in enumerate(sources):
+            at = f"spec.data.{split}[{index}].columns"
+            yield from _set(at, source.columns, Columns(), ("fields",), message)
 
 
 def _of_hub(spec: RLJobSpec) -> Iterator[Refusal]:

@@ -72,6 +72,8 @@ class Member:
     agent: Agent
     messages: Sequence[Message]
     """Of the task."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Of the task's record."""
     chat: Chat
     policy: Policy
     tools: Tools
@@ -254,6 +256,7 @@ class Group:
         return Member(
             agent=self.agent,
             messages=self.messages,
+            fields=self.task.record_fields,
             chat=self.chat,
             policy=self.policy_of(number),
             tools=self.tools,

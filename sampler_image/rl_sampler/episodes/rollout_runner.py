@@ -146,6 +146,7 @@ class RolloutRunner:
             text=turn.text,
             answer=None,
             reference=task.answer,
+            fields=task.record_fields,
             messages=member.conversation,
             tokens=turn.response.end - turn.response.start,
             max_tokens=self.spec.agent.sampling.max_tokens_per_turn,

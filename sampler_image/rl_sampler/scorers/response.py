@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rl_contracts.errors import RLError
 
@@ -21,7 +22,9 @@ class Response:
     answer: str | None
     """The answer that the answer schema reads in ``text``; None where there is none."""
     reference: str
-    """The answer of the dataset's record."""
+    """The answer of the dataset's record; empty where it has none."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the record that ``columns.fields`` names; only those that the record has."""
     messages: Sequence[Mapping[str, str]] = ()
     """``role`` and ``content`` of all messages of the last context, with this response."""
     tokens: int = 0

@@ -17,6 +17,7 @@ def opening_of(member: Member) -> dict[str, Any]:
     return {
         "call": "act",
         "messages": [message.model_dump(mode="json") for message in member.messages],
+        "fields": dict(member.fields),
         **_state(member),
     }
 

@@ -29,6 +29,8 @@ class Member:
             Message.model_validate(message) for message in opening["messages"]
         ]
         """Of the task."""
+        self.fields: Mapping[str, Any] = opening["fields"]
+        """Fields of the record that ``columns.fields`` names; only those that the record has."""
         self.turns: list[Turn] = [Turn.model_validate(opening["turn"])]
         """The policy's responses, with their tool calls."""
         self.room: int = opening["room"]

@@ -295,3 +295,22 @@ def test_epochs_become_steps_once_the_data_are_read() -> None:
     assert training.for_records(1).total_steps == 1
     by_steps = RLJobSpec.model_validate(MINIMAL).training
     assert by_steps.for_records(10) == by_steps
+
+
+def test_only_scorers_that_compare_need_a_reference() -> None:
+    judge = {"endpoints": [{"url": "https://judge/v1", "model": "m"}]}
+    mine: dict[str, Any] = {"kind": "Mine", "entryPoint": "m:f"}
+    for scorer, compares in [
+        ({"kind": "ExactMatch"}, True),
+        ({"kind": "Code"}, True),
+        ({"kind": "OfAnImage"}, True),
+        ({"kind": "Length"}, False),
+        (mine, False),
+        ({"kind": "J", "judge": judge}, True),
+        ({"kind": "J", "judge": judge | {"prompt": "Rate ${answer}."}}, False),
+        ({"kind": "J", "judge": judge | {"prompt": "Rate $reference."}}, True),
+    ]:
+        assert Reward.model_validate({"scorers": [scorer]}).compares("") is compares, scorer
+    both = Reward.model_validate({"scorers": [mine]})
+    assert both.compares("math")
+    assert not both.compares("mine")

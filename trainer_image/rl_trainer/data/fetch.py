@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
 from rl_contracts.documents.datasets.reading import SourceReader
+from rl_contracts.documents.datasets.records import Compares
 from rl_contracts.documents.datasets.text import read_text
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import Columns, Data, DatasetSource
@@ -58,15 +59,17 @@ class _Wanted:
     """Its path in the manifest."""
 
 
-def fetch_datasets(data: Data, places: Places) -> list[Dataset]:
-    """All sources of a job, those of training first.
+def fetch_datasets(
+    data: Data, places: Places, *, compares: Compares = lambda scorer: True
+) -> list[Dataset]:
+    """All sources of a job, those of training first; ``compares`` as for ``parse_record``.
 
     Raises:
         RefusedError: a source is missing, forbidden, empty, or malformed (where).
         StoreUnavailableError: the bucket or the hub does not answer.
     """
     skip = data.on_bad_record == "Skip"
-    return [_fetch(wanted, places, skip=skip) for wanted in _wanted(data)]
+    return [_fetch(wanted, places, skip=skip, compares=compares) for wanted in _wanted(data)]
 
 
 def _wanted(data: Data) -> Iterator[_Wanted]:
@@ -75,13 +78,13 @@ def _wanted(data: Data) -> Iterator[_Wanted]:
             yield _Wanted(source=source, split=split, field=f"spec.data.{split}[{number}]")
 
 
-def _fetch(wanted: _Wanted, places: Places, *, skip: bool) -> Dataset:
+def _fetch(wanted: _Wanted, places: Places, *, skip: bool, compares: Compares) -> Dataset:
     source = wanted.source
-    reader = SourceReader(source, field=wanted.field, skip=skip)
+    reader = SourceReader(source, field=wanted.field, skip=skip, compares=compares)
     revision, files = _files(wanted, places)
     spool = Spool(
         places.folder / f"{wanted.split}-{source.name}",
-        (example for file in files for example in _read(file, reader, source.columns)),
+        (example for file in files for example in _read(file, reader, source.columns, compares)),
     )
     reader.check_any()
     log.info("%s %s: %d records, %d skipped", wanted.split, source.name, len(spool), reader.skipped)
@@ -97,15 +100,17 @@ def _fetch(wanted: _Wanted, places: Places, *, skip: bool) -> Dataset:
     )
 
 
-def _read(file: _LocalFile, reader: SourceReader, columns: Columns) -> Iterator[Example]:
-    yield from reader.read(_raw(file.path, columns), file=file.name)
+def _read(
+    file: _LocalFile, reader: SourceReader, columns: Columns, compares: Compares
+) -> Iterator[Example]:
+    yield from reader.read(_raw(file.path, columns, compares), file=file.name)
     if file.ours:
         file.path.unlink()
 
 
-def _raw(path: Path, columns: Columns) -> Iterator[RawRecord]:
+def _raw(path: Path, columns: Columns, compares: Compares) -> Iterator[RawRecord]:
     if path.suffix == ".parquet":
-        yield from read_parquet(path, columns=columns)
+        yield from read_parquet(path, columns=columns, compares=compares)
         return
     try:
         with path.open("rb") as file:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
-from rl_contracts.documents.datasets.records import columns_of
+from rl_contracts.documents.datasets.records import Compares, columns_of
 from rl_contracts.spec.data import Columns
 
 ROWS_PER_BATCH = 256
@@ -17,13 +17,15 @@ ERRORS = (pa.ArrowException, OSError, ValueError)
 """What pyarrow raises of a file that is none, or is damaged."""
 
 
-def read_parquet(path: Path, *, columns: Columns) -> Iterator[RawRecord]:
-    """Records of a Parquet file, other columns left out.
+def read_parquet(
+    path: Path, *, columns: Columns, compares: Compares = lambda scorer: True
+) -> Iterator[RawRecord]:
+    """Records of a Parquet file, other columns left out; ``compares`` as for ``parse_record``.
 
     Raises:
         UnreadableError: it is none, is damaged, or lacks a column.
     """
-    needed, others = columns_of(columns)
+    needed, others = columns_of(columns, compares=compares)
     try:
         file = ParquetFile(path, memory_map=True)
     except ERRORS as error:

@@ -20,6 +20,7 @@ class Asked(TypedDict):
     scorer: str
     answer_schema: str
     scenario: list[str]
+    fields: str
 
 
 def asked(dataset: Dataset, example: Example, *, system_prompt: str) -> Asked:
@@ -33,6 +34,7 @@ def asked(dataset: Dataset, example: Example, *, system_prompt: str) -> Asked:
         scorer=example.scorer,
         answer_schema=example.answer_schema,
         scenario=list(example.scenario),
+        fields=example.fields,
     )
 
 

@@ -35,7 +35,7 @@ def read_data(job: Job, run: Run, folder: Path) -> tuple[Job, list[Dataset]]:
         folder=folder,
         pinned=pinned(run),
     )
-    datasets = fetch_datasets(section, places)
+    datasets = fetch_datasets(section, places, compares=job.spec.compares)
     samplers = job.stores.samplers.of_run(job.run)
     check_scorers(datasets, samplers=samplers)
     described = summaries(datasets, started=run)

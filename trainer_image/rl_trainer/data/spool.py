@@ -58,6 +58,8 @@ def _encode(example: Example) -> bytes:
     }
     if example.scenario:  # the digest of data without any is that of earlier releases
         values["scenario"] = example.scenario
+    if example.fields:
+        values["fields"] = example.fields
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

@@ -16,10 +16,12 @@ class Example:
     messages: tuple[Message, ...]
     """The conversation so far; ends with a user's turn."""
     answer: str
-    """The reference answer."""
+    """The reference answer; empty: there is none, and nothing compares with it."""
     scorer: str = ""
     """Scorer of this record; empty: the manifest's scorers."""
     answer_schema: str = ""
     """Answer schema of this record; empty: the manifest's."""
     scenario: tuple[str, ...] = ()
     """The user's further turns, or the goal of the simulated user."""
+    fields: str = ""
+    """Fields of the record for the user's code, as a JSON object; empty: none."""

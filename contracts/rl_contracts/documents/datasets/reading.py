@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
-from rl_contracts.documents.datasets.records import BadRecordError, parse_record
+from rl_contracts.documents.datasets.records import BadRecordError, Compares, parse_record
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import DatasetSource
 
@@ -17,15 +17,24 @@ REMEDY = "Fix the file, or set columns to the column names that it uses"
 class SourceReader:
     """Reads a source file by file and counts good and skipped records."""
 
-    def __init__(self, source: DatasetSource, *, field: str, skip: bool = False) -> None:
+    def __init__(
+        self,
+        source: DatasetSource,
+        *,
+        field: str,
+        skip: bool = False,
+        compares: Compares = lambda scorer: True,
+    ) -> None:
         """Start with no records read.
 
         Args:
             source: the source in the manifest.
             field: path of the source in the manifest, e.g. ``spec.data.train[0]``.
             skip: skip bad records instead of raising RefusedError.
+            compares: as ``parse_record``.
         """
         self._source, self._field, self._skip = source, field, skip
+        self._compares = compares
         self._seen: set[str] = set()
         self.skipped = 0
         self.first_skipped: list[str] = []
@@ -72,7 +81,12 @@ class SourceReader:
         try:
             if raw.problem:
                 raise BadRecordError(raw.problem)
-            example = parse_record(raw.value, columns=self._source.columns, place=raw.place)
+            example = parse_record(
+                raw.value,
+                columns=self._source.columns,
+                place=raw.place,
+                compares=self._compares,
+            )
         except BadRecordError as error:
             named = str(error).startswith("field ")
             self._bad(f"{where}: {error}" if named else f"{where} {error}")

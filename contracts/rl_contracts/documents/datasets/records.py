@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeGuard, get_args
 
 from rl_contracts.documents.datasets.example import Example
@@ -14,43 +15,54 @@ from rl_contracts.spec.reward import AnswerSchema, named_like
 SHOWN_CHARACTERS = 120
 MAX_ID_CHARACTERS = 256
 MAX_SCORER_CHARACTERS = 64
+MAX_FIELDS_CHARACTERS = 65_536
+"""Of all fields of a record that the user's code is given, as JSON."""
 SCORER = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 ANSWER_SCHEMAS = get_args(AnswerSchema)
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 Values = Mapping[str, object]
+Compares = Callable[[str], bool]
 
 
 class BadRecordError(ValueError):
     """A record is invalid; the message names the field."""
 
 
-def parse_record(record: object, *, columns: Columns, place: str) -> Example:
+def parse_record(
+    record: object, *, columns: Columns, place: str, compares: Compares = lambda scorer: True
+) -> Example:
     """Parse a record.
 
     Args:
         record: the decoded JSON value.
         columns: which field holds which part.
         place: id of a record that has none, e.g. ``line 7``.
+        compares: whether a record that names a scorer, or none (empty), needs a reference.
 
     Raises:
         BadRecordError: a field is missing or has a wrong type or value.
     """
     if not isinstance(record, Mapping):
         raise BadRecordError("is not a JSON object")
+    scorer = _scorer(record, columns.scorer)
+    needed = compares(scorer)
     if columns.messages is None:
         query = _text(record, columns.query or "query")
         messages: tuple[Message, ...] = (Message(role="user", content=query),)
-        answer = _answer(record, columns.answer or "answer")
+        answer = _answer(record, columns.answer or "answer", needed=needed)
     else:
-        messages, answer = _conversation(record, columns.messages, columns.answer)
+        messages, answer = _conversation(
+            record, columns.messages, columns.answer, answer_needed=needed
+        )
     return Example(
         id=_id(record, columns, place),
         messages=messages,
         answer=answer,
-        scorer=_scorer(record, columns.scorer),
+        scorer=scorer,
         answer_schema=_answer_schema(record, columns.answer_schema),
         scenario=_scenario(record, columns.scenario),
+        fields=_fields(record, columns.fields),
     )
 
 
@@ -95,19 +107,44 @@ def _scenario(record: Values, column: str | None) -> tuple[str, ...]:
     return tuple(turns)
 
 
-def columns_of(columns: Columns) -> tuple[list[str], list[str]]:
-    """Columns that every record must have, and optional ones."""
+def _fields(record: Values, names: Sequence[str]) -> str:
+    """The named fields that a record has, as a JSON object; empty: none."""
+    given = {name: record[name] for name in names if record.get(name) is not None}
+    if not given:
+        return ""
+    for name, value in given.items():
+        try:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            _refuse(name, f"is {_shown(value)} that JSON cannot hold")
+        _clean(text, name)
+    written = json.dumps(given, ensure_ascii=False)
+    if len(written) > MAX_FIELDS_CHARACTERS:
+        _refuse(
+            names[0],
+            f"and the others of columns.fields have {len(written)} characters, more "
+            f"than {MAX_FIELDS_CHARACTERS}",
+        )
+    return written
+
+
+def columns_of(columns: Columns, *, compares: Compares) -> tuple[list[str], list[str]]:
+    """Columns that every record must have, and optional ones; ``compares`` as ``parse_record``."""
+    answer = columns.answer
     if columns.messages is None:
-        needed = [columns.query or "query", columns.answer or "answer"]
+        needed, answer = [columns.query or "query"], answer or "answer"
     else:
-        needed = [columns.messages, *([columns.answer] if columns.answer else [])]
+        needed = [columns.messages]
+    if compares("") and columns.scorer is None and answer:
+        needed.append(answer)
     needed += [column for column in (columns.id, columns.scenario) if column]
-    others = [columns.scorer, columns.answer_schema, None if columns.id else "id"]
-    return needed, [other for other in others if other]
+    others = [answer, columns.scorer, columns.answer_schema, None if columns.id else "id"]
+    optional = dict.fromkeys(name for name in (*others, *columns.fields) if name)
+    return needed, [name for name in optional if name not in needed]
 
 
 def _conversation(
-    record: Values, column: str, answer: str | None
+    record: Values, column: str, answer: str | None, *, answer_needed: bool
 ) -> tuple[tuple[Message, ...], str]:
     """The messages up to the last user turn, and the reference answer.
 
@@ -118,8 +155,10 @@ def _conversation(
     if asked < 0:
         _refuse(column, "has no user turn")
     if answer is not None:
-        return tuple(turns[: asked + 1]), _answer(record, answer)
+        return tuple(turns[: asked + 1]), _answer(record, answer, needed=answer_needed)
     replies = [turn.text for turn in turns[asked + 1 :] if turn.role == "assistant"]
+    if not replies and not answer_needed:
+        return tuple(turns[: asked + 1]), ""
     if not replies or not replies[-1]:
         _refuse(
             column, "has no assistant turn after the last user turn, and no answer column is set"
@@ -189,9 +228,11 @@ def _text(record: Values, column: str) -> str:
     return _clean(str(value), column)
 
 
-def _answer(record: Values, column: str) -> str:
+def _answer(record: Values, column: str, *, needed: bool) -> str:
     """The reference; several answers in a list, all of which are asked for, joined by commas."""
     value = record.get(column)
+    if not needed and (value is None or value == ""):
+        return ""
     if not _is_list(value) or not len(value):
         return _text(record, column)
     return ", ".join(_text({column: part}, column) for part in value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -162,3 +163,41 @@ def test_a_scenario_is_a_text_or_the_users_turns() -> None:
     for bad in (None, [], [""], [["a"]], ["a\0"], {"a": 1}):
         with pytest.raises(BadRecordError, match="aim"):
             parse(record | {"aim": bad}, columns)
+
+
+def judged_alone(scorer: str) -> bool:
+    return scorer == "Math"
+
+
+def test_a_record_that_nothing_compares_with_may_lack_its_answer() -> None:
+    columns = Columns(scorer="by")
+    for record in ({"query": "x"}, {"query": "x", "answer": None}, {"query": "x", "answer": ""}):
+        example = parse_record(record, columns=columns, place="", compares=judged_alone)
+        assert example.answer == ""
+    with pytest.raises(BadRecordError, match="'answer' is missing"):
+        parse_record({"query": "x", "by": "Math"}, columns=columns, place="", compares=judged_alone)
+    turns = {"messages": [turn("user", "a")]}
+    assert parse_record(turns, columns=CHAT, place="", compares=judged_alone).answer == ""
+    with pytest.raises(BadRecordError, match="no assistant turn"):
+        parse(turns, CHAT)
+
+
+def test_named_fields_are_kept_as_json() -> None:
+    columns = Columns(fields=["unit", "cases", "rare", "none"])
+    record = {"query": "x", "answer": "y", "unit": "m", "cases": [{"$in.a": 2**70}], "none": None}
+    assert json.loads(parse(record, columns).fields) == {"unit": "m", "cases": [{"$in.a": 2**70}]}
+    assert parse({"query": "x", "answer": "y", "unit": "m"}).fields == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (b"a", "'unit' is a bytes that JSON cannot hold"),
+        (float("nan"), "'unit' is a number that JSON cannot hold"),
+        ("\ud800", "half of a surrogate pair"),
+        ("x" * 70_000, "'unit' and the others of columns.fields have 700"),
+    ],
+)
+def test_a_field_that_code_cannot_be_given_is_named(value: object, problem: str) -> None:
+    with pytest.raises(BadRecordError, match=problem):
+        parse({"query": "x", "answer": "y", "unit": value}, Columns(fields=["unit"]))

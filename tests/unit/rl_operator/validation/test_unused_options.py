@@ -38,6 +38,19 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
             ("training.evaluation.timeoutSeconds", "99"),
         ],
     ),
+    "fields of records without code that reads them": (
+        {"data": {"train": [SOURCE | {"columns": {"fields": ["unit"]}}]}, "training": {"steps": 3}},
+        [("data.train[0].columns.fields", '["unit"]')],
+    ),
+    "fields of records for a scorer": (
+        {
+            "data": {"train": [SOURCE | {"columns": {"fields": ["unit"]}}]},
+            "reward": {"scorers": [{"kind": "Mine", "entryPoint": "theirs:f"}]},
+            "training": {"steps": 3},
+            "code": {"image": "x:1"},
+        },
+        [],
+    ),
     "an evaluation of test data": (
         {
             "data": {"train": [SOURCE], "test": [SOURCE]},

@@ -137,6 +137,7 @@ async def play(
     user: Sequence[str] = (),
     tools: Sequence[Tool] = (TOOL,),
     offered: Tools | None = None,
+    fields: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Played:
     """Act a script out, as a ToolLoop by default, whose prompt leaves ``room`` tokens.
@@ -151,6 +152,7 @@ async def play(
         user: what a scripted user says.
         tools: that are offered.
         offered: real ones, in place of both ``tools`` and ``answers``.
+        fields: of the record.
         options: of the manifest's agent.
     """
     prompts = real_prompts(model)
@@ -172,6 +174,7 @@ async def play(
     )
     member = Member(
         agent=agent,
+        fields=fields or {},
         messages=messages,
         user=ScriptedUser(user),
         chat=chat,

@@ -32,6 +32,9 @@ async def slowly(response):
     await asyncio.sleep(0)
     return 0.5
 
+def in_unit(response):
+    return float(response.fields["unit"] in response.text and not response.reference)
+
 class Table:
     def __init__(self, *, known):
         self.known = known
@@ -86,6 +89,11 @@ async def shows_off(member: Member, *, rounds: int):
     return member.turns[-1].stop_reason
 
 async def returns_nothing(member): ...
+
+async def reads_fields(member: Member):
+    await show(member, [{"role": "user", "content": member.fields["hint"]}])
+    await member.respond()
+    return "stop"
 
 async def stumbles(member):
     raise KeyError("x")

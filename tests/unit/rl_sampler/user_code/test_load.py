@@ -14,6 +14,7 @@ from rl_contracts.documents.rollout import StopReason
 from rl_contracts.errors import RefusedError
 from rl_sampler.agents.member import Member
 from rl_sampler.extension import ToolDownError
+from rl_sampler.scorers import AsyncScorer
 from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.tools.tool import ToolResult
 from rl_sampler.user_code.call import UserCodeError
@@ -127,6 +128,16 @@ def test_functions_and_classes_can_be_scorers(
     assert judge(loaded(**sections), text) == value
 
 
+def test_a_scorer_is_given_the_fields_of_the_record(loaded: Callable[..., UserCode]) -> None:
+    score = loaded(**reward("in_unit")).scorers["Mine"]
+    response = Response(text="3 m", answer=None, reference="", fields={"unit": "m"})
+    assert asyncio.run(score_of(score, response)) == 1.0
+
+
+async def score_of(score: AsyncScorer, response: Response) -> float:
+    return await score(response)
+
+
 @pytest.mark.parametrize(
     ("sections", "text", "said"),
     [
@@ -204,6 +215,14 @@ async def test_user_agent_runs_until_it_returns_or_the_context_is_full(
     reason, member = await acted(own, ["9" * 30] * 9, room=120)
     assert reason is StopReason.CONTEXT
     assert len(member.turns) < 9
+
+
+async def test_user_agent_is_given_the_fields_of_the_record(
+    loaded: Callable[..., UserCode],
+) -> None:
+    own = loaded(**agent("reads_fields"))
+    _, member = await acted(own, ["one", "two"], fields={"hint": "Count again."})
+    assert member.conversation[-2]["content"] == "Count again."
 
 
 @pytest.mark.parametrize(

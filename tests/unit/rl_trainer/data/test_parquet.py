@@ -86,6 +86,13 @@ def test_files_that_are_not_parquet_are_refused(tmp_path: Path) -> None:
             list(read_parquet(tmp_path / name, columns=COLUMNS))
 
 
+def test_a_file_whose_records_are_judged_alone_needs_no_answers(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.parquet", [{"question": "q", "unit": "m", "other": 1}])
+    columns = Columns(query="question", fields=["unit"])
+    (raw,) = read_parquet(path, columns=columns, compares=lambda _: False)
+    assert raw.value == {"question": "q", "unit": "m"}
+
+
 def test_a_damaged_page_names_the_last_good_row(tmp_path: Path) -> None:
     rows = [{"question": f"question {n}", "answer": f"{n}"} for n in range(300)]
     path = written(tmp_path / "a.parquet", rows, compression="zstd", use_dictionary=False)

@@ -32,6 +32,14 @@ def test_the_digest_depends_on_the_order(tmp_path: Path) -> None:
     assert first.sha256 != Spool(tmp_path / "c", [other, example]).sha256
 
 
+def test_fields_come_back_and_change_only_their_own_digest(tmp_path: Path) -> None:
+    plain, fields = an_example(1), replace(an_example(1), fields='{"unit": "m"}')
+    spool = Spool(tmp_path / "a", [fields])
+    assert spool[0] == fields
+    assert spool.sha256 != Spool(tmp_path / "b", [plain]).sha256
+    assert "fields" not in (tmp_path / "b").read_text()
+
+
 def test_a_scenario_comes_back_and_changes_only_its_own_digest(tmp_path: Path) -> None:
     plain, talk = an_example(1), replace(an_example(1), scenario=("And?", "Thanks."))
     spool = Spool(tmp_path / "a", [talk])

@@ -43,6 +43,12 @@ def test_a_task_has_its_records_scenario(make_spec: MakeSpec) -> None:
     assert task.scenario == ["And?", "Thanks."]
 
 
+def test_a_task_has_the_fields_of_its_record(make_spec: MakeSpec) -> None:
+    example = an_example(fields='{"unit": "m"}')
+    task = TrainStream(run="r", spec=make_spec(), datasets=[a_dataset(example)]).task(0, step=0)
+    assert task.record_fields == {"unit": "m"}
+
+
 def test_no_system_prompt_is_added_to_a_record_with_its_own(make_spec: MakeSpec) -> None:
     own = an_example("1+1=", Message(role="system", content="Own."))
     spec = make_spec(agent={"systemPrompt": "Add."})
