@@ -128,8 +128,8 @@ def logprobs(policy: Policy, samples: list[Sample], *, packed: bool) -> torch.Te
     policy.module.eval()
     with torch.no_grad():
         if packed:
-            rows = collate(samples, [tuple(range(len(samples)))])
-            values = dataclasses.replace(policy, bf16=False).token_logprobs(rows, temperature=1.0)
+            row = collate(samples, tuple(range(len(samples))))
+            values = dataclasses.replace(policy, bf16=False).token_logprobs(row, temperature=1.0)
         else:
             values = torch.cat([_plain(policy, each) for each in samples])
     policy.module.train(was_training)

@@ -36,7 +36,7 @@ class Numbers:
 
 
 def layer(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:
-    """Bytes a token that one layer keeps when it is not run again, masks not included.
+    """Bytes a token that one layer keeps when it is not run again.
 
     Args:
         shape: the model.
@@ -76,9 +76,13 @@ def _inputs(shape: Shape, numbers: Numbers, *, readers: int) -> float:
 
 
 def _attention(shape: Shape, numbers: Numbers) -> float:
-    # Keys and values are repeated for all heads: the mask rules grouped attention out.
-    heads = 2 * shape.query_width + 2 * shape.value_width
-    kept = _inputs(shape, numbers, readers=3) + heads * numbers.compute
+    # Queries, keys, values, what the kernel gives, and that as the output layer reads it.
+    groups = 2 * shape.key_value_heads * shape.head_width
+    if shape.latent is not None:  # values are as wide as keys there, and each head has its own
+        groups = 2 * shape.query_width
+    output = shape.query_width + shape.value_width
+    kept = _inputs(shape, numbers, readers=3)
+    kept += (shape.query_width + groups + output) * numbers.compute + shape.heads * FULL
     if shape.normed_heads:
         normed = shape.query_width + shape.key_value_heads * shape.head_width
         kept += normed * (FULL + (0 if numbers.frozen else numbers.compute))

@@ -18,7 +18,7 @@ class Choice:
     tokens: int
     memory: Memory
     fits: bool
-    """False: not even one row of the longest sequence fits by formula."""
+    """False: not even the longest sequence fits by formula."""
 
 
 def choose_microbatch(shape: Shape, setup: Setup, *, device_bytes: float, most: int) -> Choice:
@@ -30,14 +30,14 @@ def choose_microbatch(shape: Shape, setup: Setup, *, device_bytes: float, most: 
         device_bytes: memory of one device; ``SPARE_SHARE`` of it is left free.
         most: tokens that are not exceeded, unless the longest sequence does.
     """
-    budget, row = device_bytes * (1 - SPARE_SHARE), setup.row_tokens
-    low, high = -(-row // GRAIN), max(-(-row // GRAIN), most // GRAIN)
+    budget, longest = device_bytes * (1 - SPARE_SHARE), setup.longest_tokens
+    low, high = -(-longest // GRAIN), max(-(-longest // GRAIN), most // GRAIN)
     while low < high:  # the need grows with the tokens
         middle = (low + high + 1) // 2
         if memory(shape, replace(setup, microbatch_tokens=middle * GRAIN)).total <= budget:
             low = middle
         else:
             high = middle - 1
-    tokens = max(low * GRAIN, row)
+    tokens = max(low * GRAIN, longest)
     needed = memory(shape, replace(setup, microbatch_tokens=tokens))
     return Choice(tokens=tokens, memory=needed, fits=needed.total <= budget)

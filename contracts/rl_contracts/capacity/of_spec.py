@@ -26,9 +26,9 @@ def setup_of(
     training, algorithm = spec.training, spec.algorithm
     lora = training.lora
     context = spec.agent.sampling.max_context_tokens
-    row, tokens = min(context, longest or context), training.microbatch_tokens
+    most, tokens = min(context, longest or context), training.microbatch_tokens
     if training.max_tokens_per_microbatch == AUTO:
-        tokens = max(tokens, row)
+        tokens = max(tokens, most)
     return Setup(
         precision=training.precision,
         optimizer=training.optimizer.kind,
@@ -45,7 +45,7 @@ def setup_of(
         critic=algorithm.critic is not None,
         distributions=_distributions(algorithm),
         microbatch_tokens=tokens,
-        row_tokens=min(row, tokens),
+        longest_tokens=min(most, tokens),
         ranks=ranks or spec.trainer.replicas * spec.trainer.processes,
         cuda=cuda,
     )

@@ -14,7 +14,6 @@ PARTS = (
     "critic",
     "casts",
     "activations",
-    "masks",
     "logits",
     "device",
 )
@@ -45,12 +44,12 @@ def remedies(setup: Setup) -> str:
     changes = []
     if not setup.checkpointing:
         changes.append("set training.gradientCheckpointing to true")
-    if setup.microbatch_tokens > setup.row_tokens:
+    if setup.microbatch_tokens > setup.longest_tokens:
         changes.append(
             f"lower training.maxTokensPerMicrobatch from {setup.microbatch_tokens} (at least "
-            f"{setup.row_tokens})"
+            f"{setup.longest_tokens})"
         )
-    changes.append(f"lower agent.sampling.maxContextTokens from {setup.row_tokens}")
+    changes.append(f"lower agent.sampling.maxContextTokens from {setup.longest_tokens}")
     if not setup.adapter_rank:
         changes.append("train adapters (training.lora)")
     if setup.cuda and not setup.offload_parameters and setup.optimizer == "AdamW":

@@ -51,9 +51,9 @@ class Setup:
     distributions: bool = False
     """Entropies, or divergences over the whole vocabulary, are computed."""
     microbatch_tokens: int
-    """Most tokens of a microbatch, padding included."""
-    row_tokens: int
-    """Tokens of a row of it, at most the longest sequence: the mask has its square."""
+    """Most tokens of a microbatch."""
+    longest_tokens: int
+    """Of the longest sequence, at most those of a microbatch."""
     ranks: int = 1
     """Processes among which weights, gradients and moments are divided (FSDP2)."""
     cuda: bool = True
@@ -91,7 +91,6 @@ class Memory:
     casts: float = 0.0
     """bfloat16 copies of weights that autocast makes for a pass."""
     activations: float = 0.0
-    masks: float = 0.0
     logits: float = 0.0
     """With the output layer's gradient."""
     device: float = 0.0
@@ -108,7 +107,7 @@ class Memory:
     def total(self) -> float:
         """At the peak of a step."""
         beside = self.reference + self.critic + self.casts + self.device
-        return self.fixed + beside + self.activations + self.masks + self.logits
+        return self.fixed + beside + self.activations + self.logits
 
 
 def memory(shape: Shape, setup: Setup) -> Memory:
@@ -124,13 +123,12 @@ def memory(shape: Shape, setup: Setup) -> Memory:
         held,
         casts=passes.casts,
         activations=passes.activations,
-        masks=passes.masks,
         logits=passes.logits,
     )
 
 
 def _beyond(passes: Memory) -> float:
-    return passes.casts + passes.activations + passes.masks + passes.logits
+    return passes.casts + passes.activations + passes.logits
 
 
 def _held(shape: Shape, setup: Setup) -> Memory:
@@ -214,7 +212,7 @@ def _gathered(shape: Shape, setup: Setup) -> float:
 
 
 def _kept(shape: Shape, setup: Setup) -> float:
-    """Activations at the end of the layers' forward pass, masks not included."""
+    """Activations at the end of the layers' forward pass."""
     tokens, numbers = setup.microbatch_tokens, setup.numbers
     outer = 3 * shape.hidden * FULL  # last norm, the states of generated tokens, their gradient
     if setup.checkpointing:
@@ -224,12 +222,6 @@ def _kept(shape: Shape, setup: Setup) -> float:
     each = dense * activations.layer(shape, numbers, mixture=False)
     each += shape.expert_layers * activations.layer(shape, numbers, mixture=True)
     return tokens * (outer + each)
-
-
-def _masks(shape: Shape, setup: Setup, *, layers: int) -> float:
-    """The dense mask: boolean once, and in the type of the attention for each of ``layers``."""
-    elements = setup.microbatch_tokens * setup.row_tokens
-    return float(elements * (1 + layers * setup.numbers.compute))
 
 
 def _casts(shape: Shape, setup: Setup, *, parameters: int) -> float:
@@ -248,9 +240,9 @@ def _layers_phase(shape: Shape, setup: Setup) -> Memory:
     numbers, tokens = setup.numbers, setup.microbatch_tokens
     mixture = shape.expert_layers > 0
     running = activations.backward(shape, numbers, mixture=mixture)
-    layers, again = shape.layers, 0.0
+    again = 0.0
     if setup.checkpointing:
-        layers, again = 1, activations.layer(shape, numbers, mixture=mixture)
+        again = activations.layer(shape, numbers, mixture=mixture)
     matrices = _matrices(shape) // (shape.layers if setup.checkpointing else 1)
     widest = 0 if setup.adapter_rank else _widest(shape) * FULL
     whole = 0.0
@@ -262,7 +254,6 @@ def _layers_phase(shape: Shape, setup: Setup) -> Memory:
         moments=0.0,
         casts=_casts(shape, setup, parameters=matrices) + widest + whole,
         activations=_kept(shape, setup) + tokens * (running + again),
-        masks=_masks(shape, setup, layers=layers),
     )
 
 
@@ -283,13 +274,11 @@ def _logits_phase(shape: Shape, setup: Setup) -> Memory:
     copies = 0.0
     if not setup.checkpointing:
         copies = _casts(shape, setup, parameters=_matrices(shape))
-    layers = 0 if setup.checkpointing else shape.layers
     return Memory(
         weights=0.0,
         gradients=0.0,
         moments=0.0,
         casts=copies,
         activations=_kept(shape, setup),
-        masks=_masks(shape, setup, layers=layers),
         logits=float(each * logits + head),
     )

@@ -1,9 +1,8 @@
-"""Sequences packed into rows, and rows into microbatches, without attention between sequences.
+"""Sequences packed into microbatches, one row each, without attention between sequences.
 
-Position ids restart at each sequence. Transformers' masks read the sequence borders off them when
-no attention mask is given, so unmodified models attend within a sequence only; ``model.check``
-proves it for the model at hand. Rows are as long as the longest sequence and not as the token
-budget: a dense attention mask costs the square of a row's length.
+A row has no padding and no mask: ``lengths`` says where sequences begin, and attention runs within
+each (``model.attention``). Position ids restart at each sequence. ``model.loading.check`` proves
+for the model at hand that its sequences do not see each other.
 """
 
 from __future__ import annotations
@@ -19,68 +18,52 @@ from torch import Tensor
 from rl_trainer.algorithm.samples import Sample
 
 Row = tuple[int, ...]
-"""Indices of the sequences that share a row, in their order in the row."""
+"""Indices of the sequences of a microbatch, in their order in its row."""
 
 
-def pack(
-    lengths: Sequence[int], *, max_tokens: int, max_sequences: int | None = None
-) -> list[tuple[Row, ...]]:
+def pack(lengths: Sequence[int], *, max_tokens: int, max_sequences: int | None = None) -> list[Row]:
     """Distribute sequences over microbatches: best fit, longest first, a pure function.
 
     Args:
         lengths: tokens of each sequence, ≥ 1.
-        max_tokens: rows times row length of a microbatch, padding included; at least the longest.
+        max_tokens: of a microbatch; at least the longest.
         max_sequences: in a microbatch; None leaves it to the tokens.
 
     Returns:
-        Microbatches of rows; every index occurs exactly once.
+        Microbatches; every index occurs exactly once.
     """
-    if not lengths:
-        return []
-    width = max(lengths)
-    assert width <= max_tokens, f"a sequence of {width} tokens exceeds {max_tokens}"
+    longest = max(lengths, default=0)
+    assert longest <= max_tokens, f"a sequence of {longest} tokens exceeds {max_tokens}"
     rows: list[list[int]] = []
     open_rows: list[tuple[int, int]] = []  # (free tokens, row), sorted
     for index in sorted(range(len(lengths)), key=lambda number: (-lengths[number], number)):
         at = bisect.bisect_left(open_rows, (lengths[index], -1))
-        free, row = open_rows.pop(at) if at < len(open_rows) else (width, len(rows))
+        free, row = open_rows.pop(at) if at < len(open_rows) else (max_tokens, len(rows))
         if row == len(rows):
             rows.append([])
         rows[row].append(index)
         if free > lengths[index] and len(rows[row]) != max_sequences:
             bisect.insort(open_rows, (free - lengths[index], row))
-    return _stack([tuple(row) for row in rows], high=max_tokens // width, most=max_sequences)
-
-
-def _stack(rows: Sequence[Row], *, high: int, most: int | None) -> list[tuple[Row, ...]]:
-    """Put rows on each other in their order, as many as fit."""
-    microbatches: list[list[Row]] = []
-    held = 0
-    for row in rows:
-        full = not microbatches or len(microbatches[-1]) == high
-        if full or (most is not None and held + len(row) > most):
-            microbatches.append([])
-            held = 0
-        microbatches[-1].append(row)
-        held += len(row)
-    return [tuple(microbatch) for microbatch in microbatches]
+    return [tuple(row) for row in rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A microbatch of R rows of W tokens with N generated tokens.
+    """A microbatch: a row of T tokens, of which N were generated.
 
-    Example: sequences ``[5, 6, 7]`` and ``[8, 9]`` whose last tokens were generated make one row
-    ``tokens = [5, 6, 7, 8, 9]``, ``positions = [0, 1, 2, 0, 1]``, ``sources = [1, 3]``,
-    ``targets = [7, 9]``: the state at token 1 predicts token 2.
+    Example: sequences ``[5, 6, 7]`` and ``[8, 9]`` whose last tokens were generated make the row
+    ``tokens = [[5, 6, 7, 8, 9]]``, ``positions = [[0, 1, 2, 0, 1]]``, ``lengths = (3, 2)``,
+    ``sources = [1, 3]``, ``targets = [7, 9]``: the state at token 1 predicts token 2.
     """
 
     tokens: Tensor
-    """int64; padding is token 0."""
+    """int64 ``[1, T]``."""
     positions: Tensor
-    """int64; padding has position 0, so that each padding token is a sequence of its own."""
+    """int64 ``[1, T]``, of each token in its sequence."""
+    lengths: tuple[int, ...]
+    """Tokens of each sequence, in their order in the row."""
     sources: Tensor
-    """int64, index into the R × W tokens: where the token before the generated one is."""
+    """int64 ``[N]``, index into the T tokens: where the token before the generated one is."""
     targets: Tensor
     """int64, the generated token."""
     logprobs: Tensor
@@ -120,8 +103,9 @@ class Packed:
     def parts(self, max_tokens: int) -> Iterator[tuple[slice, Packed]]:
         """Whole sequences, one after the other, of at most so many generated tokens together.
 
-        A longer sequence is a part of its own. ``tokens`` and ``positions`` stay those of the
-        whole microbatch; of the rest each part has what belongs to its slice of the N tokens.
+        A longer sequence is a part of its own. ``tokens``, ``positions`` and ``lengths`` stay those
+        of the whole microbatch; of the rest each part has what belongs to its slice of the N
+        tokens.
         """
         counts, first, start = self.counts, 0, 0
         while first < len(counts):
@@ -154,47 +138,30 @@ class Packed:
         return replace(self, **moved)
 
 
-def collate(samples: Sequence[Sample], rows: Sequence[Row], *, filler: bool = False) -> Packed:
+def collate(samples: Sequence[Sample], row: Row, *, filler: bool = False) -> Packed:
     """Lay out one microbatch; generated tokens stand in row order, those of a filler weigh 0."""
-    tokens, positions, sources = _fill_rows([[samples[index] for index in row] for row in rows])
-    order = [index for row in rows for index in row]
-    chosen = [samples[index] for index in order]
+    chosen = [samples[index] for index in row]
     counts = torch.tensor([sample.num_generated for sample in chosen])
     weights = torch.tensor([0.0 if filler else sample.weight for sample in chosen])
+    lengths = tuple(len(sample) for sample in chosen)
     return Packed(
-        tokens=tokens,
-        positions=positions,
-        sources=sources,
+        tokens=torch.cat([sample.tokens for sample in chosen])[None].to(torch.int64),
+        positions=torch.cat([torch.arange(length) for length in lengths])[None],
+        lengths=lengths,
+        sources=torch.cat([sample.mask for sample in chosen]).nonzero()[:, 0] - 1,
         targets=_generated(chosen, lambda sample: sample.tokens),
         logprobs=_generated(chosen, lambda sample: sample.logprobs),
         advantages=torch.cat([sample.advantages for sample in chosen]),
         weights=weights.repeat_interleave(counts),
         sequences=torch.arange(len(chosen)).repeat_interleave(counts),
         policy_steps=_generated(chosen, lambda sample: sample.policy_steps).to(torch.int64),
-        members=tuple(order),
+        members=tuple(row),
         filler=filler,
         proximal=_all_or_none(chosen, lambda sample: sample.proximal),
         returns=_all_or_none(chosen, lambda sample: sample.returns),
         values=_all_or_none(chosen, lambda sample: sample.values),
         reference=_all_or_none(chosen, lambda sample: sample.reference),
     )
-
-
-def _fill_rows(rows: Sequence[Sequence[Sample]]) -> tuple[Tensor, Tensor, Tensor]:
-    """``tokens``, ``positions`` and ``sources`` of ``Packed``."""
-    width = max(sum(map(len, row)) for row in rows)
-    tokens = torch.zeros(len(rows), width, dtype=torch.int64)
-    positions = torch.zeros(len(rows), width, dtype=torch.int64)
-    sources: list[Tensor] = []
-    for number, row in enumerate(rows):
-        start = 0
-        for sample in row:
-            end = start + len(sample)
-            tokens[number, start:end] = sample.tokens
-            positions[number, start:end] = torch.arange(len(sample))
-            sources.append(sample.mask.nonzero()[:, 0] + number * width + start - 1)
-            start = end
-    return tokens, positions, torch.cat(sources)
 
 
 def _generated(samples: Sequence[Sample], of: Callable[[Sample], Tensor]) -> Tensor:

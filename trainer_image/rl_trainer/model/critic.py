@@ -19,7 +19,7 @@ from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import forward, memory, optimizer, sharding
+from rl_trainer.model import attention, forward, memory, optimizer, sharding
 from rl_trainer.model.policy import Policy
 
 
@@ -34,9 +34,10 @@ class ValueModel(torch.nn.Module):
 
     def forward(self, packed: Packed) -> Tensor:
         """What is still to come at each of the N generated tokens, ``[N, 1]``."""
-        hidden = self.layers(
-            input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
-        ).last_hidden_state
+        with attention.packed(packed.lengths):
+            hidden = self.layers(
+                input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
+            ).last_hidden_state
         values: Tensor = self.head(hidden.flatten(0, 1)[packed.sources])
         return values
 

@@ -36,26 +36,26 @@ def microbatches(
         for share in shares(lengths, parts=world.data_ranks)
     ]
     mine, most = packed[world.data_rank], max(map(len, packed))
-    own = [index for rows in mine for row in rows for index in row]
+    own = [index for row in mine for index in row]
     candidates = own or range(len(lengths))
     shortest = min(candidates, key=lambda index: (lengths[index], index))
     fills = len(mine) < most
     samples = with_tokens(samples, [*own, *([] if own or not fills else [shortest])])
-    batches = [collate(samples, rows).to(device) for rows in mine]
+    batches = [collate(samples, row).to(device) for row in mine]
     if fills:
-        filler = collate(samples, [(shortest,)], filler=True).to(device)
+        filler = collate(samples, (shortest,), filler=True).to(device)
         batches += [filler] * (most - len(mine))
     return batches
 
 
 def _packed(
     lengths: Sequence[int], share: Sequence[int], *, max_tokens: int, max_sequences: int | None
-) -> list[tuple[Row, ...]]:
-    """Microbatches of rows of a share of the samples, by their indices among all."""
+) -> list[Row]:
+    """Microbatches of a share of the samples, by their indices among all."""
     packed = pack(
         [lengths[index] for index in share], max_tokens=max_tokens, max_sequences=max_sequences
     )
-    return [tuple(tuple(share[member] for member in row) for row in rows) for rows in packed]
+    return [tuple(share[member] for member in row) for row in packed]
 
 
 def values(

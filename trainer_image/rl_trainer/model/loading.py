@@ -19,7 +19,7 @@ from rl_contracts.model_files import read_header, weight_files
 from rl_contracts.spec.training.lora import Quantization
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.model import quantization
+from rl_trainer.model import attention, quantization
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import Originals
 
@@ -29,6 +29,7 @@ KNOWN = (
     "Name a folder with config, tokenizer and safetensors of a causal language model that this "
     "version of transformers knows."
 )
+LISTED = "Name a model of a family in docs/reference/models.md."
 COMPUTED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 """Tensors in old files that models compute themselves."""
 UNBROKEN = "Name a model whose training did not break off in numbers that are not finite."
@@ -65,11 +66,12 @@ def load(
     """
     _check_unquantized(folder, uri=uri, field=field)
     _check_attention(folder, uri=uri, field=field)
+    attention.register()
     try:
         module, report = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=torch.float32,
-            attn_implementation="sdpa",
+            attn_implementation=attention.NAME,
             local_files_only=True,
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # else the error says that some differ, not which
@@ -148,13 +150,13 @@ def _check_attention(folder: Path, *, uri: str, field: str) -> None:
         built = AutoModelForCausalLM._model_mapping[kind]
     except UNLOADABLE:
         return  # loading says why
-    if not built._supports_sdpa:
+    if not built._supports_sdpa or not built._can_set_attn_implementation():
         raise refused(
             uri,
             f"{built.__name__} cannot be trained: its attention has no form that PyTorch's "
-            "scaled_dot_product_attention computes.",
+            "scaled_dot_product_attention computes, or cannot be exchanged.",
             field=field,
-            remedy="Name a model of a family in docs/reference/models.md.",
+            remedy=LISTED,
         )
 
 
@@ -213,22 +215,27 @@ def _check_finite(module: Any, *, uri: str, field: str) -> None:
 def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
     """Prove that packed log-probabilities are those of the model called the ordinary way.
 
-    A model whose attention ignores restarting positions, or that transforms its logits after the
-    output layer, would otherwise be trained wrongly without a word.
+    That is with transformers' own attention. A model whose layers mix the sequences of a row, or
+    that transforms its logits after the output layer, would otherwise be trained wrongly without a
+    word.
 
     Raises:
-        RefusedError: they differ.
+        RefusedError: they differ, or the model asks for an attention that is not computed.
     """
     exact = dataclasses.replace(policy, bf16=False)
     was_training = policy.module.training
     policy.module.eval()
     samples = [_probe(policy.vocabulary, length=length) for length in (11, 7, 9)]
-    width = sum(map(len, samples))
     with torch.no_grad():
-        packed = collate(samples, [tuple(range(len(samples)))]).to(policy.device)
-        assert packed.tokens.shape == (1, width)
-        together = exact.token_logprobs(packed, temperature=1.0)
+        packed = collate(samples, tuple(range(len(samples)))).to(policy.device)
+        try:
+            together = exact.token_logprobs(packed, temperature=1.0)
+        except attention.UnsupportedAttentionError as error:
+            message = f"{type(policy.module).__name__} cannot be trained: {error}."
+            raise refused(uri, message, field=field, remedy=LISTED) from error
+        policy.module.set_attn_implementation("sdpa")
         alone = torch.cat([_ordinary(policy, sample) for sample in samples])
+        policy.module.set_attn_implementation(attention.NAME)
     policy.module.train(was_training)
     gap = float((together - alone).abs().max())
     if not gap <= CHECK_TOLERANCE:

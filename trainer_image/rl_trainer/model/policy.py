@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from rl_trainer.algorithm.logprobs import (
 )
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.distributed.world import World
-from rl_trainer.model import memory, sharding
+from rl_trainer.model import attention, memory, sharding
 from rl_trainer.model.quantization import Originals
 
 
@@ -71,7 +71,7 @@ class Policy:
         saving = memory.saving(self.device, offload=self.offload)
         with self.precision(), saving, self.around(self.module):
             hidden = (self.run_layers or partial(hidden_states, self.module))(
-                input_ids=packed.tokens, position_ids=packed.positions
+                input_ids=packed.tokens, position_ids=packed.positions, lengths=packed.lengths
             )
         return hidden.flatten(0, 1)[packed.sources]
 
@@ -156,11 +156,14 @@ class Policy:
         return contextlib.nullcontext()
 
 
-def hidden_states(module: Any, *, input_ids: Tensor, position_ids: Tensor) -> Tensor:
-    """Of the last layer, ``[rows, tokens, H]``."""
-    hidden: Tensor = module.base_model(
-        input_ids=input_ids, position_ids=position_ids, use_cache=False
-    ).last_hidden_state
+def hidden_states(
+    module: Any, *, input_ids: Tensor, position_ids: Tensor, lengths: Sequence[int]
+) -> Tensor:
+    """Of the last layer, ``[1, T, H]``, for a row of sequences of these lengths."""
+    with attention.packed(lengths):
+        hidden: Tensor = module.base_model(
+            input_ids=input_ids, position_ids=position_ids, use_cache=False
+        ).last_hidden_state
     return hidden
 
 

@@ -27,7 +27,7 @@ def test_a_large_device_gets_no_more_than_asked() -> None:
 
 def test_the_longest_sequence_is_held_though_it_does_not_fit() -> None:
     choice = choose_microbatch(SMALL, SETUP, device_bytes=8 * GIB, most=MOST)
-    assert choice.tokens == SETUP.row_tokens
+    assert choice.tokens == SETUP.longest_tokens
     assert not choice.fits
 
 

@@ -129,7 +129,7 @@ def test_turns_train_in_one_sequence_until_their_context_was_discarded() -> None
     assert (second.tokens.tolist(), second.mask.tolist()) == ([5, 3], [False, True])
     assert {first.advantage, second.advantage} == {0.5}
     assert first.num_generated + second.num_generated == rollout.num_generated
-    packed = collate([first, second], [(0, 1)])
+    packed = collate([first, second], (0, 1))
     assert packed.positions.tolist() == [[0, 1, 2, 3, 4, 5, 6, 0, 1]]
     assert packed.sources.tolist() == [1, 2, 4, 5, 7]
     assert packed.targets.tolist() == [7, 2, 9, 2, 3]
@@ -181,4 +181,4 @@ def test_advantages_of_tokens_go_to_the_tokens_that_were_generated() -> None:
     (sample,) = batch_samples(batch, {rollout.id: rollout for rollout in group.rollouts})
     assert sample.token_advantages is not None
     assert sample.token_advantages.tolist() == [0.5, 1.0]
-    assert collate([sample], [(0,)]).advantages.tolist() == [0.5, 1.0]
+    assert collate([sample], (0,)).advantages.tolist() == [0.5, 1.0]

@@ -119,6 +119,7 @@ def packed(batch: list[list[Token]]) -> tuple[torch.Tensor, Packed]:
     return logprobs, Packed(
         tokens=unused,
         positions=unused,
+        lengths=(),
         sources=unused,
         targets=unused,
         logprobs=torch.tensor([token.mu for token in tokens], dtype=torch.float64),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
 from rl_contracts.documents import trained
@@ -35,33 +37,24 @@ def test_the_digest_is_of_what_the_microbatches_hold(make_samples: MakeSamples) 
     samples = make_samples()
     lengths = [len(sample) for sample in samples]
     unpacked: dict[int, Sample] = {}
-    for rows in pack(lengths, max_tokens=24):
-        packed = collate(samples, rows)
-        for member, place in zip(packed.members, _places(rows, lengths), strict=True):
-            unpacked[member] = _unpacked(packed, samples[member], member, *place)
+    for row in pack(lengths, max_tokens=24):
+        packed = collate(samples, row)
+        starts = itertools.accumulate((lengths[index] for index in row), initial=0)
+        for member, start in zip(packed.members, starts, strict=False):
+            unpacked[member] = _unpacked(packed, samples[member], member, start)
     assert digest([unpacked[index] for index in range(len(samples))]) == digest(samples)
 
 
-def _places(rows: tuple[tuple[int, ...], ...], lengths: list[int]) -> list[tuple[int, int]]:
-    spans = []
-    for number, row in enumerate(rows):
-        start = 0
-        for index in row:
-            spans.append((number, start))
-            start += lengths[index]
-    return spans
-
-
-def _unpacked(packed: Packed, sample: Sample, member: int, row: int, start: int) -> Sample:
+def _unpacked(packed: Packed, sample: Sample, member: int, start: int) -> Sample:
     """A sample made of nothing but the microbatch's tensors."""
-    length, width = len(sample), packed.tokens.shape[1]
+    length = len(sample)
     mine = packed.sequences == packed.members.index(member)
-    generated = packed.sources[mine] + 1 - row * width - start
+    generated = packed.sources[mine] + 1 - start
     mask = torch.zeros(length, dtype=torch.bool)
     mask[generated] = True
-    tokens = packed.tokens[row, start : start + length].clone()
+    tokens = packed.tokens[0, start : start + length].clone()
     assert torch.equal(tokens[mask], packed.targets[mine])
-    assert torch.equal(packed.positions[row, start : start + length], torch.arange(length))
+    assert torch.equal(packed.positions[0, start : start + length], torch.arange(length))
     logprobs, steps = torch.zeros(length), torch.zeros(length, dtype=torch.int64)
     logprobs[mask], steps[mask] = packed.logprobs[mine], packed.policy_steps[mine]
     (weight,) = set(packed.weights[mine].tolist())

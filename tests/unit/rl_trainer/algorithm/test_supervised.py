@@ -47,7 +47,7 @@ def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: flo
         for rollout, member in zip(rollouts(), members, strict=True)
         for sample in sequences(rollout, advantage=member.advantage)
     ]
-    packed = collate(samples, [(0, 1)])
+    packed = collate(samples, (0, 1))
     flat = [value for row in LOGS for value in row]
     logprobs = torch.tensor(flat, requires_grad=True)
     terms = objective.evaluate(TokenStatistics(logprobs=logprobs), packed, algorithm, step=1)

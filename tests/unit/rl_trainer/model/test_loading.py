@@ -34,12 +34,12 @@ def test_packed_sequences_have_the_logits_of_single_ones(
     policy.module.eval()
     samples = make_samples([3, 9, 5, 12, 7, 4, 12])
     microbatches = pack([len(sample) for sample in samples], max_tokens=24)
-    assert any(len(row) > 1 for rows in microbatches for row in rows)
+    assert any(len(row) > 1 for row in microbatches)
     with torch.no_grad():
-        for rows in microbatches:
-            together = policy.token_logprobs(collate(samples, rows), temperature=0.7)
+        for row in microbatches:
+            together = policy.token_logprobs(collate(samples, row), temperature=0.7)
             alone = []
-            for index in (index for row in rows for index in row):
+            for index in row:
                 sample = samples[index]
                 logits = policy.module(input_ids=sample.tokens[None]).logits[0] / 0.7
                 chosen = logits[:-1].log_softmax(-1).gather(-1, sample.tokens[1:, None])[:, 0]
@@ -102,7 +102,7 @@ def test_bfloat16_is_near_float32_and_masters_stay_float32(
     tiny_folder: Path, make_samples: MakeSamples
 ) -> None:
     samples = make_samples()
-    packed = collate(samples, [tuple(range(len(samples)))])
+    packed = collate(samples, tuple(range(len(samples))))
     by_precision = {}
     precisions: tuple[Literal["FP32", "BF16"], ...] = ("FP32", "BF16")
     for precision in precisions:

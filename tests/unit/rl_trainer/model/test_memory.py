@@ -57,7 +57,7 @@ def test_layers_that_are_run_again_save_their_inputs_alone(
     policy.module.gradient_checkpointing_enable({"use_reentrant": False})
     policy.module.train()
     samples = make_samples([9, 5])
-    torch.autograd.backward(policy.states(collate(samples, [(0, 1)])).sum())
+    torch.autograd.backward(policy.states(collate(samples, (0, 1))).sum())
     kept = {
         parameter.data_ptr() for parameter in policy.parameters().values() if parameter.ndim > 1
     }

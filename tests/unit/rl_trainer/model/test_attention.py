@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rl_trainer.algorithm.packing import Packed, collate
+from rl_trainer.model import attention, loading
+from rl_trainer.model.attention import Segments, UnsupportedAttentionError
+from rl_trainer.model.policy import Policy
+from tests.families import SIZES, config_of, sample
+
+WINDOW = 4
+SLIDING = ("sliding_attention", "full_attention", "sliding_attention")
+MODELS: dict[str, dict[str, Any]] = {
+    "llama": {"num_key_value_heads": 4},
+    "qwen3": {},
+    "mistral": {"sliding_window": WINDOW},
+    "gemma3_text": {"sliding_window": WINDOW, "layer_types": list(SLIDING)},
+    "qwen2_moe": {
+        "sliding_window": WINDOW,
+        "use_sliding_window": True,
+        "layer_types": list(SLIDING),
+    },
+    "qwen3_moe": {},
+    "deepseek_v3": {},
+}
+"""All heads, groups, windows in all and in some layers, mixtures, and values of another width."""
+LENGTHS = (9, 14, 3, 12, 1)
+
+
+def seen(lengths: tuple[int, ...], window: int | None) -> Tensor:
+    """The dense mask of a row, pair by pair."""
+    sequence = [number for number, length in enumerate(lengths) for _ in range(length)]
+    return torch.tensor(
+        [
+            [
+                sequence[query] == sequence[key] and 0 <= query - key < (window or len(sequence))
+                for key in range(len(sequence))
+            ]
+            for query in range(len(sequence))
+        ]
+    )
+
+
+@pytest.mark.parametrize("window", [None, 1, 2, 5, 13, 14, 40])
+def test_attention_of_segments_is_that_under_a_dense_mask(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "MOST_BLOCK", 3)
+    attention._band.cache_clear()
+    generator, total = torch.Generator().manual_seed(1), sum(LENGTHS)
+    query, key, value = (
+        torch.randn(1, heads, total, width, generator=generator, requires_grad=True)
+        for heads, width in ((4, 8), (2, 8), (2, 6))
+    )
+    dense = functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=seen(LENGTHS, window), scale=0.3, enable_gqa=True
+    ).transpose(1, 2)
+    segments = Segments(lengths=LENGTHS, window=window)
+    out, _ = attention.attend(torch.nn.Module(), query, key, value, segments, scaling=0.3)
+    assert torch.allclose(out, dense, atol=1e-5)
+    weights = torch.randn(out.shape, generator=generator)
+    wanted = torch.autograd.grad((dense * weights).sum(), (query, key, value))
+    given = torch.autograd.grad((out * weights).sum(), (query, key, value))
+    for one, other in zip(given, wanted, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    attention._band.cache_clear()
+
+
+def loaded(family: str, folder: Path) -> Policy:
+    torch.manual_seed(0)
+    config = config_of(family)
+    config = type(config)(**config.to_dict() | MODELS[family])
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    return loading.load(folder, precision="FP32", uri="s3://models/tiny")
+
+
+def loss_and_gradients(policy: Policy, packed: Packed) -> tuple[float, list[Tensor]]:
+    policy.module.zero_grad()
+    loss = policy.token_logprobs(packed, temperature=0.7).square().sum()
+    torch.autograd.backward(loss)
+    parameters = policy.module.parameters()
+    return float(loss.detach()), [
+        parameter.grad.clone() for parameter in parameters if parameter.grad is not None
+    ]
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_loss_and_gradient_are_those_of_transformers_own_dense_mask(
+    family: str, tmp_path: Path
+) -> None:
+    policy = loaded(family, tmp_path)
+    packed = collate([sample(max(length, 4), at) for at, length in enumerate(LENGTHS)], (3, 1, 0))
+    loss, gradients = loss_and_gradients(policy, packed)
+    policy.module.set_attn_implementation("sdpa")
+    dense_loss, dense_gradients = loss_and_gradients(policy, packed)
+    assert loss == pytest.approx(dense_loss, rel=1e-6)
+    for given, wanted in zip(gradients, dense_gradients, strict=True):
+        assert torch.allclose(given, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+    """The largest last two dimensions of any tensor that is made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
+        self.pairs = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor) and leaf.ndim >= 2:
+                self.pairs = max(self.pairs, min(leaf.shape[-1], leaf.shape[-2]))
+        return out
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3_text", "deepseek_v3"])
+def test_no_tensor_of_all_pairs_of_tokens_is_ever_made(family: str, tmp_path: Path) -> None:
+    policy = loaded(family, tmp_path)
+    tokens = 2 * SIZES["vocab_size"]
+    packed = collate([sample(tokens, 0), sample(9, 1)], (0, 1))
+    with Largest() as largest:
+        torch.autograd.backward(policy.token_logprobs(packed, temperature=1.0).sum())
+    assert largest.pairs < tokens
+
+
+def test_a_layer_whose_mask_is_not_computed_is_refused() -> None:
+    given = torch.zeros(1, 1, 12, 8)
+    attend = partial(attention.attend, torch.nn.Module(), given, given, given)
+
+    def ask(mask: Any, **options: Any) -> Segments:
+        made = attention.segments(q_length=12, kv_length=12, mask_function=mask, **options)
+        attend(made)
+        return made
+
+    def causal(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return key <= query
+
+    assert ask(causal) == Segments(lengths=(12,))
+    with attention.packed((5, 7)), pytest.raises(UnsupportedAttentionError, match="not causal"):
+        ask(causal)  # it sees the sequence before
+    with pytest.raises(UnsupportedAttentionError, match="not causal"):
+        ask(lambda row, head, query, key: key <= query + 1)
+    with pytest.raises(UnsupportedAttentionError, match="not causal"):  # chunks, no window
+        ask(lambda row, head, query, key: (key <= query) & (key // 5 == query // 5), local_size=5)
+    with pytest.raises(UnsupportedAttentionError, match="padding"):
+        ask(causal, attention_mask=torch.ones(1, 12))
+    for name in ("softcap", "s_aux", "position_bias"):
+        option: dict[str, Any] = {name: torch.ones(())}
+        with pytest.raises(UnsupportedAttentionError, match=name):
+            attend(Segments(lengths=(12,)), **option)
+    with pytest.raises(UnsupportedAttentionError, match="mask of its own"):
+        attend(None)
+
+
+def test_a_family_with_soft_caps_is_refused_by_name(tmp_path: Path) -> None:
+    config = AutoConfig.for_model("gemma2", **SIZES, head_dim=16)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
+    with pytest.raises(Exception, match="Gemma2ForCausalLM cannot be trained: its attention has"):
+        loading.load(tmp_path, precision="FP32", uri="s3://models/tiny")
+
+
+def test_the_kernel_of_gpus_is_asked_for_all_sequences_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not a GPU: the arguments are compared with what torch documents for them."""
+
+    def kernel(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        first: Tensor,
+        last: Tensor,
+        longest: int,
+        _: int,
+        *,
+        scale: float,
+        window_size: tuple[int, int],
+        enable_gqa: bool,
+    ) -> Tensor:
+        assert first.tolist() == last.tolist() == [0, 9, 23, 26, 38, 39]
+        assert (first.dtype, longest, query.dtype) == (torch.int32, 14, torch.bfloat16)
+        assert (enable_gqa, window_size[1]) == (True, 0)
+        window = None if window_size[0] < 0 else window_size[0] + 1
+        whole = [each.transpose(0, 1)[None].float() for each in (query, key, value)]
+        out = functional.scaled_dot_product_attention(
+            whole[0],
+            whole[1],
+            whole[2],
+            attn_mask=seen(LENGTHS, window),
+            scale=scale,
+            enable_gqa=True,
+        )
+        return out[0].transpose(0, 1).to(query.dtype)
+
+    monkeypatch.setattr(attention, "varlen_attn", kernel)
+    query, key, value = (torch.randn(1, heads, sum(LENGTHS), 8) for heads in (4, 2, 2))
+    for window in (None, 5):
+        given = query, key, value, Segments(lengths=LENGTHS, window=window)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            wanted = attention._by_sequence(*given, dropout=0.0, scaling=0.3)
+            out = attention._varlen(*given, dropout=0.0, scaling=0.3)
+        assert torch.allclose(out, wanted, atol=0.03)
