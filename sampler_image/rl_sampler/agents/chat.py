@@ -34,9 +34,33 @@ class Chat:
         for role in ("tool", "user") if self._tools else ("user",):
             self._continuation.check(role=role)
 
+    def check_role(self, role: str) -> None:
+        """Try the template with messages of a role; raises TemplateRefusedError."""
+        self._continuation.check(role=role)
+
     def opening(self, messages: Sequence[Message]) -> list[int]:
         """Token ids of a whole conversation, up to the policy's turn; raises PromptError."""
         return self._prompts.encode(messages, tools=self._tools)
+
+    def whole(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids of messages in the template's own form, up to the policy's turn.
+
+        Raises:
+            PromptError: the chat template refuses them.
+        """
+        return self._prompts.tokens(self._prompts.render(messages, tools=self._tools))
+
+    def closing(self, role: str) -> int:
+        """The token that ends a response that was cut, before messages of a role."""
+        return self._continuation.closing(role)
+
+    def ends_turn(self, token: int) -> bool:
+        """Whether the policy ends its turn with this token."""
+        return token in self._prompts.stop_tokens
+
+    def harmless(self, text: str) -> str:
+        """Text from outside with its special tokens broken up."""
+        return self._prompts.harmless(text)
 
     def between(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Token ids of messages between two responses; raises TemplateRefusedError."""
@@ -55,12 +79,15 @@ class Chat:
         return {"role": role, "content": self._prompts.harmless(text)}
 
 
+KEPT_CHATS = 16
+
+
 class Chats:
-    """Makes chats; the latest is cached, so that a template is not tried again for each group."""
+    """Makes chats; the latest are cached, so that a template is not tried for each group."""
 
     def __init__(self, prompts: Prompts) -> None:
         self._prompts = prompts
-        self._latest: tuple[str, Chat] | None = None
+        self._latest: dict[str, Chat] = {}
 
     def of(self, tools: Sequence[Tool], *, several_turns: bool) -> Chat:
         """The chat with these tools.
@@ -70,9 +97,12 @@ class Chats:
         """
         listed = [tool.to_chat() for tool in tools]
         key = json.dumps([several_turns, listed], sort_keys=True)
-        if self._latest is None or self._latest[0] != key:
+        chat = self._latest.pop(key, None)
+        if chat is None:
             chat = Chat(self._prompts, listed)
             if several_turns:
                 chat.check()
-            self._latest = key, chat
-        return self._latest[1]
+        self._latest[key] = chat
+        if len(self._latest) > KEPT_CHATS:
+            del self._latest[next(iter(self._latest))]
+        return chat

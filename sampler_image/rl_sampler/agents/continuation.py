@@ -68,7 +68,8 @@ class Continuation:
         """Token ids from the end of a response to the start of the policy's next turn.
 
         Args:
-            messages: those that follow the response: at least 1, all of the same role.
+            messages: those that follow the response: at least 1, none of the policy. Results of
+                tools come first.
 
         Raises:
             TemplateRefusedError: the template breaks the delta rule for these messages.
@@ -82,6 +83,13 @@ class Continuation:
                 "the chat template renders earlier messages differently when messages follow them"
             )
         return tokens[len(ids) :]
+
+    def closing(self, role: str) -> int:
+        """The token that ends a turn of the policy that messages of a role follow.
+
+        It stands behind a response that was cut, so that the next message can follow it.
+        """
+        return self._prefix(role)[1][-1]
 
     def _prefix(self, role: str) -> tuple[str, list[int]]:
         if role not in self._prefixes:

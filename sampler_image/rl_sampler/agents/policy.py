@@ -14,6 +14,7 @@ from rl_sampler.agents.prompt import tokens_left
 from rl_sampler.engine.client import GENERATE_SECONDS, Engine
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineProtocolError, EngineUnavailableError
+from rl_sampler.engine.growth import Progress
 from rl_sampler.engine.protocol import GenerateRequest, Generation
 from rl_sampler.engine.serving import MODEL_LABEL, Serving, label_of
 from rl_sampler.engine.slots import Slots
@@ -53,7 +54,13 @@ class Policy:
         return (min(longest, info.max_req_input_len) if info else longest) - context
 
     async def sample(
-        self, context: Sequence[int], *, members: int = 1, limit: int | None = None
+        self,
+        context: Sequence[int],
+        *,
+        members: int = 1,
+        limit: int | None = None,
+        stops: tuple[str, ...] = (),
+        progress: Progress | None = None,
     ) -> Sampled:
         """Sample responses to one context.
 
@@ -61,6 +68,10 @@ class Policy:
             context: token ids.
             members: number of responses.
             limit: most tokens of a response; ``maxTokensPerTurn`` by default.
+            stops: texts that end a response.
+            progress: called with a response's number and its new tokens, as they come. Hazard: an
+                update of the weights may repeat a request, which then begins again; only with
+                ``weightSync.pause: Retract`` and with adapters it does not.
 
         Raises:
             PromptError: the context leaves no room.
@@ -83,18 +94,21 @@ class Policy:
                 engine=info.max_req_input_len,
             ),
             stop_tokens=self.stop_tokens,
+            stop_texts=stops,
         )
         queued, self.claim.counted_by_slots = time.monotonic(), True
         async with self.slots.take(members, of=info.max_running_requests):
             started = time.monotonic()
-            generations = await self._sample_until_valid(request)
+            generations = await self._sample_until_valid(request, progress)
         return Sampled(
             generations=generations,
             queue_seconds=started - queued,
             generate_seconds=time.monotonic() - started,
         )
 
-    async def _sample_until_valid(self, request: GenerateRequest) -> list[Generation]:
+    async def _sample_until_valid(
+        self, request: GenerateRequest, progress: Progress | None
+    ) -> list[Generation]:
         """Repeat a request until no update of the weights invalidates the answer."""
         serving = self.serving
         while True:
@@ -105,7 +119,8 @@ class Policy:
                 await self.claim.run(resumed)
             policy, key, commits = self._served(), serving.cache_key, serving.commits
             self.claim.note_sampling(policy.step)
-            answer = await self._attempt(replace(request, cache_key=key), label_of(policy))
+            keyed = replace(request, cache_key=key)
+            answer = await self._attempt(keyed, label_of(policy), progress)
             updated = serving.committing or serving.commits != commits
             if not is_invalidated(answer, label=label_of(policy), keyed=bool(key), updated=updated):
                 self.claim.has_tokens = True
@@ -124,14 +139,17 @@ class Policy:
             )
         return policy
 
-    async def _attempt(self, request: GenerateRequest, label: str) -> list[Generation]:
+    async def _attempt(
+        self, request: GenerateRequest, label: str, progress: Progress | None
+    ) -> list[Generation]:
+        growing = {} if progress is None else {"progress": progress}
         try:
             if not self.serving.adapters:
-                return await self.claim.run(self.engine.generate(request))
+                return await self.claim.run(self.engine.generate(request, **growing))
             # Hazard: await nothing between reading the label and here, or its adapter is unloaded.
             with self.serving.using(label):
                 request = replace(request, adapter=label)
-                generations = await self.claim.run(self.engine.generate(request))
+                generations = await self.claim.run(self.engine.generate(request, **growing))
             return [relabelled(generation, label) for generation in generations]
         except EngineUnavailableError:
             self.watch.check_soon()

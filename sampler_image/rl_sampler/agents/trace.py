@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,19 @@ from rl_sampler.engine.errors import EngineProtocolError
 from rl_sampler.engine.protocol import EngineSpan, Generation
 
 STOP_REASONS = {"stop": StopReason.STOP, "length": StopReason.LENGTH}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledResponse:
+    """A response as the engine sampled it, checked, in 12 bytes for each token."""
+
+    tokens: array[int]
+    """int32"""
+    logprobs: array[float]
+    """float64, natural logarithms, for each token."""
+    spans: list[VersionSpan]
+    """Versions that sampled the tokens; indices into ``tokens``."""
+    reason: StopReason
 
 
 @dataclass(slots=True)
@@ -73,21 +87,35 @@ class Trace:
             EngineProtocolError: the response was aborted, or a token lacks a finite log-probability
                 or a published policy. This is an infrastructure error; the trace is unchanged.
         """
-        reason, logprobs = _checked(generation)
+        return self.take(sampled_response(generation, known=known))
+
+    def take(self, response: SampledResponse) -> tuple[TokenRange, TokenRange, StopReason]:
+        """Append a response that was checked; returns what ``respond`` returns."""
         start = len(self.tokens)
-        spans = version_spans(
-            generation.meta_info.weight_versions,
-            start=start,
-            output=len(generation.output_ids),
-            known=known,
-        )
         request = TokenRange(start=self._shown_from, end=start)
-        self.tokens += generation.output_ids
-        self.mask += b"\x01" * len(logprobs)
-        self.logprobs += logprobs
-        self.spans += spans
+        self.tokens += response.tokens
+        self.mask += b"\x01" * len(response.tokens)
+        self.logprobs += response.logprobs
+        self.spans += [
+            span.model_copy(update={"start": span.start + start, "end": span.end + start})
+            for span in response.spans
+        ]
         self._shown_from = len(self.tokens)
-        return request, TokenRange(start=start, end=len(self.tokens)), reason
+        return request, TokenRange(start=start, end=len(self.tokens)), response.reason
+
+
+def sampled_response(
+    generation: Generation, *, known: Mapping[str, PolicyPointer]
+) -> SampledResponse:
+    """Check a response of the engine; arguments and errors as ``Trace.respond``."""
+    reason, logprobs = _checked(generation)
+    output = generation.output_ids
+    spans = version_spans(
+        generation.meta_info.weight_versions, start=0, output=len(output), known=known
+    )
+    return SampledResponse(
+        tokens=array("i", output), logprobs=array("d", logprobs), spans=spans, reason=reason
+    )
 
 
 def _checked(generation: Generation) -> tuple[StopReason, list[float]]:

@@ -15,10 +15,11 @@ agent sees, unloads or names an adapter of another run.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from rl_sampler.engine.errors import (
     EngineUnavailableError,
     EngineUnsupportedError,
 )
+from rl_sampler.engine.growth import Progress, read_stream
 from rl_sampler.engine.protocol import (
     GenerateRequest,
     Generation,
@@ -156,17 +158,31 @@ class Engine:
         answer = await self._send("GET", "/model_info", doing="asking for its weights")
         return _parsed(MODEL_INFO, answer, "/model_info").weight_version
 
-    async def generate(self, request: GenerateRequest) -> list[Generation]:
+    async def generate(
+        self, request: GenerateRequest, *, progress: Progress | None = None
+    ) -> list[Generation]:
         """Sample all members in one call; cancelling the call aborts them.
+
+        Args:
+            request: what is sampled.
+            progress: called with a member's number and its new tokens, as they come.
 
         Raises:
             EngineProtocolError: the answer is malformed or has another number of members.
         """
         if request.adapter:
             request = replace(request, adapter=self.adapter(request.adapter))
-        answer = await self._send(
-            "POST", "/generate", doing="sampling", body=request.to_json(), seconds=GENERATE_SECONDS
-        )
+        body, doing = request.to_json(), "sampling"
+        if progress is None:
+            answer = await self._send(
+                "POST", "/generate", doing=doing, body=body, seconds=GENERATE_SECONDS
+            )
+        else:
+            body["stream"] = True
+            read = partial(read_stream, members=request.members, progress=progress)
+            answer = await self._send(
+                "POST", "/generate", doing=doing, body=body, seconds=GENERATE_SECONDS, read=read
+            )
         listed = answer if isinstance(answer, list) else [answer]
         members = _parsed(GENERATIONS, listed, "/generate")
         if len(members) != request.members:
@@ -279,12 +295,15 @@ class Engine:
         doing: str,
         body: dict[str, object] | None = None,
         seconds: float = CONTROL_SECONDS,
+        read: Callable[[aiohttp.ClientResponse], Awaitable[Any]] | None = None,
     ) -> Any:
         limit = aiohttp.ClientTimeout(total=seconds, connect=CONTROL_SECONDS)
         try:
             async with self._session.request(
                 method, self._url + path, json=body, timeout=limit
             ) as response:
+                if read is not None and response.status == 200:
+                    return await read(response)
                 text = await response.text()
                 if response.status != 200:
                     raise EngineRefusedError(

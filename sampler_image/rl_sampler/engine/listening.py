@@ -15,15 +15,22 @@ BACKLOG = 1024
 """Connections that wait to be accepted; others try again after a second."""
 KEEPALIVE_SECONDS = 15.0
 """Longest silence of a connection after an answer."""
+SHUTDOWN_SECONDS = 1.0
+"""For requests that are being answered when the block ends."""
 KEPT = web.AppKey("kept", WeakSet[asyncio.BaseTransport])
 """Connections whose place no other takes, where an application has them."""
 
 
 @asynccontextmanager
 async def listening(
-    application: web.Application, *, port: int, connections: int = CONNECTIONS
+    application: web.Application,
+    *,
+    port: int,
+    connections: int = CONNECTIONS,
+    host: str = "0.0.0.0",
+    cancels: bool = False,
 ) -> AsyncIterator[int]:
-    """Serve on all interfaces until the block ends: the kubelet connects from outside the pod.
+    """Serve until the block ends; by default on all interfaces, for the kubelet.
 
     Beyond the number of connections a new one takes the place of the oldest that is not kept, so
     that silent and slow clients keep nobody out, and cost no more than this many descriptors.
@@ -32,11 +39,19 @@ async def listening(
         application: answers; ``keep`` marks connections of clients that it knows.
         port: 0 picks a free one.
         connections: at the same time, ≥ 1.
+        host: address to listen on.
+        cancels: a client that disconnects cancels the handler of its request.
 
     Yields:
         The bound port.
     """
-    runner = web.AppRunner(application, access_log=None, keepalive_timeout=KEEPALIVE_SECONDS)
+    runner = web.AppRunner(
+        application,
+        access_log=None,
+        keepalive_timeout=KEEPALIVE_SECONDS,
+        handler_cancellation=cancels,
+        shutdown_timeout=SHUTDOWN_SECONDS,
+    )
     await runner.setup()
     server = runner.server
     assert server is not None
@@ -47,7 +62,7 @@ async def listening(
 
     loop = asyncio.get_running_loop()
     try:
-        listener = await loop.create_server(accepted, "0.0.0.0", port, backlog=BACKLOG)
+        listener = await loop.create_server(accepted, host, port, backlog=BACKLOG)
         try:
             yield int(listener.sockets[0].getsockname()[1])
         finally:

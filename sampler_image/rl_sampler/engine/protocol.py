@@ -41,6 +41,8 @@ class FinishReason(Answer):
     """Why a sequence ended."""
 
     type: Literal["stop", "length", "abort"]
+    matched: int | str | None = None
+    """The token or the text that stopped it."""
 
 
 class EngineSpan(Answer):
@@ -97,6 +99,8 @@ class ParsedCalls(Answer):
     """``/parse_function_call``. Calls that cannot be parsed are missing."""
 
     calls: list[ParsedCall]
+    normal_text: str | None = None
+    """The text without the calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +116,8 @@ class GenerateRequest:
     stop_tokens: tuple[int, ...]
     greedy: bool = False
     """Take the most probable token each time."""
+    stop_texts: tuple[str, ...] = ()
+    """Texts that end a response; the tokens of the text belong to it."""
     cache_key: str = ""
     """Cached prefixes are shared only with requests of the same key."""
     adapter: str = ""
@@ -128,6 +134,7 @@ class GenerateRequest:
         salt = {"extra_key": self.cache_key} if self.cache_key else {}
         if self.adapter:
             salt["lora_path"] = self.adapter
+        stops = {"stop": list(self.stop_texts)} if self.stop_texts else {}
         return salt | {
             "input_ids": self.prompt,
             "sampling_params": {
@@ -139,6 +146,7 @@ class GenerateRequest:
                 "top_k": 1 if self.greedy else -1,
                 "min_p": 0.0,
                 "repetition_penalty": 1.0,
+                **stops,
             },
             "return_logprob": True,
         }

@@ -51,6 +51,8 @@ class Parsed:
     calls: list[WantedCall]
     malformed: bool = False
     """The response has a call that cannot be parsed."""
+    text: str | None = None
+    """The text without the calls, where the engine's parser says it."""
 
 
 async def parse_calls(
@@ -81,4 +83,4 @@ async def parse_calls(
         # Some parsers fail on JSON that is not a call, such as a list of numbers.
         return Parsed(calls=[], malformed=True)
     calls = [WantedCall(tool=call.name or "", arguments=call.parameters) for call in parsed.calls]
-    return Parsed(calls=calls, malformed=marked and not calls)
+    return Parsed(calls=calls, malformed=marked and not calls, text=parsed.normal_text)

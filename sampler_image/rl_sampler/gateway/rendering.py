@@ -1,0 +1,54 @@
+"""Converts a request's messages to token ids, with the chat template and the delta rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rl_sampler.agents.chat import Chat
+from rl_sampler.gateway.asked import Call, Said
+
+
+def whole(chat: Chat, messages: Sequence[Said]) -> list[int]:
+    """Token ids of a conversation that continues no other; raises PromptError."""
+    return chat.whole([_in_chat_form(chat, message) for message in messages])
+
+
+def behind_a_response(chat: Chat, messages: Sequence[Said], *, last: int) -> list[int]:
+    """Token ids between a response and the policy's next turn.
+
+    Args:
+        chat: the model's template with the request's tools.
+        messages: what follows the response: at least 1, none of the policy.
+        last: token that ended the response. Where it does not end a turn, the token that does
+            comes first.
+
+    Raises:
+        PromptError: the template refuses these messages, or breaks the delta rule with them.
+    """
+    # Results of tools first: the rule shows them behind an exchange that has a call.
+    ordered = sorted(messages, key=lambda message: message.role != "tool")
+    for unusual in {message.role for message in ordered} - {"tool", "user"}:
+        chat.check_role(unusual)
+    role = ordered[0].role
+    tokens = chat.between([_in_chat_form(chat, message) for message in ordered])
+    return tokens if chat.ends_turn(last) else [chat.closing(role), *tokens]
+
+
+def _in_chat_form(chat: Chat, message: Said) -> Mapping[str, Any]:
+    if message.role == "tool":
+        return chat.result(message.tool, message.text)
+    shown = dict(chat.outside_message(message.role, message.text))
+    if message.calls:
+        shown["tool_calls"] = [_call(chat, call) for call in message.calls]
+    return shown
+
+
+def _call(chat: Chat, call: Call) -> dict[str, Any]:
+    try:
+        arguments: Any = json.loads(chat.harmless(call.arguments) or "{}")
+    except ValueError:
+        arguments = {"value": chat.harmless(call.arguments)}
+    function = {"name": chat.harmless(call.name), "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}

@@ -1,0 +1,145 @@
+"""The gateway's HTTP server: three APIs, one session for each key."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any
+from weakref import WeakSet
+
+from aiohttp import web
+
+from rl_sampler.engine.listening import KEPT, keep, listening
+from rl_sampler.gateway import anthropic_messages, openai_chat, openai_responses
+from rl_sampler.gateway.asked import RefusedRequestError
+from rl_sampler.gateway.body import parsed_body
+from rl_sampler.gateway.session import Placed, Session, Sessions
+
+CONNECTIONS = 2048
+BODY_BYTES = 32 << 20
+RESULT_PATH = "/session/result"
+POLICY = "policy"
+BEARER = "bearer "
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Gateway:
+    """Answers the programs' requests."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        """Answer for these sessions."""
+        self._sessions = sessions
+
+    def application(self) -> web.Application:
+        """The aiohttp application."""
+        application = web.Application(client_max_size=BODY_BYTES, middlewares=[_in_api_form])
+        application[KEPT] = WeakSet()
+        router = application.router
+        router.add_post("/v1/chat/completions", self._answering(openai_chat))
+        router.add_post("/v1/responses", self._answering(openai_responses))
+        router.add_post("/v1/messages", self._answering(anthropic_messages))
+        router.add_post("/v1/messages/count_tokens", self._count)
+        router.add_get("/v1/models", self._models)
+        router.add_get("/v1/models/{model:.+}", self._model)
+        router.add_post(RESULT_PATH, self._report)
+        return application
+
+    def _answering(self, api: ModuleType) -> Handler:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            session = self._session(request)
+            asked = api.parse(parsed_body(await request.read()))
+            async with session.admitted():
+                placed = session.place(asked)
+                if asked.stream:
+                    return await _streamed(request, api, session, placed)
+                reply = await session.answer(placed)
+            return web.json_response(api.answer(reply, asked))
+
+        return handle
+
+    async def _count(self, request: web.Request) -> web.Response:
+        session = self._session(request)
+        asked = anthropic_messages.parse_count(parsed_body(await request.read()))
+        return web.json_response({"input_tokens": session.count(asked)})
+
+    async def _models(self, request: web.Request) -> web.Response:
+        self._session(request)
+        return web.json_response({"object": "list", "data": [_card(POLICY)], "has_more": False})
+
+    async def _model(self, request: web.Request) -> web.Response:
+        self._session(request)
+        return web.json_response(_card(request.match_info["model"]))
+
+    async def _report(self, request: web.Request) -> web.Response:
+        session = self._session(request)
+        body = parsed_body(await request.read())
+        if not isinstance(body, dict):
+            raise RefusedRequestError("post an object with reward and metrics")
+        session.report(body)
+        return web.json_response({})
+
+    def _session(self, request: web.Request) -> Session:
+        """The session of a request's key; its connection is kept from then on."""
+        given = request.headers.get("Authorization", "")
+        key = given[len(BEARER) :] if given[: len(BEARER)].lower() == BEARER else ""
+        session = self._sessions.of(request.headers.get("x-api-key") or key.strip())
+        keep(request)
+        return session
+
+
+async def _streamed(
+    request: web.Request, api: ModuleType, session: Session, placed: Placed
+) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Cache-Control": "no-cache"})
+    response.content_type = "text/event-stream"
+    stream = api.Stream(placed.asked, number=secrets.token_hex(12), created=int(time.time()))
+    await response.prepare(request)
+    await response.write(stream.begin())
+
+    async def emit(number: int, part: str) -> None:
+        await response.write(stream.text(number, part))
+
+    try:
+        reply = await session.answer(placed, emit)
+    except RefusedRequestError as error:
+        await response.write(stream.failed(error))
+    else:
+        await response.write(stream.end(reply))
+    await response.write_eof()
+    return response
+
+
+@web.middleware
+async def _in_api_form(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give every error the form of the API that was asked."""
+    api: Any = anthropic_messages if request.path.startswith("/v1/messages") else openai_chat
+    try:
+        return await handler(request)
+    except RefusedRequestError as error:
+        return web.json_response(api.error(error), status=error.status)
+    except web.HTTPException as error:
+        refused = RefusedRequestError(
+            f"{request.method} {request.path}: {error.reason}", status=error.status
+        )
+        return web.json_response(api.error(refused), status=error.status)
+
+
+def _card(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "rl-operator"}
+
+
+@asynccontextmanager
+async def serving_gateway(sessions: Sessions, *, port: int | None) -> AsyncIterator[None]:
+    """Serve until the block ends, on loopback; does nothing without a port."""
+    if port is None:
+        yield
+        return
+    application = Gateway(sessions).application()
+    async with listening(
+        application, port=port, connections=CONNECTIONS, host="127.0.0.1", cancels=True
+    ):
+        yield

@@ -1,0 +1,312 @@
+"""A session: one member of a group, whose program asks for responses with a key of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_contracts.spec.agent.tools import ToolCallFormat
+from rl_sampler.agents.chat import Chat, Chats
+from rl_sampler.agents.policy import Policy, Sampled
+from rl_sampler.agents.prompt import PromptError
+from rl_sampler.agents.trace import sampled_response
+from rl_sampler.engine.errors import EngineError, EngineProtocolError
+from rl_sampler.engine.protocol import Generation
+from rl_sampler.gateway.asked import Asked, Call, Choice, RefusedRequestError, Reply, Said
+from rl_sampler.gateway.tree import Place, Tree
+from rl_sampler.gateway.visible import GrowingText
+from rl_sampler.tasks.claims import EpisodeEndedError, UnusableMemberError
+from rl_sampler.tools.formats import FORMATS, parse_calls
+
+MOST_AT_ONCE = 64
+"""Requests of a session that are worked on at the same time."""
+MOST_TOKENS = 1_000_000
+"""Of all sequences of a session together: a rollout is one document of the store."""
+MOST_METRICS = 32
+NAME_CHARACTERS = 64
+CALL_ID_BYTES = 5
+
+Emit = Callable[[int, str], Awaitable[None]]
+"""Takes a choice's number and the next part of its text."""
+
+
+class TornStreamError(EngineProtocolError):
+    """A stream's text was sent, and then the request had to be repeated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A request that can be answered."""
+
+    asked: Asked
+    chat: Chat
+    place: Place
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Session:
+    """What a program may ask, and what became of it."""
+
+    policy: Policy
+    chats: Chats
+    form: ToolCallFormat
+    most_responses: int
+    streams: bool
+    """Responses are given out while they grow. Otherwise an update of the weights may repeat a
+    request, so a stream's text comes at its end."""
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    tree: Tree = field(default_factory=Tree)
+    conversation: tuple[Said, ...] = ()
+    """Messages of the request whose response ended last."""
+    reward: float | None = None
+    """What the program posted, in [0, 1]."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    ignored: set[str] = field(default_factory=set)
+    """Fields of requests that had no effect."""
+    failure: Exception | None = None
+    """Why the session cannot go on: never the policy's doing."""
+    failed: asyncio.Event = field(default_factory=asyncio.Event)
+    _at_once: int = 0
+
+    @asynccontextmanager
+    async def admitted(self) -> AsyncIterator[None]:
+        """Count a request; raises RefusedRequestError where there are too many at once."""
+        if self._at_once >= MOST_AT_ONCE:
+            raise RefusedRequestError(
+                f"this key has {MOST_AT_ONCE} requests at once: wait for one of them", status=429
+            )
+        self._at_once += 1
+        try:
+            yield
+        finally:
+            self._at_once -= 1
+
+    def place(self, asked: Asked) -> Placed:
+        """Check a request and find what it continues; raises RefusedRequestError."""
+        self._check_bounds(asked)
+        try:
+            chat = self.chats.of(asked.tools, several_turns=True)
+        except PromptError as error:
+            raise RefusedRequestError(str(error), parameter="tools") from error
+        place = self.tree.place(asked, chat)
+        if self.policy.room(len(place.context)) < 1:
+            raise RefusedRequestError(
+                f"the messages have {len(place.context)} tokens, which leaves no room for a "
+                f"response within maxContextTokens",
+                parameter="messages",
+                code="context_length_exceeded",
+            )
+        self.ignored |= set(asked.ignored)
+        return Placed(asked=asked, chat=chat, place=place)
+
+    def count(self, asked: Asked) -> int:
+        """Tokens of a request's prompt; raises RefusedRequestError."""
+        try:
+            chat = self.chats.of(asked.tools, several_turns=True)
+        except PromptError as error:
+            raise RefusedRequestError(str(error), parameter="tools") from error
+        return len(Tree().place(asked, chat).context)
+
+    async def answer(self, placed: Placed, emit: Emit | None = None) -> Reply:
+        """Sample the responses to a request.
+
+        Args:
+            placed: the request.
+            emit: called with the text of each choice while it grows; all of it was given out when
+                the reply is returned.
+
+        Raises:
+            RefusedRequestError: the session has failed or has ended.
+        """
+        try:
+            return await self._answer(placed, emit)
+        except (EngineError, UnusableMemberError) as error:
+            self.fail(error)
+            raise RefusedRequestError(str(error), status=503) from error
+        except EpisodeEndedError as error:
+            raise RefusedRequestError(f"the session is over: {error}", status=503) from error
+
+    def fail(self, error: Exception) -> None:
+        """End the session because of an outage; the first reason is kept."""
+        self.failure = self.failure or error
+        self.failed.set()
+
+    def report(self, body: Mapping[str, Any]) -> None:
+        """Take the reward and metrics that a program posts; later values replace earlier ones.
+
+        Raises:
+            RefusedRequestError: names the value that cannot be used; nothing was taken.
+        """
+        unknown = sorted(body.keys() - {"reward", "metrics"})
+        if unknown:
+            raise RefusedRequestError(
+                f"{unknown[0]} is unknown: post reward and metrics", parameter=unknown[0]
+            )
+        reward, metrics = body.get("reward"), body.get("metrics") or {}
+        if reward is not None and not (_is_number(reward) and 0.0 <= reward <= 1.0):
+            raise RefusedRequestError(
+                f"reward is {reward!r:.80}: post a number in [0, 1]", parameter="reward"
+            )
+        if not isinstance(metrics, dict) or len(self.metrics | metrics) > MOST_METRICS:
+            raise RefusedRequestError(
+                f"metrics must be an object of at most {MOST_METRICS} numbers", parameter="metrics"
+            )
+        for name, value in metrics.items():
+            if len(name) > NAME_CHARACTERS or not _is_number(value):
+                raise RefusedRequestError(
+                    f"metric {name[:NAME_CHARACTERS]} is {value!r:.80}: post a finite number under "
+                    f"a name of at most {NAME_CHARACTERS} characters",
+                    parameter="metrics",
+                )
+        self.reward = self.reward if reward is None else float(reward)
+        self.metrics |= {name: float(value) for name, value in metrics.items()}
+
+    def _check_bounds(self, asked: Asked) -> None:
+        if self.failure is not None:
+            raise RefusedRequestError(f"the session has failed: {self.failure}", status=503)
+        if len(self.tree) + asked.choices > self.most_responses:
+            raise RefusedRequestError(
+                f"the session has {len(self.tree)} responses, and agent.program.maxResponses is "
+                f"{self.most_responses}",
+                code="session_limit",
+            )
+        if self.tree.size > MOST_TOKENS:
+            raise RefusedRequestError(
+                f"the session's sequences have {self.tree.size} tokens, more than {MOST_TOKENS}: "
+                "end the program, or keep to one conversation",
+                code="session_limit",
+            )
+
+    async def _answer(self, placed: Placed, emit: Emit | None) -> Reply:
+        asked, context = placed.asked, placed.place.context
+        growing = [
+            GrowingText(placed.chat.decode, self._marks(asked)) for _ in range(asked.choices)
+        ]
+
+        async def progress(number: int, tokens: list[int]) -> None:
+            part = growing[number].grow(tokens)
+            if part and emit is not None:
+                await emit(number, part)
+
+        longest = self.policy.sampling.max_tokens_per_turn
+        sampled = await self.policy.sample(
+            context,
+            members=asked.choices,
+            limit=min(asked.most_tokens or longest, longest),
+            stops=asked.stops,
+            progress=progress if emit is not None and self._grows(asked) else None,
+        )
+        choices = []
+        for number, generation in enumerate(sampled.generations):
+            sent = growing[number]
+            if sent.sent and sent.length != len(generation.output_ids):
+                raise TornStreamError("a request was repeated after a part of it was streamed")
+            choice = await self._choice(placed, generation, sampled)
+            if emit is not None and (rest := growing[number].finish(choice.text)):
+                await emit(number, rest)
+            choices.append(choice)
+        self.conversation = asked.messages
+        return Reply(
+            id=secrets.token_hex(12),
+            created=int(time.time()),
+            prompt_tokens=len(context),
+            choices=choices,
+        )
+
+    def _grows(self, asked: Asked) -> bool:
+        """Whether text can be sent before its end is known.
+
+        A format of calls without marks may turn out to be a call at any time.
+        """
+        return self.streams and (not _has_calls(asked) or bool(FORMATS[self.form].marks))
+
+    def _marks(self, asked: Asked) -> tuple[str, ...]:
+        calls = FORMATS[self.form].marks if _has_calls(asked) else ()
+        return (*calls, *asked.stops)
+
+    async def _choice(self, placed: Placed, generation: Generation, sampled: Sampled) -> Choice:
+        asked, chat = placed.asked, placed.chat
+        response = sampled_response(generation, known=self.policy.serving.known)
+        whole = chat.decode(generation.output_ids)
+        reason = generation.meta_info.finish_reason
+        stop = reason.matched if isinstance(reason.matched, str) and asked.stops else None
+        text, calls = await self._calls_in(whole.split(stop)[0] if stop else whole, asked)
+        choice = Choice(
+            text=text,
+            calls=calls,
+            finish="tool_calls" if calls else "length" if reason.type == "length" else "stop",
+            stop=stop,
+            tokens=response.tokens,
+            logprobs=response.logprobs,
+            pieces=[chat.decode([token]) for token in response.tokens] if asked.logprobs else (),
+        )
+        self.tree.add(
+            placed.place,
+            choice.said,
+            response,
+            text=whole,
+            queue_seconds=sampled.queue_seconds,
+            generate_seconds=sampled.generate_seconds,
+        )
+        return choice
+
+    async def _calls_in(self, text: str, asked: Asked) -> tuple[str, tuple[Call, ...]]:
+        """The text without tool calls, and the calls; a call that cannot be parsed stays text."""
+        if not _has_calls(asked):
+            return text, ()
+        parsed = await self.policy.claim.run(
+            parse_calls(text, tools=asked.tools, form=self.form, engine=self.policy.engine)
+        )
+        if not parsed.calls:
+            return text, ()
+        wanted = parsed.calls if asked.parallel else parsed.calls[:1]
+        calls = tuple(
+            Call(id=_call_id(), name=call.tool, arguments=call.arguments) for call in wanted
+        )
+        marked = [at for mark in FORMATS[self.form].marks if (at := text.find(mark)) >= 0]
+        return (text[: min(marked)] if marked else parsed.text or ""), calls
+
+
+def _has_calls(asked: Asked) -> bool:
+    return bool(asked.tools) and asked.calls_allowed
+
+
+def _call_id() -> str:
+    """Nine letters and digits: some chat templates refuse other ids."""
+    return secrets.token_hex(CALL_ID_BYTES)[:9]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+class Sessions:
+    """The sessions of this agent, by key."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[str, Session] = {}
+
+    def open(self, session: Session) -> None:
+        """Accept a session's key."""
+        self._by_key[session.key] = session
+
+    def close(self, session: Session) -> None:
+        """Make a session's key void."""
+        self._by_key.pop(session.key, None)
+
+    def of(self, key: str) -> Session:
+        """The session of a key; raises RefusedRequestError."""
+        session = self._by_key.get(key)
+        if session is None:
+            raise RefusedRequestError(
+                "the API key is of no session: keys are void once their program has ended",
+                status=401,
+                code="invalid_api_key",
+            )
+        return session
