@@ -51,7 +51,8 @@ class Body:
         """A field's value; raises RefusedRequestError where it is missing."""
         if name not in self._left:
             self.refuse(name, "is missing")
-        return self.take(name, kind, self._left[name])
+        given: T = self._left[name]
+        return self.take(name, kind, given)
 
     def any(self, name: str) -> Any:
         """A field's value of any type; None where it is missing."""

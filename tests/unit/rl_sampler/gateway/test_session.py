@@ -1,0 +1,184 @@
+"""What a session gives out while a response grows, what it refuses, and what ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_sampler.agents.chat import Chats
+from rl_sampler.engine.errors import EngineUnavailableError
+from rl_sampler.gateway import openai_chat
+from rl_sampler.gateway.asked import RefusedRequestError, Reply
+from rl_sampler.gateway.session import MOST_AT_ONCE, Session, Sessions
+from rl_sampler.gateway.visible import GrowingText, settled
+from tests.unit.rl_sampler.agents.chat_models import real_prompts
+from tests.unit.rl_sampler.agents.scripted import call
+from tests.unit.rl_sampler.gateway.scripted_sessions import a_session
+from tests.unit.rl_sampler.gateway.test_tree import TOOLS, user
+
+
+async def streamed(session: Session, **fields: Any) -> tuple[Reply, list[str]]:
+    """The reply, and the parts of the first choice's text in the order of their coming."""
+    parts: list[str] = []
+
+    async def emit(number: int, part: str) -> None:
+        if number == 0:
+            parts.append(part)
+
+    body = {"model": "m", "messages": [user("a")], "stream": True, **fields}
+    return await session.answer(session.place(openai_chat.parse(body)), emit), parts
+
+
+@pytest.mark.parametrize(
+    ("text", "marks", "length"),
+    [
+        ("plain", ("<tool_call>",), 5),
+        ("wait <tool", ("<tool_call>",), 5),
+        ("wait <tool_call>{", ("<tool_call>",), 5),
+        ("a < b", ("<tool_call>",), 5),
+        ("one STO", ("STOP", "one "), 0),
+        ("", ("x",), 0),
+    ],
+)
+def test_text_is_held_back_from_what_may_become_a_mark(
+    text: str, marks: tuple[str, ...], length: int
+) -> None:
+    assert settled(text, marks) == length
+
+
+def test_growing_text_gives_whole_characters() -> None:
+    prompts = real_prompts("qwen3")
+    growing = GrowingText(prompts.decode, ())
+    parts = [growing.grow([token]) for token in prompts.tokens("aä€😀b")]
+    assert [part for part in parts if part] == ["a", "ä", "€", "😀", "b"]
+
+
+async def test_stream_comes_in_parts_that_make_the_text() -> None:
+    session, _ = a_session(["Grüße an dich."])
+    reply, parts = await streamed(session)
+    assert "".join(parts) == reply.choices[0].text == "Grüße an dich."
+    assert len(parts) > 10
+
+
+async def test_stream_shows_no_part_of_a_call() -> None:
+    session, _ = a_session(["I add. " + call(x=1)])
+    reply, parts = await streamed(session, tools=TOOLS)
+    assert "".join(parts) == reply.choices[0].text == "I add. "
+    assert reply.choices[0].finish == "tool_calls"
+
+
+async def test_malformed_call_is_text() -> None:
+    session, _ = a_session(["<tool_call>{oops"])
+    reply, parts = await streamed(session, tools=TOOLS)
+    assert "".join(parts) == reply.choices[0].text == "<tool_call>{oops"
+    assert reply.choices[0].calls == ()
+
+
+async def test_calls_are_text_where_the_request_allows_none() -> None:
+    session, _ = a_session([call(x=1)])
+    reply, _ = await streamed(session, tools=TOOLS, tool_choice="none")
+    assert reply.choices[0].text == call(x=1)
+
+
+async def test_without_parallel_calls_only_the_first_is_answered() -> None:
+    session, _ = a_session([call(x=1) + call(x=2)])
+    reply, _ = await streamed(session, tools=TOOLS, parallel_tool_calls=False)
+    assert len(reply.choices[0].calls) == 1
+
+
+async def test_stream_waits_for_the_end_where_an_update_may_repeat_it() -> None:
+    session, _ = a_session(["Hello."])
+    session.streams = False
+    _, parts = await streamed(session)
+    assert parts == ["Hello."]
+
+
+async def test_outage_ends_the_session() -> None:
+    session, _ = a_session([EngineUnavailableError("engine is not up"), "never said"])
+    for _ in range(2):
+        with pytest.raises(RefusedRequestError, match="engine is not up") as refused:
+            await streamed(session)
+        assert refused.value.status == 503
+    assert session.failed.is_set()
+    assert isinstance(session.failure, EngineUnavailableError)
+
+
+async def test_request_without_room_is_refused_by_name() -> None:
+    session, policy = a_session([], longest=4)
+    with pytest.raises(RefusedRequestError) as refused:
+        await streamed(session)
+    assert (refused.value.status, refused.value.code) == (400, "context_length_exceeded")
+    assert policy.contexts == []
+    assert session.failure is None
+
+
+async def test_session_has_a_bound_of_responses() -> None:
+    session, _ = a_session(["1", "2"], most_responses=2)
+    await streamed(session, n=2)
+    with pytest.raises(RefusedRequestError, match=r"agent\.program\.maxResponses is 2"):
+        await streamed(session)
+
+
+async def test_template_that_shows_no_tools_refuses_them() -> None:
+    session, _ = a_session([], model="gemma3")
+    with pytest.raises(RefusedRequestError) as refused:
+        await streamed(session, tools=TOOLS)
+    assert (refused.value.status, refused.value.parameter) == (400, "tools")
+
+
+async def test_too_many_requests_at_once_are_refused() -> None:
+    session, _ = a_session([])
+    contexts = [session.admitted() for _ in range(MOST_AT_ONCE + 1)]
+    for context in contexts[:-1]:
+        await context.__aenter__()
+    with pytest.raises(RefusedRequestError) as refused:
+        await contexts[-1].__aenter__()
+    assert refused.value.status == 429
+
+
+def test_key_is_void_after_its_session() -> None:
+    session, _ = a_session([])
+    sessions = Sessions()
+    sessions.open(session)
+    assert sessions.of(session.key) is session
+    sessions.close(session)
+    for key in (session.key, "", "sk-other"):
+        with pytest.raises(RefusedRequestError) as refused:
+            sessions.of(key)
+        assert refused.value.status == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"reward": 1.5}, "reward"),
+        ({"reward": True}, "reward"),
+        ({"reward": float("nan")}, "reward"),
+        ({"metrics": {"a": "b"}}, "metrics"),
+        ({"metrics": {str(index): 1 for index in range(33)}}, "metrics"),
+        ({"score": 1}, "score"),
+    ],
+)
+def test_result_that_is_no_number_is_refused(body: dict[str, Any], named: str) -> None:
+    session, _ = a_session([])
+    with pytest.raises(RefusedRequestError) as refused:
+        session.report(body)
+    assert refused.value.parameter == named
+    assert (session.reward, session.metrics) == (None, {})
+
+
+def test_later_results_replace_earlier_values() -> None:
+    session, _ = a_session([])
+    session.report({"reward": 0.25, "metrics": {"steps": 3}})
+    session.report({"metrics": {"steps": 4, "tests": 1}})
+    assert (session.reward, session.metrics) == (0.25, {"steps": 4.0, "tests": 1.0})
+
+
+async def test_chats_keep_the_latest_tools_only() -> None:
+    session, _ = a_session(["x"] * 20)
+    assert isinstance(session.chats, Chats)
+    for number in range(20):
+        function = {"name": f"tool_{number}", "parameters": {}}
+        await streamed(session, tools=[{"type": "function", "function": function}])
+    assert len(session.chats._latest) == 16
