@@ -32,6 +32,7 @@ BASE_FOLDER = "RL_BASE_FOLDER"
 LISTEN_PORT = "RL_LISTEN_PORT"
 RELAY_PORT = "RL_RELAY_PORT"
 CHAT_PORT = "RL_CHAT_PORT"
+GATEWAY_PORT = "RL_GATEWAY_PORT"
 POD_IP = "RL_POD_IP"
 DRAIN_SECONDS = "RL_DRAIN_SECONDS"
 TOOL_SECRETS_FOLDER = "RL_TOOL_SECRETS_FOLDER"
@@ -52,6 +53,7 @@ OPTIONAL = (
     LISTEN_PORT,
     RELAY_PORT,
     CHAT_PORT,
+    GATEWAY_PORT,
     POD_IP,
     SANDBOX_SOCKET,
     CODE_SOCKET,
@@ -200,6 +202,8 @@ class SamplerEnv:
     """Folder with the base model; None: it is in the weights folder."""
     chat_port: int | None = None
     """Loopback port of the chat endpoint for people; None: no chat."""
+    gateway_port: int | None = None
+    """Loopback port of the API for programs; None: the agent is none."""
     relay_port: int | None = None
     """Port that serves policies to other samplers; None: no relay."""
     pod_ip: str = ""
@@ -230,6 +234,7 @@ class SamplerEnv:
             base_folder=_path(environ, BASE_FOLDER),
             listen_port=integer(environ, LISTEN_PORT),
             chat_port=_port(environ, CHAT_PORT),
+            gateway_port=_port(environ, GATEWAY_PORT),
             relay_port=_port(environ, RELAY_PORT),
             pod_ip=required(environ, POD_IP) if environ.get(RELAY_PORT) else "",
             code_socket=_path(environ, CODE_SOCKET),

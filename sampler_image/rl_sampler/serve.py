@@ -26,6 +26,8 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes.claimer import Claimer
+from rl_sampler.gateway.server import gateway_port_of, serving_gateway
+from rl_sampler.gateway.session import Sessions
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.policy.relay.wiring import relay_listening, relay_of
 from rl_sampler.policy.stage import Stager
@@ -65,6 +67,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             outages=Outages(serving=serving, problems=problems),
             weights=assignment.weights,
             code=code_container_of(assignment, counters=counters),
+            sessions=Sessions(),
         )
         failovers = Failovers(
             session=outside,
@@ -77,6 +80,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             listening(application, port=assignment.env.listen_port),
             relay_listening(assignment, stores),
             serving_passthrough(agent.passthrough(), port=assignment.env.chat_port),
+            serving_gateway(agent.sessions, port=gateway_port_of(assignment)),
         ):
             components = await load_components(
                 assignment.spec,

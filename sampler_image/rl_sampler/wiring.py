@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from rl_sampler.agents import AGENTS
+from rl_sampler.agents import Agent as Act
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts
 from rl_sampler.code.client import CodeContainer
@@ -25,6 +26,7 @@ from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.episodes.rollout_runner import RolloutRunner
+from rl_sampler.gateway.session import Sessions
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
 from rl_sampler.reaper import Reaper
@@ -32,6 +34,7 @@ from rl_sampler.tasks.claims import ClaimBook
 from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.tools.waiting import WaitingToolbox
 from rl_sampler.user_code.components import Components
+from rl_sampler.user_code.program_agent import ProgramAgent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,8 @@ class Agent:
     weights: WeightsFolder
     code: CodeContainer | None
     """None where the pod has no container ``code``."""
+    sessions: Sessions
+    """Of programs."""
 
     def watch(self) -> EngineWatch:
         """The watch of the engine."""
@@ -129,6 +134,22 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
     return Claiming(claimer, book, toolbox)
 
 
+def _act(agent: Agent, prompts: Prompts) -> Act:
+    spec = agent.assignment.spec
+    program, port = spec.agent.program, agent.assignment.env.gateway_port
+    if program is None:
+        return AGENTS[spec.agent.kind]
+    assert agent.code is not None
+    return ProgramAgent(
+        spec=spec,
+        program=program,
+        chats=Chats(prompts),
+        sessions=agent.sessions,
+        code=agent.code,
+        url=f"http://127.0.0.1:{port}",
+    )
+
+
 def _toolbox(agent: Agent, components: Components) -> WaitingToolbox:
     spec = agent.assignment.spec
     tools = Toolbox(
@@ -155,7 +176,7 @@ def _runner(
     spec = agent.assignment.spec
     rollout_runner = RolloutRunner(
         spec=spec,
-        act=components.user_code.agent or AGENTS[spec.agent.kind],
+        act=components.user_code.agent or _act(agent, prompts),
         scorers=components.scorers,
         serving=agent.serving,
         counters=agent.counters,

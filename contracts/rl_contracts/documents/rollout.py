@@ -105,6 +105,20 @@ class Turn(Record):
     tool_seconds: float = 0.0
 
 
+class ProgramOutcome(Record):
+    """How the program of an episode ended."""
+
+    exit_code: int | None
+    """None where it was killed: at its time limit, or with its session."""
+    seconds: float
+    log: str
+    """Start and end of its output, bounded."""
+    metrics: dict[str, float] = Field(default_factory=dict)
+    """What it posted."""
+    ignored: list[str] = Field(default_factory=list)
+    """Fields of its requests that had no effect, such as ``temperature``."""
+
+
 class Timings(Record):
     """Seconds by phase, over all turns."""
 
@@ -156,6 +170,8 @@ class Rollout(Document):
     """Why the episode ended."""
     error: RolloutError | None = None
     """Why there is no reward; such a rollout is not data."""
+    program: ProgramOutcome | None = None
+    """Only of agent kind Program."""
     reward: float
     parts: list[RewardPart]
     timings: Timings

@@ -18,6 +18,13 @@ SOURCES = {
 
 OF_SECTIONS = (
     rule(
+        "self.agent.kind == 'Program' || !self.reward.scorers.exists(scorer, "
+        "scorer.kind == 'Program' && !has(scorer.entryPoint) && !has(scorer.judge))",
+        "reward.scorers has kind Program, the reward that a program posts, and agent.kind is "
+        "{self.agent.kind}: remove the scorer, or use agent.kind Program",
+        field="reward.scorers",
+    ),
+    rule(
         "!has(self.sandbox) || self.agent.kind == 'Code' || self.reward.scorers.exists(scorer, "
         "scorer.kind == 'Code' && !has(scorer.entryPoint) && !has(scorer.judge))",
         "spec.sandbox is set, and nothing of this job runs programs: remove it, or use agent.kind "

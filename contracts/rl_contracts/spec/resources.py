@@ -129,13 +129,14 @@ class RLJobSpec(Model):
     def needs_code_container(self) -> bool:
         """Whether sampler pods have the container ``code``.
 
-        It runs the user's code, commands of MCP servers, and the scorer Math, which records may
-        name too.
+        It runs the user's code and programs, commands of MCP servers, and the scorer Math, which
+        records may name too.
         """
         kinds = [scorer.kind for scorer in self.reward.scorers if not scorer.is_own]
         sources = [source for listed in self.data.by_split.values() for source in listed]
         return (
             self.runs_user_code
+            or self.agent.program is not None
             or any(server.command for server in self.agent.mcp_servers)
             or MATH in kinds
             or any(source.columns.scorer is not None for source in sources)

@@ -23,7 +23,16 @@ class Judge(Completions):
     `${conversation}` filled in; see docs/guides/rewards.md. Unset: a built-in prompt."""
 
 
-BUILT_IN_SCORERS = ("Code", "ExactMatch", "F1", "Format", "Length", "Math", "NormalizedMatch")
+BUILT_IN_SCORERS = (
+    "Code",
+    "ExactMatch",
+    "F1",
+    "Format",
+    "Length",
+    "Math",
+    "NormalizedMatch",
+    "Program",
+)
 """Kinds that the installation's agent image knows without the manifest's help."""
 
 

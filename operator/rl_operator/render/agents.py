@@ -19,6 +19,8 @@ RELAY_PORT = 8082
 """The job's NetworkPolicy lets only its own pods reach it."""
 CHAT_PORT = 8083
 """Port of the agent's chat on loopback, for ``kubectl port-forward``."""
+GATEWAY_PORT = 8084
+"""Port of the API for programs, on loopback."""
 REQUESTS = {"cpu": "50m", "memory": "256Mi"}
 
 
@@ -73,6 +75,7 @@ def _agent(
         env.ENGINE_URL: f"http://127.0.0.1:{engine.PORT}",
         env.LISTEN_PORT: str(port),
         env.CHAT_PORT: str(seat.port(CHAT_PORT)),
+        **_gateway(job_spec, seat),
         **seat.variables(),
         env.DRAIN_SECONDS: str(spec.template.drain.seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
@@ -101,6 +104,13 @@ def _agent(
             {"name": "tmp", "mountPath": pods.TMP},
         ],
     }
+
+
+def _gateway(job_spec: RLJobSpec, seat: Seat) -> dict[str, str]:
+    """Where the agent serves the API for programs; nothing where the job has none."""
+    if job_spec.agent.program is None:
+        return {}
+    return {env.GATEWAY_PORT: str(seat.port(GATEWAY_PORT))}
 
 
 def _stage(agent: Manifest) -> Manifest:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rl_contracts.documents.rollout import RolloutError, ToolCall, Turn
+from rl_contracts.documents.rollout import ProgramOutcome, RolloutError, ToolCall, Turn
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.errors import RLError
 from rl_contracts.spec.agent.agents import Agent
@@ -84,6 +84,14 @@ class Member:
     """All that follows the prompt of the current sequence."""
     prompt: Sequence[int] = ()
     """Token ids of the prompt of the current sequence."""
+    number: int = 0
+    """In its group."""
+    program: ProgramOutcome | None = None
+    """How the program of kind ``Program`` ended."""
+    reported: float | None = None
+    """The reward that the program posted."""
+    forfeited: str = ""
+    """Why every scorer's value is 0; empty where they judge."""
 
     @property
     def room(self) -> int:
@@ -261,4 +269,5 @@ class Group:
             policy=self.policy_of(number),
             tools=self.tools,
             user=self.users(self.task),
+            number=number,
         )

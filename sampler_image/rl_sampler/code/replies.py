@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_contracts.documents.rollout import StopReason
-from rl_sampler.code.wire import MESSAGE_CHARACTERS, FailureKind
+from rl_sampler.code.wire import LOG_CHARACTERS, MESSAGE_CHARACTERS, FailureKind
 
 Text = Annotated[str, Field(max_length=1_000_000)]
 Name = Annotated[str, Field(max_length=256)]
@@ -73,6 +73,17 @@ class Called(Answer):
 
     text: str = ""
     failed: bool = False
+
+
+class Ran(Answer):
+    """How a program ended."""
+
+    exit_code: int | None = None
+    """Negative: the number of the signal that ended it; None where it was killed here."""
+    late: bool = False
+    """It was killed at its time limit."""
+    log: Annotated[str, Field(max_length=LOG_CHARACTERS)] = ""
+    seconds: Annotated[float, Field(ge=0)] = 0.0
 
 
 class Compared(Answer):

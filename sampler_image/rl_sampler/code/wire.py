@@ -12,6 +12,8 @@ call           with                                answer
                ``seconds`` of processor time
 ``act``        the member: ``messages``,           requests ``{"do": …}`` of the user's agent,
                ``turn``, ``turns``, ``room``       each answered; then ``reason``, or ``failure``
+``run``        ``task`` and ``environment`` of    ``exit_code``, ``late``, ``log`` and
+               an episode's program                ``seconds``, or ``failure``
 ``start``      ``server``: name of an MCP server   an empty object, then the program's own bytes
                with a command                      in both directions; or ``failure``
 =============  ==================================  =============================================
@@ -28,6 +30,8 @@ from typing import Any, Literal
 MAX_LINE_BYTES = 16 << 20
 MESSAGE_CHARACTERS = 1000
 """Of a failure's message; the rest is cut off."""
+LOG_CHARACTERS = 16384
+"""Of a program's output; what is between its start and its end is cut out."""
 GRACE_SECONDS = 10.0
 """How much longer than a call's own limit the agent waits for the answer."""
 

@@ -148,7 +148,7 @@ class EpisodeRunner:
             users=self.users,
             policy=policy,
             messages=messages,
-            prompt=chat.opening(messages),
+            prompt=[] if agent.program is not None else chat.opening(messages),
         )
 
     async def _reach_version(self, task: Task) -> None:

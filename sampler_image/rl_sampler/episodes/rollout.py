@@ -9,6 +9,7 @@ from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.rollout import (
     GREEDY_TEMPERATURE,
+    ProgramOutcome,
     RewardPart,
     Rollout,
     RolloutError,
@@ -30,6 +31,7 @@ class Ending:
     answer: str | None = None
     error: RolloutError | None = None
     score_seconds: float = 0.0
+    program: ProgramOutcome | None = None
 
 
 def build_rollout(
@@ -71,6 +73,7 @@ def build_rollout(
         answer=ending.answer,
         stop_reason=ending.stop_reason,
         error=ending.error,
+        program=ending.program,
         reward=total(ending.parts),
         parts=ending.parts,
         timings=Timings(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason
+from rl_contracts.documents.rollout import RewardPart, Rollout, RolloutError, StopReason
 from rl_contracts.documents.task import Task
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
@@ -60,6 +60,8 @@ class RolloutRunner:
         """
 
         async def run(number: int) -> Rollout:
+            if self.programs:
+                return await self._finish(group, number, None)
             sampled = await group.policy_of(number).sample(group.prompt)
             return await self._finish(group, number, Opening.of_group(group.prompt, sampled)[0])
 
@@ -77,8 +79,13 @@ class RolloutRunner:
     async def run_together(self, group: Group, missing: Sequence[int]) -> list[Rollout]:
         """Run members whose first responses come from the same call, which shares their prefill.
 
-        The baseline is sampled greedily and has a call of its own.
+        The baseline is sampled greedily and has a call of its own. Programs ask for every response
+        themselves.
         """
+        if self.programs:
+            return await group_completion.gather_all(
+                [self._finish(group, number, None) for number in missing]
+            )
         greedy = [number for number in missing if group.task.is_greedy(number)]
         sampled = [number for number in missing if number not in greedy]
         rollouts = await group_completion.gather_all(
@@ -104,11 +111,17 @@ class RolloutRunner:
             max_staleness=self.spec.algorithm.off_policy.max_staleness,
         )
 
-    async def _finish(self, group: Group, number: int, opening: Opening) -> Rollout:
+    @property
+    def programs(self) -> bool:
+        """Whether programs act out the episodes, from their first request on."""
+        return self.spec.agent.program is not None
+
+    async def _finish(self, group: Group, number: int, opening: Opening | None) -> Rollout:
         """Run and score a member; a failure is recorded in the rollout, with its class."""
         member = group.member(number)
         try:
-            member.open(opening)
+            if opening is not None:
+                member.open(opening)
             reason = await self.act(member)
             ending = await self._score(member, group.task, reason)
         except (PromptError, EpisodeEndedError):
@@ -125,7 +138,7 @@ class RolloutRunner:
         rollout = build_rollout(
             member.trace,
             member.turns,
-            ending,
+            replace(ending, program=member.program),
             task=group.task,
             member=number,
             claimed_at=group.task.lease_until - LEASE_SECONDS,
@@ -141,6 +154,12 @@ class RolloutRunner:
 
     async def _score(self, member: Member, task: Task, reason: StopReason) -> Ending:
         started, reward = time.monotonic(), self._reward(task)
+        if member.forfeited:
+            parts = [
+                RewardPart(scorer=scorer.kind, value=0.0, weight=scorer.weight)
+                for scorer in reward.scorers
+            ]
+            return Ending(stop_reason=reason, parts=parts)
         turn = member.turns[-1]
         response = Response(
             text=turn.text,
@@ -152,6 +171,7 @@ class RolloutRunner:
             max_tokens=self.spec.agent.sampling.max_tokens_per_turn,
             cut_off=turn.stop_reason in CUT_OFF,
             thinking=member.opens_thinking(turn),
+            reported=member.reported,
         )
         answer = recorded_answer(response, reward)
         try:

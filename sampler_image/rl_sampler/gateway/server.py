@@ -12,6 +12,9 @@ from weakref import WeakSet
 
 from aiohttp import web
 
+from rl_contracts import env
+from rl_contracts.env import EnvironmentVariableError
+from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.listening import KEPT, keep, listening
 from rl_sampler.gateway import anthropic_messages, openai_chat, openai_responses
 from rl_sampler.gateway.asked import RefusedRequestError
@@ -130,6 +133,19 @@ async def _in_api_form(request: web.Request, handler: Handler) -> web.StreamResp
 
 def _card(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "rl-operator"}
+
+
+def gateway_port_of(assignment: Assignment) -> int | None:
+    """The gateway's port; None where no program asks.
+
+    Raises:
+        EnvironmentVariableError: the manifest has a program, but the operator set no port.
+    """
+    if assignment.spec.agent.program is None:
+        return None
+    if assignment.env.gateway_port is None:
+        raise EnvironmentVariableError(f"environment variable {env.GATEWAY_PORT} is not set")
+    return assignment.env.gateway_port
 
 
 @asynccontextmanager

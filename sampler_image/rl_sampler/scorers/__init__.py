@@ -16,12 +16,23 @@ Scorer = Callable[[Response], float]
 """Blocking, so call it in a thread."""
 AsyncScorer = Callable[[Response], Awaitable[float]]
 
+
+def posted(response: Response) -> float:
+    """Scorer ``Program``: the reward that the program of the episode posted."""
+    if response.reported is None:
+        raise ScoringError(
+            "scorer Program needs the reward that a program posts: use it with agent.kind Program"
+        )
+    return response.reported
+
+
 SCORERS: dict[str, Scorer] = {
     "ExactMatch": exact_match,
     "F1": f1,
     "Format": well_formed,
     "Length": shortness,
     "NormalizedMatch": normalized_match,
+    "Program": posted,
 }
 """Built-in scorers that compare text, by the manifest's ``kind``. ``Code`` and ``Math`` are added
 where the pod has the containers that they need."""

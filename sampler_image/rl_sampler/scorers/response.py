@@ -35,3 +35,5 @@ class Response:
     """The response reached its token limit, so its end is missing."""
     thinking: bool = False
     """The prompt ended with ``<think>``, so the response begins inside of it."""
+    reported: float | None = None
+    """The reward in [0, 1] that the program of the episode posted; None where it posted none."""

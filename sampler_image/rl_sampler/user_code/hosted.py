@@ -39,6 +39,7 @@ class Hosted:
             "tool": self._tool,
             "act": self._act,
             "compare": self._compare,
+            "run": self._run,
         }
 
     def close(self) -> None:
@@ -110,6 +111,15 @@ class Hosted:
         code = await self._code()
         assert code.agent is not None
         return {"reason": await code.agent(Member(ask, request))}
+
+    async def _run(self, request: Request, ask: Ask) -> Answer:
+        from rl_sampler.user_code.program_process import run_program
+
+        spec = await asyncio.to_thread(self.spec)
+        assert spec.agent.program is not None
+        return await run_program(
+            spec.agent.program, task=request["task"], environment=request["environment"]
+        )
 
     async def _compare(self, request: Request, ask: Ask) -> Answer:
         same = await asyncio.get_running_loop().run_in_executor(

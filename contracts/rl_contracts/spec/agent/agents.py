@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_contracts.spec.agent.endpoints import Completions
+from rl_contracts.spec.agent.program import PROGRAM, Program
 from rl_contracts.spec.agent.tools import Context, McpServer, ToolCallFormat
 from rl_contracts.spec.agent.user_code import EntryPoint, PythonTool
 from rl_contracts.spec.base import Model, Opaque, only_of, rule, rules
@@ -124,11 +125,23 @@ class Agent(Model):
             "{self.kind}: set entryPoint under kind Custom, remove it under any other",
             field="entryPoint",
         ),
+        rule(
+            "(self.kind == 'Program') == has(self.program)",
+            "agent.program goes with kind Program, and kind Program needs it; kind is "
+            "{self.kind}: set program under kind Program, remove it under any other",
+            field="program",
+        ),
+        rule(
+            "self.kind != 'Program' || (size(self.mcpServers) == 0 && size(self.tools) == 0 && "
+            "!has(self.context) && !has(self.maxToolResultCharacters))",
+            "agent.kind Program brings tools and context of its own: remove mcpServers, tools, "
+            "context and maxToolResultCharacters",
+        ),
         only_of("options", "Custom", "agent"),
         only_of("user", "Conversation", "agent"),
         only_of("browse", ("ToolLoop", "ReAct", "Conversation", "Custom"), "agent"),
         only_of("minTurns", ("ToolLoop", "ReAct", "Code"), "agent"),
-        only_of("toolCallFormat", ("ToolLoop", "Conversation", "Custom"), "agent"),
+        only_of("toolCallFormat", ("ToolLoop", "Conversation", "Custom", PROGRAM), "agent"),
         rule(
             "!(self.kind in ['ReAct', 'Code']) || !has(self.context) || "
             "self.context.overflow != 'DiscardTools'",
@@ -137,12 +150,15 @@ class Agent(Model):
             field="context",
         ),
     )
-    kind: Literal["SingleTurn", "ToolLoop", "ReAct", "Code", "Conversation", "Custom"] = (
-        "SingleTurn"
-    )
+    kind: Literal[
+        "SingleTurn", "ToolLoop", "ReAct", "Code", "Conversation", "Custom", "Program"
+    ] = "SingleTurn"
     """What an episode is. `SingleTurn`: one response. `ToolLoop`: tool calls until an answer.
     `ReAct`: the same as plain text. `Code`: programs and their output. `Conversation`: turns with a
-    user. `Custom`: your own code."""
+    user. `Custom`: your own code. `Program`: a program that asks the policy by OpenAI's or
+    Anthropic's API."""
+    program: Program | None = None
+    """The program of kind Program. Required with it, refused with any other."""
     entry_point: EntryPoint | None = None
     """Your agent as `module:attribute`, in code.configMapRef or in code.image. Required with kind
     Custom, refused with any other."""
@@ -161,7 +177,7 @@ class Agent(Model):
     1."""
     tool_call_format: ToolCallFormat | None = None
     """How the policy's model family writes tool calls, e.g. `Llama`, which also reads plain JSON.
-    For kinds ToolLoop, Conversation and Custom. Unset: Hermes, as Qwen models write."""
+    For kinds ToolLoop, Conversation, Custom and Program. Unset: Hermes, as Qwen models write."""
     mcp_servers: McpServers = Field(default_factory=list)
     """MCP servers whose tools the policy may call."""
     tools: PythonTools = Field(default_factory=list)

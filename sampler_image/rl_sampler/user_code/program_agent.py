@@ -1,0 +1,170 @@
+"""Agent ``Program``: a program of the user's acts out the episode through the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from rl_contracts.documents.rollout import ProgramOutcome, StopReason
+from rl_contracts.documents.task import Message, Task
+from rl_contracts.spec.agent.program import PROGRAM, Program
+from rl_contracts.spec.resources import RLJobSpec
+from rl_sampler.agents.chat import Chats
+from rl_sampler.agents.member import GeneratedSegment, Member
+from rl_sampler.agents.policy import Policy
+from rl_sampler.code.client import CodeContainer, CodeContainerError
+from rl_sampler.code.replies import Ran
+from rl_sampler.code.wire import GRACE_SECONDS
+from rl_sampler.gateway.server import RESULT_PATH
+from rl_sampler.gateway.session import Session, Sessions
+from rl_sampler.tasks.claims import UnusableMemberError
+from rl_sampler.user_code.call import UserCodeError
+
+LAST_CHARACTERS = 200
+"""Of a failed program's output, in the message of its member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramAgent:
+    """Runs a program for each member."""
+
+    spec: RLJobSpec
+    program: Program
+    chats: Chats
+    sessions: Sessions
+    code: CodeContainer
+    url: str
+    """Of the gateway."""
+
+    async def __call__(self, member: Member) -> StopReason:
+        """Act out an episode that has no response yet; returns why its last response ended.
+
+        Raises:
+            UnusableMemberError: the program failed, and the manifest calls that an infrastructure
+                error; or it never asked the policy.
+            UserCodeError: the program cannot be started.
+            EngineError, EpisodeEndedError: the engine or the claim ended the session.
+        """
+        session = self._session(member.policy)
+        self.sessions.open(session)
+        ran = Ran()
+        try:
+            ran = await member.policy.claim.run(self._run(member, session))
+        finally:
+            self.sessions.close(session)
+            _take_over(member, session, ran)
+        if session.failure is not None:
+            raise session.failure
+        self._judge(member, session, ran)
+        return member.turns[-1].stop_reason
+
+    def _session(self, policy: Policy) -> Session:
+        pause = self.spec.weight_sync.pause
+        return Session(
+            policy=policy,
+            chats=self.chats,
+            form=self.spec.agent.call_format,
+            most_responses=self.program.max_responses,
+            streams=policy.serving.adapters or pause == "Retract",
+        )
+
+    async def _run(self, member: Member, session: Session) -> Ran:
+        """Run the program to its end, or until the session has failed."""
+        request = {
+            "call": "run",
+            "task": task_json(member.policy.claim.task, member.number),
+            "environment": self._environment(session),
+        }
+        seconds = self.program.timeout_seconds + GRACE_SECONDS
+        running = asyncio.create_task(self.code.ask(request, Ran, seconds=seconds))
+        failed = asyncio.create_task(session.failed.wait())
+        try:
+            await asyncio.wait({running, failed}, return_when=asyncio.FIRST_COMPLETED)
+            return running.result() if running.done() else Ran()
+        except CodeContainerError as error:
+            raise UnusableMemberError(f"the program was lost: {error}") from error
+        except TimeoutError as error:
+            raise UnusableMemberError("the container `code` did not end the program") from error
+        finally:
+            for task in (running, failed):
+                task.cancel()
+            await asyncio.gather(running, failed, return_exceptions=True)
+
+    def _environment(self, session: Session) -> dict[str, str]:
+        return {
+            "OPENAI_BASE_URL": f"{self.url}/v1",
+            "OPENAI_API_KEY": session.key,
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": session.key,
+            "RL_RESULT_URL": f"{self.url}{RESULT_PATH}",
+            "RL_API_KEY": session.key,
+            "RL_MODEL": "policy",
+        }
+
+    def _judge(self, member: Member, session: Session, ran: Ran) -> None:
+        """Apply the manifest's policy on failures."""
+        if ran.failure is not None:
+            raise UserCodeError(ran.failure.message)
+        failed = self._failed(session, ran)
+        if not member.turns:
+            reason = (
+                f"the program asked the policy nothing: {failed}"
+                if failed
+                else ("the program ended without a response of the policy")
+            )
+            raise UnusableMemberError(reason)
+        if failed and self.program.on_failure == "InfrastructureError":
+            raise UnusableMemberError(f"the program failed: {failed}")
+        if failed:
+            member.blame(failed)
+            member.forfeited = failed
+
+    def _failed(self, session: Session, ran: Ran) -> str:
+        """Why the program counts as failed; empty where it does not."""
+        said = ran.log.strip()[-LAST_CHARACTERS:]
+        if ran.late:
+            return f"it took more than {self.program.timeout_seconds} s"
+        if ran.exit_code != 0:
+            return f"exit code {ran.exit_code}: {said}"
+        scorers = [scorer.kind for scorer in self.spec.reward.scorers if not scorer.is_own]
+        if session.reward is None and PROGRAM in scorers:
+            return "it posted no reward, which scorer Program needs"
+        return ""
+
+
+def task_json(task: Task, member: int) -> dict[str, Any]:
+    """What a program is given of its task: the record, and which episode it is."""
+    return {
+        "run": task.run,
+        "task": task.id,
+        "attempt": task.attempt,
+        "member": member,
+        "split": task.split,
+        "dataset": task.dataset,
+        "example": task.example,
+        "messages": [{"role": each.role, "content": each.text} for each in task.messages],
+        "answer": task.answer,
+        "scenario": task.scenario,
+    }
+
+
+def _take_over(member: Member, session: Session, ran: Ran) -> None:
+    """Put the session's tokens and the program's end into the member."""
+    member.turns += session.tree.write(member.trace)
+    member.reported = session.reward
+    member.program = ProgramOutcome(
+        exit_code=ran.exit_code,
+        seconds=ran.seconds,
+        log=ran.log,
+        metrics=session.metrics,
+        ignored=sorted(session.ignored),
+    )
+    if member.turns:
+        response = member.turns[-1].response
+        member.messages = [
+            Message.model_validate({"role": said.role, "content": said.text})
+            for said in session.conversation
+        ]
+        tokens = member.trace.tokens[response.start : response.end]
+        member.history = [GeneratedSegment(tokens)]
