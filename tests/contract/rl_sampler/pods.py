@@ -238,8 +238,11 @@ def new_pod(
         env.ENDPOINT_SECRETS_FOLDER: str(folder / "endpoints"),
         "PYTHONPATH": os.pathsep.join(SOURCES),
     }
-    if RLJobSpec.model_validate(spec).needs_code_container:
+    parsed = RLJobSpec.model_validate(spec)
+    if parsed.needs_code_container:
         environment[env.CODE_SOCKET] = str(folder / "calls")
+    if parsed.agent.program is not None:
+        environment[env.GATEWAY_PORT] = str(free_port())
     return Pod(folder=folder, environment=environment, stores=stores, port=port, launch=launch)
 
 

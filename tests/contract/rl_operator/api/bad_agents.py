@@ -16,6 +16,13 @@ def tool_loop(*, server: Manifest | None = None, **options: Any) -> Manifest:
     return {"kind": "ToolLoop", "mcpServers": [kept], **options}
 
 
+def program(**options: Any) -> Manifest:
+    """An agent that is a program."""
+    fields = {"command": ["agent"], "runsIn": "Sidecar", "onFailure": "RewardZero", **options}
+    kept = {key: value for key, value in fields.items() if value is not ...}
+    return {"kind": "Program", "program": kept}
+
+
 REFUSED_AGENTS = {
     "tools for one turn": (
         changed("spec.agent", {"mcpServers": [{"name": "a", "url": "http://a/mcp"}]}),
@@ -65,6 +72,30 @@ REFUSED_AGENTS = {
     "turns of an agent of one's own": (
         changed("spec.agent", {"kind": "Custom", "entryPoint": "a:b", "maxTurns": 3}),
         "are for kinds of several turns",
+    ),
+    "a program of another kind": (
+        changed("spec.agent", program() | {"kind": "SingleTurn"}),
+        "agent.program goes with kind Program",
+    ),
+    "no program": (
+        changed("spec.agent", {"kind": "Program"}),
+        "kind Program needs it",
+    ),
+    "a program in a pod of its own": (
+        changed("spec.agent", program(runsIn=...)),
+        "set runsIn: Sidecar",
+    ),
+    "a program whose failures mean nothing": (
+        changed("spec.agent", program(onFailure=...)),
+        "agent.program.onFailure",
+    ),
+    "a program with tools of the manifest": (
+        changed("spec.agent", program() | {"tools": [{"entryPoint": "a:b"}]}),
+        "brings tools and context of its own",
+    ),
+    "a program's reward without a program": (
+        changed("spec.reward.scorers.0.kind", "Program"),
+        "the reward that a program posts",
     ),
     "code and a judge": (
         changed(

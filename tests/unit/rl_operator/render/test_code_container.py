@@ -31,6 +31,12 @@ NEEDING: dict[str, dict[str, Any]] = {
     "a scorer": {"reward": {"scorers": [SCORER]}},
     "a tool": {"agent": {"kind": "ToolLoop", "tools": [TOOL]}},
     "an agent": {"agent": {"kind": "Custom", "entryPoint": "mine:agent"}},
+    "a program": {
+        "agent": {
+            "kind": "Program",
+            "program": {"command": ["a"], "runsIn": "Sidecar", "onFailure": "RewardZero"},
+        }
+    },
     "a command": {"agent": {"kind": "ToolLoop", "mcpServers": [STDIO]}},
     "Math": {"reward": {"scorers": [{"kind": "Math"}]}},
     "records that may name Math": {

@@ -207,6 +207,16 @@ def test_chat_listens_on_loopback_only() -> None:
     assert agents.CHAT_PORT not in {port["containerPort"] for port in agent["ports"]}
 
 
+def test_gateway_of_a_program_listens_on_loopback_and_only_where_there_is_one() -> None:
+    command = {"command": ["agent"], "runsIn": "Sidecar", "onFailure": "RewardZero"}
+    manifest = a_deployment(agent={"kind": "Program", "program": command})
+    (agent,) = pod_of(manifest)["containers"]
+    assert env.SamplerEnv.parse(environment_of(agent)).gateway_port == agents.GATEWAY_PORT
+    assert agents.GATEWAY_PORT not in {port["containerPort"] for port in agent["ports"]}
+    (agent,) = pod_of(a_deployment())["containers"]
+    assert env.SamplerEnv.parse(environment_of(agent)).gateway_port is None
+
+
 def test_rollout_without_surge_needs_no_extra_pods() -> None:
     spec = a_deployment()["spec"]
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}

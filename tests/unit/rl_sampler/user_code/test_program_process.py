@@ -1,0 +1,103 @@
+"""Programs of episodes as processes of the container ``code``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.agent.program import Program
+from rl_sampler.user_code.program_process import HEAD_BYTES, TAIL_BYTES, Log, run_program
+
+
+def a_program(code: str, **options: Any) -> Program:
+    fields = {"command": [sys.executable, "-S", "-c", code], "runsIn": "Sidecar"}
+    return Program.model_validate(fields | {"onFailure": "RewardZero"} | options)
+
+
+async def run(code: str, **options: Any) -> dict[str, Any]:
+    return await run_program(a_program(code, **options), task={"answer": "42"}, environment={})
+
+
+async def test_program_is_given_its_task_and_a_folder_of_its_own() -> None:
+    code = (
+        "import json, os; task = json.load(open(os.environ['RL_TASK_FILE']));"
+        "print(task['answer'], os.environ['KEY'], os.getcwd() == os.environ['HOME']);"
+        "print(os.getcwd()); raise SystemExit(7)"
+    )
+    ran = await run_program(
+        a_program(code), task={"answer": "42"}, environment={"KEY": "of the session"}
+    )
+    assert (ran["exit_code"], ran["late"]) == (7, False)
+    said, folder = ran["log"].splitlines()
+    assert said == "42 of the session True"
+    assert not await asyncio.to_thread(os.path.exists, folder), "it is removed"
+
+
+def test_log_keeps_start_and_end() -> None:
+    log = Log()
+    for chunk in (b"begin", b"x" * 3 * (HEAD_BYTES + TAIL_BYTES), b"end"):
+        log.add(chunk)
+    assert log.text.startswith("begin")
+    assert log.text.endswith("end")
+    assert "[…]" in log.text
+    assert len(log.text) < HEAD_BYTES + TAIL_BYTES + 10
+
+
+async def test_program_is_killed_at_its_time_limit_with_what_it_started() -> None:
+    code = (
+        "import os, time; child = os.fork(); print(child, flush=True) if child else None;"
+        "time.sleep(600)"
+    )
+    ran = await run(code, timeoutSeconds=1)
+    assert (ran["exit_code"], ran["late"]) == (None, True)
+    _expect_gone(int(ran["log"]))
+
+
+async def test_program_that_needs_more_memory_than_allowed_fails() -> None:
+    code = "bytearray(300_000_000)"
+    assert (await run(code))["exit_code"] == 0
+    limited = await run(code, megabytes=200)
+    assert limited["exit_code"] == 1
+    assert "MemoryError" in limited["log"]
+
+
+async def test_program_that_does_not_exist_is_the_users_mistake() -> None:
+    ran = await run("", command=["no-such-agent"])
+    assert ran["failure"]["kind"] == "user"
+    assert "no-such-agent" in ran["failure"]["message"]
+
+
+async def test_cancelled_program_is_killed(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    os.mkfifo(mark)
+    code = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    running = asyncio.create_task(run(code))
+    pid = int(await asyncio.to_thread(mark.read_text))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    _expect_gone(pid)
+
+
+def _expect_gone(pid: int) -> None:
+    """A killed process may remain as a zombie of the test's own parent."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    assert state == "Z"
+
+
+async def test_module_of_the_users_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("import json; print(json.dumps('found'))")
+    monkeypatch.setenv("RL_CODE_FOLDER", str(tmp_path))
+    ran = await run("", command=[sys.executable, "-m", "mine"])
+    assert json.loads(ran["log"]) == "found"
