@@ -36,6 +36,7 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
 from rl_sampler.episodes.claimer import Claimer
+from rl_sampler.gateway.session import Sessions
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.tasks.claims import ClaimBook
@@ -102,6 +103,7 @@ async def live(assignment: Assignment, stores: Stores, *, after: float) -> None:
         outages=Outages(serving=serving, problems=problems),
         weights=assignment.weights,
         code=None,
+        sessions=Sessions(),
     )
     components = cast(Any, SimpleNamespace(known=["ExactMatch"], refusals=[]))
     claiming, follower = _claiming(agent), _follower(agent)

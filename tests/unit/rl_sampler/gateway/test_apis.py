@@ -112,10 +112,10 @@ async def test_unknown_path_and_oversized_or_malformed_body_are_refused_in_form(
     ],
 )
 async def test_images_and_files_are_refused(path: str, content: list[dict[str, Any]]) -> None:
-    said = [{"role": "user", "content": content}]
+    said: list[dict[str, Any]] = [{"role": "user", "content": content}]
     async with gateway([]) as client:
-        name = "input" if path == RESPONSES else "messages"
-        status, body = await client.post(path, **{name: said})
+        given: dict[str, Any] = {"input" if path == RESPONSES else "messages": said}
+        status, body = await client.post(path, **given)
         assert status == 400
         assert "reads text only" in body["error"]["message"]
 
