@@ -24,6 +24,7 @@ class ConsoleError(RLError):
 
     def __init__(self, message: str, *, remedy: str = "") -> None:
         super().__init__(f"{message.rstrip('.')}. {remedy}" if remedy else message)
+        self.remedy = remedy
 
 
 class UsageError(ConsoleError):

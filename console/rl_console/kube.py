@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +16,7 @@ from rl_console.jobs import JobObject, PoolObject, Workload
 from rl_console.pods import PodView, pod_view
 from rl_contracts.spec.resources import GROUP, VERSION
 
+CHUNK = 16_384
 PAGE = 500
 """Objects of one page of a list."""
 
@@ -93,7 +95,15 @@ class Cluster:
     def raw_job(self, namespace: str, name: str) -> dict[str, Any]:
         """An RLJob as the API server has it; raises NotFoundError when it does not exist."""
         doing = f"reading RLJob {namespace}/{name}"
-        raw: dict[str, Any] = self.api.request("GET", path("rljobs", namespace, name), doing=doing)
+        try:
+            raw: dict[str, Any] = self.api.request(
+                "GET", path("rljobs", namespace, name), doing=doing
+            )
+        except NotFoundError as error:
+            if error.remedy:
+                raise
+            remedy = "`kubectl rl list` shows the jobs of the namespace; -n chooses another one"
+            raise NotFoundError(doing=doing, remedy=remedy) from error
         return raw
 
     def pools(self, namespace: str, job: str) -> list[PoolObject]:
@@ -121,6 +131,50 @@ class Cluster:
             ),
         )
         return sorted((pod_view(item) for item in listed.items), key=lambda pod: pod.name)
+
+    def pods_of(self, namespace: str, job: str) -> list[PodView]:
+        """Pods that work for a job, those of shared pools included, sorted by name."""
+        return [pod for pod in self.pods(namespace) if job in (pod.job, *pod.beside)]
+
+    def log_chunks(
+        self,
+        namespace: str,
+        pod: str,
+        container: str,
+        *,
+        follow: bool = False,
+        tail: int | None = None,
+        since_seconds: int | None = None,
+        previous: bool = False,
+        timestamps: bool = False,
+    ) -> Iterator[bytes]:
+        """A container's log in chunks, with ``follow`` until the container ends.
+
+        While it is followed there is no time limit between two chunks: a container may be silent.
+        """
+        silent = None if follow else self._seconds
+        options = {"tail_lines": tail, "since_seconds": since_seconds}
+        doing = f"reading the log of {namespace}/{pod} {container}"
+        answer = self._call(
+            doing,
+            lambda: self._core.read_namespaced_pod_log(
+                pod,
+                namespace,
+                container=container,
+                follow=follow,
+                previous=previous,
+                timestamps=timestamps,
+                _preload_content=False,
+                _request_timeout=(self._seconds, silent),
+                **{key: value for key, value in options.items() if value is not None},
+            ),
+        )
+        chunks = answer.stream(CHUNK)
+        try:
+            while chunk := self._call(doing, lambda: next(chunks, b"")):
+                yield chunk
+        finally:
+            answer.release_conn()
 
     def log_tail(self, pod: PodView, container: str, *, lines: int, previous: bool) -> list[str]:
         """Last lines of a container's log; empty when the container never started or is gone."""

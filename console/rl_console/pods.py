@@ -39,6 +39,7 @@ class PodView:
     """Other jobs whose runs sample in the same pod."""
     attempt: int = 0
     """Trainer pods only."""
+    node: str = ""
     phase: str = "Pending"
     ready: bool = False
     trouble: str = ""
@@ -62,6 +63,7 @@ def pod_view(pod: Any) -> PodView:
         job=jobs[0] if jobs else "",
         beside=jobs[1:],
         attempt=int(environ.get(env.ATTEMPT, "0")),
+        node=pod.spec.node_name or "",
         phase=status.phase,
         ready=("Ready", "True") in [(condition.type, condition.status) for condition in conditions],
         trouble=_trouble(conditions, containers),

@@ -18,8 +18,9 @@ from rl_console.errors import (
 from rl_console.failure import LOG_LINES, choose_log, describe, troubles
 from rl_console.follow import Ending, Limits, Time, follow
 from rl_console.kube import Cluster
+from rl_console.plain_text import plain
 from rl_console.pods import PodView
-from rl_console.view import Snapshot, doing, duration
+from rl_console.view import Snapshot, duration, why
 
 OPERATOR_SELECTOR = "app.kubernetes.io/part-of=rl-operator,app.kubernetes.io/component=operator"
 
@@ -49,7 +50,7 @@ class Session:
         """Build the error of a job that did not complete: condition, remedy and log."""
         condition, remedy = describe(ending, name=self.job)
         try:
-            pods = self._pods()
+            pods = self.cluster.pods_of(self.namespace, self.job)
             operators = self._operators()
             condition = " ".join([condition, *troubles(pods)])
             wanted = choose_log(pods, operators)
@@ -77,7 +78,7 @@ class Session:
         status = ending.snapshot.job.status
         raise TimeOverError(
             f"{self.job} has not ended after {duration(ending.seconds)}: {status.phase}, "
-            f"step {status.progress.step}/{status.progress.steps}, {doing(status)}",
+            f"step {status.progress.step}/{status.progress.steps}, {why(status)}",
             remedy=f"The job goes on; `kubectl rl follow {self.job}` shows it again",
         )
 
@@ -87,16 +88,14 @@ class Session:
         except RequestRefusedError:  # a user of one namespace may not see the operator's
             return []
 
-    def _pods(self) -> list[PodView]:
-        pods = self.cluster.pods(self.namespace)
-        return [pod for pod in pods if self.job in (pod.job, *pod.beside)]
-
 
 def print_failure(console: Console, failure: StageFailedError) -> None:
     """Print a failure in the order in which a person needs it."""
-    console.print(f"\nFAILED: {failure.condition}", style="bold red", markup=False, soft_wrap=True)
+    console.print(
+        f"\nFAILED: {plain(failure.condition)}", style="bold red", markup=False, soft_wrap=True
+    )
     console.print(f"Remedy: {failure.remedy}", markup=False, soft_wrap=True)
     if failure.log:
         console.print(f"\nLast lines of {failure.log_name}:", markup=False)
         for text in failure.log:
-            console.print(f"  {text}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"  {plain(text)}", markup=False, highlight=False, soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_console.jobs import JobObject, PoolObject
+from rl_console.plain_text import plain_line
 from rl_contracts.spec.status import Condition, RLJobStatus
 
 MINUTE = 60
@@ -79,12 +80,27 @@ def fields(snapshot: Snapshot) -> list[tuple[str, str]]:
     ]
 
 
+FINAL = ("Failed", "Complete", "Stalled")
+"""Conditions whose message is the most important thing about a job, the first first."""
+
+
+def why(status: RLJobStatus) -> str:
+    """The message of the condition that decides what a person should do; else what is done."""
+    for kind in FINAL:
+        current = condition(status, kind)
+        if current is not None and current.status == "True":
+            return plain_line(f"{current.reason}: {current.message}")
+    return doing(status)
+
+
 def doing(status: RLJobStatus) -> str:
     """The phase that the trainer reports, else why the job is not Ready."""
     if status.progress.phase:
-        return status.progress.phase
+        return plain_line(status.progress.phase)
     ready = condition(status, "Ready")
-    return f"{ready.reason}: {ready.message}" if ready else "not seen by the operator yet"
+    return (
+        plain_line(f"{ready.reason}: {ready.message}") if ready else "not seen by the operator yet"
+    )
 
 
 def line(snapshot: Snapshot) -> str:

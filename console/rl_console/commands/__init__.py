@@ -7,7 +7,29 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from rl_console.commands import demo, follow, listing, plan, report
+from rl_console.commands import (
+    change,
+    demo,
+    follow,
+    listing,
+    logs,
+    plan,
+    report,
+    samplers,
+    state,
+    top,
+)
 
-MODULES: tuple[ModuleType, ...] = (listing, follow, report, plan, demo)
+MODULES: tuple[ModuleType, ...] = (
+    listing,
+    state,
+    follow,
+    logs,
+    top,
+    change,
+    samplers,
+    report,
+    plan,
+    demo,
+)
 """In the order of the help."""

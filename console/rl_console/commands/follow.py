@@ -27,6 +27,7 @@ def follow(
     from rl_console.session import Session
 
     cluster = invocation.cluster()
+    cluster.raw_job(cluster.default_namespace, job)  # later, an outage or a deletion is watched
     session = Session(
         cluster=cluster, console=Console(), namespace=cluster.default_namespace, job=job
     )

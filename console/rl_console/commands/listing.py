@@ -23,7 +23,7 @@ def list_jobs(
     ] = "",
 ) -> None:
     """List jobs with their progress."""
-    from rl_console.job_table import job_listing
+    from rl_console.actions.job_table import job_listing
     from rl_console.output import show
 
     cluster = invocation.cluster()

@@ -129,6 +129,24 @@ POOL: dict[str, Any] = {
 }
 
 
+def pod(name: str, job: str, container: str, **variables: str) -> dict[str, Any]:
+    """A pod of a job, as far as the console reads it."""
+    environment = {"RL_JOB": job, **variables}
+    written = [{"name": key, "value": value} for key, value in environment.items()]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"containers": [{"name": container, "image": "x:1", "env": written}]},
+    }
+
+
+PODS = (
+    pod("live-1-worker-0", "live", "pytorch", RL_ATTEMPT="1"),
+    pod("live-main-x-1", "live", "engine", RL_POOL="live-main"),
+)
+
+
 def make(apiserver: ApiServer, folder: Path) -> World:
     """Write the jobs with their statuses, and the kubeconfigs."""
     apiserver.kubectl("create", "namespace", NAMESPACE)
@@ -139,6 +157,15 @@ def make(apiserver: ApiServer, folder: Path) -> World:
         "spec": {"job": "live", "replicas": 2},
     }
     _write(apiserver, pool, POOL)
+    apiserver.kubectl(
+        "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": PODS})
+    )
+    for each in PODS:
+        name, container = each["metadata"]["name"], each["spec"]["containers"][0]["name"]
+        state = {"running": {"startedAt": EARLIER}}
+        running = {"name": container, "ready": True, "restartCount": 0, "image": "x:1"}
+        running |= {"imageID": "", "state": state}
+        put_status(apiserver, "pod", name, {"phase": "Running", "containerStatuses": [running]})
     apiserver.kubectl("-n", NAMESPACE, "create", "serviceaccount", "nobody")
     command = ("-n", NAMESPACE, "create", "token", "nobody", "--duration=24h")
     token = apiserver.kubectl(*command).stdout.strip()

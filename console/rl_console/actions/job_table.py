@@ -32,12 +32,15 @@ COLUMNS = (
 NAMESPACE = Column(heading="NAMESPACE")
 
 
-def job_listing(jobs: Sequence[Mapping[str, Any]], *, namespace: str) -> Listing:
+def job_listing(
+    jobs: Sequence[Mapping[str, Any]], *, namespace: str, single: bool = False
+) -> Listing:
     """Jobs as a table and as they are.
 
     Args:
         jobs: as the API server has them.
         namespace: of all of them; empty: they are of several, and the table names each.
+        single: the listing is about one job.
     """
     now = times.now()
     rows = [_row(raw, now) for raw in jobs]
@@ -49,6 +52,7 @@ def job_listing(jobs: Sequence[Mapping[str, Any]], *, namespace: str) -> Listing
         rows=rows,
         objects=jobs,
         kind=f"rljob.{GROUP}",
+        single=single,
         empty=f"No RLJobs in {place}.",
     )
 

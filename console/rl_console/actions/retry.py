@@ -1,0 +1,134 @@
+"""A new job that continues the run of a failed one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rl_console.errors import (
+    ConsoleError,
+    NotFoundError,
+    RequestRefusedError,
+    TimeOverError,
+    UsageError,
+)
+from rl_console.jobs import JobObject
+from rl_console.kube import Cluster, path
+from rl_console.output import Output, document
+from rl_console.view import is_true
+from rl_contracts.spec.resources import GROUP
+
+POLL_SECONDS = 1.0
+GONE_SECONDS = 120.0
+"""How long a deleted job may take to go: its pods end first if it has quota of a queue."""
+KEPT_METADATA = ("name", "namespace", "labels", "annotations")
+DROPPED_ANNOTATIONS = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    f"{GROUP}/abandon-data",
+)
+RETAIN = '{"spec":{"lifecycle":{"dataPolicy":"Retain"}}}'
+
+
+def replacement(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a job that continues the run of a failed one.
+
+    Raises:
+        RequestRefusedError: the job has not failed, or its data would be deleted with it.
+    """
+    job = JobObject.parse(raw)
+    doing = f"retrying RLJob {job.namespace}/{job.name}"
+    if not is_true(job.status, "Failed"):
+        raise RequestRefusedError(
+            doing=doing,
+            cause=f"it is {job.status.phase}, and only a job with the condition Failed has ended "
+            "for good",
+            remedy=f"`kubectl rl status {job.name}` says what it waits for",
+        )
+    spec = dict(raw["spec"])
+    if (spec.get("lifecycle") or {}).get("dataPolicy") == "Delete":
+        raise RequestRefusedError(
+            doing=doing,
+            cause="spec.lifecycle.dataPolicy is Delete, and the run would be deleted with the job",
+            remedy="Set it to Retain first: "
+            f"kubectl patch rljob {job.name} --type=merge -p '{RETAIN}'",
+        )
+    metadata = {key: raw["metadata"][key] for key in KEPT_METADATA if key in raw["metadata"]}
+    annotations = metadata.get("annotations") or {}
+    kept = {key: value for key, value in annotations.items() if key not in DROPPED_ANNOTATIONS}
+    metadata["annotations"] = kept
+    return {
+        "apiVersion": raw["apiVersion"],
+        "kind": "RLJob",
+        "metadata": {key: value for key, value in metadata.items() if value},
+        "spec": {**spec, "runId": job.run, "suspend": False},
+    }
+
+
+def write_manifest(manifest: Mapping[str, Any], file: Path) -> None:
+    """Write a manifest, never over another file; raises UsageError."""
+    try:
+        with file.open("x") as opened:
+            opened.write(document(manifest, Output.YAML) + "\n")
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be written: {error.strerror}", remedy="Name another file with --save"
+        ) from error
+
+
+def replace_job(
+    cluster: Cluster,
+    raw: Mapping[str, Any],
+    manifest: Mapping[str, Any],
+    *,
+    saved: Path,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Delete a job, wait until it is gone, and create its replacement.
+
+    Args:
+        cluster: where it is.
+        raw: the job as it was read; another one of its name is not deleted.
+        manifest: of the replacement.
+        saved: file with the manifest, for messages.
+        sleep: waits.
+
+    Raises:
+        ConsoleError: a request failed; after the deletion the message names the saved manifest.
+    """
+    metadata = raw["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    cluster.api.request(
+        "DELETE",
+        path("rljobs", namespace, name),
+        doing=f"deleting RLJob {namespace}/{name}",
+        body={"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"},
+    )
+    try:
+        _await_gone(cluster, namespace, name, sleep)
+        cluster.api.request(
+            "POST",
+            path("rljobs", namespace),
+            doing=f"creating RLJob {namespace}/{name}",
+            body=manifest,
+        )
+    except ConsoleError as error:
+        remedy = f"The old job is deleted. Run `kubectl create -f {saved}` to continue its run"
+        raise RequestRefusedError(
+            doing=f"retrying RLJob {namespace}/{name}", cause=str(error), remedy=remedy
+        ) from error
+
+
+def _await_gone(
+    cluster: Cluster, namespace: str, name: str, sleep: Callable[[float], None]
+) -> None:
+    deadline = time.monotonic() + GONE_SECONDS
+    while True:
+        try:
+            cluster.raw_job(namespace, name)
+        except NotFoundError:
+            return
+        if time.monotonic() > deadline:
+            raise TimeOverError(f"it is not gone after {GONE_SECONDS:.0f} s")
+        sleep(POLL_SECONDS)

@@ -1,0 +1,66 @@
+"""``suspend``, ``resume`` and ``retry``: whether a job works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rl_console.invocation import Invocation, add
+
+Wait = Annotated[
+    float | None, typer.Option(help="Wait until it is done, at most this many seconds.")
+]
+
+
+def suspend(invocation: Invocation, job: str, *, wait: Wait = None) -> None:
+    """Stop a job's pods after their step is durable; `resume` lets the run go on."""
+    from rl_console.actions.suspension import set_suspended
+
+    cluster = invocation.cluster()
+    print(set_suspended(cluster, cluster.default_namespace, job, suspended=True, wait=wait))
+
+
+def resume(invocation: Invocation, job: str, *, wait: Wait = None) -> None:
+    """Let a suspended job go on from where it was."""
+    from rl_console.actions.suspension import set_suspended
+
+    cluster = invocation.cluster()
+    print(set_suspended(cluster, cluster.default_namespace, job, suspended=False, wait=wait))
+
+
+def retry(
+    invocation: Invocation,
+    job: str,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    save: Annotated[
+        Path | None, typer.Option(help="File for the new manifest. Default: JOB-retry.yaml.")
+    ] = None,
+) -> None:
+    """Continue the run of a failed job: the job is replaced by one that takes over its run."""
+    from rl_console.actions.retry import replace_job, replacement, write_manifest
+
+    cluster = invocation.cluster()
+    namespace = cluster.default_namespace
+    raw = cluster.raw_job(namespace, job)
+    manifest = replacement(raw)
+    if not yes:
+        typer.confirm(
+            f"Delete RLJob {namespace}/{job} and create it again with runId "
+            f"{manifest['spec']['runId']}?",
+            abort=True,
+            err=True,
+        )
+    file = save or Path(f"{job}-retry.yaml")
+    write_manifest(manifest, file)
+    replace_job(cluster, raw, manifest, saved=file)
+    print(f"rljob.rl-operator.io/{job} continues run {manifest['spec']['runId']}")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    add(app, suspend, examples=["suspend gsm8k", "suspend gsm8k --wait 300"])
+    add(app, resume, examples=["resume gsm8k"])
+    add(app, retry, examples=["retry gsm8k", "retry gsm8k --yes --save gsm8k-again.yaml"])

@@ -1,0 +1,130 @@
+"""Commands that change a job, against a real API server."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rl_console.actions import retry, suspension
+from rl_console.errors import RequestRefusedError
+from tests.contract.rl_console.conftest import Run
+from tests.contract.rl_console.world import NAMESPACE, World, condition, pod, put_status
+from tests.manifests import a_job
+
+
+@pytest.fixture
+def job(world: World, request: pytest.FixtureRequest) -> str:
+    """A job of this test alone, without a status."""
+    name: str = request.node.name.replace("_", "-")[5:35].rstrip("-")
+    manifest = a_job(name, namespace=NAMESPACE, runId="")
+    manifest["metadata"]["labels"] = {"team": "a"}
+    world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    return name
+
+
+def get(world: World, kind: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = world.apiserver.get(kind, name, "-n", NAMESPACE)
+    return found
+
+
+def test_a_job_is_suspended_and_goes_on(world: World, run: Run, job: str) -> None:
+    assert run("suspend", job, kubeconfig=world.admin).code == 0
+    assert get(world, "rljob", job)["spec"]["suspend"] is True
+    assert run("resume", job, kubeconfig=world.admin).code == 0
+    assert get(world, "rljob", job)["spec"]["suspend"] is False
+
+
+def test_waiting_ends_when_the_operator_says_so(
+    world: World, run: Run, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def operate(_: float) -> None:
+        generation = get(world, "rljob", job)["metadata"]["generation"]
+        conditions = [condition("Suspended", "True", "Requested")]
+        status = {"observedGeneration": generation, "conditions": conditions}
+        put_status(world.apiserver, "rljob", job, status)
+
+    monkeypatch.setattr(suspension, "pause", operate)
+    done = run("suspend", job, "--wait", "60", kubeconfig=world.admin)
+    assert (done.code, done.out) == (
+        0,
+        f"rljob.rl-operator.io/{job} suspended: all its pods are gone\n",
+    )
+
+
+def test_a_failed_run_is_continued_by_a_new_job(
+    world: World, run: Run, job: str, tmp_path: Path
+) -> None:
+    failed = {"phase": "Failed", "runId": "run-7", "observedGeneration": 1}
+    failed["conditions"] = [condition("Failed", "True", "BackoffLimitExceeded")]
+    put_status(world.apiserver, "rljob", job, failed)
+    before = get(world, "rljob", job)["metadata"]["uid"]
+    saved = tmp_path / "again.yaml"
+    done = run("retry", job, "--yes", "--save", str(saved), kubeconfig=world.admin)
+    assert (done.code, done.err) == (0, "")
+    after = get(world, "rljob", job)
+    assert after["metadata"]["uid"] != before
+    assert after["metadata"]["labels"] == {"team": "a"}
+    assert after["spec"]["runId"] == "run-7"
+    assert yaml.safe_load(saved.read_text())["spec"] == after["spec"]
+
+
+def test_a_retry_asks_first(
+    world: World, run: Run, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    failed = {"phase": "Failed", "observedGeneration": 1}
+    failed["conditions"] = [condition("Failed", "True", "BackoffLimitExceeded")]
+    put_status(world.apiserver, "rljob", job, failed)
+    before = get(world, "rljob", job)["metadata"]["uid"]
+    assert run("retry", job, kubeconfig=world.admin).code == 130
+    assert get(world, "rljob", job)["metadata"]["uid"] == before
+
+
+def test_data_that_would_be_deleted_refuse_a_retry(world: World, job: str) -> None:
+    raw = get(world, "rljob", job)
+    raw["status"] = {"conditions": [condition("Failed", "True", "x")], "phase": "Failed"}
+    raw["spec"]["lifecycle"]["dataPolicy"] = "Delete"
+    with pytest.raises(RequestRefusedError, match="Set it to Retain first"):
+        retry.replacement(raw)
+
+
+def test_a_pool_is_scaled_through_its_subresource(world: World, run: Run) -> None:
+    assert run("scale", "live", "5", kubeconfig=world.admin).code == 0
+    assert get(world, "samplerpool", "live-main")["spec"]["replicas"] == 5
+    assert run("scale", "live", "2", kubeconfig=world.admin).out == (
+        "samplerpool.rl-operator.io/live-main scaled from 5 to 2\n"
+    )
+
+
+def test_an_evicted_sampler_is_gone(world: World, run: Run) -> None:
+    written = pod("drained-main-x-1", "live", "engine", RL_POOL="live-main")
+    world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(written))
+    done = run("drain", "live", "--pod", "drained-main-x-1", kubeconfig=world.admin)
+    assert (done.code, done.out) == (0, "pod/drained-main-x-1 evicted\n")
+    names = world.apiserver.get("pod", "-n", NAMESPACE)["items"]
+    assert "drained-main-x-1" not in [each["metadata"]["name"] for each in names]
+
+
+def test_a_disruption_budget_is_respected(world: World, run: Run) -> None:
+    written = pod("kept-main-x-1", "live", "engine", RL_POOL="live-main")
+    written["metadata"]["labels"] = {"kept": "yes"}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "kept", "namespace": NAMESPACE},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kept": "yes"}}},
+    }
+    for each in (budget, written):
+        world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(each))
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    put_status(world.apiserver, "pod", "kept-main-x-1", ready)
+    command = ("drain", "live", "--pod", "kept-main-x-1", "--timeout", "0")
+    done = run(*command, kubeconfig=world.admin)
+    world.apiserver.kubectl("-n", NAMESPACE, "delete", "pod", "kept-main-x-1", "--force")
+    assert done.code == 7
+    assert done.err.startswith("error: the disruption budget did not admit the eviction")
