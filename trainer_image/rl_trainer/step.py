@@ -78,7 +78,7 @@ def take_step(job: Job, context: StepContext, progress: Progress, collected: Col
     progress.metrics.append(metrics)
     signals.after_step(job, progress, members)
     context.trackers.step(metrics, members)
-    job.stores.batches.mark(batch, BatchState.TRAINED)
+    job.stores.batches.mark(batch, BatchState.TRAINED, metrics=metrics)
     context.checkpointer.trained(batch)
     context.collector.retire(collected.groups, batch)
     _log_step(metrics, steps=job.spec.training.total_steps)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rl_contracts.documents.base import Document, Record
+from rl_contracts.documents.step_metrics import StepMetrics
 
 TRAINED_FORMAT = "rl-operator/trained/1"
 """Names how documents become tensors and tensors a digest; a change of either is a new format."""
@@ -74,3 +75,6 @@ class Batch(Document):
     """Store time."""
     digest: TrainedDigest | None = None
     """Digest of the tensors that were trained; None: written by a release without digests."""
+    metrics: StepMetrics | None = None
+    """Of the step, for viewers; None until it is trained, and after a trainer that ended just
+    before it wrote them."""

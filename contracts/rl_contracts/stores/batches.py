@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.overflow import OVERFLOW_BYTES
-from rl_contracts.stores.clients.mongo import Mongo
+from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.overflowing import Layout, OverflowStore
 
@@ -42,16 +43,26 @@ class BatchStore(OverflowStore[Batch]):
             head = batch.parent
         return chain[::-1]
 
-    def mark(self, batch: Batch, state: BatchState) -> None:
+    def mark(
+        self, batch: Batch, state: BatchState, *, metrics: StepMetrics | None = None
+    ) -> None:
         """Record a batch's state for information; only the run document decides.
 
         A state never goes back: a trainer that was paused may send an outdated state.
+
+        Args:
+            batch: which.
+            state: its new state.
+            metrics: of its step, stored with it; None leaves what is stored.
         """
+        fields: Stored = {"state": state}
+        if metrics is not None:
+            fields["metrics"] = metrics.model_dump()
         order = list(BatchState)
         query = {"_id": batch.id, "state": {"$in": order[: order.index(state)]}}
         self._mongo.call(
             f"marking batch {batch.id} {state}",
-            lambda: self._documents.update_one(query, {"$set": {"state": state}}),
+            lambda: self._documents.update_one(query, {"$set": fields}),
         )
 
     def mark_durable(self, run: str, *, through: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_contracts.errors import ObjectMissingError
 from rl_contracts.stores.objects import Objects
 
-METRICS, REPORT = "metrics.jsonl", "report.json"
+METRICS, COLUMNS, REPORT = "metrics.jsonl", "metrics.columns", "report.json"
 
 
 def key(run_prefix: str, name: str, *, epoch: int) -> str:
@@ -26,6 +26,11 @@ def newest(objects: Objects, run_prefix: str, name: str) -> bytes:
     Raises:
         ObjectMissingError: no epoch has written it yet.
     """
+    return objects.get(newest_key(objects, run_prefix, name))
+
+
+def newest_key(objects: Objects, run_prefix: str, name: str) -> str:
+    """Key of the file that ``newest`` reads; raises as ``newest``."""
     root = f"{run_prefix}reports/"
     epochs = []
     for stored_object in objects.list(root):
@@ -34,4 +39,4 @@ def newest(objects: Objects, run_prefix: str, name: str) -> bytes:
             epochs.append(int(epoch))
     if not epochs:
         raise ObjectMissingError(objects.uri(f"{root}*/{name}"))
-    return objects.get(key(run_prefix, name, epoch=max(epochs)))
+    return key(run_prefix, name, epoch=max(epochs))

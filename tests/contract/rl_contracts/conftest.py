@@ -13,6 +13,7 @@ from tests.contract.rl_contracts.hub_pods import (
     OLD,
     Pods,
 )
+from tests.contract.rl_contracts.plans import asked as asked
 from tests.hub import FakeHub, files_in, serving
 from tests.mongo_front import Front, front_before
 from tests.servers import StoreServer

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rl_contracts.documents import metric_columns
 from rl_contracts.documents.evaluation import EvaluationResult, mean_accuracy
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
@@ -25,10 +26,15 @@ GROWTH = 0.05
 def write_metrics(
     objects: Objects, prefix: str, metrics: Sequence[StepMetrics], *, epoch: int
 ) -> None:
-    """Write the epoch's ``metrics.jsonl``: one line for each step so far."""
+    """Write the epoch's ``metrics.jsonl``, one line for each step so far, and ``metrics.columns``.
+
+    The columns come second: they may lack the last steps, but never hold more than the lines.
+    """
     lines = [metric.model_dump_json() for metric in metrics]
     data = "".join(f"{line}\n" for line in lines).encode()
     objects.put(reports.key(prefix, reports.METRICS, epoch=epoch), data)
+    columns = metric_columns.encode(metrics)
+    objects.put(reports.key(prefix, reports.COLUMNS, epoch=epoch), columns)
 
 
 def write_metrics_if_due(

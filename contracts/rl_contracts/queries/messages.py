@@ -1,0 +1,384 @@
+"""Queries of a run's data and their answers, as JSON.
+
+Each query reads a bounded number of documents by id. Texts of the policy and of tools are hostile:
+whoever shows an answer escapes them.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from rl_contracts.documents.batch import BatchState, TrainedDigest
+from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.rollout import RewardPart, RolloutError, StopReason, Turn, VersionSpan
+from rl_contracts.documents.run import DatasetSummary, LearningSignal, Notice, Outcome
+from rl_contracts.documents.step_metrics import StepMetrics
+from rl_contracts.documents.task import Cause, Queue, TaskState
+
+MOST_POINTS = 2000
+MOST_COLUMNS = 64
+GROUPS_PER_PAGE = 8
+PROMPTS_PER_PAGE = 64
+POLICIES_PER_PAGE = 100
+MOST_HITS = 100
+MOST_SAMPLERS = 500
+STEPS_PER_SEARCH = 256
+"""Batches that one search reads; its answer says from which step to go on."""
+ROLLOUTS_PER_SEARCH = 2048
+TEXT_CHARS = 2000
+"""Of a text in a list of rollouts; a rollout alone comes with up to ``MOST_TEXT_CHARS``."""
+MOST_TEXT_CHARS = 200_000
+MOST_TOKENS = 65_536
+"""Of one answer; ``first_token`` asks for the others."""
+
+Step = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Message(BaseModel):
+    """A frozen message."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class SummaryQuery(Message):
+    """The run document, its samplers and its evaluations."""
+
+    kind: Literal["summary"] = "summary"
+
+
+class MetricsQuery(Message):
+    """Step metrics in [first, last], summarized where there are more steps than points."""
+
+    kind: Literal["metrics"] = "metrics"
+    columns: Annotated[tuple[str, ...], Field(max_length=MOST_COLUMNS)] = ()
+    """Names of ``documents.metric_columns``, also prefixes with a dot (``reward_parts.``)."""
+    first: Step = 0
+    last: Step | None = None
+    """None: to the newest step."""
+    points: Annotated[int, Field(ge=1, le=MOST_POINTS)] = 600
+
+
+class StepQuery(Message):
+    """The batch of a step, and some of its groups."""
+
+    kind: Literal["step"] = "step"
+    step: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    first_group: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+
+class PromptsQuery(Message):
+    """Tasks by their position in a stream, whether trained, dropped or waiting."""
+
+    kind: Literal["prompts"] = "prompts"
+    split: Literal["train", "validation", "test"] = "train"
+    first: Annotated[int, Field(ge=0, le=99_999_999)] = 0
+    count: Annotated[int, Field(ge=1, le=PROMPTS_PER_PAGE)] = PROMPTS_PER_PAGE
+
+
+class RolloutQuery(Message):
+    """One rollout, token by token."""
+
+    kind: Literal["rollout"] = "rollout"
+    rollout: Annotated[str, Field(min_length=1, max_length=300)]
+    step: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+    """Where it was trained, if known; else the steps after its policy's are looked through."""
+    first_token: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+
+
+class SearchQuery(Message):
+    """Trained rollouts of the steps [first, last] that meet all conditions, newest step first."""
+
+    kind: Literal["search"] = "search"
+    first: Step = 0
+    last: Step | None = None
+    text: Annotated[str, Field(max_length=200)] = ""
+    """Part of the last response or of any response of a turn, whatever its case."""
+    tool: Annotated[str, Field(max_length=200)] = ""
+    """Part of the name of a tool that was called."""
+    reward_min: float | None = None
+    reward_max: float | None = None
+    stop_reason: StopReason | None = None
+    errors: bool = False
+    """Only rollouts in which a turn or a tool failed."""
+    most: Annotated[int, Field(ge=1, le=MOST_HITS)] = 50
+
+
+class PoliciesQuery(Message):
+    """Published versions from the newest, or from ``before``, downward."""
+
+    kind: Literal["policies"] = "policies"
+    before: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
+
+
+Query = Annotated[
+    SummaryQuery
+    | MetricsQuery
+    | StepQuery
+    | PromptsQuery
+    | RolloutQuery
+    | SearchQuery
+    | PoliciesQuery,
+    Field(discriminator="kind"),
+]
+QUERY: TypeAdapter[Query] = TypeAdapter(Query)
+
+
+class Answer(BaseModel):
+    """Base of all answers; unknown fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class SamplerRow(Answer):
+    """A sampler's registration, as of its last heartbeat."""
+
+    pool: str
+    pod: str
+    state: str
+    alive: bool
+    version: int
+    step: int
+    groups_running: int
+    groups_done: int
+    groups_failed: int
+    tokens_per_second: float
+    updates: int
+    pause_seconds_last: float
+    last_error: str
+    unavailable: dict[str, str]
+
+
+class SummaryAnswer(Answer):
+    """A run as its documents have it."""
+
+    now: float
+    """Store time, seconds since 1970."""
+    created_at: float
+    step: int
+    steps: int
+    phase: str
+    epoch: int
+    trainers: int
+    policy_version: int
+    policy_step: int
+    durable_step: int
+    head_batch: str | None
+    heartbeat_at: float
+    latest: StepMetrics | None
+    learning_signal: LearningSignal | None
+    notices: list[Notice]
+    outcome: Outcome | None
+    evaluations: list[EvaluationResult]
+    datasets: list[DatasetSummary]
+    samplers: list[SamplerRow]
+    samplers_died: int
+    open_tasks: int
+    batches_below: int
+    """Batches of lower steps are deleted."""
+
+
+class Series(Answer):
+    """A column, summarized: one item for each bucket of steps."""
+
+    mean: list[float | None]
+    low: list[float | None] = []
+    """Least value of the bucket; empty where every bucket is one step."""
+    high: list[float | None] = []
+
+
+class MetricsAnswer(Answer):
+    """Step metrics; ``steps`` holds the last step of each bucket."""
+
+    steps: list[int]
+    times: list[float]
+    """Store time of these steps."""
+    series: dict[str, Series]
+    names: list[str]
+    """All columns that there are."""
+    first: int
+    """Oldest step with metrics; 0 without any."""
+    last: int
+    rows: int
+    """Steps in the range that was asked for."""
+
+
+class RolloutRow(Answer):
+    """A rollout within a list."""
+
+    id: str
+    member: int
+    attempt: int
+    sampler: str
+    reward: float
+    parts: list[RewardPart]
+    stop_reason: StopReason
+    error: RolloutError | None
+    text: str
+    """The last response, up to ``TEXT_CHARS``."""
+    cut: bool
+    """The text is longer."""
+    answer: str | None
+    versions: list[int]
+    turns: int
+    calls: int
+    seconds: float
+    advantage: float | None = None
+    """Mean over its tokens; None: not trained."""
+    weight: float | None = None
+    step: int | None = None
+    """Step that trained it, where the query knows it."""
+    greedy: bool = False
+
+
+class GroupRow(Answer):
+    """A task, and its members where they are read."""
+
+    task: str
+    sequence: int
+    split: str
+    dataset: str
+    example: str
+    prompt: list[tuple[str, str]]
+    """Role and text of each message, up to ``TEXT_CHARS`` each."""
+    expected: str
+    queue: Queue
+    state: TaskState
+    cause: Cause | None
+    reason: str
+    attempt: int
+    owner: str
+    group_size: int
+    created_step: int
+    rollouts: list[RolloutRow] = []
+    rollout_ids: list[str] = []
+
+
+class StepAnswer(Answer):
+    """The batch of a step; ``batch`` is empty where it is deleted or not formed."""
+
+    batch: str = ""
+    step: int
+    epoch: int = 0
+    parent: str | None = None
+    state: BatchState | None = None
+    formed_at: float = 0.0
+    digest: TrainedDigest | None = None
+    members: int = 0
+    groups: int = 0
+    first_group: int = 0
+    metrics: StepMetrics | None = None
+    rows: list[GroupRow] = []
+    problem: str = ""
+
+
+class PromptsAnswer(Answer):
+    """Tasks of consecutive positions; positions without a task are left out."""
+
+    rows: list[GroupRow]
+    first: int
+    next_sequence: int
+    """First position of the train stream that is not trained or handed out in the newest batch."""
+
+
+class Tokens(Answer):
+    """Tokens of a rollout from ``first`` on; all lists have the same length."""
+
+    first: int
+    total: int
+    ids: list[int]
+    texts: list[str]
+    """Empty: the tokenizer could not be read."""
+    mask: list[int]
+    logprobs: list[float | None]
+    """The engine's, at the task's temperature; None where the policy did not generate."""
+    advantages: list[float | None]
+    """None where the token was not trained."""
+    returns: list[float | None]
+    """Targets of the critic; empty without a critic."""
+    versions: list[int | None]
+
+
+class RolloutAnswer(Answer):
+    """A rollout with its group and the batch that trained it."""
+
+    row: RolloutRow
+    group: GroupRow | None
+    run: str
+    temperature: float
+    tokens: Tokens
+    sequence_starts: list[int]
+    turns: list[Turn]
+    spans: list[VersionSpan]
+    batch: StepAnswer | None
+    """Without rows; None: no batch is known that holds it."""
+    fate: str
+    """What became of it, as a sentence."""
+    tokenizer_problem: str = ""
+
+
+class SearchAnswer(Answer):
+    """Hits, and where the search ended."""
+
+    hits: list[RolloutRow]
+    read: int
+    """Rollouts that were looked at."""
+    next_last: int | None
+    """Ask again with ``last`` set to this; None: the whole range was looked through."""
+
+
+class PolicyRow(Answer):
+    """A published version."""
+
+    version: int
+    epoch: int
+    step: int
+    published_at: float
+    publish_seconds: float
+    size_bytes: int
+    content: str
+    base_version: int
+    prefix: str
+    manifest_sha256: str
+    kept: bool
+    """Retention has not marked it for deletion."""
+    serving: int
+    """Living samplers whose engine serves it."""
+    staging: int
+    """Living samplers that load it."""
+
+
+class PoliciesAnswer(Answer):
+    """Versions, the newest first."""
+
+    rows: list[PolicyRow]
+    next_before: int | None
+    newest: int
+
+
+class NotFound(Answer):
+    """The run, or the document that a query names, does not exist (any more)."""
+
+    missing: str
+
+
+ANSWERS: dict[str, type[Answer]] = {
+    "summary": SummaryAnswer,
+    "metrics": MetricsAnswer,
+    "step": StepAnswer,
+    "prompts": PromptsAnswer,
+    "rollout": RolloutAnswer,
+    "search": SearchAnswer,
+    "policies": PoliciesAnswer,
+}
+"""By the kind of query."""
+
+
+def parse_answer(kind: str, content: str) -> Answer:
+    """The answer to a query of a kind; pydantic's ValidationError where it has another form."""
+    values: Any = json.loads(content)
+    if isinstance(values, dict) and set(values) == {"missing"}:
+        return NotFound.model_validate(values)
+    return ANSWERS[kind].model_validate(values)

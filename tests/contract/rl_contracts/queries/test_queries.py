@@ -1,0 +1,194 @@
+"""What viewers ask of a run, answered from the real stores."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rl_contracts import ids
+from rl_contracts.documents.task import Cause
+from rl_contracts.queries.answering import NO_RUN, Answering
+from rl_contracts.queries.messages import (
+    QUERY,
+    Answer,
+    MetricsAnswer,
+    NotFound,
+    PoliciesAnswer,
+    PromptsAnswer,
+    RolloutAnswer,
+    SearchAnswer,
+    StepAnswer,
+    SummaryAnswer,
+    parse_answer,
+)
+from rl_contracts.stores.connect import Stores
+from tests.viewed_run import Shape, fill
+
+
+def ask(stores: Stores, query: object, *, run: str = "run1", tokenizer: str = "") -> Answer:
+    parsed = QUERY.validate_python(query)
+    answer = Answering().answer(stores, parsed, run=run, namespace="ns", tokenizer=tokenizer)
+    assert parse_answer(parsed.kind, answer.model_dump_json()) == answer
+    return answer
+
+
+def metrics(stores: Stores, **values: object) -> MetricsAnswer:
+    answer = ask(stores, {"kind": "metrics", "columns": ["reward_mean"], **values})
+    assert isinstance(answer, MetricsAnswer)
+    return answer
+
+
+def rollout(stores: Stores, name: str, **values: object) -> RolloutAnswer:
+    answer = ask(stores, {"kind": "rollout", "rollout": name, **values})
+    assert isinstance(answer, RolloutAnswer)
+    return answer
+
+
+@pytest.mark.parametrize("filed", [None, 7, 0])
+def test_metrics_come_from_the_file_and_from_newer_batches(
+    stores: Stores, filed: int | None
+) -> None:
+    fill(stores, Shape(filed=filed, epochs=(7, 9)))
+    answer = metrics(stores)
+    assert answer.steps == list(range(1, 13))
+    assert None not in answer.series["reward_mean"].mean
+    assert metrics(stores, first=5, last=9).steps == [5, 6, 7, 8, 9]
+    assert "reward_parts.exact" in answer.names
+
+
+def test_metrics_of_steps_that_the_file_lacks_and_no_batch_has_are_left_out(
+    stores: Stores,
+) -> None:
+    fill(stores, Shape(filed=7, tail_metrics=False))
+    assert metrics(stores).steps == [*range(1, 8), 12]  # the run document has the last
+
+
+def test_buckets_keep_the_extremes_of_their_steps(stores: Stores) -> None:
+    fill(stores, Shape(steps=2000, rolled=1))
+    answer = metrics(stores, columns=["gradient_norm", "reward_parts."], points=20)
+    series = answer.series["gradient_norm"]
+    assert len(answer.steps) == 20
+    assert answer.rows == 2000
+    assert max(value for value in series.high if value) > 20  # a spike at step 997
+    assert set(answer.series) == {"gradient_norm", "reward_parts.exact", "reward_parts.format"}
+
+
+def test_a_step_shows_its_groups_with_advantages_and_its_digest(stores: Stores) -> None:
+    fill(stores, Shape(epochs=(7, 9)))
+    answer = ask(stores, {"kind": "step", "step": 3})
+    assert isinstance(answer, StepAnswer)
+    assert answer.batch == ids.batch_id(ids.RunId("run1"), 3, 7)
+    assert answer.digest is not None
+    assert [len(row.rollouts) for row in answer.rows] == [2, 2]
+    assert [each.advantage for each in answer.rows[0].rollouts] == [-0.5, 0.5]
+    absent = ask(stores, {"kind": "step", "step": 40})
+    assert isinstance(absent, StepAnswer)
+    assert "not trained yet" in absent.problem
+
+
+def test_prompts_show_what_was_dropped_and_why(stores: Stores) -> None:
+    fill(stores, Shape())
+    answer = ask(stores, {"kind": "prompts", "first": 0, "count": 3})
+    assert isinstance(answer, PromptsAnswer)
+    assert [row.cause for row in answer.rows] == [None, None, Cause.STALE]
+    assert "9 steps old" in answer.rows[2].reason
+    assert answer.next_sequence == 36
+
+
+@pytest.mark.parametrize("step", [None, 5])
+def test_a_rollout_has_tokens_with_their_versions_and_its_batch(
+    stores: Stores, step: int | None
+) -> None:
+    fill(stores, Shape())
+    name = ids.rollout_id(ids.task_id(ids.RunId("run1"), "train", 12), 1, 1)
+    answer = rollout(stores, name, step=step)
+    tokens = answer.tokens
+    assert tokens.mask == [0] * 24 + [1] * 24
+    assert tokens.advantages == [None] * 24 + [0.5] * 24
+    assert tokens.versions == [None] * 24 + [3] * 12 + [4] * 12
+    assert tokens.logprobs[:24] == [None] * 24
+    assert answer.batch is not None
+    assert (answer.batch.step, answer.fate) == (5, "It was trained in step 5.")
+    later = rollout(stores, name, first_token=40).tokens
+    assert (later.first, later.total, len(later.ids)) == (40, 48, 8)
+    assert later.ids == tokens.ids[40:]
+
+
+def test_texts_of_tokens_come_from_the_tokenizer(stores: Stores) -> None:
+    fill(stores, Shape())
+    vocabulary = {"Ġhi": 0, "Ã": 1, "©": 2, **{f"t{number}": number for number in range(3, 20)}}
+    tokenizer = {
+        "model": {"vocab": vocabulary},
+        "decoder": {"type": "ByteLevel"},
+        "added_tokens": [{"id": 5, "content": "<|end|>"}],
+    }
+    stores.objects.put(f"{stores.objects.prefix}m/tokenizer.json", json.dumps(tokenizer).encode())
+    uri = stores.objects.uri(f"{stores.objects.prefix}m")
+    name = ids.rollout_id(ids.task_id(ids.RunId("run1"), "train", 0), 1, 0)
+    answer = ask(stores, {"kind": "rollout", "rollout": name}, tokenizer=uri)
+    assert isinstance(answer, RolloutAnswer)
+    texts = dict(zip(answer.tokens.ids, answer.tokens.texts, strict=True))
+    wanted = {0: " hi", 1: "\\xc3", 2: "\\xa9", 5: "<|end|>", 7: "t7"}
+    assert wanted.items() & texts.items() == {each for each in wanted.items() if each[0] in texts}
+    missing = ask(stores, {"kind": "rollout", "rollout": name}, tokenizer=f"{uri}-none")
+    assert isinstance(missing, RolloutAnswer)
+    assert missing.tokens.texts == []
+    assert "cannot be read" in missing.tokenizer_problem
+
+
+def test_a_search_goes_on_where_it_ended(stores: Stores) -> None:
+    fill(stores, Shape(steps=20))
+    query = {"kind": "search", "first": 3, "last": 18, "tool": "calc", "reward_min": 0.5}
+    first = ask(stores, {**query, "most": 10})
+    assert isinstance(first, SearchAnswer)
+    assert first.next_last is not None
+    rest = ask(stores, {**query, "last": first.next_last})
+    assert isinstance(rest, SearchAnswer)
+    found = [hit.step for hit in (*first.hits, *rest.hits)]
+    assert found == [step for step in range(18, 2, -1) for _ in range(2)]
+    assert rest.next_last is None
+
+
+def test_a_search_finds_text_whatever_its_case(stores: Stores) -> None:
+    fill(stores, Shape())
+    answer = ask(stores, {"kind": "search", "text": "#6.1"})
+    assert isinstance(answer, SearchAnswer)
+    assert [hit.id for hit in answer.hits] == ["run1.train.00000006.1.1"]
+    nothing = ask(stores, {"kind": "search", "text": "no such text"})
+    assert isinstance(nothing, SearchAnswer)
+    assert (nothing.hits, nothing.read) == ([], 48)
+
+
+def test_policies_come_in_pages_with_the_samplers_that_serve_them(stores: Stores) -> None:
+    fill(stores, Shape(steps=130, rolled=2, epochs=(7, 9)))
+    page = ask(stores, {"kind": "policies"})
+    assert isinstance(page, PoliciesAnswer)
+    assert [row.version for row in page.rows] == list(range(130, 30, -1))
+    assert [row.serving for row in page.rows[:3]] == [1, 1, 0]
+    rest = ask(stores, {"kind": "policies", "before": page.next_before})
+    assert isinstance(rest, PoliciesAnswer)
+    assert [row.version for row in rest.rows] == [30]
+
+
+def test_a_summary_holds_evaluations_and_samplers(stores: Stores) -> None:
+    fill(stores, Shape())
+    answer = ask(stores, {"kind": "summary"})
+    assert isinstance(answer, SummaryAnswer)
+    assert [result.accuracy for result in answer.evaluations] == [0.1, 0.8]
+    assert [sampler.alive for sampler in answer.samplers] == [True, True, False]
+    assert answer.notices[0].reason == "StoreRestored"
+
+
+def test_a_run_of_another_namespace_does_not_exist(stores: Stores) -> None:
+    """Namespaces may share stores."""
+    fill(stores, Shape(namespace="another"))
+    for query in ({"kind": "summary"}, {"kind": "metrics"}, {"kind": "step", "step": 1}):
+        assert ask(stores, query) == NotFound(missing=NO_RUN)
+
+
+def test_a_rollout_of_another_run_does_not_exist(stores: Stores) -> None:
+    fill(stores, Shape())
+    fill(stores, Shape(name="run2", job="other"))
+    answer = ask(stores, {"kind": "rollout", "rollout": "run2.train.00000000.1.0"})
+    assert isinstance(answer, NotFound)

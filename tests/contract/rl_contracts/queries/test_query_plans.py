@@ -1,0 +1,56 @@
+"""Viewers' queries are bounded and answered from indexes, however large a run is."""
+
+from __future__ import annotations
+
+import pytest
+
+from rl_contracts.queries import messages
+from rl_contracts.queries.answering import Answering
+from rl_contracts.queries.messages import QUERY, NotFound
+from rl_contracts.stores.clients.mongo import Stored
+from rl_contracts.stores.connect import Stores
+from tests.contract.rl_contracts.plans import check_plans
+from tests.servers import StoreServer
+from tests.viewed_run import Shape, fill
+
+QUERIES: list[dict[str, object]] = [
+    {"kind": "summary"},
+    {"kind": "metrics", "columns": ["reward_mean"]},
+    {"kind": "step", "step": 3},
+    {"kind": "prompts", "first": 0},
+    {"kind": "rollout", "rollout": "run1.train.00000012.1.0"},
+    {"kind": "search", "text": "#"},
+    {"kind": "policies"},
+]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda query: str(query["kind"]))
+def test_every_query_is_answered_from_indexes(
+    query: dict[str, object],
+    asked: list[tuple[str, Stored]],
+    stores: Stores,
+    store_server: StoreServer,
+) -> None:
+    fill(stores, Shape(filed=8))
+    asked.clear()
+    answer = Answering().answer(stores, QUERY.validate_python(query), run="run1", namespace="ns")
+    assert not isinstance(answer, NotFound)
+    assert asked
+    check_plans(stores, asked, folder=store_server.server.log.parent / "data")
+
+
+def test_every_kind_of_query_is_tried() -> None:
+    assert {query["kind"] for query in QUERIES} == set(messages.ANSWERS)
+
+
+def test_a_search_that_finds_nothing_reads_a_bounded_number_of_rollouts(
+    stores: Stores, asked: list[tuple[str, Stored]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_contracts.queries.search.ROLLOUTS_PER_SEARCH", 40)
+    fill(stores, Shape(steps=60))
+    asked.clear()
+    query = QUERY.validate_python({"kind": "search", "text": "absent"})
+    answer = Answering().answer(stores, query, run="run1", namespace="ns")
+    assert isinstance(answer, messages.SearchAnswer)
+    assert (answer.read, answer.next_last) == (40, 50)
+    assert len(asked) < 20
