@@ -163,6 +163,14 @@ def test_a_batch_never_goes_back_to_an_earlier_state(stores: Stores) -> None:
     assert seen == [BatchState.DURABLE] * 4
 
 
+def test_a_batch_keeps_the_metrics_of_its_step(stores: Stores) -> None:
+    batch = a_batch(1, None)
+    stores.batches.put([batch])
+    stores.batches.mark(batch, BatchState.TRAINED, metrics=a_step(1))
+    stores.batches.mark(batch, BatchState.DURABLE)
+    assert stores.batches.get([batch.id])[batch.id].metrics == a_step(1)
+
+
 def test_the_newest_epochs_report_counts_whatever_an_older_one_writes_later(stores: Stores) -> None:
     prefix = stores.run_prefix(RUN)
     with pytest.raises(ObjectMissingError, match=r"reports/\*/report\.json"):
