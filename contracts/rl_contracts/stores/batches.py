@@ -43,9 +43,7 @@ class BatchStore(OverflowStore[Batch]):
             head = batch.parent
         return chain[::-1]
 
-    def mark(
-        self, batch: Batch, state: BatchState, *, metrics: StepMetrics | None = None
-    ) -> None:
+    def mark(self, batch: Batch, state: BatchState, *, metrics: StepMetrics | None = None) -> None:
         """Record a batch's state for information; only the run document decides.
 
         A state never goes back: a trainer that was paused may send an outdated state.
