@@ -1,3 +1,3 @@
 """Console of the operator: the kubectl plugin ``kubectl rl`` and the demo."""
 
-__version__ = "0.1.0"
+from rl_contracts import __version__ as __version__

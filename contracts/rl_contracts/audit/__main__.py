@@ -21,6 +21,7 @@ from rl_contracts.errors import IntegrityError, RefusedError, RLError
 from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.stores import upgrade
 from rl_contracts.stores.connect import Stores
+from rl_contracts.trajectories.export import FORMATS, export
 
 GOOD, BAD, REFUSED, UNREACHABLE = 0, 1, 2, 3
 EPILOG = f"""exit codes: {GOOD} no problem, {BAD} a problem or a missing document, {REFUSED} bad
@@ -165,10 +166,25 @@ def _migrate(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
     return GOOD
 
 
+def _export(stores: Stores, options: argparse.Namespace, out: IO[str]) -> int:
+    for episode in export(
+        stores, options.run, kind=options.format, steps=options.steps, tokens=options.tokens
+    ):
+        out.write(json.dumps(episode, ensure_ascii=False) + "\n")
+    return GOOD
+
+
+def _steps(text: str) -> tuple[int, int]:
+    """``A`` or ``A:B``."""
+    first, _, last = text.partition(":")
+    return int(first), int(last or first)
+
+
 VERBS = {
     "batch": _batch,
     "run": _run,
     "rollout": _rollout,
+    "export": _export,
     "migrate": _migrate,
     "retention": _retention,
 }
@@ -201,6 +217,26 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     )
     command = verbs.add_parser("rollout", help="show a rollout token by token")
     command.add_argument("--id", required=True)
+    command = verbs.add_parser("export", help="write episodes as JSON lines for other tools")
+    _add_run(command, environ)
+    command.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="jsonl",
+        help="atif: Harbor's trajectories; verifiers: its traces; jsonl: our documents (default)",
+    )
+    command.add_argument(
+        "--steps",
+        type=_steps,
+        metavar="A[:B]",
+        help="only what these steps trained, e.g. 10 or 1:20; default: every rollout",
+    )
+    command.add_argument(
+        "--no-tokens",
+        dest="tokens",
+        action="store_false",
+        help="atif: leave out token ids and log-probabilities",
+    )
     command = verbs.add_parser(
         "migrate", help="rewrite a suspended run's documents in the current schema version"
     )

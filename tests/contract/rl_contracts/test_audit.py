@@ -78,6 +78,31 @@ def as_json(folder: Path, *arguments: str) -> tuple[int, Any]:
     return code, json.loads(text)
 
 
+def test_export_writes_what_steps_trained_in_their_order(
+    folder: Path, batches: list[Batch]
+) -> None:
+    code, out = run(folder, "export", "--format", "atif", "--steps", "1:2")
+    made = [json.loads(line) for line in out.splitlines()]
+    assert code == 0
+    assert [(each["extra"]["trained_step"], each["extra"]["member"]) for each in made] == [
+        (1, 0),
+        (1, 1),
+        (2, 0),
+        (2, 1),
+    ]
+    assert made[1]["steps"][1]["metrics"]["extra"]["advantages"] == [0.25, -1.0]
+
+
+def test_export_writes_every_rollout_unless_steps_are_given(
+    folder: Path, batches: list[Batch]
+) -> None:
+    made = [json.loads(line) for line in run(folder, "export")[1].splitlines()]
+    assert [each["trainedStep"] for each in made] == [1, 1, None, None, 2, 2]
+    assert made[0]["tokens"] == [5, 6, 7, 2]
+    traces = run(folder, "export", "--format", "verifiers", "--steps", "2")[1].splitlines()
+    assert [json.loads(line)["info"]["trained_step"] for line in traces] == [2, 2]
+
+
 def test_audit_of_a_batch_shows_exactly_what_was_trained(
     folder: Path, batches: list[Batch]
 ) -> None:

@@ -1,0 +1,1 @@
+"""Sampled episodes in formats that other tools read."""
