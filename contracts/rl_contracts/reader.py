@@ -20,6 +20,7 @@ PORT = 8090
 TOKEN_HASH = "RL_READER_TOKEN_SHA256"
 """Environment variable of a reader: SHA-256 of the token that requests must carry, in hex."""
 HEALTH, RUNS, CHECK, DELETE = "/healthz", "/v1/runs", "/v1/check", "/v1/delete"
+QUERY = "/v1/query"
 REQUEST_BYTES = 4 << 20
 ANSWER_BYTES = 8 << 20
 """Longest answer of a reader. Runs that do not fit are left out and asked for again."""
@@ -138,6 +139,27 @@ class DeleteAnswer(Message):
     done: bool
     problem: str = ""
     """Why it does not go on; empty while it does."""
+
+
+class QueryRequest(Message):
+    """A viewer's question about a run, after the operator has checked the viewer's rights."""
+
+    run: str
+    tokenizer: str = ""
+    """``s3://`` URI of the folder of the run's ``tokenizer.json``; empty: unknown."""
+    query: dict[str, Any]
+    """One of ``queries.messages.Query``."""
+
+
+class QueryAnswer(Message):
+    """The answer to a viewer's question."""
+
+    content: str = ""
+    """JSON of the query's answer; empty with a problem."""
+    problem: str = ""
+    """Why there is no answer, and what to do."""
+    valid: bool = True
+    """False: the query itself cannot be answered, whatever the stores hold."""
 
 
 def token(key: bytes, namespace: str, pod: str) -> str:

@@ -16,6 +16,7 @@ from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.server_time import ServerTime
 from rl_operator.kube.settings import Settings
 from rl_operator.process import memory, reconcile_loop, shutdown
+from rl_operator.process.data_endpoint import DataEndpoint
 from rl_operator.process.endpoint import Endpoint
 from rl_operator.process.event_queue import EventQueue
 from rl_operator.process.leadership import Leadership
@@ -53,6 +54,7 @@ class _Operator:
         self._time = ServerTime()
         self._watching = asyncio.Event()
         self._stop = asyncio.Event()
+        self._data: DataEndpoint | None = None
         self._queue: WorkQueue[Key] = WorkQueue(
             min_interval=lambda key: MIN_INTERVAL_SECONDS[key.kind],
             waited=metrics.QUEUE_SECONDS.observe,
@@ -79,6 +81,9 @@ class _Operator:
             self._settings.listen_port, healthy=self._is_alive, ready=self._watching.is_set
         )
         endpoint.start()
+        if self._settings.data_port:
+            self._data = DataEndpoint(self._settings.data_port)
+            self._data.start()
         tasks = self._start_tasks(cluster, leadership, missing)
         done, pending = await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
         failed = tasks["leadership"] in done or shutdown.failed(done)
@@ -88,6 +93,8 @@ class _Operator:
         await shutdown.end(done, pending)
         await shutdown.released(leadership.release)
         endpoint.close()
+        if self._data is not None:
+            self._data.close()
         shutdown.leave_in_time(1 if failed else 0)
         return 1 if failed else 0
 
@@ -160,6 +167,8 @@ class _Operator:
             events=events,
             now=self._time.now,
         )
+        if self._data is not None:
+            self._data.serve(made.run_data.answer)
         try:
             await reconcile_loop.run(
                 self._queue,

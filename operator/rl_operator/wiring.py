@@ -28,6 +28,7 @@ from rl_operator.stores.claims import Claims
 from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.preflight import Preflight
 from rl_operator.stores.readers import Readers
+from rl_operator.stores.run_data import RunData
 from rl_operator.stores.run_poll import RunProgress, RunProgressPoller
 from rl_operator.validation.dry_run import DryRun
 
@@ -37,6 +38,8 @@ class Reconcilers:
     """The reconcilers by the name of their kind."""
 
     by_kind: Mapping[str, Reconcile]
+    run_data: RunData
+    """Answers viewers."""
     close: Callable[[], None]
     """Stops the threads that ask readers; call it once no reconciler runs."""
 
@@ -113,7 +116,8 @@ def reconcilers(
         progress.close()
         readers.close()
 
-    return Reconcilers(by_kind=by_kind, close=close)
+    run_data = RunData(cluster, readers, clock=time.monotonic)
+    return Reconcilers(by_kind=by_kind, run_data=run_data, close=close)
 
 
 def _inputs(

@@ -15,13 +15,16 @@ from rl_contracts.reader import (
     CHECK,
     DELETE,
     PORT,
+    QUERY,
     RUNS,
     TOKEN_HASH,
     CheckRequest,
     DeleteRequest,
+    QueryRequest,
     RunsRequest,
 )
 from rl_reader.mounted import Folder
+from rl_reader.queries import Queries
 from rl_reader.runs import STORE_SECONDS, Runs
 from rl_reader.server import Server
 from rl_reader.work import Checks, Deletions
@@ -41,9 +44,11 @@ def listen(
     """Listen as a reader of the stores that a folder names."""
     runs = Runs(folder, store_seconds=store_seconds)
     checks, deletions = Checks(folder), Deletions(folder)
+    queries = Queries(folder, store_seconds=store_seconds)
     paths = {
         RUNS: lambda body: runs.answer(RunsRequest.model_validate_json(body)),
         CHECK: lambda body: checks.answer(CheckRequest.model_validate_json(body)),
+        QUERY: lambda body: queries.answer(QueryRequest.model_validate_json(body)),
         DELETE: lambda body: deletions.answer(DeleteRequest.model_validate_json(body)),
     }
     return Server(address, paths, token_sha256=token_sha256)

@@ -69,6 +69,11 @@ class Folder:
         self._last: Mounted | None = None
         self._lock = threading.Lock()
 
+    @property
+    def namespace(self) -> str:
+        """Of the Secret."""
+        return self._namespace
+
     def current(self) -> Mounted:
         """The stores as the Secret names them now."""
         with self._lock:

@@ -17,7 +17,8 @@ Manifest = dict[str, Any]
 Json = Mapping[str, Any]
 OnRequest = Callable[[str, str, int], None]
 
-READING = {"get", "list", "try"}
+READING = {"get", "list", "try", "review"}
+"""Verbs that change nothing: any process may send them, and send them again."""
 TOO_MANY = 429
 TRIES = 5
 WAIT_SECONDS, MAX_WAIT_SECONDS = 0.2, 2.0

@@ -156,6 +156,13 @@ class Cluster:
         path = kind.path(manifest["metadata"]["namespace"])
         self._requests.send("POST", path, query, body=manifest, asking=("try", kind))
 
+    def review(self, kind: Kind, spec: Json) -> Manifest:
+        """The status of a review (of a token, of an access), which stores nothing."""
+        body = {"apiVersion": kind.api_version, "kind": kind.name, "spec": spec}
+        path = kind.everywhere()
+        answer = self._requests.send("POST", path, body=body, asking=("review", kind))
+        return dict(answer.get("status") or {})
+
     def replace(self, kind: Kind, manifest: Manifest) -> Manifest:
         """Replace an object at the resourceVersion that the manifest names."""
         return self._write("replace", kind, manifest)

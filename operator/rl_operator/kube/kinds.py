@@ -73,6 +73,10 @@ WORKLOAD_PRIORITY_CLASS = Kind(
 )
 NODE = Kind("v1", "nodes", "Node", namespaced=False)
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
+TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "tokenreviews", "TokenReview", namespaced=False)
+ACCESS_REVIEW = Kind(
+    "authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
 
 WRITTEN = (
     RLJOB,

@@ -60,6 +60,8 @@ class Settings:
     """The process ends when a watch has been silent this long."""
     listen_port: int
     """Port of /healthz, /readyz and /metrics."""
+    data_port: int
+    """Port at which viewers ask for data of runs; 0: none."""
     log_level: str
 
 
@@ -104,6 +106,9 @@ def parse(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--kueue", action="store_true", help="allow jobs to use Kueue")
     parser.add_argument("--watch-silence-seconds", type=_positive, default=180)
     parser.add_argument("--listen-port", type=_positive, default=8080)
+    parser.add_argument(
+        "--data-port", type=int, default=0, help="port for viewers of runs; 0: none"
+    )
     parser.add_argument("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING"])
     given = parser.parse_args(arguments)
     return Settings(
@@ -129,6 +134,7 @@ def parse(arguments: Sequence[str]) -> Settings:
         kueue=given.kueue,
         watch_silence_seconds=given.watch_silence_seconds,
         listen_port=given.listen_port,
+        data_port=given.data_port,
         log_level=given.log_level,
     )
 

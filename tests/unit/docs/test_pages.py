@@ -65,7 +65,7 @@ OF_MONGODB = {
     "tlsCRLFile",
 }
 """Names of MongoDB's server and of its URIs."""
-KINDS_OF_OTHERS = ("NetworkPolicy", "ResourceQuota")
+KINDS_OF_OTHERS = ("NetworkPolicy", "ResourceQuota", "Role")
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 

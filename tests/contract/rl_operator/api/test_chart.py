@@ -286,10 +286,13 @@ def test_only_prometheus_and_the_node_reach_the_operators_port(world: World) -> 
     closed = policy(manifests)
     assert closed["podSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert closed["policyTypes"] == ["Ingress"]
-    assert "ingress" not in closed
+    viewers = {"ports": [{"port": "data", "protocol": "TCP"}]}
+    assert closed["ingress"] == [viewers]
+    assert "ingress" not in policy(objects(world, "runData.enabled=false"))
     scraped = policy(objects(world, f"networkPolicy.metricsFrom=[{json.dumps(PROMETHEUS)}]"))
     assert scraped["ingress"] == [
-        {"from": [PROMETHEUS], "ports": [{"port": "http", "protocol": "TCP"}]}
+        {"from": [PROMETHEUS], "ports": [{"port": "http", "protocol": "TCP"}]},
+        viewers,
     ]
     done = render(world, more=["--set=serviceMonitor.enabled=true"])
     assert done.returncode != 0
