@@ -14,7 +14,6 @@ from rl_contracts.stores.clients.unexpected import unexpected_answers
 from rl_contracts.stores.connect import Stores
 from rl_reader.mounted import Folder
 from rl_reader.reach import Asked, plain
-from rl_reader.runs import STORE_SECONDS
 
 CONTENT_BYTES = ANSWER_BYTES // 2
 """Of an answer's JSON, which travels inside of JSON."""
@@ -24,7 +23,7 @@ TOO_LARGE = f"The answer is larger than {CONTENT_BYTES >> 20} MiB. Ask for less 
 class Queries:
     """Answers questions about the runs of one namespace. For any thread."""
 
-    def __init__(self, folder: Folder, *, store_seconds: float = STORE_SECONDS) -> None:
+    def __init__(self, folder: Folder, *, store_seconds: float) -> None:
         """Answer from the stores that ``folder`` names."""
         self._folder, self._seconds = folder, store_seconds
         self._answering = Answering()
