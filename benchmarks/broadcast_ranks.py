@@ -25,7 +25,8 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, sharding, weights
-from rl_trainer.model.policy import Policy, divided
+from rl_trainer.model.on_mesh import divided
+from rl_trainer.model.policy import Policy
 from rl_trainer.publish.channel import ShardResponder
 from rl_trainer.publish.policy_shards import PolicyShards
 from tests.contract.policy_broadcast.world import Line

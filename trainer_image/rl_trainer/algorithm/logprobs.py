@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from rl_trainer.algorithm.vocabulary import WHOLE, Vocabulary
+
 CHUNK_LOGITS = 1 << 25
 """Logits held at a time: 128 MiB in float32, twice that with all that is made of them."""
 
@@ -19,7 +21,7 @@ BLOCK_LOGITS = 1 << 22
 """Logits whose probabilities are held at a time for entropies: 16 MiB in float32."""
 
 Head = Callable[[Tensor], Tensor]
-"""Hidden states ``[N, H]`` → logits ``[N, V]``."""
+"""Hidden states ``[N, H]`` → logits ``[N, V]``, of the whole vocabulary or a part of it."""
 
 
 def token_logprobs(
@@ -29,6 +31,7 @@ def token_logprobs(
     head: Head,
     temperature: float,
     chunk_tokens: int,
+    vocabulary: Vocabulary = WHOLE,
 ) -> Tensor:
     """log_softmax(logits / temperature) at the targets, float32 ``[N]``.
 
@@ -41,8 +44,11 @@ def token_logprobs(
         head: the model's output layer.
         temperature: > 0; the engine reports log-probabilities of the scaled distribution.
         chunk_tokens: tokens at a time, ≥ 1.
+        vocabulary: of which the head gives logits.
     """
-    chunk = partial(_chunk, head=head, temperature=temperature, measured=False)
+    chunk = partial(
+        _chunk, head=head, temperature=temperature, measured=False, vocabulary=vocabulary
+    )
     return _by_chunks(chunk, hidden, targets, chunk_tokens=chunk_tokens)[0]
 
 
@@ -53,12 +59,15 @@ def measured_logprobs(
     head: Head,
     temperature: float,
     chunk_tokens: int,
+    vocabulary: Vocabulary = WHOLE,
 ) -> TokenStatistics:
     """As ``token_logprobs``, with the entropies, which have no gradient.
 
     An entropy with gradient, for a bonus, keeps three times as much: see ``token_statistics``.
     """
-    chunk = partial(_chunk, head=head, temperature=temperature, measured=True)
+    chunk = partial(
+        _chunk, head=head, temperature=temperature, measured=True, vocabulary=vocabulary
+    )
     logprobs, entropies = _by_chunks(chunk, hidden, targets, chunk_tokens=chunk_tokens)
     return TokenStatistics(logprobs=logprobs, entropies=entropies)
 
@@ -104,6 +113,7 @@ def token_statistics(
     temperature: float,
     chunk_tokens: int,
     reference: tuple[Tensor, Head] | None = None,
+    vocabulary: Vocabulary = WHOLE,
 ) -> TokenStatistics:
     """Log-probabilities with the entropy, and the KL to a reference, of their distributions.
 
@@ -116,6 +126,7 @@ def token_statistics(
         temperature: > 0, of both distributions.
         chunk_tokens: tokens at a time, ≥ 1.
         reference: the reference's states for the same targets, without gradient, and its head.
+        vocabulary: of which both heads give logits.
     """
     others, other_head = reference or (hidden.detach(), None)
     parts = zip(
@@ -126,7 +137,7 @@ def token_statistics(
     )
     rows = []
     for states, wanted, other in parts:
-        arguments = (states, wanted, head, temperature, other, other_head)
+        arguments = (states, wanted, head, temperature, other, other_head, vocabulary)
         if torch.is_grad_enabled() and len(hidden) > chunk_tokens:
             rows.append(
                 checkpoint(_statistics, *arguments, use_reentrant=False, preserve_rng_state=False)
@@ -148,75 +159,87 @@ def _statistics(
     temperature: float,
     other: Tensor,
     other_head: Head | None,
+    vocabulary: Vocabulary,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    logs = (head(hidden).float() / temperature).log_softmax(-1)
+    logs = vocabulary.log_softmax(head(hidden).float() / temperature)
     probabilities = logs.exp()
-    chosen = logs.gather(-1, targets[:, None])[:, 0]
-    entropies = -(probabilities * logs).sum(-1)
+    chosen = vocabulary.chosen(logs, targets)
+    entropies = -vocabulary.total((probabilities * logs).sum(-1))
     if other_head is None:
         return chosen, entropies, torch.zeros_like(chosen)
     with torch.no_grad():
-        other_logs = (other_head(other).float() / temperature).log_softmax(-1)
-    return chosen, entropies, (probabilities * (logs - other_logs)).sum(-1)
+        other_logs = vocabulary.log_softmax(other_head(other).float() / temperature)
+    divergences = vocabulary.total((probabilities * (logs - other_logs)).sum(-1))
+    return chosen, entropies, divergences
 
 
 def _chunk(
-    hidden: Tensor, targets: Tensor, *, head: Head, temperature: float, measured: bool
+    hidden: Tensor,
+    targets: Tensor,
+    *,
+    head: Head,
+    temperature: float,
+    measured: bool,
+    vocabulary: Vocabulary,
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities, and entropies where they are measured, else nothing."""
     logits = head(hidden).float()
     # In place: neither layer nor division needs the unscaled logits again.
     logits = logits if temperature == 1 else logits.div_(temperature)
     # Entropies last: a chunk that is run again for the backward pass stops before them.
-    logprobs = chosen_logprobs(logits, targets)
-    return logprobs, entropies_of(logits) if measured else logits.new_zeros(0)
+    logprobs = chosen_logprobs(logits, targets, vocabulary=vocabulary)
+    return logprobs, entropies_of(logits, vocabulary=vocabulary) if measured else logits.new_zeros(
+        0
+    )
 
 
 @torch.no_grad()
-def entropies_of(logits: Tensor) -> Tensor:
+def entropies_of(logits: Tensor, *, vocabulary: Vocabulary = WHOLE) -> Tensor:
     """-Σ_v π log π ≥ 0 of each row, float32 ``[N]``, without gradient.
 
     A few rows at a time, since each block takes as much memory as its logits.
 
     Args:
         logits: float32 ``[N, V]``; they are not changed.
+        vocabulary: of the logits.
     """
     blocks = torch.split(logits, max(1, BLOCK_LOGITS // logits.shape[-1]))
-    return torch.cat([_entropies(block) for block in blocks])
+    return torch.cat([_entropies(block, vocabulary) for block in blocks])
 
 
-def _entropies(logits: Tensor) -> Tensor:
-    totals = logits.logsumexp(-1)
+def _entropies(logits: Tensor, vocabulary: Vocabulary) -> Tensor:
+    totals = vocabulary.logsumexp(logits)
     probabilities = (logits - totals[:, None]).exp_()
-    return totals - probabilities.mul_(logits).sum(-1)
+    return totals - vocabulary.total(probabilities.mul_(logits).sum(-1))
 
 
-def chosen_logprobs(logits: Tensor, targets: Tensor) -> Tensor:
+def chosen_logprobs(logits: Tensor, targets: Tensor, *, vocabulary: Vocabulary = WHOLE) -> Tensor:
     """``logits.log_softmax(-1)`` at the targets.
 
     Args:
         logits: float32 ``[N, V]``; the backward pass overwrites them, so that no other backward
             pass may read them. Reading them backward again raises RuntimeError.
         targets: int64 ``[N]``.
+        vocabulary: of the logits.
 
     Returns:
         float32 ``[N]``, differentiable once: ∂/∂logits = onehot(target) - softmax(logits).
     """
-    logprobs: Tensor = _Chosen.apply(logits, targets)
+    logprobs: Tensor = _Chosen.apply(logits, targets, vocabulary)
     return logprobs
 
 
 class _Chosen(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
-        totals = logits.logsumexp(-1)
-        ctx.save_for_backward(logits, targets, totals)
-        return logits.gather(-1, targets[:, None])[:, 0] - totals
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, vocabulary: Vocabulary) -> Tensor:
+        totals = vocabulary.logsumexp(logits)
+        ctx.save_for_backward(logits, *vocabulary.places(targets, size=logits.shape[-1]), totals)
+        return vocabulary.chosen(logits, targets) - totals
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        logits, targets, totals = ctx.saved_tensors
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        logits, at, held, totals = ctx.saved_tensors
         spread = logits.sub_(totals[:, None]).exp_().mul_(-gradient[:, None])
-        spread.scatter_add_(-1, targets[:, None], gradient[:, None])
-        return spread, None
+        spread.scatter_add_(-1, at[:, None], (gradient * held)[:, None])
+        return spread, None, None

@@ -19,7 +19,7 @@ from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import attention, forward, memory, optimizer, sharding
+from rl_trainer.model import attention, forward, memory, on_mesh, optimizer, sharding
 from rl_trainer.model.policy import Policy
 
 
@@ -73,11 +73,10 @@ class Critic:
         )
         self._run: Callable[[Packed], Tensor] = self._module
         if world.mesh is not None:
-            names = frozenset(model.module._no_split_modules or ())
-            self._run = sharding.shard(
+            self._run = on_mesh.divide(
                 self._module,
-                world,
-                layers=names,
+                world.mesh,
+                model=self._module.layers,
                 entry=ValueModel.forward,
                 offload=model.offload_parameters,
             )

@@ -19,7 +19,8 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import forward, lora, sharding
 from rl_trainer.model.critic import Critic
-from rl_trainer.model.policy import Policy, divided
+from rl_trainer.model.on_mesh import divided
+from rl_trainer.model.policy import Policy
 from rl_trainer.model.reference import AdaptersOff, Reference
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,17 +10,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_trainer.algorithm.logprobs import (
     CHUNK_LOGITS,
+    Head,
     TokenStatistics,
     measured_logprobs,
     token_logprobs,
     token_statistics,
 )
 from rl_trainer.algorithm.packing import Packed
-from rl_trainer.distributed.world import World
+from rl_trainer.algorithm.vocabulary import WHOLE, Vocabulary
+from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.model import attention, memory, sharding
 from rl_trainer.model.quantization import Originals
 
@@ -45,6 +47,8 @@ class Policy:
     """Where adapters are trained instead of all weights: whose."""
     originals: Originals | None = None
     """Where frozen weights are quantized: what they were."""
+    ranks: TensorRanks | None = None
+    """Those that compute each layer together with this one; None where this one does so alone."""
     around: Callable[[Any], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     """Given the module, what its layers are run in."""
 
@@ -58,6 +62,20 @@ class Policy:
         """Longest sequence that the model was made for; None when its config does not say."""
         limit = getattr(self.module.config, "max_position_embeddings", None)
         return None if limit is None else int(limit)
+
+    @property
+    def head(self) -> Head:
+        """The output layer: logits of ``vocabulary_part``."""
+        layer = self.module.get_output_embeddings()
+        return layer if self.ranks is None else partial(_part_of_logits, layer, self.ranks)
+
+    @property
+    def vocabulary_part(self) -> Vocabulary:
+        """The tokens whose logits this rank computes."""
+        if self.ranks is None:
+            return WHOLE
+        first = self.ranks.rank * (self.vocabulary // self.ranks.size)
+        return Vocabulary(first=first, ranks=self.ranks)
 
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Trained parameters by name, tied ones once."""
@@ -90,9 +108,10 @@ class Policy:
             return token_logprobs(
                 hidden,
                 packed.targets,
-                head=self.module.get_output_embeddings(),
+                head=self.head,
                 temperature=temperature,
                 chunk_tokens=self.chunk_tokens,
+                vocabulary=self.vocabulary_part,
             )
 
     def measured_logprobs(
@@ -104,9 +123,10 @@ class Policy:
             return measured_logprobs(
                 hidden,
                 packed.targets,
-                head=self.module.get_output_embeddings(),
+                head=self.head,
                 temperature=temperature,
                 chunk_tokens=self.chunk_tokens,
+                vocabulary=self.vocabulary_part,
             )
 
     def token_statistics(
@@ -128,21 +148,23 @@ class Policy:
         hidden = self.states(packed) if states is None else states
         other = None
         if reference is not None:
-            other = (reference[1], reference[0].module.get_output_embeddings())
+            other = (reference[1], reference[0].head)
         with self.precision():
             return token_statistics(
                 hidden,
                 packed.targets,
-                head=self.module.get_output_embeddings(),
+                head=self.head,
                 temperature=temperature,
                 chunk_tokens=self.chunk_tokens_of_statistics,
                 reference=other,
+                vocabulary=self.vocabulary_part,
             )
 
     @property
     def chunk_tokens(self) -> int:
         """Tokens whose logits are held at a time."""
-        return max(1, CHUNK_LOGITS // self.vocabulary)
+        held = self.vocabulary // (1 if self.ranks is None else self.ranks.size)
+        return max(1, CHUNK_LOGITS // held)
 
     @property
     def chunk_tokens_of_statistics(self) -> int:
@@ -167,17 +189,7 @@ def hidden_states(
     return hidden
 
 
-def divided(policy: Policy, world: World) -> Policy:
-    """The policy with its parameters divided among the ranks, as it is where they have no mesh."""
-    if world.mesh is None:
-        assert not policy.offload_parameters, "they are divided, if only into one part"
-        return policy
-    layers = frozenset(policy.module._no_split_modules or ())
-    run = sharding.shard(
-        policy.module,
-        world,
-        layers=layers,
-        entry=hidden_states,
-        offload=policy.offload_parameters,
-    )
-    return dataclasses.replace(policy, run_layers=run)
+def _part_of_logits(layer: Any, ranks: TensorRanks, hidden: Tensor) -> Tensor:
+    """Logits of the tokens whose rows this rank holds; states get all ranks' gradients."""
+    bias = None if layer.bias is None else sharding.part(layer.bias)
+    return functional.linear(ranks.shared(hidden), sharding.part(layer.weight), bias)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import lora, sharding
-from rl_trainer.model.policy import Policy, divided
+from rl_trainer.model.on_mesh import divided
+from rl_trainer.model.policy import Policy
 
 
 class Reference:

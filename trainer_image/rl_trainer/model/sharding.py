@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from transformers.distributed.sharding_utils import DtensorShardOperation
 
+from rl_trainer.distributed.mesh import Mesh
 from rl_trainer.distributed.world import World
 
 ENTRY = "run_layers"
@@ -34,9 +35,10 @@ CLIP_EPSILON = 1e-6
 
 def shard(
     module: Any,
-    world: World,
+    mesh: Mesh,
     *,
     layers: frozenset[str],
+    experts: Sequence[Any],
     entry: Callable[..., Tensor],
     offload: bool,
 ) -> Callable[..., Tensor]:
@@ -44,23 +46,25 @@ def shard(
 
     Args:
         module: on its device, or in host memory, from where its parts are taken in turn.
-        world: of ranks that have a mesh.
+        mesh: of all ranks.
         layers: class names of the layers that are gathered separately.
+        experts: modules of which each rank of ``ep`` has a part already.
         entry: called with the module and more; runs what has to be gathered.
         offload: what this rank holds of parameters and gradients lies in host memory.
 
     Returns:
         ``entry`` with the module bound, to be called instead of it.
     """
-    assert world.mesh is not None
     # Pinned where a GPU reads it, so that copies run beside what is computed.
-    mesh, pinned = world.mesh.fsdp, world.mesh.device_type == "cuda"
+    pinned = mesh.device_type == "cuda"
     policy = CPUOffloadPolicy(pin_memory=pinned) if offload else OffloadPolicy()
     parts = [part for part in module.modules() if type(part).__name__ in layers]
+    for part in experts:
+        fully_shard(part, mesh=mesh.experts_fsdp, offload_policy=policy)
     for part in parts:
-        fully_shard(part, mesh=mesh, offload_policy=policy)
-    fully_shard(module, mesh=mesh, reshard_after_forward=False, offload_policy=policy)
-    for divided in (*parts, module):
+        fully_shard(part, mesh=mesh.fsdp, offload_policy=policy)
+    fully_shard(module, mesh=mesh.fsdp, reshard_after_forward=False, offload_policy=policy)
+    for divided in (*experts, *parts, module):
         # Losses are divided by numbers of all ranks already: gradients are summed. Gloo cannot
         # multiply on the way.
         divided.set_force_sum_reduction_for_comms(True)
@@ -93,34 +97,46 @@ def clip_gradients(parameters: Iterable[torch.nn.Parameter], *, max_norm: float)
     """Scale gradients to at most ``max_norm`` (L2, over all ranks); returns the norm before.
 
     A collective for divided parameters: every rank must call it. The norm is NaN or infinite where
-    a gradient is. Gradients of different meshes cannot be in one operation of torch's: each mesh's
-    norm is taken by itself.
+    a gradient is. torch computes with tensors of one mesh at a time, so norms are taken by mesh.
     """
-    held = [parameter for parameter in parameters if parameter.grad is not None]
-    norms = [
-        float(full(torch.nn.utils.get_total_norm([_gradient(each) for each in members])))
-        for members in by_mesh(held)
-    ]
-    norm = math.hypot(*norms)
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    norm = math.sqrt(sum(_squares(members) for members in by_mesh(gradients)))
     scale = max_norm / (norm + CLIP_EPSILON)
     if scale < 1 or math.isnan(scale):
-        for parameter in held:
-            part(_gradient(parameter)).mul_(scale)
+        torch._foreach_mul_([part(gradient) for gradient in gradients], scale)
     return norm
 
 
-def by_mesh(parameters: Iterable[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
-    """Parameters that torch can compute with together, in their order."""
-    groups: dict[object, list[torch.nn.Parameter]] = {}
-    for parameter in parameters:
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        groups.setdefault(mesh, []).append(parameter)
+def _squares(gradients: Sequence[Tensor]) -> float:
+    """The sum of all squares of gradients of one mesh; numbers that several ranks hold count once.
+
+    torch's own norm of DTensors warns that it takes a collective for each axis, as this does.
+    """
+    mesh = gradients[0].device_mesh if isinstance(gradients[0], DTensor) else None
+    norms = torch.stack(torch._foreach_norm([part(gradient) for gradient in gradients])).double()
+    once = torch.tensor([1 / _holders(gradient) for gradient in gradients], device=norms.device)
+    squares = (norms.square() * once).sum()
+    for group in [] if mesh is None else mesh.get_all_groups():
+        dist.all_reduce(squares, group=group)
+    return float(squares)
+
+
+def _holders(gradient: Tensor) -> int:
+    """Ranks of a mesh that hold the same numbers of a gradient."""
+    if not isinstance(gradient, DTensor):
+        return 1
+    mesh, placements = gradient.device_mesh, gradient.placements
+    assert not any(each.is_partial() for each in placements), "a gradient is not summed yet"
+    return math.prod(mesh.size(axis) for axis, at in enumerate(placements) if at.is_replicate())
+
+
+def by_mesh(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Tensors that torch can compute with together, in their order."""
+    groups: dict[object, list[Tensor]] = {}
+    for tensor in tensors:
+        mesh = tensor.device_mesh if isinstance(tensor, DTensor) else None
+        groups.setdefault(mesh, []).append(tensor)
     return list(groups.values())
-
-
-def _gradient(parameter: torch.nn.Parameter) -> Tensor:
-    assert parameter.grad is not None, "asked for before a backward pass"
-    return parameter.grad
 
 
 def part(tensor: Tensor) -> Tensor:

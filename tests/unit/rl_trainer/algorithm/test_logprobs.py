@@ -8,6 +8,7 @@ from torch import Tensor
 
 from rl_trainer.algorithm import logprobs
 from rl_trainer.algorithm.logprobs import chosen_logprobs, measured_logprobs, token_logprobs
+from rl_trainer.algorithm.vocabulary import Vocabulary
 
 
 def model() -> tuple[torch.Tensor, torch.nn.Linear, torch.Tensor]:
@@ -77,9 +78,9 @@ def test_entropies_are_not_measured_again_in_the_backward_pass(
     measured: list[int] = []
     entropies_of = logprobs.entropies_of
 
-    def counting(logits: Tensor) -> Tensor:
+    def counting(logits: Tensor, *, vocabulary: Vocabulary) -> Tensor:
         measured.append(len(logits))
-        return entropies_of(logits)
+        return entropies_of(logits, vocabulary=vocabulary)
 
     monkeypatch.setattr(logprobs, "entropies_of", counting)
     hidden, head, targets = model()

@@ -1,0 +1,187 @@
+"""Training on a mesh compared with training on one process: tiny models, the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from rl_contracts.spec.parallelism import MeshSizes
+from rl_contracts.spec.resources import RLJobSpec
+from rl_trainer import inputs
+from rl_trainer.distributed.world import World
+from rl_trainer.model import loading, weights
+from rl_trainer.model.learner import Learner
+from tests.contract.rl_trainer.distributed import ranks
+from tests.families import FAMILIES, SIZES
+from tests.tiny_model import VOCABULARY
+
+URI = "s3://models/tiny"
+STEPS = 3
+TOLERANCE = 2e-5
+"""Largest difference of a loss, a gradient norm (relative) or a weight after three steps."""
+COMMON: dict[str, Any] = {"vocab_size": VOCABULARY, "num_key_value_heads": 4, "eos_token_id": 1}
+WIDE = {"head_dim": 32, "intermediate_size": 128}
+"""Rows of NF4 blocks, on two ranks as well."""
+MODELS: dict[str, dict[str, Any]] = {
+    "dense": {"model_type": "qwen3", **SIZES, **FAMILIES["qwen3"], **COMMON, **WIDE},
+    "untied": {"model_type": "qwen2", **SIZES, **COMMON},
+    "mixture": {"model_type": "qwen3_moe", **SIZES, **FAMILIES["qwen3_moe"], **COMMON},
+    "latent": {"model_type": "deepseek_v3", **SIZES, **FAMILIES["deepseek_v3"], **COMMON},
+}
+ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
+SMALL = {"maxTokensPerMicrobatch": 64}
+FEATURES: dict[str, dict[str, Any]] = {
+    "GRPO": {"training": SMALL},
+    "reference": {
+        "training": {**SMALL, "promptsPerUpdate": 2, "passesPerStep": 2},
+        "algorithm": {
+            "kl": {"estimator": "K3", "coefficient": 0.1, "refreshEverySteps": 2},
+            "loss": {"kind": "DecoupledPPO"},
+        },
+    },
+    "distributions": {
+        "training": {**SMALL, "gradientCheckpointing": True},
+        "algorithm": {
+            "kl": {"estimator": "Full", "coefficient": 0.1},
+            "entropyCoefficient": 0.01,
+            "loss": {"kind": "GSPO"},
+        },
+    },
+    "critic": {
+        "training": SMALL,
+        "algorithm": {"estimator": {"kind": "GAE"}, "critic": {"valueClip": 0.2}},
+    },
+    "LoRA": {
+        "training": {**SMALL, "lora": {"rank": 3, "targets": ATTENTION}},
+        "algorithm": {"kl": {"estimator": "K3", "coefficient": 0.1}},
+    },
+    "Int8": {"training": {**SMALL, "lora": {"rank": 3, "quantization": "Int8"}}},
+    "NF4": {"training": {**SMALL, "lora": {"rank": 3, "quantization": "NF4"}}},
+    "SFT": {"training": SMALL, "algorithm": {"objective": "SFT"}},
+    "distillation": {
+        "training": SMALL,
+        "algorithm": {"objective": "Distillation", "teacher": "s3://models/teacher"},
+    },
+    "offloadOptimizer": {"training": {**SMALL, "offloadOptimizer": True}},
+    "offloadParameters": {"training": {**SMALL, "offloadParameters": True}},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What three steps gave."""
+
+    losses: list[float]
+    """Of the policy and the critic."""
+    norms: list[float]
+    weights: dict[str, Tensor]
+    """Of the policy as it is published, after the last step; on rank 0 alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """Largest differences from one process."""
+
+    loss: float
+    norm: float
+    """Relative."""
+    weights: float
+
+    @property
+    def largest(self) -> float:
+        """Of all three."""
+        return max(self.loss, self.norm, self.weights)
+
+
+def save_model(name: str, folder: Path, **changes: Any) -> Path:
+    """Write one of ``MODELS`` with random weights."""
+    torch.manual_seed(0)
+    fields = MODELS[name] | changes
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    return folder
+
+
+def learner(folder: Path, world: World, feature: str) -> Learner:
+    """A learner of the model in a folder, on this rank."""
+    sections = FEATURES[feature]
+    training = {
+        "steps": STEPS,
+        "precision": "FP32",
+        # Wide, so that gradients of pure rounding do not become whole steps.
+        "optimizer": {"learningRate": 1e-3, "epsilon": 1e-5, "maxGradientNorm": 0.5},
+        **sections["training"],
+    }
+    spec = RLJobSpec.model_validate(ranks.SPEC | sections | {"training": training})
+    low_rank = spec.training.lora
+    load = partial(
+        loading.load,
+        folder,
+        precision="FP32",
+        uri=URI,
+        recompute=bool(spec.training.gradient_checkpointing),
+        offload_parameters=spec.training.offload_parameters and world.mesh is not None,
+    )
+    policy = load(quantize=None if low_rank is None else low_rank.quantization)
+    teacher = None
+    if spec.algorithm.distils:
+        teacher = load()
+        with torch.no_grad():
+            for parameter in teacher.module.parameters():
+                parameter.mul_(1.1)
+    adapter = inputs.adapter_of(folder, policy, spec)
+    return Learner(policy, spec, teacher=teacher, adapter=adapter, world=world)
+
+
+def train(world: World, folder: Path, *, features: Sequence[str]) -> dict[str, Seen]:
+    """Three steps of each feature on this rank."""
+    results = {}
+    for feature in features:
+        mine = learner(folder, world, feature)
+        updates = [
+            mine.update(ranks.samples(seed=step, count=9 - 3 * (step == 2)), step=step)
+            for step in range(1, STEPS + 1)
+        ]
+        results[feature] = Seen(
+            losses=[
+                loss
+                for update in updates
+                for loss in (update.loss, update.value_loss)
+                if loss is not None
+            ],
+            norms=[update.gradient_norm for update in updates],
+            weights=weights.snapshot(mine.policy, precision="FP32", world=world),
+        )
+    return results
+
+
+def on_mesh(
+    mesh: MeshSizes, folder: Path, scratch: Path, *, features: Sequence[str]
+) -> dict[str, Seen]:
+    """The same on all ranks of a mesh; losses of all of them are equal."""
+    work = partial(train, features=features)
+    first, *others = ranks.together(work, mesh=mesh, folder=folder, scratch=scratch)
+    for other in others:
+        for feature in features:
+            assert other[feature].losses == first[feature].losses, (feature, "ranks differ")
+    return dict(first)
+
+
+def gap(actual: Seen, expected: Seen) -> Gap:
+    """How far a mesh is from one process."""
+    assert actual.weights.keys() == expected.weights.keys()
+    return Gap(
+        loss=max(abs(a - b) for a, b in zip(actual.losses, expected.losses, strict=True)),
+        norm=max(abs(a / b - 1) for a, b in zip(actual.norms, expected.norms, strict=True)),
+        weights=max(
+            float((actual.weights[name] - tensor).abs().max())
+            for name, tensor in expected.weights.items()
+        ),
+    )

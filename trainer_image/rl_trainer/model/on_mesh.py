@@ -1,0 +1,61 @@
+"""Models divided among the ranks of a mesh, whatever its axes are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from rl_trainer.distributed.mesh import Mesh
+from rl_trainer.distributed.tensor_ranks import TensorRanks
+from rl_trainer.distributed.world import World
+from rl_trainer.model import parallel_plan, sharding
+from rl_trainer.model.policy import Policy, hidden_states
+
+
+def divided(policy: Policy, world: World) -> Policy:
+    """The policy with its parameters divided among the ranks, as it is where they have no mesh.
+
+    Raises:
+        RefusedError: this model cannot be divided so.
+    """
+    mesh = world.mesh
+    if mesh is None:
+        assert not policy.offload_parameters, "they are divided, if only into one part"
+        return policy
+    run = divide(
+        policy.module,
+        mesh,
+        model=policy.module,
+        entry=hidden_states,
+        offload=policy.offload_parameters,
+    )
+    ranks = None if mesh.tp is None else TensorRanks(mesh.tp.get_group())
+    return dataclasses.replace(policy, run_layers=run, ranks=ranks)
+
+
+def divide(
+    module: Any, mesh: Mesh, *, model: Any, entry: Callable[..., Tensor], offload: bool
+) -> Callable[..., Tensor]:
+    """Divide a module's parameters, first among ``tp`` and ``ep``, then by FSDP2.
+
+    Args:
+        module: on its device or in host memory, whole and equal on all ranks; it is changed.
+        mesh: of all ranks.
+        model: the transformers model in it, or itself.
+        entry: called with the module and more; runs what has to be gathered.
+        offload: what this rank holds of parameters and gradients lies in host memory.
+
+    Returns:
+        ``entry`` with the module bound, to be called instead of it.
+
+    Raises:
+        RefusedError: this model cannot be divided so.
+    """
+    layers = frozenset(model._no_split_modules or ())
+    experts = parallel_plan.divide(model, mesh)
+    return sharding.shard(
+        module, mesh, layers=layers, experts=experts, entry=entry, offload=offload
+    )
