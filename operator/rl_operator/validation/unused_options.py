@@ -47,8 +47,11 @@ def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
 def _of_tracking(tracking: Tracking) -> Iterator[Refusal]:
     if tracking.wandb is None and tracking.mlflow is None:
         message = "Only wandb and mlflow read it, and neither is set."
-        names = ("project", "secret_name")
+        names = ("project", "run_name", "secret_name")
         yield from _set("spec.training.tracking", tracking, Tracking(), names, message)
+    if tracking.wandb is None:
+        message = "Only wandb reads it, and it is not set."
+        yield from _set("spec.training.tracking", tracking, Tracking(), ("entity", "tags"), message)
 
 
 def _of_evaluation(spec: RLJobSpec) -> Iterator[Refusal]:

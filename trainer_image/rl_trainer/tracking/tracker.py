@@ -17,7 +17,7 @@ class TrackerError(RLError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """The attempt as trackers name it. Each attempt is a run of theirs and gets all steps."""
+    """The attempt as trackers name it. Each attempt hands over all steps from the first."""
 
     project: str
     job: str
@@ -25,11 +25,21 @@ class About:
     epoch: int
     settings: dict[str, Any]
     """Of the manifest; no secrets."""
+    entity: str | None = None
+    """W&B's team or user."""
+    wanted_name: str | None = None
+    """The manifest's name of the run."""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def run_name(self) -> str:
+        """The manifest's name, or ``<job>-<first 8 characters of the run>``."""
+        return self.wanted_name or f"{self.job}-{self.run[:8]}"
 
     @property
     def name(self) -> str:
-        """``<job>-<first 8 characters of the run>-<epoch>``."""
-        return f"{self.job}-{self.run[:8]}-{self.epoch}"
+        """The same with the attempt's epoch."""
+        return f"{self.run_name}-{self.epoch}"
 
 
 class Tracker(Protocol):

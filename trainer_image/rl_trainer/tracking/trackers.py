@@ -101,6 +101,9 @@ def of_attempt(job: Job, run: Run) -> Trackers:
         run=job.run,
         epoch=job.epoch,
         settings=settings(job.spec),
+        entity=section.entity,
+        wanted_name=section.run_name,
+        tags=tuple(section.tags),
     )
     named = _trackers(job.spec, about, folder=job.folder / "tracking", credentials=credentials)
     outboxes = [

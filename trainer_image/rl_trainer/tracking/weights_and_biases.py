@@ -17,7 +17,11 @@ COLUMNS = ["rollout", "reward", "stop_reason", "text"]
 
 
 class WeightsAndBiases:
-    """One W&B run for the attempt, in a group for the job's run.
+    """Online one W&B run for all attempts of a run, offline one for each attempt, in a group.
+
+    An attempt hands over all steps again. Online the server says which step it has last; earlier
+    ones are left out, and those of that step come twice, with equal values, because an evaluation
+    after it may be missing. Offline files know nothing of each other: the newest hold all steps.
 
     Args:
         folder: W&B's own files go below it.
@@ -42,13 +46,16 @@ class WeightsAndBiases:
         self._place, self._about, self._mode, self._key = folder, about, mode, key
         self._start_seconds = start_seconds
         self._run: Any = None
+        self._first_step = 0
+        """Entries of earlier steps are there already."""
 
     def write(self, entries: Sequence[Entry]) -> None:
         """Implement ``Tracker``."""
         try:
             run = self._begun()
             for entry in entries:
-                run.log(_values(entry))
+                if entry.step >= self._first_step:
+                    run.log(_values(entry))
         except (wandb.Error, OSError) as error:
             raise TrackerError(f"W&B: {type(error).__name__}: {error}"[:500]) from error
 
@@ -75,16 +82,21 @@ class WeightsAndBiases:
         return self._run
 
     def _made(self) -> Any:
-        about = self._about
+        about, online = self._about, self._mode == "Online"
         run = wandb.init(
             project=about.project,
-            group=about.run,
-            name=about.name,
-            id=f"{about.run}-{about.epoch}",
+            entity=about.entity,
+            group=None if online else about.run,
+            name=about.run_name if online else about.name,
+            tags=about.tags,
+            id=about.run if online else f"{about.run}-{about.epoch}",
+            resume="allow" if online else None,
             dir=str(self._place),
             config=about.settings,
             settings=self._settings(),
         )
+        if run.resumed:
+            self._first_step = int(run.summary.get(STEP, 0))
         run.define_metric(STEP, hidden=True)
         run.define_metric("*", step_metric=STEP)
         return run

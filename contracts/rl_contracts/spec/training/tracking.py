@@ -36,6 +36,14 @@ class Tracking(Model):
     """URL of an MLflow tracking server. Unset: not used."""
     project: Annotated[str, Field(max_length=128)] | None = None
     """Project (Weights & Biases) or experiment (MLflow) of the run. Unset: the job's namespace."""
+    entity: Annotated[str, Field(pattern=r"^[\w-]+$", max_length=64)] | None = None
+    """Weights & Biases team or user that the run belongs to. Unset: the key's default."""
+    run_name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Name of the run in Weights & Biases and MLflow. Unset: the job's name with the run's id."""
+    tags: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=16)
+    ] = Field(default_factory=list)
+    """Tags of the run in Weights & Biases."""
     secret_name: ObjectName | None = None
     """Secret in the job's namespace with WANDB_API_KEY, or with MLFLOW_TRACKING_TOKEN or _USERNAME
     and _PASSWORD. Unset: no credentials."""

@@ -20,6 +20,15 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
         {"training": {"steps": 3, "tracking": {"secretName": "keys"}}},
         [("training.tracking.secretName", "keys")],
     ),
+    "a team and tags without W&B": (
+        {
+            "training": {
+                "steps": 3,
+                "tracking": {"entity": "e", "tags": ["a"], "mlflow": "https://m", "runName": "x"},
+            }
+        },
+        [("training.tracking.entity", "e"), ("training.tracking.tags", '["a"]')],
+    ),
     "a project of a tracker": (
         {"training": {"steps": 3, "tracking": {"project": "p", "wandb": "Offline"}}},
         [],
