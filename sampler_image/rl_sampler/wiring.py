@@ -114,8 +114,13 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
         agent.problems.note("scorers", f"this sampler does not have {', '.join(unknown)}")
         return None
     try:
-        arguments = agent.assignment.spec.agent.chat_template_arguments or {}
-        prompts = await asyncio.to_thread(load_prompts, agent.weights.base, arguments)
+        section = agent.assignment.spec.agent
+        prompts = await asyncio.to_thread(
+            load_prompts,
+            agent.weights.base,
+            section.chat_template_arguments or {},
+            template=section.chat_template,
+        )
     except PromptError as error:
         agent.problems.note("tokenizer", str(error))
         return None

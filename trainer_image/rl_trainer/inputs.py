@@ -58,7 +58,7 @@ def learner(
         world = rendezvous.with_mesh(world)
     own = folder / BASE
     own.mkdir()
-    fetch_base(objects, base, own)
+    fetch_base(objects, base, own, chat_template=spec.agent.chat_template)
     spec = microbatch.resolved(spec, own, device=loading.device(), world=world)
     doing, shape = "the loading of the models", microbatch.shape_in(own)
     with memory.explaining(spec, shape, doing=doing, ranks=world.size):

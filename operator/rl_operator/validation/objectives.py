@@ -34,6 +34,7 @@ DISTILLATION = (
 """Fields of ``spec.algorithm`` that Distillation reads; it reads all fields of other sections."""
 SFT = (
     *READ_OF_ALGORITHM,
+    "spec.agent.chatTemplate",
     "spec.agent.chatTemplateArguments",
     "spec.agent.systemPrompt",
     "spec.agent.sampling.maxContextTokens",

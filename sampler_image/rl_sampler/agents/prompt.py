@@ -108,12 +108,15 @@ class Prompts:
         return text
 
 
-def load_prompts(folder: Path, arguments: Mapping[str, Any] | None = None) -> Prompts:
+def load_prompts(
+    folder: Path, arguments: Mapping[str, Any] | None = None, *, template: str | None = None
+) -> Prompts:
     """Load tokenizer and chat template of a model in Hugging Face layout.
 
     Args:
         folder: of the model.
         arguments: ``agent.chatTemplateArguments``.
+        template: ``agent.chatTemplate``; None: the model's own.
 
     Raises:
         PromptError: there is no usable tokenizer, or no chat template.
@@ -124,6 +127,8 @@ def load_prompts(folder: Path, arguments: Mapping[str, Any] | None = None) -> Pr
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, KeyError) as error:
         raise PromptError(f"cannot load the model's tokenizer: {error}") from error
+    if template is not None:
+        tokenizer.chat_template = template
     if not tokenizer.chat_template:
         raise PromptError("the model's tokenizer has no chat template")
     config = json.loads((folder / "config.json").read_bytes())
@@ -144,6 +149,15 @@ def stop_tokens(folder: Path, *, tokenizer_eos: int | None) -> tuple[int, ...]:
         named = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
         tokens |= {named} if isinstance(named, int) else set(named or ())
     return tuple(sorted(tokens))
+
+
+def check_length(prompt: Sequence[int], *, most: int | None) -> None:
+    """Raise PromptError where a prompt has more tokens than ``agent.sampling.maxPromptTokens``."""
+    if most is not None and len(prompt) > most:
+        raise PromptError(
+            f"a prompt of {len(prompt)} tokens is longer than spec.agent.sampling.maxPromptTokens "
+            f"= {most}: raise the limit or leave the record out"
+        )
 
 
 def tokens_left(*, prompt: int, turn: int, context: int, engine: int) -> int:

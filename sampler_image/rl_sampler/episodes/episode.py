@@ -14,7 +14,7 @@ from rl_sampler.agents import IN_TEXT, with_instructions
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.member import Group
 from rl_sampler.agents.policy import Policy
-from rl_sampler.agents.prompt import PromptError
+from rl_sampler.agents.prompt import PromptError, check_length
 from rl_sampler.agents.user import Users
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.counters import Counters
@@ -130,6 +130,8 @@ class EpisodeRunner:
         if agent.kind in IN_TEXT:
             messages, listed = with_instructions(messages, IN_TEXT[agent.kind](listed)), []
         chat = self.chats.of(listed, several_turns=agent.kind != "SingleTurn")
+        prompt = [] if agent.program is not None else chat.opening(messages)
+        check_length(prompt, most=agent.sampling.max_prompt_tokens)
         policy = Policy(
             claim=claim,
             sampling=agent.sampling,
@@ -148,7 +150,7 @@ class EpisodeRunner:
             users=self.users,
             policy=policy,
             messages=messages,
-            prompt=[] if agent.program is not None else chat.opening(messages),
+            prompt=prompt,
         )
 
     async def _reach_version(self, task: Task) -> None:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from jinja2 import TemplateError, TemplateSyntaxError
 from transformers import AutoTokenizer
 
 from rl_contracts.disk import check_room
@@ -78,8 +79,10 @@ def _record(job: Job, run: Run, base: BaseLocations) -> None:
         job.stores.runs.record_base(job.run, epoch=job.epoch, base=wanted)
 
 
-def fetch_base(objects: Objects, base: BaseLocations, folder: Path) -> None:
-    """Download the policy's model and its tokenizer.
+def fetch_base(
+    objects: Objects, base: BaseLocations, folder: Path, *, chat_template: str | None = None
+) -> None:
+    """Download the policy's model and its tokenizer; ``chat_template`` replaces the model's own.
 
     Raises:
         DiskFullError: there is no room for all of it; nothing was downloaded.
@@ -93,7 +96,31 @@ def fetch_base(objects: Objects, base: BaseLocations, folder: Path) -> None:
         parts.append(_listed(objects, tokenizer, TOKENIZER_FIELD, TOKENIZER_FILES.__contains__))
     _download(parts, folder)
     _check_model(folder, base.model.manifest_uri, MODEL_FIELD)
+    if chat_template is not None:
+        # transformers prefers this file to the field of tokenizer_config.json.
+        (folder / "chat_template.jinja").write_text(chat_template)
     check_tokenizer(folder, parts[-1].place.manifest_uri, field=parts[-1].field)
+    if chat_template is not None:
+        _check_template(folder, chat_template)
+
+
+def _check_template(folder: Path, text: str) -> None:
+    """Refuse what is no Jinja; whether it renders a conversation, only samplers find out."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    try:
+        tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
+    except TemplateSyntaxError as error:
+        raise RefusedError(
+            Refusal(
+                field="spec.agent.chatTemplate",
+                value=text[:200],
+                reason="PromptMalformed",
+                message=f"It is no Jinja template: line {error.lineno}: {error.message}."[:400],
+                remedy="Correct it, or remove it: then the model's own is used.",
+            )
+        ) from error
+    except (TemplateError, TypeError, ValueError):
+        return
 
 
 def fetch_beside(objects: Objects, uri: str, folder: Path, *, field: str) -> None:

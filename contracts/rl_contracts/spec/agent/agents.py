@@ -49,6 +49,8 @@ class Sampling(Model):
     temperature."""
     max_tokens_per_turn: Annotated[int, Field(ge=1, le=131072)] = 512
     """Longest response in tokens; a longer one is cut. Must be smaller than maxContextTokens."""
+    max_prompt_tokens: Annotated[int, Field(ge=1, le=262144)] | None = None
+    """Longest prompt in tokens before the first response; longer ones are not sampled."""
     max_context_tokens: Annotated[int, Field(ge=2, le=262144)] = 8192
     """Longest sequence in tokens: prompt, tool results and all responses of an episode together."""
 
@@ -169,6 +171,8 @@ class Agent(Model):
     chat_template_arguments: Opaque | None = None
     """Values that the model's chat template reads, e.g. `{enable_thinking: false}` for Qwen3. Used
     wherever prompts are made: in training, evaluation and SFT. Unset: the template's defaults."""
+    chat_template: Annotated[str, Field(min_length=1, max_length=32768)] | None = None
+    """Jinja template in place of the model's own. The exported model has it too."""
     max_turns: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Most responses in one episode; then it ends without an answer. For kinds of several turns.
     Unset: 10."""

@@ -113,6 +113,10 @@ def small_microbatches(world: World) -> None:
     replace(world, training=training | {"maxTokensPerMicrobatch": 63})
 
 
+def broken_template(world: World) -> None:
+    replace(world, agent=world.spec.agent.model_dump(by_alias=True) | {"chatTemplate": "{% if %}"})
+
+
 def gae(world: World, **critic: Any) -> None:
     algorithm = world.spec.algorithm.model_dump(by_alias=True)
     replace(world, algorithm=algorithm | {"estimator": {"kind": "GAE"}, "critic": critic})
@@ -206,6 +210,12 @@ def no_bucket(world: World) -> None:
         (model_without("tokenizer.json"), "spec.model.uri", "ModelUnusable", "tokenizer"),
         (model_without("model.safetensors"), "spec.model.uri", "ModelUnusable", "safetensors"),
         (model_without("chat_template.jinja"), "spec.model.uri", "ModelUnusable", "chat template"),
+        (
+            broken_template,
+            "spec.agent.chatTemplate",
+            "PromptMalformed",
+            "no Jinja template: line 1",
+        ),
         (
             small_microbatches,
             "spec.training.maxTokensPerMicrobatch",

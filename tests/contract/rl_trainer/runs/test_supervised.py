@@ -15,10 +15,11 @@ from rl_contracts.audit import run as run_audit
 from rl_contracts.documents.arrays import unpack_int32
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.stores.objects import split_uri
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import train_over_crashes
 from tests.contract.rl_trainer.world import RUN, World
-from tests.tiny_model import ASSISTANT, END
+from tests.tiny_model import ASSISTANT, END, TEMPLATE
 
 STEPS, PER_STEP, RATE = 5, 4, 3e-3
 EPSILON = 1e-3
@@ -163,3 +164,14 @@ def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: Make
     assert world.attempt() == 0
     trained = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
     assert {task.example for task in trained} == {"c1"}
+
+
+def test_a_template_of_the_manifest_is_trained_and_exported(make_world: MakeWorld) -> None:
+    world = supervised(make_world)
+    template = "{# ours #}" + TEMPLATE
+    agent = world.spec.agent.model_copy(update={"chat_template": template})
+    world.spec = world.spec.model_copy(update={"agent": agent})
+    world.write_mounts()
+    assert world.attempt() == 0
+    _, prefix = split_uri(world.outcome.final_model)
+    assert world.stores.objects.get(f"{prefix}chat_template.jinja").decode() == template

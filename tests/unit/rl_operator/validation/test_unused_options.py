@@ -29,6 +29,20 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
         },
         [("training.tracking.entity", "e"), ("training.tracking.tags", '["a"]')],
     ),
+    "a limit of prompts that the context has anyway": (
+        {
+            "agent": {"sampling": {"maxPromptTokens": 8192, "maxContextTokens": 8192}},
+            "training": {"steps": 3},
+        },
+        [("agent.sampling.maxPromptTokens", "8192")],
+    ),
+    "a limit of prompts below the context's": (
+        {
+            "agent": {"sampling": {"maxPromptTokens": 1024}},
+            "training": {"steps": 3},
+        },
+        [],
+    ),
     "a project of a tracker": (
         {"training": {"steps": 3, "tracking": {"project": "p", "wandb": "Offline"}}},
         [],

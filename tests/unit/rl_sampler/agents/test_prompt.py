@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.documents.task import Message
-from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts, stop_tokens, tokens_left
+from rl_sampler.agents.prompt import (
+    PromptError,
+    Prompts,
+    check_length,
+    load_prompts,
+    stop_tokens,
+    tokens_left,
+)
 from tests.contract.rl_sampler.tiny_model import ADDED, END, VOCABULARY, write_model
 
 END_ID = 256 + ADDED.index(END)
@@ -116,3 +123,19 @@ def test_the_chat_template_gets_the_arguments_of_the_manifest(model: Path) -> No
     assert prompts.render(asked, tools=()).endswith("<think></think>")
     prompts._arguments = {}
     assert not prompts.render(asked, tools=()).endswith("<think></think>")
+
+
+def test_a_template_of_the_manifest_replaces_the_models_own(model: Path) -> None:
+    template = "{% for message in messages %}<{{ message.content }}>{% endfor %}{{ mood }}"
+    prompts = load_prompts(model, {"mood": "!"}, template=template)
+    assert prompts.render([{"role": "user", "content": "1+1="}], tools=()) == "<1+1=>!"
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(3, None), (3, 3), (1, 3)])
+def test_prompts_within_their_limit_pass(tokens: int, most: int | None) -> None:
+    check_length([7] * tokens, most=most)
+
+
+def test_a_prompt_beyond_its_limit_names_the_field() -> None:
+    with pytest.raises(PromptError, match=r"of 4 tokens .*sampling\.maxPromptTokens = 3: raise"):
+        check_length([7] * 4, most=3)
