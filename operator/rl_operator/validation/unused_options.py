@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rl_contracts.errors import Refusal
-from rl_contracts.spec.agent.agents import Agent, Sampling
+from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.base import Model
 from rl_contracts.spec.data import Columns, Hub
@@ -31,7 +31,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     if spec.algorithm.objective in SAMPLED:
         yield from _of_evaluation(spec)
         yield from _of_agent(spec.agent)
-        yield from _of_prompts(spec.agent.sampling)
+        yield from _of_prompts(spec.agent)
         yield from _of_shaping(spec)
     yield from _of_hub(spec)
     yield from _of_fields(spec)
@@ -77,11 +77,14 @@ def _of_agent(agent: Agent) -> Iterator[Refusal]:
         yield _refusal("spec.agent.context.overflow", agent.context.overflow, message)
 
 
-def _of_prompts(sampling: Sampling) -> Iterator[Refusal]:
-    most, context = sampling.max_prompt_tokens, sampling.max_context_tokens
-    if most is not None and most >= context:
+def _of_prompts(agent: Agent) -> Iterator[Refusal]:
+    most, context = agent.sampling.max_prompt_tokens, agent.sampling.max_context_tokens
+    field = "spec.agent.sampling.maxPromptTokens"
+    if most is not None and agent.program is not None:
+        yield _refusal(field, most, "A program makes its prompts itself.")
+    elif most is not None and most >= context:
         message = f"maxContextTokens is {context}, which also limits the prompt: set less."
-        yield _refusal("spec.agent.sampling.maxPromptTokens", most, message)
+        yield _refusal(field, most, message)
 
 
 def _of_shaping(spec: RLJobSpec) -> Iterator[Refusal]:
