@@ -21,6 +21,7 @@ from rl_sampler.gateway.body import (
     text_of,
     tool_of,
 )
+from rl_sampler.gateway.visible import INCOMPLETE
 from rl_sampler.tools.tool import Tool
 
 MOST_CHOICES = 32
@@ -236,9 +237,17 @@ def _logprobs(choice: Choice) -> dict[str, Any]:
 
 
 def token_logprobs(choice: Choice) -> list[dict[str, Any]]:
-    """The log-probability of each sampled token, in the form of OpenAI's APIs."""
+    """The log-probability of each sampled token, in the form of OpenAI's APIs.
+
+    Bytes are left out for tokens that are a part of a character.
+    """
     return [
-        {"token": piece, "logprob": logprob, "bytes": list(piece.encode()), "top_logprobs": []}
+        {
+            "token": piece,
+            "logprob": logprob,
+            "bytes": None if INCOMPLETE in piece else list(piece.encode()),
+            "top_logprobs": [],
+        }
         for piece, logprob in zip(choice.pieces, choice.logprobs, strict=True)
     ]
 

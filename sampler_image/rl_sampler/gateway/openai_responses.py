@@ -154,7 +154,7 @@ def answer(reply: Reply, asked: Asked) -> dict[str, Any]:
     output += [_call_item(call, call.arguments, "completed") for call in choice.calls]
     usage = {
         "input_tokens": reply.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
         "output_tokens": reply.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": reply.prompt_tokens + reply.output_tokens,
