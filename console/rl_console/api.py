@@ -90,7 +90,29 @@ class Api:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> Any:
-        """Send a request and return the answer's JSON.
+        """The JSON of an answer; arguments and errors as of ``answer``."""
+        return self.answer(
+            method,
+            path,
+            doing=doing,
+            body=body,
+            query=query,
+            content_type=content_type,
+            accept=accept,
+        )[0]
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        doing: str,
+        body: Any = None,
+        query: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> tuple[Any, Mapping[str, str]]:
+        """Send a request and return the answer's JSON and its headers.
 
         Args:
             method: HTTP method.
@@ -122,7 +144,7 @@ class Api:
                 _request_timeout=self.request_seconds,
             ),
         )
-        return json.loads(answer.data) if answer.data else {}
+        return (json.loads(answer.data) if answer.data else {}), answer.headers
 
     def pages(self, path: str, *, doing: str, query: Mapping[str, Any]) -> Iterator[Any]:
         """The pages of a list; ``query`` has ``limit``."""

@@ -10,9 +10,11 @@ from types import ModuleType
 from rl_console.commands import (
     change,
     demo,
+    doctor,
     follow,
     listing,
     logs,
+    manifests,
     plan,
     report,
     samplers,
@@ -21,6 +23,7 @@ from rl_console.commands import (
 )
 
 MODULES: tuple[ModuleType, ...] = (
+    manifests,
     listing,
     state,
     follow,
@@ -30,6 +33,7 @@ MODULES: tuple[ModuleType, ...] = (
     samplers,
     report,
     plan,
+    doctor,
     demo,
 )
 """In the order of the help."""

@@ -6,6 +6,7 @@ difference before you commit it.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -40,6 +41,19 @@ COMMANDS = {
     "retry": ("retry", "{job}", "--yes"),
     "scale": ("scale", "{job}", "2"),
     "scale-group": ("scale", "{job}", "3", "--group", "judge"),
+    "diff": ("diff", "live", "{job}"),
+    "diff-file": ("diff", "{job}", "good.yaml"),
+    "validate": ("validate", "-f", "good.yaml"),
+    "validate-bad": ("validate", "-f", "bad.yaml"),
+    "validate-missing": ("validate", "-f", "nowhere.yaml"),
+    "validate-server": ("validate", "-f", "good.yaml", "--server"),
+    "submit": ("submit", "-f", "good.yaml", "--dry-run"),
+    "submit-bad": ("submit", "-f", "bad.yaml"),
+    "init": (
+        *("init", "sums", "--model", "s3://rl-data/models/a", "--train", "s3://rl-data/a.jsonl"),
+        *("--validation", "s3://rl-data/b.jsonl", "--scorer", "ExactMatch", "--lora-rank", "8"),
+    ),
+    "init-missing": ("init", "sums"),
     "drain-node": ("drain", "{job}", "--node", "elsewhere"),
     "drain-trainer": ("drain", "{job}", "--pod", "live-1-worker-0"),
 }
@@ -66,7 +80,11 @@ def sections(run: Run, world: World, command: tuple[str, ...]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_prints_what_the_table_has(name: str, run: Run, world: World) -> None:
+def test_a_command_prints_what_the_table_has(
+    name: str, run: Run, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(FOLDER.parent / "files")
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
     text = "".join(sections(run, world, COMMANDS[name]))
     file = FOLDER / f"{name}.txt"
     if os.environ.get("RL_GOLDEN") == "write":

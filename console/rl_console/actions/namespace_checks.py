@@ -1,0 +1,123 @@
+"""Checks of a namespace: Secret, reader, stores, and the user's rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rl_console.actions.finding import UNKNOWN, Finding, fault, good, warning
+from rl_console.errors import NotFoundError
+from rl_console.jobs import JobObject
+from rl_console.kube import Cluster
+from rl_console.view import condition
+from rl_contracts.errors import RefusedError
+from rl_contracts.spec.resources import GROUP
+from rl_contracts.spec.status import Condition
+from rl_contracts.stores.clients.settings import StoreSettings
+
+READER = f"{GROUP}/component=reader"
+STORES_SECRET = "rl-operator-stores"
+STORES_PAGE = "docs/concepts/stores.md"
+STORE_CONDITIONS = {"StateStoreReachable": "state store", "StorageReachable": "bucket"}
+RIGHTS = {
+    "list jobs": (GROUP, "rljobs", "", "list"),
+    "create jobs": (GROUP, "rljobs", "", "create"),
+    "change jobs": (GROUP, "rljobs", "", "patch"),
+    "delete jobs": (GROUP, "rljobs", "", "delete"),
+    "list pools": (GROUP, "samplerpools", "", "list"),
+    "scale pools": (GROUP, "samplerpools", "scale", "patch"),
+    "list pods": ("", "pods", "", "list"),
+    "read logs": ("", "pods", "log", "get"),
+    "evict pods": ("", "pods", "eviction", "create"),
+}
+"""What commands need: API group, resource, subresource, verb."""
+
+
+def existence(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """The namespace exists."""
+    path = f"/api/v1/namespaces/{namespace}"
+    try:
+        cluster.api.request("GET", path, doing=f"reading namespace {namespace}")
+    except NotFoundError:
+        remedy = f"kubectl create namespace {namespace}"
+        yield fault("namespace", f"{namespace} does not exist", remedy)
+        return
+    yield good("namespace", f"{namespace} exists")
+
+
+def secret(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """The Secret of the stores is complete; its values are not shown."""
+    try:
+        StoreSettings.from_mapping(cluster.secret(namespace, STORES_SECRET))
+    except NotFoundError:
+        remedy = f"Create it, or add the namespace to stores.namespaces: {STORES_PAGE}"
+        yield fault("secret", f"{namespace} has no Secret {STORES_SECRET}", remedy)
+    except RefusedError as error:
+        remedy = f"{STORES_PAGE} lists the keys"
+        yield fault("secret", error.refusal.message, remedy)
+    else:
+        yield good("secret", f"{STORES_SECRET} has the keys")
+
+
+def reader(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """The pods that read the stores for the operator are ready."""
+    pods = cluster.pods(namespace, READER)
+    if not pods:
+        yield good("reader", "none runs; it comes with the first job")
+    for pod in pods:
+        if pod.ready:
+            yield good("reader", f"{pod.name} is ready")
+        else:
+            found = f"{pod.name} is not ready: {pod.trouble or pod.phase}"
+            yield fault("reader", found, f"kubectl -n {namespace} describe pod {pod.name}")
+
+
+def stores(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """What the jobs of the namespace say about its stores; the console asks no store itself."""
+    jobs = [JobObject.parse(raw) for raw in cluster.raw_jobs(namespace)]
+    for kind, name in STORE_CONDITIONS.items():
+        said = [found for job in jobs if (found := condition(job.status, kind)) is not None]
+        if said:
+            yield _store(name, max(said, key=lambda each: each.last_transition_time))
+        else:
+            yield Finding(
+                check=name,
+                state=UNKNOWN,
+                found="no job of the namespace has asked it yet",
+                remedy="Submit a job: it is checked before pods start",
+            )
+
+
+def _store(name: str, said: Condition) -> Finding:
+    found = said.message or said.reason
+    if said.status == "True":
+        return good(name, found)
+    remedy = f"docs/reference/conditions.md explains {said.reason}"
+    if said.status == "Unknown":
+        return Finding(check=name, state=UNKNOWN, found=found, remedy=remedy)
+    return fault(name, found, remedy)
+
+
+def rights(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """The user may do what the commands need."""
+    missing = [name for name, right in RIGHTS.items() if not _may(cluster, namespace, right)]
+    if missing:
+        remedy = f"Ask for a Role in {namespace} with these rights"
+        yield warning("rights", f"you may not {', '.join(missing)}", remedy)
+    else:
+        yield good("rights", "you may do what the commands need")
+
+
+def _may(cluster: Cluster, namespace: str, right: tuple[str, str, str, str]) -> bool:
+    names = ("group", "resource", "subresource", "verb")
+    attributes = {"namespace": namespace, **dict(zip(names, right, strict=True))}
+    answer = cluster.api.request(
+        "POST",
+        "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        doing="asking for your rights",
+        body={
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        },
+    )
+    return bool(answer["status"]["allowed"])

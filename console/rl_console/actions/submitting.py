@@ -1,0 +1,109 @@
+"""Checks manifests and creates their objects."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from rl_console.errors import ConsoleError, RequestRefusedError, UsageError
+from rl_console.kube import Cluster, path
+from rl_console.manifests.checks import problems
+from rl_console.manifests.files import Document
+from rl_contracts.spec.resources import GROUP
+
+PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}
+
+
+class InvalidError(ConsoleError):
+    """Manifests are refused; each reason has been printed."""
+
+
+def problem_lines(document: Document) -> list[str]:
+    """A line for each thing that is wrong with an object of ours; empty: it is valid."""
+    if not document.ours:
+        return []
+    place = f"{document.file}: {document.name}"
+    return [f"{place}: {problem}" for problem in problems(document.manifest)]
+
+
+def report(documents: Sequence[Document]) -> Iterator[str]:
+    """Lines about all objects: valid, not checked, or what is wrong.
+
+    Raises:
+        InvalidError: after the last line, if anything is wrong.
+    """
+    wrong = 0
+    for document in documents:
+        found = problem_lines(document)
+        wrong += bool(found)
+        yield from found
+        if not found:
+            state = "valid" if document.ours else "not checked: no RLJob or SamplerPool"
+            yield f"{document.file}: {document.name}: {state}"
+    _require_none(wrong, documents)
+
+
+def require_valid(documents: Sequence[Document]) -> None:
+    """Print what is wrong on standard error; raises InvalidError if anything is."""
+    found = [lines for document in documents if (lines := problem_lines(document))]
+    for line in (line for lines in found for line in lines):
+        print(line, file=sys.stderr)
+    _require_none(len(found), documents)
+
+
+def _require_none(wrong: int, documents: Sequence[Document]) -> None:
+    if wrong:
+        raise InvalidError(
+            f"{wrong} of {len(documents)} objects would be refused",
+            remedy="Correct the fields above; `kubectl explain rljob.spec` describes each",
+        )
+
+
+def create(
+    cluster: Cluster, documents: Sequence[Document], *, dry_run: bool = False
+) -> Iterator[str]:
+    """Create the objects; yields a line for each.
+
+    Args:
+        cluster: where to create them.
+        documents: RLJobs and SamplerPools.
+        dry_run: ask the API server, and create nothing.
+
+    Raises:
+        UsageError: another kind is among them.
+        RequestRefusedError: the API server refuses one; those before it exist.
+    """
+    for document in documents:
+        if not document.ours:
+            raise UsageError(
+                f"{document.file}: {document.name} is no RLJob or SamplerPool",
+                remedy="Create other objects with `kubectl apply -f`",
+            )
+    for document in documents:
+        yield _create(cluster, document, dry_run=dry_run)
+
+
+def _create(cluster: Cluster, document: Document, *, dry_run: bool) -> str:
+    manifest = document.manifest
+    kind, name = manifest["kind"], manifest["metadata"]["name"]
+    namespace = manifest["metadata"].get("namespace") or cluster.default_namespace
+    query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+    try:
+        cluster.api.request(
+            "POST",
+            path(PLURALS[kind], namespace),
+            doing=f"creating {kind} {namespace}/{name}",
+            body=manifest,
+            query=query,
+        )
+    except RequestRefusedError as error:
+        if "already exists" not in str(error):
+            raise
+        raise RequestRefusedError(
+            doing=f"creating {kind} {namespace}/{name}",
+            cause="it exists already",
+            remedy="Give the job another name, delete the old one, or change it with "
+            "`kubectl apply -f`",
+        ) from error
+    done = "would be created" if dry_run else "created"
+    return f"{kind.lower()}.{GROUP}/{name} {done} in namespace {namespace}"

@@ -1,0 +1,1 @@
+"""Manifests without a cluster: reading, checking, writing and comparing them."""

@@ -1,0 +1,89 @@
+"""Checks manifests as the API server does: the models first, then the rules of the CRDs."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from rl_console.manifests import cel
+from rl_console.manifests.structure import Problem, differences, shown
+from rl_contracts.spec.resources import API_VERSION, RLJob, SamplerPool
+from rl_contracts.spec.schema import crd
+
+MODELS = {"RLJob": RLJob, "SamplerPool": SamplerPool}
+
+
+def problems(manifest: Mapping[str, Any]) -> list[Problem]:
+    """Everything that is wrong with a manifest of an RLJob or a SamplerPool; empty: nothing.
+
+    Rules of a manifest whose fields are wrong are not evaluated, as the API server does not.
+    """
+    if heading := list(_of_heading(manifest)):
+        return heading
+    kind = manifest["kind"]
+    if fields := list(_of_fields(kind, manifest)):
+        return fields
+    schema = schema_of(kind)
+    whole = copy.deepcopy(dict(manifest))
+    whole.pop("status", None)
+    fill_defaults(schema, whole)
+    return [Problem(found.field, found.message) for found in cel.violations(schema, whole)]
+
+
+def _of_heading(manifest: Mapping[str, Any]) -> Iterator[Problem]:
+    kind, version = manifest.get("kind"), manifest.get("apiVersion")
+    if kind not in MODELS:
+        yield Problem("kind", f"{kind!r} is none of {', '.join(MODELS)}")
+    elif version != API_VERSION:
+        yield Problem("apiVersion", f"is {version!r}: write {API_VERSION}")
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, Mapping) or not metadata.get("name"):
+        yield Problem("metadata.name", "is missing")
+
+
+def _of_fields(kind: str, manifest: Mapping[str, Any]) -> Iterator[Problem]:
+    found = list(differences(schema_of(kind)["properties"]["spec"], manifest.get("spec"), "spec"))
+    yield from found
+    if found:
+        return
+    try:
+        MODELS[kind].model_validate({"spec": manifest["spec"]})
+    except ValidationError as error:
+        for each in error.errors(include_url=False):
+            if each["type"] != "value_error":  # a CEL rule that code relies on, too
+                yield Problem(path_of(each["loc"]), f"{each['msg']}, and is {shown(each['input'])}")
+
+
+def path_of(place: tuple[int | str, ...]) -> str:
+    """Path of a field, e.g. ``spec.data.train[0].uri``."""
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.lstrip(".")
+
+
+@functools.cache
+def schema_of(kind: str) -> Mapping[str, Any]:
+    """The structural schema of a kind."""
+    written = crd.rljob() if kind == "RLJob" else crd.samplerpool()
+    (version,) = written["spec"]["versions"]
+    schema: Mapping[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def fill_defaults(schema: Mapping[str, Any], value: Any) -> None:
+    """Fill in defaults in place, as the API server does: outer ones first."""
+    if isinstance(value, list):
+        for item in value:
+            fill_defaults(schema.get("items", {}), item)
+    if not isinstance(value, dict):
+        return
+    for name, field in schema.get("properties", {}).items():
+        if name not in value and "default" in field:
+            value[name] = copy.deepcopy(field["default"])
+        if name in value:
+            fill_defaults(field, value[name])

@@ -1,0 +1,67 @@
+"""`doctor` against a real API server: each finding that is not good has its remedy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.contract.rl_console.conftest import Done, Run
+from tests.contract.rl_console.world import NAMESPACE, World
+
+HIDDEN = "do-not-show-me"
+
+
+def findings(done: Done) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each for each in json.loads(done.out)["items"]}
+
+
+def put_secret(world: World, values: dict[str, str]) -> None:
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "rl-operator-stores", "namespace": NAMESPACE},
+        "stringData": values,
+    }
+    world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+
+
+def test_each_fault_has_a_remedy(world: World, run: Run) -> None:
+    done = run("doctor", "-o", "json", kubeconfig=world.admin)
+    found = findings(done)
+    assert done.code == 1
+    good = {"cluster", "definitions", "kueue", "namespace", "reader", "rights"}
+    assert {name for name, each in found.items() if each["state"] == "ok"} >= good
+    assert found["secret"]["state"] == "fault"
+    assert found["clock"]["state"] == "warning"
+    assert found["bucket"]["state"] == found["state store"]["state"] == "unknown"
+    assert all(each["remedy"] for each in found.values() if each["state"] != "ok")
+
+
+def test_a_malformed_secret_is_named_and_not_shown(world: World, run: Run) -> None:
+    put_secret(world, {"mongoUri": HIDDEN, "s3SecretKey": HIDDEN})
+    done = run("doctor", "-o", "json", kubeconfig=world.admin)
+    world.apiserver.kubectl("-n", NAMESPACE, "delete", "secret", "rl-operator-stores")
+    assert findings(done)["secret"]["state"] == "fault"
+    assert "s3Endpoint" in findings(done)["secret"]["found"]
+    assert HIDDEN not in done.out + done.err
+
+
+def test_what_the_user_may_not_see_is_said(world: World, run: Run) -> None:
+    found = findings(run("doctor", "-o", "json", kubeconfig=world.nobody))
+    assert found["cluster"]["state"] == found["definitions"]["state"] == "ok"
+    for name in ("operator", "gpus", "secret"):
+        assert (found[name]["state"], found[name]["found"]) == (
+            "unknown",
+            "you have no right to see it",
+        )
+    assert found["rights"]["found"].startswith("you may not list jobs, create jobs")
+
+
+def test_a_namespace_that_does_not_exist_is_a_fault(world: World, run: Run) -> None:
+    found = findings(run("doctor", "-n", "nowhere", "-o", "json", kubeconfig=world.admin))
+    assert found["namespace"]["remedy"] == "kubectl create namespace nowhere"
+
+
+def test_without_a_cluster_nothing_else_is_examined(world: World, run: Run) -> None:
+    done = run("doctor", kubeconfig=world.unreachable)
+    assert (done.code, done.out) == (5, "")

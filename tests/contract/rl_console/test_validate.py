@@ -1,0 +1,94 @@
+"""`validate` without a cluster refuses what the API server refuses, for the same rule."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from kubernetes import client, config
+
+from rl_console.manifests.checks import problems
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.api.bad_agents import REFUSED_AGENTS
+from tests.contract.rl_operator.api.bad_jobs import REFUSED_JOBS
+from tests.contract.rl_operator.api.bad_options import (
+    ACCEPTED_POOLS,
+    REFUSED_OPTIONS,
+    REFUSED_POOLS,
+)
+from tests.invalid_manifests import cases
+
+Manifest = dict[str, Any]
+PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}
+BY_RULE: dict[str, tuple[Manifest, str]] = (
+    REFUSED_JOBS | REFUSED_AGENTS | REFUSED_OPTIONS | REFUSED_POOLS
+)
+OWN_WORDS = (", and must ", ", and may ", "must be of type", "is required", "is a second item")
+"""Of messages about the schema; those about rules are the rules' own."""
+
+
+@pytest.fixture(scope="module")
+def answers(apiserver: ApiServer) -> dict[str, list[dict[str, str]]]:
+    """What the API server says of each manifest, asked side by side."""
+    configuration = client.Configuration()
+    config.load_kube_config(str(apiserver.kubeconfig), client_configuration=configuration)
+    with client.ApiClient(configuration) as connected, ThreadPoolExecutor(4) as threads:
+        objects = client.CustomObjectsApi(connected)
+        listed = threads.map(lambda each: causes(objects, each[0]), BY_RULE.values())
+        return dict(zip(BY_RULE, listed, strict=True))
+
+
+def causes(objects: client.CustomObjectsApi, manifest: Manifest) -> list[dict[str, str]]:
+    """Why the API server refuses a manifest; empty if it does not."""
+    body = {**manifest, "metadata": {**manifest["metadata"], "namespace": "default"}}
+    try:
+        objects.create_namespaced_custom_object(
+            "rl-operator.io",
+            "v1alpha1",
+            "default",
+            PLURALS[body["kind"]],
+            body,
+            dry_run="All",
+            field_validation="Strict",
+        )
+    except client.ApiException as error:
+        answer = json.loads(error.body)
+        found = (answer.get("details") or {}).get("causes") or [{"message": answer["message"]}]
+        return [
+            {**cause, "field": str(cause.get("field", "")).replace("<nil>", "")} for cause in found
+        ]
+    return []
+
+
+@pytest.mark.parametrize("name", BY_RULE)
+def test_a_rule_is_broken_here_as_there(
+    name: str, answers: dict[str, list[dict[str, str]]]
+) -> None:
+    there, here = answers[name], problems(BY_RULE[name][0])
+    assert here
+    for problem in sorted(here, key=lambda each: not each.message.startswith("is no field")):
+        if problem.message.startswith("is no field"):
+            assert f'unknown field "{problem.field}"' in there[0]["message"]
+            return  # the API server reads no further
+        messages = [cause["message"] for cause in there if cause["field"] == problem.field]
+        assert messages, problem
+        if not any(said in problem.message for said in OWN_WORDS):
+            assert any(message.endswith(problem.message) for message in messages), problem
+
+
+@pytest.mark.parametrize("name", ACCEPTED_POOLS)
+def test_what_the_api_server_accepts_is_accepted(name: str) -> None:
+    assert problems(ACCEPTED_POOLS[name]) == []
+
+
+def test_every_violation_of_the_schema_is_found_at_its_field() -> None:
+    """Those that the API server names: `test_invalid.py` compares them with its answers."""
+    missed: Counter[str] = Counter()
+    for case in cases():
+        fields = [problem.field for problem in problems(case.manifest)]
+        if not any(case.field in (field, f"spec.{field}") for field in fields):
+            missed[f"{case} -> {fields[:2]}"] += 1
+    assert not missed

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl_console.actions.comparing import compare
+from rl_console.actions.initiation import Answers, ask, manifest_of
+from rl_console.errors import UsageError
+from rl_console.manifests.cel import without_optionals
+from rl_console.manifests.checks import fill_defaults, problems
+from rl_console.manifests.files import read
+from rl_console.manifests.structure import differences
+
+ANSWERS = Answers(
+    name="sums", model="hf://org/name", train="s3://bucket/train.jsonl", query="q", scorer="Math"
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "rewritten"),
+    [
+        ("self.?k.orValue(2) > 1", "(has(self.k) ? self.k : (2)) > 1"),
+        (
+            "self.a.?b.c.orValue(f(1))",
+            "(has(self.a.b) && has(self.a.b.c) ? self.a.b.c : (f(1)))",
+        ),
+        (
+            "x.?a.orValue(1) == y.?b.orValue(2)",
+            "(has(x.a) ? x.a : (1)) == (has(y.b) ? y.b : (2))",
+        ),
+    ],
+)
+def test_optional_fields_are_rewritten(written: str, rewritten: str) -> None:
+    assert without_optionals(written) == rewritten
+
+
+def test_a_pattern_ends_at_the_end_of_the_text() -> None:
+    """Python's `$` would admit a final newline, and Go's does not."""
+    schema = {"type": "string", "pattern": "^[a-z]+$"}
+    assert list(differences(schema, "abc", "f")) == []
+    assert list(differences(schema, "abc\n", "f"))
+
+
+def test_defaults_are_filled_in_from_the_outside() -> None:
+    inner = {"type": "object", "default": {}, "properties": {"b": {"default": 3}}}
+    value: dict[str, object] = {"list": [{}]}
+    fill_defaults(
+        {"properties": {"a": inner, "list": {"items": {"properties": {"c": {"default": 1}}}}}},
+        value,
+    )
+    assert value == {"a": {"b": 3}, "list": [{"c": 1}]}
+
+
+def test_answers_make_a_valid_manifest() -> None:
+    manifest = manifest_of(ANSWERS)
+    assert problems(manifest) == []
+    assert manifest["spec"]["data"]["train"][0]["columns"] == {"query": "q"}
+
+
+def test_answers_that_would_be_refused_are_refused_by_their_field() -> None:
+    with pytest.raises(UsageError, match=r"spec\.model\.uri"):
+        manifest_of(Answers(name="a", model="nowhere", train="s3://bucket/x", scorer="Math"))
+
+
+def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    with pytest.raises(UsageError, match=r"NAME, --model, --train must be given"):
+        ask(Answers())
+
+
+def test_options_are_compared_by_name_not_by_place() -> None:
+    first = {"samplers": [{"name": "a", "x": 1}, {"name": "b", "x": 2}], "same": 1}
+    second = {"samplers": [{"name": "b", "x": 2}, {"name": "a", "x": 3}], "same": 1, "new": [1]}
+    listing = compare(("one", first), ("two", second))
+    assert listing.rows == [("samplers[a].x", "1", "3"), ("new", "–", "[1]")]
+
+
+def test_lists_and_folders_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("kind: List\nitems: [{kind: A}, {kind: B}]\n---\n")
+    (tmp_path / "b.json").write_text('{"kind": "C"}')
+    (tmp_path / "notes.txt").write_text("no manifest")
+    assert [each.manifest["kind"] for each in read([tmp_path])] == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1", "", "\x00"])
+def test_what_is_no_manifest_is_refused_with_its_file(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=r"x\.yaml"):
+        read([file])
