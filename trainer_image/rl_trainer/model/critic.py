@@ -187,6 +187,7 @@ class Critic:
             samples,
             max_tokens=self._section.max_tokens_per_microbatch or self._training.microbatch_tokens,
             max_sequences=self._training.max_sequences_per_microbatch,
+            work=self._model.sequence_work,
             device=self._model.device,
             world=self._world,
         )

@@ -11,11 +11,13 @@ Layers that gradient checkpointing runs again are not counted, nor are passes wi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from rl_contracts.capacity.shape import Shape
 
 BF16_PEAKS = {
     "B200": 2250e12,
@@ -82,6 +84,22 @@ def work_of(config: Any, *, adapter_parameters: int | None = None) -> Work | Non
         attention_width=heads * size,
         adapter_parameters=adapter_parameters,
     )
+
+
+def sequence_work(shape: Shape | None) -> Callable[[int], int]:
+    """How much work a sequence of so many tokens is, beside others: a sixth of its operations.
+
+    Matrices are multiplied for each token, of experts those that a token is sent to; each token
+    attends to those before it, half of its sequence on average. Windows that are shorter than the
+    sequence are not counted. Of a model whose sizes are not known it is the number of tokens.
+    """
+    if shape is None:
+        return int
+    dense = (shape.layers - shape.expert_layers) * shape.dense_parameters
+    routed = 3 * shape.hidden * (shape.experts_per_token * shape.expert_width + shape.shared_width)
+    matrices = shape.layers * shape.attention_parameters + dense + shape.expert_layers * routed
+    pair = shape.layers * (shape.query_width + shape.value_width) // 2
+    return lambda tokens: tokens * (matrices + shape.table_parameters + pair * tokens)
 
 
 def peak(device_name: str | None, *, bf16: bool) -> float | None:

@@ -19,6 +19,7 @@ def microbatches(
     *,
     max_tokens: int,
     max_sequences: int | None,
+    work: Callable[[int], int],
     device: torch.device,
     world: World,
 ) -> list[Packed]:
@@ -26,14 +27,22 @@ def microbatches(
 
     Tokens that were left out are read for this share alone.
 
-    Ranks have about as many tokens each, and equally many microbatches: gathering a layer takes
+    Data ranks have about as much work each, and equally many microbatches: gathering a layer takes
     all of them. One that has fewer is given fillers, which cost a pass over the shortest sample of
     its share.
+
+    Args:
+        samples: of all data ranks.
+        max_tokens: of a microbatch.
+        max_sequences: of a microbatch; None leaves it to the tokens.
+        work: of a sequence of so many tokens, by which they are divided.
+        device: where to.
+        world: the ranks.
     """
     lengths = [len(sample) for sample in samples]
     packed = [
         _packed(lengths, share, max_tokens=max_tokens, max_sequences=max_sequences)
-        for share in shares(lengths, parts=world.data_ranks)
+        for share in shares([work(length) for length in lengths], parts=world.data_ranks)
     ]
     mine, most = packed[world.data_rank], max(map(len, packed))
     own = [index for row in mine for index in row]

@@ -43,6 +43,7 @@ class Models:
             samples,
             max_tokens=self.training.microbatch_tokens,
             max_sequences=self.training.max_sequences_per_microbatch,
+            work=self.policy.sequence_work,
             device=self.policy.device,
             world=self.world,
         )

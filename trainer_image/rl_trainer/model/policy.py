@@ -24,7 +24,7 @@ from rl_trainer.algorithm.logprobs import (
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.vocabulary import WHOLE, Vocabulary
 from rl_trainer.distributed.tensor_ranks import TensorRanks
-from rl_trainer.model import attention, memory, sharding
+from rl_trainer.model import attention, flops, memory, microbatch, sharding
 from rl_trainer.model.quantization import Originals
 
 
@@ -62,6 +62,11 @@ class Policy:
         """Longest sequence that the model was made for; None when its config does not say."""
         limit = getattr(self.module.config, "max_position_embeddings", None)
         return None if limit is None else int(limit)
+
+    @property
+    def sequence_work(self) -> Callable[[int], int]:
+        """How much work a sequence of so many tokens is, beside others."""
+        return flops.sequence_work(microbatch.known_shape(self.module.config.to_dict()))
 
     @property
     def head(self) -> Head:

@@ -9,11 +9,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import LlamaConfig, MixtralConfig, Qwen3Config, Qwen3ForCausalLM
 
 from rl_contracts import adapters
+from rl_contracts.capacity.shape import shape_of
 from rl_contracts.spec.training.lora import LoRA
+from rl_trainer.distributed.division import shares
 from rl_trainer.model import lora
-from rl_trainer.model.flops import Meter, Work, peak, work_of
+from rl_trainer.model.flops import Meter, Work, peak, sequence_work, work_of
 from rl_trainer.model.policy import Policy
-from tests.tiny_model import VOCABULARY
+from tests.tiny_model import VOCABULARY, tiny_model
 
 
 def test_parameters_that_are_multiplied_are_those_of_the_model() -> None:
@@ -117,3 +119,24 @@ def test_utilization_is_the_work_by_what_all_chips_could_do() -> None:
     meter = Meter(work=work, peak=1e9, chips=4)
     assert meter.utilization([100], seconds=0.5) == pytest.approx(6e8 / (0.5 * 4e9))
     assert Meter(work=work, peak=None, chips=4).utilization([100], seconds=0.5) is None
+
+
+def test_work_of_a_sequence_grows_with_its_tokens_and_with_their_pairs() -> None:
+    config = tiny_model().config
+    work = sequence_work(shape_of(config.to_dict()))
+    pairs = 2 * 32  # layers times numbers of queries
+    assert work(1000) - 1000 * work(1) == pairs * (1000 * 1000 - 1000)
+
+
+def test_a_long_sequence_is_given_fewer_beside_it_than_its_tokens_say() -> None:
+    work = sequence_work(shape_of(tiny_model().config.to_dict()))
+    lengths = [4000, *[400] * 20]
+    alone, others = shares([work(length) for length in lengths], parts=2)
+    assert alone == [0]
+    assert len(others) == 20
+    by_tokens = shares(lengths, parts=2)
+    assert len(by_tokens[0]) > 1
+
+
+def test_sequences_of_a_model_that_is_not_known_are_divided_by_their_tokens() -> None:
+    assert sequence_work(None)(17) == 17
