@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rl_contracts.documents.run import Totals
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import inputs
+from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, weights
 from rl_trainer.model.learner import Learner
@@ -24,6 +26,8 @@ from tests.tiny_model import VOCABULARY
 
 URI = "s3://models/tiny"
 STEPS = 3
+STATEFUL = "everything"
+"""The feature whose state has all parts: critic, moments, refreshed reference."""
 TOLERANCE = 2e-5
 """Largest difference of a loss, a gradient norm (relative) or a weight after three steps."""
 COMMON: dict[str, Any] = {"vocab_size": VOCABULARY, "num_key_value_heads": 4, "eos_token_id": 1}
@@ -35,6 +39,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "mixture": {"model_type": "qwen3_moe", **SIZES, **FAMILIES["qwen3_moe"], **COMMON},
     "latent": {"model_type": "deepseek_v3", **SIZES, **FAMILIES["deepseek_v3"], **COMMON},
 }
+EXPERT_MODELS = ("mixture", "latent")
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 SMALL = {"maxTokensPerMicrobatch": 64}
 FEATURES: dict[str, dict[str, Any]] = {
@@ -64,6 +69,14 @@ FEATURES: dict[str, dict[str, Any]] = {
     },
     "Int8": {"training": {**SMALL, "lora": {"rank": 3, "quantization": "Int8"}}},
     "NF4": {"training": {**SMALL, "lora": {"rank": 3, "quantization": "NF4"}}},
+    "everything": {
+        "training": SMALL,
+        "algorithm": {
+            "estimator": {"kind": "GAE"},
+            "critic": {},
+            "kl": {"estimator": "K3", "refreshEverySteps": 1},
+        },
+    },
     "SFT": {"training": SMALL, "algorithm": {"objective": "SFT"}},
     "distillation": {
         "training": SMALL,
@@ -72,6 +85,43 @@ FEATURES: dict[str, dict[str, Any]] = {
     "offloadOptimizer": {"training": {**SMALL, "offloadOptimizer": True}},
     "offloadParameters": {"training": {**SMALL, "offloadParameters": True}},
 }
+
+
+DENSE_FEATURES = tuple(FEATURES)
+EXPERT_FEATURES = ("GRPO", "reference", "distributions", "critic", "LoRA", "SFT", "distillation")
+"""Layers of experts cannot be quantized."""
+_MESHES = (
+    MeshSizes(fsdp=2),
+    MeshSizes(replicate=2),
+    MeshSizes(tp=2),
+    MeshSizes(fsdp=4),
+    MeshSizes(replicate=2, fsdp=2),
+    MeshSizes(tp=4),
+    MeshSizes(fsdp=2, tp=2),
+    MeshSizes(replicate=2, tp=2),
+)
+MESHES: dict[str, MeshSizes] = {str(sizes): sizes for sizes in _MESHES}
+EXPERT_MESHES: dict[str, MeshSizes] = {
+    str(sizes): sizes
+    for sizes in (
+        MeshSizes(fsdp=2, ep=2),
+        MeshSizes(tp=2, ep=2),
+        MeshSizes(fsdp=4, ep=2),
+        MeshSizes(fsdp=4, ep=4),
+        MeshSizes(replicate=2, fsdp=2, ep=2),
+        MeshSizes(fsdp=2, tp=2, ep=2),
+        MeshSizes(fsdp=2, tp=2, ep=4),
+    )
+}
+"""Meshes whose experts are divided by themselves."""
+
+
+def features_of(model: str, sizes: MeshSizes) -> tuple[str, ...]:
+    """What a model is trained with on a mesh: all that the table in docs says works."""
+    if model in EXPERT_MODELS:
+        return EXPERT_FEATURES
+    # Rows of NF4 blocks: docs/guides/parallelism.md.
+    return tuple(name for name in DENSE_FEATURES if name != "NF4" or sizes.tp < 4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,12 +226,58 @@ def on_mesh(
 
 def gap(actual: Seen, expected: Seen) -> Gap:
     """How far a mesh is from one process."""
-    assert actual.weights.keys() == expected.weights.keys()
     return Gap(
         loss=max(abs(a - b) for a, b in zip(actual.losses, expected.losses, strict=True)),
         norm=max(abs(a / b - 1) for a, b in zip(actual.norms, expected.norms, strict=True)),
-        weights=max(
-            float((actual.weights[name] - tensor).abs().max())
-            for name, tensor in expected.weights.items()
-        ),
+        weights=largest(actual.weights, expected.weights),
     )
+
+
+def save(world: World, folder: Path) -> tuple[Tensors, dict[str, Tensor]]:
+    """The training state after two steps, and the published weights after the third."""
+    mine = learner(folder, world, STATEFUL)
+    for step in (1, 2):
+        mine.update(ranks.samples(seed=step), step=step)
+    kept = copied(mine)
+    mine.update(ranks.samples(seed=3), step=3)
+    return kept, weights.snapshot(mine.policy, precision="FP32", world=world)
+
+
+def kept(state: Tensors, folder: Path) -> Path:
+    """Write a state where ranks can read it."""
+    file = folder / f"state-{len(list(folder.iterdir()))}.pt"
+    torch.save(state, file)
+    return file
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Put a state back, and make the third step."""
+
+    file: Path
+    """With the state, as ``kept`` writes it: tensors do not travel to ranks."""
+
+    def __call__(self, world: World, folder: Path) -> dict[str, Tensor]:
+        """The published weights after it; on rank 0 alone."""
+        mine = learner(folder, world, STATEFUL)
+        about = State(
+            step=2, head="", next_sequence=0, totals=Totals(), metrics=[], controls=mine.controls
+        )
+        state: Tensors = torch.load(self.file, weights_only=False)
+        put_back(Saved(tensors=state, state=about), mine)
+        mine.update(ranks.samples(seed=3), step=3)
+        return weights.snapshot(mine.policy, precision="FP32", world=world)
+
+
+def publish(world: World, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """A policy as rank 0 exports it, and this rank's part of what all of them publish."""
+    mine = learner(folder, world, "GRPO")
+    mine.update(ranks.samples(seed=1), step=1)
+    whole = weights.snapshot(mine.policy, precision="BF16", world=world)
+    return whole, weights.own_tensors(mine.policy, precision="BF16", world=world)
+
+
+def largest(tensors: dict[str, Tensor], others: dict[str, Tensor]) -> float:
+    """Largest difference of tensors of the same names."""
+    assert tensors.keys() == others.keys()
+    return max(float((tensors[name] - other).abs().max()) for name, other in others.items())

@@ -1,0 +1,91 @@
+"""Every cell of the table of meshes and features that says it works; each mesh's checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from rl_contracts.spec.parallelism import MeshSizes
+from rl_trainer.checkpoint.saved import Tensors
+from rl_trainer.distributed.world import ALONE
+from tests.contract.rl_trainer.distributed import parity, ranks
+
+CASES = [
+    (model, sizes)
+    for model in parity.MODELS
+    for sizes in (
+        *parity.MESHES.values(),
+        *(parity.EXPERT_MESHES.values() if model in parity.EXPERT_MODELS else ()),
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("models")
+    return {name: parity.save_model(name, folder / name) for name in parity.MODELS}
+
+
+@pytest.mark.parametrize(("model", "sizes"), CASES, ids=lambda case: str(case))
+def test_a_mesh_trains_as_one_process(
+    model: str, sizes: MeshSizes, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    features = parity.features_of(model, sizes)
+    alone = parity.train(ALONE, folders[model], features=features)
+    seen = parity.on_mesh(sizes, folders[model], tmp_path, features=features)
+    for feature in features:
+        found = parity.gap(seen[feature], alone[feature])
+        assert found.largest < parity.TOLERANCE, (feature, found)
+
+
+SAVED_ON = {
+    "dense": (MeshSizes(tp=2), MeshSizes(fsdp=2, tp=2), MeshSizes(replicate=2, fsdp=2)),
+    "mixture": (MeshSizes(tp=2), MeshSizes(fsdp=2, ep=2), MeshSizes(fsdp=2, tp=2, ep=4)),
+    "latent": (MeshSizes(tp=2, ep=2),),
+}
+
+
+@pytest.mark.parametrize("model", SAVED_ON)
+def test_a_checkpoint_of_one_mesh_resumes_on_any_other(
+    model: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = folders[model]
+    state, expected = parity.save(ALONE, folder)
+    for sizes in SAVED_ON[model]:
+        check(state, expected, sizes, folder=folder, scratch=tmp_path)
+
+
+def check(
+    state: Tensors, expected: dict[str, Tensor], sizes: MeshSizes, *, folder: Path, scratch: Path
+) -> None:
+    """From one process to the mesh, and from the mesh to one process."""
+    resumed = ranks.together(
+        parity.Resume(parity.kept(state, scratch)), mesh=sizes, folder=folder, scratch=scratch
+    )
+    assert parity.largest(resumed[0], expected) < parity.TOLERANCE, sizes
+    (saved, weights), *others = ranks.together(
+        parity.save, mesh=sizes, folder=folder, scratch=scratch
+    )
+    assert not any(tensors.masters for tensors, _ in others), "rank 0 alone stores"
+    for kind in ("masters", "moments", "auxiliary"):
+        held, wanted = getattr(saved, kind), getattr(state, kind)
+        assert held.keys() == wanted.keys()
+        assert parity.largest(held, wanted) < parity.TOLERANCE, (sizes, kind)
+    assert parity.largest(weights, expected) < parity.TOLERANCE, sizes
+    again = parity.Resume(parity.kept(saved, scratch))
+    assert parity.largest(again(ALONE, folder), expected) < parity.TOLERANCE, sizes
+
+
+def test_ranks_publish_a_policy_of_a_mesh_together(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    for model, meshes in SAVED_ON.items():
+        for sizes in meshes:
+            parts = ranks.together(
+                parity.publish, mesh=sizes, folder=folders[model], scratch=tmp_path
+            )
+            whole, shares = parts[0][0], [own for _, own in parts]
+            assert sum(map(len, shares)) == len(whole), "each tensor belongs to one rank"
+            assert parity.largest({k: v for own in shares for k, v in own.items()}, whole) == 0
