@@ -11,12 +11,14 @@ import yaml
 from pydantic import ValidationError
 
 from rl_console.errors import PlanError
+from rl_contracts.capacity import mesh
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.engine import engine_memory
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
 from rl_contracts.capacity.text import arithmetic, remedies
-from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
+from rl_contracts.capacity.training import GIB, SPARE_SHARE, Setup, memory
+from rl_contracts.errors import RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
 from rl_contracts.spec.workers import SamplerGroup
@@ -52,6 +54,21 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
         raise PlanError(f"{path} cannot be used: {error}") from error
 
 
+def _setup(name: str, spec: RLJobSpec, shape: Shape) -> Setup:
+    """How the job trains.
+
+    Raises:
+        PlanError: its processes do not make its mesh, or the mesh does not divide the model.
+    """
+    try:
+        setup = setup_of(spec, cuda=True, longest=shape.max_positions)
+        for refusal in mesh.refusals(shape, setup.mesh, quantization=setup.quantization):
+            raise RefusedError(refusal)
+    except RefusedError as error:
+        raise PlanError(f"{name}: {error}") from error
+    return setup
+
+
 def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[str]:
     name = (job.get("metadata") or {}).get("name", "")
     try:
@@ -60,14 +77,17 @@ def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[st
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, ("spec", *first["loc"])))
         raise PlanError(f"{name}: {place}: {first['msg']}") from error
-    setup = setup_of(spec, cuda=True, longest=shape.max_positions)
+    setup = _setup(name, spec, shape)
     if spec.training.max_tokens_per_microbatch == AUTO:
         size = device_gib * GIB
         choice = choose_microbatch(shape, setup, device_bytes=size, most=MOST_AUTO_TOKENS)
         tokens, needed, how = choice.tokens, choice.memory, " (Auto)"
     else:
         tokens, needed, how = setup.microbatch_tokens, memory(shape, setup), ""
-    yield f"{name}: {setup.ranks} processes, microbatches of {tokens} tokens{how}"
+    yield (
+        f"{name}: {setup.mesh.processes} processes ({setup.mesh}), microbatches of {tokens} "
+        f"tokens{how}"
+    )
     yield f"  each GPU needs {arithmetic(needed)} of {device_gib:g} GiB"
     if needed.fixed > device_gib * GIB:
         yield f"  it cannot fit: weights, gradients and moments alone exceed it. {remedies(setup)}"

@@ -12,6 +12,7 @@ from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.model_import import TOKENIZER_FIELD
+from rl_contracts.spec import mesh_features
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.model_folder import BaseLocations
 from rl_contracts.stores.objects import Objects
@@ -54,6 +55,8 @@ def learner(
         OutOfMemoryError: the GPU had no memory left.
     """
     memory.check(spec.training, device=loading.device(), ranks=world.size)
+    for refusal in mesh_features.refusals(spec, world.sizes):
+        raise RefusedError(refusal)
     if spec.training.offload_parameters:
         world = rendezvous.with_mesh(world)
     own = folder / BASE

@@ -63,6 +63,7 @@ def _resolved(learner: Learner) -> Resolved:
         max_tokens_per_microbatch=learner.training.microbatch_tokens,
         gradient_checkpointing=bool(learner.training.gradient_checkpointing),
         processes=learner.world.size,
+        mesh=str(learner.world.sizes),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rl_contracts.capacity.training import Setup
 from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.parallelism import mesh_sizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO
 
@@ -22,6 +23,9 @@ def setup_of(
         cuda: it is trained on GPUs.
         longest: tokens of the longest sequence, where the model limits it below the manifest's.
         ranks: instead of the manifest's replicas and processes.
+
+    Raises:
+        RefusedError: these processes do not make the manifest's mesh.
     """
     training, algorithm = spec.training, spec.algorithm
     lora = training.lora
@@ -46,7 +50,10 @@ def setup_of(
         distributions=_distributions(algorithm),
         microbatch_tokens=tokens,
         longest_tokens=min(most, tokens),
-        ranks=ranks or spec.trainer.replicas * spec.trainer.processes,
+        mesh=mesh_sizes(
+            spec.trainer.parallelism,
+            ranks or spec.trainer.replicas * spec.trainer.processes,
+        ),
         cuda=cuda,
     )
 

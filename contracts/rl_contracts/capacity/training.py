@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
-from rl_contracts.capacity import activations
+from rl_contracts.capacity import activations, mesh
 from rl_contracts.capacity.activations import FULL, Numbers
 from rl_contracts.capacity.shape import Shape
+from rl_contracts.spec.parallelism import ONE_PROCESS, MeshSizes
 
 GIB = 1 << 30
 CHUNK_LOGITS = 1 << 25
@@ -54,15 +56,15 @@ class Setup:
     """Most tokens of a microbatch."""
     longest_tokens: int
     """Of the longest sequence, at most those of a microbatch."""
-    ranks: int = 1
-    """Processes among which weights, gradients and moments are divided (FSDP2)."""
+    mesh: MeshSizes = ONE_PROCESS
+    """The processes that train, and how they divide the model."""
     cuda: bool = True
     """The device is a GPU; False: the host's memory, without CUDA's own."""
 
     @property
     def sharded(self) -> bool:
         """Parameters lie in parts and are gathered layer by layer."""
-        return self.ranks > 1 or self.offload_parameters
+        return self.mesh.processes > 1 or self.offload_parameters
 
     @property
     def numbers(self) -> Numbers:
@@ -117,6 +119,7 @@ def memory(shape: Shape, setup: Setup) -> Memory:
         shape: of the policy; reference and critic have the same.
         setup: how it is trained.
     """
+    shape = mesh.part_of(shape, setup.mesh)
     held = _held(shape, setup)
     passes = max(_layers_phase(shape, setup), _logits_phase(shape, setup), key=_beyond)
     return replace(
@@ -134,12 +137,16 @@ def _beyond(passes: Memory) -> float:
 def _held(shape: Shape, setup: Setup) -> Memory:
     """What lies there before and after each pass."""
     trained, weights = trained_parameters(shape, setup), _weights(shape, setup)
-    parts = setup.ranks
-    moments = trained * MOMENT_BYTES[setup.optimizer] / parts
-    own, gradients, host = weights / parts, trained * FULL / parts, 0.0
-    beside = FULL * shape.parameters / parts if setup.reference else 0.0
+    share, frozen = partial(_share, shape, setup), setup.adapter_rank > 0
+    moments = share(trained, each=MOMENT_BYTES[setup.optimizer], experts=not frozen)
+    gradients, host = share(trained, each=FULL, experts=not frozen), 0.0
+    each = setup.numbers.compute if frozen else FULL
+    own = share(weights / each, each=each)
+    beside = share(shape.parameters, each=FULL) if setup.reference else 0.0
     body = shape.parameters - (0 if shape.tied else shape.table_parameters)
-    critic = body * (2 * FULL + MOMENT_BYTES[setup.optimizer]) / parts if setup.critic else 0.0
+    critic = 0.0
+    if setup.critic:
+        critic = share(body, each=2 * FULL + MOMENT_BYTES[setup.optimizer])
     if setup.offload_parameters:
         host = own + gradients + moments + beside + critic
         own = gradients = moments = beside = critic = 0.0
@@ -156,6 +163,24 @@ def _held(shape: Shape, setup: Setup) -> Memory:
         device=float(CUDA_BYTES) if setup.cuda else 0.0,
         host=host,
     )
+
+
+def _share(
+    shape: Shape, setup: Setup, numbers: float, *, each: float, experts: bool = True
+) -> float:
+    """Bytes that one process holds of so many numbers of ``each`` bytes, divided by FSDP.
+
+    Experts that ep divides are divided again among the processes that own the same ones.
+    """
+    sizes = setup.mesh
+    owned = _experts(shape) if experts and sizes.ep > 1 else 0
+    divided = (numbers - owned) / (sizes.fsdp * sizes.cp) + owned / sizes.experts_fsdp
+    return float(divided * each)
+
+
+def _experts(shape: Shape) -> int:
+    """Parameters of all layers' experts, without routers and shared ones."""
+    return shape.experts * 3 * shape.hidden * shape.expert_width * shape.expert_layers
 
 
 def trained_parameters(shape: Shape, setup: Setup) -> int:
@@ -231,8 +256,7 @@ def _casts(shape: Shape, setup: Setup, *, parameters: int) -> float:
 
 def _matrices(shape: Shape) -> int:
     """Parameters that autocast copies: those of linear layers, but not of experts or the head."""
-    experts = shape.experts * 3 * shape.hidden * shape.expert_width * shape.expert_layers
-    return shape.parameters - shape.outer_parameters - experts
+    return shape.parameters - shape.outer_parameters - _experts(shape)
 
 
 def _layers_phase(shape: Shape, setup: Setup) -> Memory:

@@ -104,6 +104,8 @@ class Resolved(Record):
     gradient_checkpointing: bool
     processes: int
     """Training processes of all replicas together."""
+    mesh: str = ""
+    """How they divide the work, e.g. ``fsdp 2 × tp 2``."""
 
 
 class Sampled(Record):

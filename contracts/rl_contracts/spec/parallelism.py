@@ -78,6 +78,9 @@ class MeshSizes:
         return " × ".join(factors) + (f", ep {self.ep}" if self.ep > 1 else "")
 
 
+ONE_PROCESS = MeshSizes()
+
+
 def mesh_sizes(section: Parallelism, processes: int) -> MeshSizes:
     """The mesh of so many processes (≥ 1), with the sizes derived that are left out.
 

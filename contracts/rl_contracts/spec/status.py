@@ -147,6 +147,8 @@ class ResolvedStatus(Model):
     """Whether activations are computed again in the backward pass."""
     processes: int
     """Number of training processes of all replicas together."""
+    mesh: ShortText = ""
+    """How the processes divide the work, e.g. `fsdp 2 × tp 2`."""
 
 
 class WeightsStatus(Model):

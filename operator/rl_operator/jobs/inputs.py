@@ -23,7 +23,7 @@ from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.preflight import Preflight, Verdict
 from rl_operator.stores.run_poll import RunProgress
-from rl_operator.validation import device_memory
+from rl_operator.validation import device_memory, parallelism
 from rl_operator.validation.device_memory import DeviceMemory
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.validation.pool_options import of_reference
@@ -143,9 +143,12 @@ class InputsReader:
         )
 
     def _of_memory(self, spec: RLJobSpec, verdict: Verdict) -> tuple[DeviceMemory | None, Verdict]:
-        """Whether the training fits; a verdict that has passed is refused where it cannot."""
+        """Whether mesh and devices fit the model; a verdict that has passed is refused if not."""
         if not verdict.passed or not verdict.model:
             return None, verdict
+        indivisible = parallelism.of_model(spec, verdict.model)
+        if indivisible is not None:
+            return None, Verdict(refusals=(indivisible,), retry_after=STALLED_SECONDS)
         trainer = spec.trainer
         asks = spec.training.memory.device_gib is None and trainer.gpus > 0
         labelled = self.gpus.memory_gib(trainer.node_selector) if asks else None

@@ -122,6 +122,7 @@ def _resolved(run: Run) -> ResolvedStatus | None:
         max_tokens_per_microbatch=run.resolved.max_tokens_per_microbatch,
         gradient_checkpointing=run.resolved.gradient_checkpointing,
         processes=run.resolved.processes,
+        mesh=run.resolved.mesh,
     )
 
 

@@ -1,16 +1,20 @@
-"""Meshes of processes that a trainer's sizes do not make."""
+"""Meshes that a trainer's processes do not make, and what does not work on them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+from rl_contracts.capacity import mesh
+from rl_contracts.capacity.shape import UnknownShapeError, shape_of
 from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec import mesh_features
 from rl_contracts.spec.resources import RLJobSpec
 
 
 def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
-    """The first number of replicas that the mesh does not fit, of all that attempts may have."""
+    """The first problem of a mesh, of all numbers of replicas that attempts may have."""
     trainer = spec.trainer
     elastic = trainer.elastic
     wanted = [trainer.replicas]
@@ -18,10 +22,29 @@ def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
         wanted += range(elastic.min_replicas, elastic.max_replicas + 1)
     for replicas in dict.fromkeys(wanted):
         try:
-            trainer.mesh(replicas)
+            sizes = trainer.mesh(replicas)
         except RefusedError as error:
             yield _of(error.refusal, replicas=replicas, elastic=replicas != trainer.replicas)
             return
+        if refused := next(mesh_features.refusals(spec, sizes), None):
+            yield refused
+            return
+
+
+def of_model(spec: RLJobSpec, model: Mapping[str, Any]) -> Refusal | None:
+    """What of the model the mesh does not divide; None too where its sizes are not known.
+
+    Args:
+        spec: a manifest without ``refusals``.
+        model: sizes in the model's config; empty where they are not known.
+    """
+    try:
+        shape = shape_of(model)
+    except UnknownShapeError:
+        return None
+    low_rank = spec.training.lora
+    quantization = None if low_rank is None else low_rank.quantization
+    return next(mesh.refusals(shape, spec.trainer.mesh(), quantization=quantization), None)
 
 
 def _of(refusal: Refusal, *, replicas: int, elastic: bool) -> Refusal:

@@ -162,15 +162,6 @@ def _of_processes(spec: RLJobSpec) -> Iterator[Refusal]:
             + ("the others would stay idle." if idle else "some processes would have none."),
             remedy=f"Remove it, or set it to {gpus}.",
         )
-    elif spec.training.optimizer.kind == "AdamW8bit" and trainer.replicas * processes > 1:
-        yield Refusal(
-            field="spec.training.optimizer.kind",
-            value="AdamW8bit",
-            reason="OptionUnusable",
-            message=f"It is for a trainer of one process, and this one has "
-            f"{trainer.replicas * processes}.",
-            remedy="Use AdamW, or a trainer of one replica with one GPU.",
-        )
     if spec.network_policy == "None" and trainer.replicas * processes > 1:
         yield Refusal(
             field="spec.networkPolicy",

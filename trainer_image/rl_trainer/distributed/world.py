@@ -64,17 +64,17 @@ class World:
         Raises:
             TrainingFailedError: see ``gather``.
         """
-        return self.gather(value)[:: self._sizes.tp * self._sizes.cp]
+        return self.gather(value)[:: self.sizes.tp * self.sizes.cp]
 
     @property
     def data_rank(self) -> int:
         """Which share of each batch is this rank's, from 0; ranks of one ``tp`` share one."""
-        return self.rank // (self._sizes.tp * self._sizes.cp) % self.data_ranks
+        return self.rank // (self.sizes.tp * self.sizes.cp) % self.data_ranks
 
     @property
     def data_ranks(self) -> int:
         """Number of shares of a batch."""
-        return self._sizes.data_ranks
+        return self.sizes.data_ranks
 
     def send(self, value: object) -> None:
         """Send a value of rank 0 to the others, which ``receive`` it."""
@@ -105,7 +105,8 @@ class World:
         return self.rank == 0
 
     @property
-    def _sizes(self) -> MeshSizes:
+    def sizes(self) -> MeshSizes:
+        """Of the mesh."""
         return MeshSizes(fsdp=self.size) if self.mesh is None else self.mesh.sizes
 
     @property

@@ -21,11 +21,13 @@ from transformers.distributed.tensor_parallel import (
     resolve_parallel_plans,
 )
 
+from rl_contracts.capacity.mesh import refusals
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.parallelism import SECTION
 from rl_trainer.distributed.mesh import Mesh
 from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.model.lora import LoRALinear
+from rl_trainer.model.microbatch import known_shape
 from rl_trainer.model.quantization import SCALES, QuantizedLinear
 
 VOCABULARY = "embedding_rowwise"
@@ -69,6 +71,13 @@ def divide(module: Any, mesh: Mesh) -> list[Any]:
 
 
 def _check(module: Any, mesh: Mesh) -> None:
+    """Refuse a model that the mesh does not divide, e.g. a teacher that the operator cannot see."""
+    low_rank = next((each for each in module.modules() if isinstance(each, QuantizedLinear)), None)
+    shape = known_shape(module.config.to_dict())
+    kind = None if low_rank is None else low_rank.kind
+    indivisible = [] if shape is None else refusals(shape, mesh.sizes, quantization=kind)
+    for refusal in indivisible:
+        raise RefusedError(refusal)
     for axis, size, plan in (
         ("tp", mesh.sizes.tp, module.tp_plan),
         ("ep", mesh.sizes.ep, module.ep_plan),

@@ -7,6 +7,7 @@ import pytest
 
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.capacity.training import GIB, Memory, Setup, memory, trained_parameters
+from rl_contracts.spec.parallelism import MeshSizes
 
 SMALL = Shape(
     family="qwen3",
@@ -51,7 +52,7 @@ def test_memory_does_not_depend_on_how_long_the_sequences_of_a_microbatch_are() 
 
 
 def test_ranks_divide_what_is_kept_and_gather_layers() -> None:
-    alone, eight = of(), of(ranks=8)
+    alone, eight = of(), of(mesh=MeshSizes(fsdp=8))
     assert eight.gradients == alone.gradients / 8
     assert eight.moments == alone.moments / 8
     assert alone.weights / 8 < eight.weights < alone.weights + alone.gradients

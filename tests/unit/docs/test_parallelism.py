@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from rl_contracts.spec.mesh_features import FEATURES, SHOWN_AXES
+from tests.unit.docs.pages import ROOT
+
+
+def test_the_table_of_meshes_and_features_is_that_of_the_code() -> None:
+    page = (ROOT / "docs/guides/parallelism.md").read_text()
+    table = page.partition("## Meshes and features")[2]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    header, shown = rows[0], rows[1:]
+    assert [axis.strip("`| ") for axis in header if axis.strip("| ")] == list(SHOWN_AXES)
+    expected = [
+        [feature.name, *("–" if axis in feature.refused else "✓" for axis in SHOWN_AXES)]
+        for feature in FEATURES
+    ]
+    assert shown == expected
