@@ -80,13 +80,15 @@ def _loaded(
         recompute=bool(spec.training.gradient_checkpointing),
         offload=spec.training.offload_activations,
         offload_parameters=spec.training.offload_parameters,
+        divided=world.mesh is not None,
         quantize=None if low_rank is None else low_rank.quantization,
     )
     known = limits(policy, spec)
     _check_size(own, spec, vocabulary=known.vocabulary)
     adapter = adapter_of(own, policy, spec)
-    critic = critic_model(objects, spec, folder / "critic", limits=known)
-    teacher = teacher_model(objects, spec, folder, limits=known)
+    divided = world.mesh is not None
+    critic = critic_model(objects, spec, folder / "critic", limits=known, divided=divided)
+    teacher = teacher_model(objects, spec, folder, limits=known, divided=divided)
     learner = Learner(
         policy, spec, critic=critic, teacher=teacher, adapter=adapter, world=world, clock=clock
     )
@@ -155,7 +157,7 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
 
 
 def critic_model(
-    objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits
+    objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits, divided: bool = False
 ) -> Policy | None:
     """The model that the critic starts from; None where that is the policy's own.
 
@@ -164,6 +166,7 @@ def critic_model(
         spec: the manifest.
         folder: for it, beside the policy's model in ``BASE``.
         limits: of the policy.
+        divided: processes will divide it.
 
     Raises:
         RefusedError: it cannot be used, its tokens or their ids are not the policy's, or the
@@ -173,7 +176,9 @@ def critic_model(
     if critic is None or critic.model is None:
         return None
     uri = critic.model.uri
-    model = _other(objects, spec, folder, uri=uri, field=CRITIC_FIELD, limits=limits)
+    model = _other(
+        objects, spec, folder, uri=uri, field=CRITIC_FIELD, limits=limits, divided=divided
+    )
     vocabulary = model.vocabulary
     if vocabulary < limits.vocabulary:
         raise loading.refused(
@@ -186,7 +191,7 @@ def critic_model(
 
 
 def teacher_model(
-    objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits
+    objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits, divided: bool = False
 ) -> Policy | None:
     """The model that Distillation learns from; None under other objectives.
 
@@ -195,6 +200,7 @@ def teacher_model(
         spec: the manifest.
         folder: that holds the policy's model in ``BASE``.
         limits: of the policy.
+        divided: processes will divide it.
 
     Raises:
         RefusedError: it cannot be used, or its tokens or their ids are not the policy's.
@@ -203,7 +209,7 @@ def teacher_model(
     if not spec.algorithm.distils or uri is None:
         return None
     field, own = TEACHER_FIELD, folder / "teacher"
-    model = _other(objects, spec, own, uri=uri, field=field, limits=limits)
+    model = _other(objects, spec, own, uri=uri, field=field, limits=limits, divided=divided)
     if model.vocabulary != limits.vocabulary:
         raise loading.refused(
             uri,
@@ -229,7 +235,14 @@ def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
 
 
 def _other(
-    objects: Objects, spec: RLJobSpec, folder: Path, *, uri: str, field: str, limits: Limits
+    objects: Objects,
+    spec: RLJobSpec,
+    folder: Path,
+    *,
+    uri: str,
+    field: str,
+    limits: Limits,
+    divided: bool,
 ) -> Policy:
     """A model beside the policy, which must take sequences as long."""
     folder.mkdir()
@@ -242,6 +255,7 @@ def _other(
         recompute=bool(spec.training.gradient_checkpointing),
         offload=spec.training.offload_activations,
         offload_parameters=spec.training.offload_parameters,
+        divided=divided,
     )
     longest = model.max_positions
     if longest is not None and longest < limits.max_tokens:

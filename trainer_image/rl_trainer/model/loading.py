@@ -44,6 +44,7 @@ def load(
     recompute: bool = False,
     offload: bool = False,
     offload_parameters: bool = False,
+    divided: bool = False,
     quantize: Quantization | None = None,
 ) -> Policy:
     """Load a model in Hugging Face layout and prove that it can be trained packed.
@@ -56,7 +57,9 @@ def load(
         recompute: keep each layer's input alone for the backward pass and run the layer again
             there (gradient checkpointing, arXiv 1604.06174).
         offload: and keep that in host memory.
-        offload_parameters: leave the model in host memory, of where it is to be divided.
+        offload_parameters: parameters stay in host memory between uses.
+        divided: the model is left in host memory, from where processes take their parts: no device
+            needs room for all of it.
         quantize: its linear layers, which are then frozen; ``folder`` must stay.
 
     Raises:
@@ -82,7 +85,7 @@ def load(
     _check_filled(report, uri=uri, field=field)
     _check_used(module, folder, report, uri=uri, field=field)
     _check_finite(module, uri=uri, field=field)
-    home = torch.device("cpu") if offload_parameters else device()
+    home = torch.device("cpu") if offload_parameters or divided else device()
     originals = None
     if quantize is not None:
         originals = Originals(folder)

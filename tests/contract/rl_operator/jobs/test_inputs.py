@@ -247,3 +247,14 @@ def test_a_training_that_cannot_fit_its_gpus_is_refused_before_any_pod(world: Wo
     assert world.condition(job, "MemoryFits")["status"] == "False"
     assert len(world.objects(kinds.SAMPLER_POOL)) == 1
     world.apiserver.kubectl("delete", "node", "small")
+
+
+def test_a_mesh_that_does_not_divide_the_model_is_refused_before_any_pod(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    with_object("model/config.json", json.dumps(MODEL).encode())(world)
+    job = world.make_job(trainer={"processesPerReplica": 16, "parallelism": {"tp": 16}})
+    world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert "spec.trainer.parallelism.tp = '16': The model has 8 heads of keys" in stalled["message"]
+    assert world.objects(kinds.SAMPLER_POOL) == []

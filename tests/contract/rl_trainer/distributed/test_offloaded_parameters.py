@@ -124,12 +124,14 @@ def test_offloaded_parameters_change_no_number(size: int, tiny: Path, tmp_path: 
     ranks.together(train, size=size, folder=tiny, scratch=tmp_path)
 
 
+@pytest.mark.parametrize("option", ["offload_parameters", "divided"])
 def test_a_model_stays_in_host_memory_until_it_is_divided(
-    tiny: Path, monkeypatch: pytest.MonkeyPatch
+    option: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that no device needs room for all of it; it is proven there, too."""
     monkeypatch.setattr(loading, "device", lambda: torch.device("cuda"))
-    policy = loading.load(tiny, precision="BF16", uri="s3://models/tiny", offload_parameters=True)
+    asked: dict[str, Any] = {option: True}
+    policy = loading.load(tiny, precision="BF16", uri="s3://models/tiny", **asked)
     assert policy.device.type == "cuda"
     assert {parameter.device.type for parameter in policy.parameters().values()} == {"cpu"}
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rl_operator.validation.parallelism import of_model
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import a_spec
 
@@ -70,3 +71,34 @@ def test_a_mesh_fits_every_number_of_replicas_that_attempts_may_have() -> None:
     assert "With 1 replicas, which trainer.elastic allows" in refusal.message
     (refusal,) = of_spec(a_spec(trainer=trainer | {"parallelism": {"fsdp": 4}}))
     assert "Leave fsdp out" in refusal.remedy
+
+
+MODEL = {
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "intermediate_size": 3072,
+    "vocab_size": 151936,
+}
+
+
+def test_a_mesh_that_does_not_divide_the_model_is_refused_with_its_numbers() -> None:
+    spec = a_spec(trainer={"processesPerReplica": 16, "parallelism": {"tp": 16}})
+    refusal = of_model(spec, MODEL)
+    assert refusal is not None
+    assert (refusal.field, refusal.value) == ("spec.trainer.parallelism.tp", "16")
+    assert "8 heads of keys and values" in refusal.message
+    assert of_model(spec, {}) is None, "the trainer knows it"
+    fits = a_spec(trainer={"processesPerReplica": 16, "parallelism": {"tp": 8}})
+    assert of_model(fits, MODEL) is None
+
+
+def test_what_an_axis_of_the_mesh_lacks_is_refused_by_name() -> None:
+    training = {"steps": 3, "lora": {"dropout": 0.1}}
+    trainer = {"processesPerReplica": 2, "parallelism": {"tp": 2}}
+    (refusal,) = of_spec(a_spec(trainer=trainer, training=training))
+    assert (refusal.field, refusal.value) == ("spec.training.lora.dropout", "0.1")
+    assert "on the mesh tp 2" in refusal.message
+    assert not list(of_spec(a_spec(trainer={"processesPerReplica": 2}, training=training)))
