@@ -24,6 +24,7 @@ FERRETDB = "github.com/FerretDB/FerretDB"
 TRAINING_OPERATOR = "github.com/kubeflow/training-operator"
 KUEUE = "sigs.k8s.io/kueue"
 KEDA = "github.com/kedacore/keda/v2"
+PROMETHEUS = "github.com/prometheus/prometheus"
 """KUEUE and KEDA: the tests use only their schemas."""
 
 
@@ -81,10 +82,14 @@ BINARIES = {
             name="actionlint",
             module=f"github.com/rhysd/actionlint/cmd/actionlint@{versions.ACTIONLINT}",
         ),
+        *(
+            Binary(name=name, module=f"{PROMETHEUS}/cmd/{name}@{versions.PROMETHEUS}")
+            for name in ("prometheus", "promtool")
+        ),
     )
 }
 
-ON_DEMAND = ("kwok", "actionlint")
+ON_DEMAND = ("kwok", "actionlint", "prometheus", "promtool")
 """Programs outside the local cluster, built on demand."""
 
 

@@ -1,0 +1,242 @@
+"""The chart's alerts and dashboards in a real Prometheus and its promtool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.servers import binary, free_port
+from tests.unit.charts.test_monitoring import ALERTS, DASHBOARDS
+from tests.unit.charts.test_values import CHART
+from tests.unit.docs.test_pages import described_metrics
+from tests.waiting import until
+
+JOB = 'namespace="team",rl_operator_io_job="math"'
+POD = f'{JOB},rl_operator_io_pool="math-main",pod="math-main-x-1"'
+
+FIRES: dict[str, tuple[str, str, str]] = {
+    # alert: (series, values by the minute that raise it, values that do not)
+    "RLJobStalled": (
+        'rl_operator_job_phase{rljob_namespace="team",rljob="math",phase="Stalled"}',
+        "1x90",
+        "1x5 _x85",
+    ),
+    "RLJobFailed": (
+        'rl_operator_job_phase{rljob_namespace="team",rljob="math",phase="Failed"}',
+        "1x90",
+        "_x90",
+    ),
+    "RLOperatorDown": ('rl_operator_leader{namespace="rl-system"}', "0x90", "1x90"),
+    "RLOperatorErrors": (
+        'rl_operator_reconciles_total{namespace="rl-system",kind="RLJob",result="error"}',
+        "0+6x90",
+        "0 1x89",
+    ),
+    "RLOperatorWatchSilent": (
+        'rl_operator_watch_silence_seconds{namespace="rl-system",path="/rljobs"}',
+        "600x90",
+        "60x90",
+    ),
+    "RLTrainerMakesNoSteps": (
+        f"rl_trainer_step_timestamp_seconds{{{JOB}}}",
+        "0x90",
+        "0+60x90",
+    ),
+    "RLNothingToLearn": (f"rl_trainer_equal_groups_ratio{{{JOB}}}", "1x90", "1x65 0.9 1x20"),
+    "RLRolloutsLost": (f"rl_trainer_dropped_groups_ratio{{{JOB}}}", "0.75x90", "0.25x90"),
+    "RLLogprobGap": (f"rl_trainer_logprob_gap_nats{{{JOB}}}", "0.5x90", "0.01x90"),
+    "RLTrackingBehind": (
+        f'rl_trainer_tracking_behind_entries{{{JOB},tracker="MLflow"}}',
+        "7x90",
+        "0x90",
+    ),
+    "RLEngineDown": (f"rl_sampler_engine_up{{{POD}}}", "0x90", "1x90"),
+    "RLSamplerProblem": (f'rl_sampler_problem{{{POD},topic="store"}}', "1x90", "1x5 _x85"),
+    "RLPolicyUpdatesFail": (
+        f"rl_sampler_update_failures_total{{{POD}}}",
+        "0+1x90",
+        "0 1x89",
+    ),
+}
+BUCKETS = 'rl_operator_queue_seconds_bucket{namespace="rl-system",le="%s"}'
+SLOW = [(BUCKETS % "10", "0x90"), (BUCKETS % "30", "0+10x90"), (BUCKETS % "+Inf", "0+10x90")]
+QUICK = [(BUCKETS % "10", "0+10x90"), (BUCKETS % "30", "0+10x90"), (BUCKETS % "+Inf", "0+10x90")]
+
+
+def cases(alert: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The series that raise an alert, and those that do not."""
+    if alert == "RLOperatorSlow":
+        return SLOW, QUICK
+    series, raised, quiet = FIRES[alert]
+    return [(series, raised)], [(series, quiet)]
+
+
+def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [binary("promtool"), *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def test_promtool_accepts_the_rules() -> None:
+    done = promtool("check", "rules", "--lint-fatal", CHART / "alerts.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in ALERTS])
+def test_each_alert_fires_when_it_must_and_only_then(alert: str, tmp_path: Path) -> None:
+    raised, quiet = cases(alert)
+    tests = {
+        "rule_files": [str(CHART / "alerts.yaml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series],
+                "promql_expr_test": [
+                    {
+                        "expr": f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})',
+                        "eval_time": "85m",
+                        "exp_samples": [{"labels": "{}", "value": 1}] if fires else [],
+                    }
+                ],
+            }
+            for series, fires in ((raised, True), (quiet, False))
+        ],
+    }
+    path = tmp_path / "alerts_test.yaml"
+    path.write_text(yaml.safe_dump(tests))
+    done = promtool("test", "rules", path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class Exposition(BaseHTTPRequestHandler):
+    """Answers with one sample of every metric of the reference page, with all of its labels."""
+
+    text = ""
+
+    def do_GET(self) -> None:
+        """Send the samples."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(self.text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Stay silent."""
+
+
+def samples() -> str:
+    """Text format; the monitors' labels are there already, as after their relabelling."""
+    lines = ["process_resident_memory_bytes 1e8"]
+    for metric, labels in described_metrics().items():
+        given = {label: "x" for label in labels if label != "…"}
+        given |= {"topic": "store"} if "topic" in labels else {}
+        given |= {"phase": "Stalled"} if metric == "rl_operator_job_phase" else {}
+        own = ",".join(f'{name}="{value}"' for name, value in given.items())
+        lines.append(f"{metric}{{{own}}} 1")
+        for bound in ("1", "+Inf"):
+            where = ",".join(filter(None, (own, f'le="{bound}"')))
+            lines.append(f"{metric}_bucket{{{where}}} 1")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a Prometheus that has scraped one sample of everything."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    Exposition.text = samples()
+    target = ThreadingHTTPServer(("127.0.0.1", 0), Exposition)
+    Thread(target=target.serve_forever, daemon=True).start()
+    labels = {
+        "namespace": "team",
+        "pod": "p",
+        "rl_operator_io_job": "math",
+        "rl_operator_io_pool": "math-main",
+    }
+    address = f"127.0.0.1:{target.server_address[1]}"
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(CHART / "alerts.yaml")],
+        "scrape_configs": [
+            {
+                "job_name": "rl",
+                "static_configs": [{"targets": [address], "labels": labels}],
+            }
+        ],
+    }
+    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+    port = free_port()
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                binary("prometheus"),
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        until(lambda: query(url, "count_over_time(rl_trainer_step[1m]) > 2"), what="three scrapes")
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+        target.shutdown()
+        target.server_close()
+
+
+def query(url: str, expression: str) -> list[dict[str, Any]]:
+    """The result of an instant query; empty while the server does not answer."""
+    try:
+        where = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        with urllib.request.urlopen(where, timeout=10) as answer:
+            result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+            return result
+    except OSError:
+        return []
+
+
+def panels() -> list[tuple[str, str]]:
+    """Title and expression of every query of every dashboard, its variables filled in."""
+    filled = []
+    for path in DASHBOARDS:
+        board = json.loads(path.read_text())
+        for panel in board["panels"]:
+            for target in panel.get("targets", []):
+                expression = target["expr"].replace("$__rate_interval", "1m")
+                for name, value in (("namespace", "team"), ("job", "math"), ("pool", ".*")):
+                    expression = expression.replace(f"${name}", value)
+                filled.append((f"{path.stem}: {panel['title']}", expression))
+    return filled
+
+
+@pytest.mark.parametrize(("title", "expression"), panels())
+def test_every_panel_shows_what_prometheus_has_scraped(
+    prometheus: str, title: str, expression: str
+) -> None:
+    assert query(prometheus, expression), title
+
+
+def test_prometheus_evaluates_every_alert_without_an_error(prometheus: str) -> None:
+    def rules() -> list[dict[str, Any]]:
+        with urllib.request.urlopen(f"{prometheus}/api/v1/rules", timeout=10) as answer:
+            groups = json.load(answer)["data"]["groups"]
+        return [rule for group in groups for rule in group["rules"]]
+
+    until(lambda: all(rule["health"] != "unknown" for rule in rules()), what="an evaluation of all")
+    assert {rule["name"]: rule.get("lastError", "") for rule in rules()} == dict.fromkeys(
+        [rule["alert"] for rule in ALERTS], ""
+    )
