@@ -42,7 +42,7 @@ def render(
     """
     runs = [(job, job_spec), *beside]
     pod = _pod(pool, spec, runs, images=images)
-    identity = sandbox.kept_from(pod) if spec.template.service_account_name else {}
+    identity = sandbox.kept_from(pod)
     mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
     mine |= {names.beside(other.run): other.name for other, _ in beside}
     chosen = selector(pool.name, "" if spec.shared else job.run)

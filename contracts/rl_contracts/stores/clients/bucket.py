@@ -20,7 +20,8 @@ from rl_contracts.errors import (
     ObjectMissingError,
     StoreUnavailableError,
 )
-from rl_contracts.stores.clients import remedies
+from rl_contracts.stores.clients import identity, remedies
+from rl_contracts.stores.clients.identity import IdentityError, provider_of
 from rl_contracts.stores.clients.multipart import Requests
 from rl_contracts.stores.clients.settings import StoreSettings, malformed
 from rl_contracts.stores.clients.tls import trusting
@@ -70,8 +71,7 @@ class Bucket:
         self._valid_name = _valid_name(self.bucket)
         self.prefix = settings.s3_prefix
         self._patience = patience_seconds
-        access = settings.s3_access_key.get_secret_value()
-        secret = settings.s3_secret_key.get_secret_value()
+        provider = provider_of(settings)
         self._http = http = _pool(
             settings,
             connect_seconds=max(1.0, min(5.0, patience_seconds)),
@@ -81,17 +81,14 @@ class Bucket:
             endpoint = urlsplit(settings.s3_endpoint)
             self._client = Minio(
                 endpoint.netloc,
-                access_key=access,
-                secret_key=secret,
+                credentials=provider,
                 secure=endpoint.scheme == "https",
                 region=settings.s3_region,
                 http_client=http,
             )
         except ValueError as error:
             raise malformed("s3Endpoint: not a host with an optional port") from error
-        self._requests = Requests(
-            self._client, http, bucket=self.bucket, access=access, secret=secret
-        )
+        self._requests = Requests(self._client, http, bucket=self.bucket, credentials=provider)
         if settings.s3_addressing_style == "virtual":
             self._client.enable_virtual_style_endpoint()  # type: ignore[no-untyped-call]  # minio's
         elif settings.s3_addressing_style == "path":
@@ -147,6 +144,10 @@ class Bucket:
             remedy = remedies.S3_FULL.get(cause, "")
             raise StoreUnavailableError(
                 store=STORE, doing=doing, cause=cause, remedy=remedy
+            ) from error
+        except IdentityError as error:
+            raise AccessDeniedError(
+                store=STORE, doing=doing, cause=str(error), remedy=identity.REMEDY
             ) from error
         except NO_ANSWER as error:
             # A server behind the address may not be an S3 server (yet); a kept connection would

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import urllib3
 from minio import Minio
 from minio import time as minio_time
-from minio.credentials.credentials import Credentials
+from minio.credentials.providers import Provider
 from minio.error import S3Error, ServerError
 from minio.signer import sign_v4_s3
 
@@ -34,10 +34,10 @@ class Requests:
     """Sends signed requests with bodies straight from memory, without a copy."""
 
     def __init__(
-        self, client: Minio, http: urllib3.PoolManager, *, bucket: str, access: str, secret: str
+        self, client: Minio, http: urllib3.PoolManager, *, bucket: str, credentials: Provider
     ) -> None:
         self._client, self._http, self._bucket = client, http, bucket
-        self._credentials = Credentials(access, secret)
+        self._provider = credentials
 
     def send(
         self, method: str, key: str, query: Mapping[str, str], body: Sequence[memoryview | bytes]
@@ -49,18 +49,20 @@ class Requests:
             ServerError: the answer is not one of S3.
         """
         url, region = self._address(method, key, query)
-        now = minio_time.utcnow()
+        now, credentials = minio_time.utcnow(), self._provider.retrieve()
         headers: dict[str, str | list[str] | tuple[str]] = {
             "Host": url.netloc,
             "x-amz-content-sha256": UNSIGNED,
             "x-amz-date": minio_time.to_amz_date(now),
         }
+        if credentials.session_token:
+            headers["X-Amz-Security-Token"] = credentials.session_token
         signed = sign_v4_s3(
             method=method,
             url=url,
             region=region,
             headers=headers,
-            credentials=self._credentials,
+            credentials=credentials,
             content_sha256=UNSIGNED,
             date=now,
         )

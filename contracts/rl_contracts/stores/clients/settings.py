@@ -49,8 +49,9 @@ class StoreSettings(BaseModel):
     s3_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
     s3_prefix: Annotated[str, Field(pattern=r"^([A-Za-z0-9._-]+/)*$")] = ""
     """Empty, or ends with a slash."""
-    s3_access_key: SecretStr
-    s3_secret_key: SecretStr
+    s3_access_key: SecretStr = SecretStr("")
+    s3_secret_key: SecretStr = SecretStr("")
+    """Both, or none: then the pod's identity is exchanged for credentials."""
     s3_region: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "us-east-1"
     s3_ca: str = ""
     """PEM certificates, as ``mongo_ca``; the endpoint must be https."""
@@ -92,18 +93,41 @@ class StoreSettings(BaseModel):
         return pem
 
     @model_validator(mode="after")
+    def _keys_are_whole(self) -> Self:
+        if bool(self.s3_access_key.get_secret_value()) != self.has_keys:
+            raise ValueError("s3AccessKey and s3SecretKey must both be set, or none of them")
+        if not (self.has_keys or self._has_password):
+            raise ValueError(
+                "without s3SecretKey mongoUri must have a password, or mongoClientCertificate be "
+                "set: pods derive the keys of their own messages from it"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _ca_has_a_use(self) -> Self:
         if self.s3_ca and self.s3_endpoint.startswith("http:"):
             raise ValueError("s3Ca is set, but s3Endpoint is not https")
         return self
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether the Secret has keys for the bucket."""
+        return bool(self.s3_secret_key.get_secret_value())
+
+    @property
+    def _has_password(self) -> bool:
+        user = self.mongo_uri.get_secret_value().partition("://")[2].rpartition("@")[0]
+        return bool(user.partition(":")[2] or self.mongo_client_certificate.get_secret_value())
+
     def shared_token(self, purpose: str) -> str:
-        """Derive a token that only holders of the bucket's secret key can compute.
+        """Derive a token that only holders of the Secret can compute.
 
         Args:
             purpose: what the token is for; each purpose has its own token.
         """
-        secret = self.s3_secret_key.get_secret_value()
+        secret = self.s3_secret_key.get_secret_value() or (
+            self.mongo_uri.get_secret_value() + self.mongo_client_certificate.get_secret_value()
+        )
         return hmac.new(secret.encode(), f"rl-operator/{purpose}".encode(), "sha256").hexdigest()
 
     @classmethod
@@ -132,10 +156,12 @@ class StoreSettings(BaseModel):
         """Keys and plain secret values, for writing the Secret."""
         fields = type(self).model_fields.items()
         values = {info.alias or name: getattr(self, name) for name, info in fields}
-        return {
+        plain = {
             key: value.get_secret_value() if isinstance(value, SecretStr) else value
             for key, value in values.items()
         }
+        without = () if self.has_keys else ("s3AccessKey", "s3SecretKey")
+        return {key: value for key, value in plain.items() if key not in without}
 
 
 def malformed(problem: str) -> RefusedError:

@@ -138,6 +138,29 @@ def test_what_the_operator_renders_is_admitted(place: Place) -> None:
         assert refused(place.operator, manifest) == "", manifest["kind"]
 
 
+def with_cloud_token(pod: Manifest, audience: str) -> Manifest:
+    """As EKS's webhook for roles of service accounts changes a pod."""
+    token = {"serviceAccountToken": {"audience": audience, "path": "token"}}
+    pod["spec"]["serviceAccountName"] = "default"  # as the API server fills in before webhooks
+    pod["spec"]["volumes"].append({"name": "aws-iam-token", "projected": {"sources": [token]}})
+    place = "/var/run/secrets/eks.amazonaws.com/serviceaccount"
+    container(pod)["volumeMounts"].append({"name": "aws-iam-token", "mountPath": place})
+    container(pod)["env"].append({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/rl"})
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("audience", "said"),
+    [("sts.amazonaws.com", ""), ("", "a token"), ("https://kubernetes.default.svc", "a token")],
+)
+def test_a_reader_may_have_a_token_for_its_cloud_and_for_nothing_else(
+    place: Place, audience: str, said: str
+) -> None:
+    answer = refused(place.operator, with_cloud_token(a_reader(place.namespace), audience))
+    assert said in answer
+    assert bool(said) == bool(answer)
+
+
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", SYSTEM])
 @pytest.mark.parametrize("make", [a_reader, a_trainer, a_deployment])
 def test_nothing_is_written_to_the_clusters_own_namespaces(
