@@ -9,6 +9,7 @@ from types import ModuleType
 
 from rl_console.commands import (
     change,
+    convert,
     demo,
     doctor,
     follow,
@@ -24,6 +25,7 @@ from rl_console.commands import (
 
 MODULES: tuple[ModuleType, ...] = (
     manifests,
+    convert,
     listing,
     state,
     follow,

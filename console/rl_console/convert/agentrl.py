@@ -1,0 +1,153 @@
+"""Options of AgentRL's training script."""
+
+from __future__ import annotations
+
+from rl_console.convert.conversion import Framework
+from rl_console.convert.rules import (
+    Draft,
+    Line,
+    Outcome,
+    Rule,
+    absent,
+    by_hand,
+    choice,
+    engine,
+    folder,
+    needless,
+    to,
+    truth,
+    when,
+)
+
+GPU = "trainer.resources.limits"
+LOSSES = {
+    "grpo": {"algorithm.loss.kind": "PPOClip", "algorithm.estimator.kind": "GRPO"},
+    "gspo": {"algorithm.loss.kind": "GSPO", "algorithm.estimator.kind": "GRPO"},
+    "cispo": {"algorithm.loss.kind": "CISPO", "algorithm.estimator.kind": "GRPO"},
+    "minirl": {"algorithm.loss.kind": "MiniRL", "algorithm.estimator.kind": "DrGRPO"},
+}
+PARALLEL = "the trainer shards data and weights only; raise trainer.replicas or its GPUs"
+BATCH = "training.promptsPerStep"
+AGGREGATION = "algorithm.loss.aggregation"
+CORRECTION = "algorithm.offPolicy.correction"
+
+
+def _token_level(draft: Draft, value: object) -> Outcome:
+    if truth(value):
+        kind = "TokenMean"
+    elif truth(draft.given.get("skip_length_normalization", False)):
+        kind = "SequenceSum"
+    else:
+        kind = "SequenceMean"
+    draft.put(AGGREGATION, kind)
+    return "mapped", AGGREGATION, ""
+
+
+def _processes(draft: Draft, value: object) -> Outcome:
+    draft.put(GPU, {"nvidia.com/gpu": value})
+    return "mapped", GPU, "each GPU has a process"
+
+
+def _sync(draft: Draft, value: object) -> Outcome:
+    if not truth(value):
+        return "not needed", "", "the default of maxStaleness is 1"
+    draft.put("algorithm.offPolicy.maxStaleness", 0)
+    return "mapped", "algorithm.offPolicy.maxStaleness", "sampling and training take turns"
+
+
+def _evaluation(draft: Draft, value: object) -> Outcome:
+    path = "training.evaluation.everySteps"
+    if str(value).lower() in ("no", "false"):
+        return "not needed", "", "without data.validation nothing is evaluated"
+    return "by hand", path, "name data.validation, and after how many steps to evaluate"
+
+
+def _finish(draft: Draft) -> None:
+    """Prompts of a step: samples of all devices, divided by the samples of a group."""
+    given = draft.given
+    keys = ("per_device_train_batch_size", "gradient_accumulation_steps")
+    if not any(key in given for key in keys):
+        return
+    samples = int(given.get("nproc_per_node", 1)) * int(given.get("nnodes", 1))
+    for key in keys:
+        samples *= int(given.get(key, 1))
+    group = int(given.get("num_generations", 8))
+    prompts = max(1, samples // group)
+    draft.put(BATCH, prompts)
+    note = f"{samples} samples of a step / {group} of a group = {prompts} prompts"
+    draft.lines.append(Line(option="", value="", state="mapped", field=BATCH, note=note))
+
+
+_BATCH = Rule(apply=lambda draft, value: ("mapped", BATCH, "see the sum below"), fields=(BATCH,))
+STORE = needless("the Secret of storage.secretName names both stores")
+
+FRAMEWORK = Framework(
+    rules={
+        "model_name_or_path": folder("model.uri", "models"),
+        "answer_schema": choice(
+            "reward.answerSchema", {"answer": "Answer", "boxed": "Boxed", "auto": "Auto"}
+        ),
+        "scorer": choice("reward.scorers[0].kind", {"math": "Math"}),
+        "mcp_manager_url": by_hand(
+            "agent.mcpServers[].url", "an entry for each server, with agent.kind ToolLoop"
+        ),
+        "judge_prompt_template": by_hand("reward.scorers[].judge", "the judge's prompt"),
+        "browse_tools": by_hand("agent.browse", "applies to long results of every tool"),
+        "default_purpose": by_hand("agent.browse", "what a page is read for"),
+        "enable_sampling": needless("samplers always run"),
+        "sync_sampling": Rule(apply=_sync, fields=("algorithm.offPolicy.maxStaleness",)),
+        "num_generations": to("algorithm.groupSize"),
+        "max_new_tokens": to("agent.sampling.maxTokensPerTurn"),
+        "max_prompt_tokens": to("agent.sampling.maxPromptTokens"),
+        "dynamic_batching": needless("sequences are packed by training.maxTokensPerMicrobatch"),
+        "loss_seq_chunk_size": needless("training.maxTokensPerMicrobatch is Auto"),
+        "target_concurrency": by_hand(
+            "samplers[].template.maxConcurrentGroups", "in groups, for each sampler pod"
+        ),
+        "max_concurrent_samples_per_process": by_hand(
+            "samplers[].template.maxConcurrentGroups", "in groups, for each sampler pod"
+        ),
+        "inf_tp_size": engine("--tensor-parallel-size"),
+        "inf_ep_size": engine("--expert-parallel-size"),
+        "inf_mem_ratio": engine("--mem-fraction-static"),
+        "eval_strategy": Rule(apply=_evaluation, fields=("training.evaluation.everySteps",)),
+        "loss_calculater": choice("algorithm.loss.kind", LOSSES),
+        "token_level_loss": Rule(apply=_token_level, fields=(AGGREGATION,)),
+        "skip_length_normalization": needless("it is part of algorithm.loss.aggregation"),
+        "strict_in_bound": when(
+            {f"{CORRECTION}.strictInBound": True, f"{CORRECTION}.kind": "ImportanceCap"}
+        ),
+        "epsilon": to("algorithm.loss.clipLow"),
+        "epsilon_higher": to("algorithm.loss.clipHigh"),
+        "beta1": absent("gradients of clipped tokens (CE-GPPO)"),
+        "beta2": absent("gradients of clipped tokens (CE-GPPO)"),
+        "importance_weight_cap_ratio": to(f"{CORRECTION}.cap", note="correction ImportanceCap"),
+        "out_of_date_decay": to(f"{CORRECTION}.decay", note="correction ImportanceCap"),
+        "drop_zero_advantage": when({"algorithm.shaping.dropZeroAdvantage": True}),
+        "minimal_advantage": to("algorithm.shaping.minimalAdvantage"),
+        "skip_non_positive_advantage": when({"algorithm.shaping.skipNonPositiveAdvantage": True}),
+        "max_trained_count": to("algorithm.offPolicy.maxTrainings"),
+        "retrained_interval": to("algorithm.offPolicy.retrainInterval"),
+        "activation_offloading": when({"training.offloadActivations": True}),
+        "tp_size": absent(PARALLEL),
+        "pp_size": absent(PARALLEL),
+        "ep_size": absent(PARALLEL),
+        "cp_size": absent(PARALLEL),
+        "per_device_train_batch_size": _BATCH,
+        "gradient_accumulation_steps": _BATCH,
+        "learning_rate": to("training.optimizer.learningRate"),
+        "save_steps": to("training.checkpoint.everySteps"),
+        "max_steps": to("training.steps"),
+        "num_train_epochs": to("training.epochs", convert=lambda value: int(float(value))),
+        "seed": to("training.seed"),
+        "db_connection_string": STORE,
+        "oss_connection_string": STORE,
+        "enable_oss": needless("the bucket is always used"),
+        "output_dir": needless("status.finalModel names the folder in the bucket"),
+        "nproc_per_node": Rule(apply=_processes, fields=(GPU,)),
+        "nnodes": to("trainer.replicas"),
+    },
+    name_of=lambda name: name.replace("-", "_"),
+    is_option=lambda name: not name.isupper(),
+    finish=_finish,
+)

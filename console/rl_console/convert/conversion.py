@@ -1,0 +1,133 @@
+"""Converts options of a framework into a manifest, with a line about each option."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_console.convert.given import Given, parse
+from rl_console.convert.rules import BUCKET, Draft, Line, Rules
+from rl_console.manifests.checks import problems
+from rl_console.manifests.structure import shown
+from rl_contracts.spec.agent.agents import Sampling
+from rl_contracts.spec.resources import API_VERSION
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """The options of a framework."""
+
+    rules: Rules
+    name_of: Callable[[str], str] = str
+    """The name of an option in the table, from the name that is written."""
+    is_option: Callable[[str], bool] = bool
+    """Whether a name is an option at all, and not part of the shell around it."""
+    finish: Callable[[Draft], None] = lambda draft: None
+    """What depends on several options."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """A manifest, and what became of each option."""
+
+    manifest: Mapping[str, Any]
+    lines: Sequence[Line]
+    problems: Sequence[str]
+    """What is still wrong with the manifest."""
+
+
+def convert(framework: Framework, text: str, *, name: str = "") -> Converted:
+    """Convert options.
+
+    Args:
+        framework: where they are from.
+        text: a command line, a script, a YAML file or Python code.
+        name: of the job; empty: from the options, else ``converted``.
+    """
+    given = [each for each in parse(text) if framework.is_option(each.name)]
+    draft = Draft(given={framework.name_of(each.name): each.value for each in given})
+    for each in given:
+        draft.lines.append(_line(framework, draft, each))
+    framework.finish(draft)
+    _complete(draft)
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": "RLJob",
+        "metadata": {"name": name or draft.name},
+        "spec": {key: draft.spec[key] for key in ORDER if key in draft.spec},
+    }
+    found = [str(problem) for problem in problems(manifest)]
+    return Converted(manifest=manifest, lines=draft.lines, problems=found)
+
+
+SECRET = re.compile(r"key|token$|password|secret", re.IGNORECASE)
+CREDENTIALS = re.compile(r"//[^/\s]*@")
+CONTEXT, TURN = "agent.sampling.maxContextTokens", "agent.sampling.maxTokensPerTurn"
+DEFAULT_CONTEXT = Sampling().max_context_tokens
+PROMPT_TOKENS = 2048
+"""Room for the prompt where the options do not say how long one may be."""
+ORDER = (
+    "model",
+    "data",
+    "agent",
+    "reward",
+    "code",
+    "algorithm",
+    "training",
+    "trainer",
+    "samplers",
+    "storage",
+    "lifecycle",
+    "scheduling",
+)
+
+
+def _line(framework: Framework, draft: Draft, given: Given) -> Line:
+    rule = framework.rules.get(framework.name_of(given.name))
+    value = "" if given.value is None else _hidden(given.name, shown(given.value).strip("'"))
+    if rule is None:
+        note = "the guide does not name it; look for it in `kubectl explain rljob.spec`"
+        return Line(option=given.name, value=value, state="unknown", note=note)
+    state, field, note = rule.apply(draft, given.value)
+    return Line(option=given.name, value=value, state=state, field=field, note=note)
+
+
+def _hidden(name: str, value: str) -> str:
+    """The value without what looks like a secret."""
+    if SECRET.search(name):
+        return "…"
+    return CREDENTIALS.sub("//…@", value)
+
+
+def _complete(draft: Draft) -> None:
+    """Fields that every job needs, with values to replace where the options say nothing."""
+    for path, value in (
+        ("model.uri", f"{BUCKET}/models/model"),
+        ("data.train[0].uri", f"{BUCKET}/datasets/train.jsonl"),
+        ("training.steps", 100),
+    ):
+        epochs = path == "training.steps" and draft.get("training.epochs") is not None
+        if draft.get(path) is None and not epochs:
+            draft.put(path, value)
+            draft.lines.append(
+                Line(
+                    option="",
+                    value="",
+                    state="by hand",
+                    field=path,
+                    note=f"the options do not say it: replace {value}",
+                )
+            )
+    turn = draft.get(TURN) or 0
+    if draft.get(CONTEXT) is None and turn >= DEFAULT_CONTEXT:
+        room = draft.get("agent.sampling.maxPromptTokens") or PROMPT_TOKENS
+        draft.put(CONTEXT, turn + room)
+        note = f"{turn} of a turn + {room} for the prompt"
+        draft.lines.append(Line(option="", value="", state="mapped", field=CONTEXT, note=note))
+    for split in ("train", "validation"):
+        for source in draft.spec["data"].get(split, []):
+            source.setdefault("name", split)
+    draft.spec.setdefault("reward", {}).setdefault("scorers", [{"kind": "Math"}])
+    draft.put("samplers[0].name", "main")

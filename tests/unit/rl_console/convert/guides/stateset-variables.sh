@@ -1,0 +1,14 @@
+export MODEL_NAME="openai/gpt-oss-120b"
+export NUM_EPISODES=1000
+export BATCH_SIZE=1
+export LEARNING_RATE=5e-6
+export GRADIENT_ACCUMULATION_STEPS=16
+export USE_LORA=true
+export LORA_R=16
+export LORA_ALPHA=32
+export BETA=0.0
+export NUM_GENERATIONS=4
+export GRADIENT_CHECKPOINTING=true
+export USE_BF16=true
+export OUTPUT_DIR="./outputs/my_training"
+export WANDB_PROJECT="my-grpo-project"

@@ -1,0 +1,97 @@
+"""The guides' own examples: the manifest is valid, and each option is mapped or has a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_console.convert.conversion import Converted, convert
+from rl_console.convert.frameworks import FRAMEWORKS
+
+GUIDES = Path(__file__).parent / "guides"
+EXAMPLES = {
+    "agentfly-math.sh": "agentfly",
+    "agentfly-react.sh": "agentfly",
+    "agentfly-code.sh": "agentfly",
+    "agentrl.sh": "agentrl",
+    "stateset-variables.sh": "stateset",
+    "stateset-launch.sh": "stateset",
+    "stateset-quick.sh": "stateset",
+    "stateset-config.txt": "trl",
+    "maxent.sh": "maxent",
+    "maxent-recipe.yaml": "maxent",
+}
+
+
+def converted(file: str) -> Converted:
+    return convert(FRAMEWORKS[EXAMPLES[file]], (GUIDES / file).read_text())
+
+
+@pytest.mark.parametrize("file", EXAMPLES)
+def test_an_example_of_a_guide_becomes_a_valid_job(file: str) -> None:
+    result = converted(file)
+    assert result.problems == []
+    assert [line.option for line in result.lines if line.state == "unknown"] == []
+    assert all(line.note for line in result.lines if line.state != "mapped")
+    assert all(line.field for line in result.lines if line.state == "mapped")
+
+
+def at(manifest: Any, path: str) -> Any:
+    for part in path.split("."):
+        manifest = manifest[int(part)] if part.isdigit() else manifest[part]
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [
+        (
+            "agentfly-math.sh",
+            {
+                "metadata.name": "test-gsm8k",
+                "spec.agent.kind": "ToolLoop",
+                "spec.algorithm.kl": {"placement": "Loss", "coefficient": 0.001, "estimator": "K2"},
+                "spec.algorithm.groupSize": 8,
+                "spec.training.steps": 100,
+            },
+        ),
+        ("agentfly-react.sh", {"spec.reward.scorers.0.entryPoint": "rewards:qa_f1_reward"}),
+        ("agentfly-code.sh", {"spec.agent.kind": "Code", "spec.reward.scorers.0.kind": "Code"}),
+        (
+            "agentrl.sh",
+            {"spec.training.promptsPerStep": 8, "spec.agent.sampling.maxContextTokens": 10240},
+        ),
+        (
+            "stateset-variables.sh",
+            {"spec.training.steps": 63, "spec.training.lora": {"rank": 16, "alpha": 32}},
+        ),
+        (
+            "stateset-quick.sh",
+            {"spec.training.steps": 10, "spec.training.promptsPerStep": 4},
+        ),
+        (
+            "maxent.sh",
+            {
+                "spec.lifecycle.activeDeadlineSeconds": 72 * 3600,
+                "spec.trainer.resources.limits": {"nvidia.com/gpu": 6},
+            },
+        ),
+        ("maxent-recipe.yaml", {"spec.algorithm.estimator.kind": "MaxEnt"}),
+    ],
+)
+def test_options_of_a_guide_become_fields(file: str, values: dict[str, Any]) -> None:
+    manifest = converted(file).manifest
+    assert {path: at(manifest, path) for path in values} == values
+
+
+def test_credentials_of_options_are_not_shown() -> None:
+    lines = [str(line) for line in converted("agentrl.sh").lines]
+    lines += map(str, convert(FRAMEWORKS["stateset"], "export WANDB_API_KEY=hunter2").lines)
+    assert not any("pwd" in line or "hunter2" in line for line in lines)
+
+
+def test_an_option_that_no_guide_names_is_listed() -> None:
+    (line, *_) = convert(FRAMEWORKS["verl"], "python x trainer.frobnicate=3").lines
+    assert (line.option, line.value, line.state) == ("trainer.frobnicate", "3", "unknown")
