@@ -11,6 +11,23 @@ from rl_contracts.spec.parallelism import SECTION, MeshSizes
 
 WHOLE_ATTENTION = frozenset({"gpt_oss"})
 """Families whose attention every rank of tp computes whole, besides those with latent attention."""
+TRIED = {
+    "tp": (
+        "deepseek_v3",
+        "gemma3_text",
+        "glm4",
+        "llama",
+        "mistral",
+        "phi3",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+    ),
+    "ep": ("deepseek_v3", "qwen2_moe", "qwen3_moe"),
+}
+"""Families (``model_type``) whose gradients on an axis are compared with one process by the soak.
+transformers has plans for more; a plan that is wrong changes gradients without an error."""
 NF4_BLOCK = 64
 """Weights of a row that share a scale."""
 
@@ -45,6 +62,7 @@ def refusals(
         sizes: of the mesh.
         quantization: of its frozen weights.
     """
+    yield from _untried(shape, sizes)
     for what, number in _by_tensor_ranks(shape, sizes):
         if number % sizes.tp:
             yield _refusal("tp", sizes.tp, what, number)
@@ -60,6 +78,20 @@ def refusals(
         yield _refusal("ep", sizes.ep, "experts of a layer", shape.experts)
     if quantization == "NF4" and sizes.tp > 1:
         yield from _blocks(shape, sizes.tp)
+
+
+def _untried(shape: Shape, sizes: MeshSizes) -> Iterator[Refusal]:
+    if sizes.ep > 1 and not shape.experts:
+        return
+    for axis, families in TRIED.items():
+        if getattr(sizes, axis) > 1 and shape.family not in families:
+            yield Refusal(
+                field=f"{SECTION}.{axis}",
+                value=str(getattr(sizes, axis)),
+                reason="OptionUnusable",
+                message=f"Models of the family {shape.family!r} have not been tried on {axis}.",
+                remedy=f"Remove it; the families that have been are {', '.join(families)}.",
+            )
 
 
 def _by_tensor_ranks(shape: Shape, sizes: MeshSizes) -> Iterator[tuple[str, int]]:

@@ -33,6 +33,11 @@ def _dropout(spec: RLJobSpec) -> object | None:
     return None if lora is None or not lora.dropout else lora.dropout
 
 
+def _quantization(spec: RLJobSpec) -> object | None:
+    lora = spec.training.lora
+    return None if lora is None else lora.quantization
+
+
 def _eight_bit(spec: RLJobSpec) -> object | None:
     kind = spec.training.optimizer.kind
     return kind if kind == "AdamW8bit" else None
@@ -53,7 +58,13 @@ FEATURES = (
         refused={"tp": "each process would drop other inputs of a layer that several compute"},
         remedy="Set dropout to 0, or tp to 1.",
     ),
-    Feature(name="LoRA beside quantized weights"),
+    Feature(
+        name="LoRA beside quantized weights",
+        at="spec.training.lora.quantization",
+        value=_quantization,
+        refused={"ep": "layers of experts cannot be quantized"},
+        remedy="Remove it, or ep.",
+    ),
     Feature(
         name="AdamW8bit",
         at="spec.training.optimizer.kind",

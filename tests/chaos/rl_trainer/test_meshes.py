@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from torch import Tensor
 
+from rl_contracts.capacity.mesh import TRIED
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_trainer.checkpoint.saved import Tensors
 from rl_trainer.distributed.world import ALONE
@@ -38,6 +39,21 @@ def test_a_mesh_trains_as_one_process(
     for feature in features:
         found = parity.gap(seen[feature], alone[feature])
         assert found.largest < parity.TOLERANCE, (feature, found)
+
+
+@pytest.mark.parametrize(
+    ("axis", "family"), [(axis, name) for axis in TRIED for name in TRIED[axis]]
+)
+def test_a_family_that_is_admitted_to_an_axis_trains_as_one_process(
+    axis: str, family: str, tmp_path: Path
+) -> None:
+    folder = parity.save_family(family, tmp_path / "model")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    sizes = MeshSizes(tp=2) if axis == "tp" else MeshSizes(fsdp=2, ep=2)
+    alone = parity.train(ALONE, folder, features=["GRPO"])
+    seen = parity.on_mesh(sizes, folder, scratch, features=["GRPO"])
+    assert parity.gap(seen["GRPO"], alone["GRPO"]).largest < parity.TOLERANCE
 
 
 SAVED_ON = {

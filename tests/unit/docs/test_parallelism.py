@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+
+from rl_contracts.capacity.mesh import TRIED
 from rl_contracts.spec.mesh_features import FEATURES, SHOWN_AXES
 from tests.unit.docs.pages import ROOT
 
@@ -15,3 +18,11 @@ def test_the_table_of_meshes_and_features_is_that_of_the_code() -> None:
         for feature in FEATURES
     ]
     assert shown == expected
+
+
+def test_the_page_names_the_families_that_were_tried() -> None:
+    page = (ROOT / "docs/guides/parallelism.md").read_text()
+    rule = page.partition("for `tp` ")[2].partition("\n- ")[0]
+    of_tp, _, of_ep = rule.partition("; for `ep` ")
+    assert re.findall(r"`(\w+)`", of_tp) == list(TRIED["tp"])
+    assert re.findall(r"`(\w+)`", of_ep) == list(TRIED["ep"])

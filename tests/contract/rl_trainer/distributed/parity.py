@@ -88,7 +88,17 @@ FEATURES: dict[str, dict[str, Any]] = {
 
 
 DENSE_FEATURES = tuple(FEATURES)
-EXPERT_FEATURES = ("GRPO", "reference", "distributions", "critic", "LoRA", "SFT", "distillation")
+EXPERT_FEATURES = (
+    "GRPO",
+    "reference",
+    "distributions",
+    "critic",
+    "LoRA",
+    "SFT",
+    "distillation",
+    "offloadOptimizer",
+    "offloadParameters",
+)
 """Layers of experts cannot be quantized."""
 _MESHES = (
     MeshSizes(fsdp=2),
@@ -152,9 +162,18 @@ class Gap:
 
 def save_model(name: str, folder: Path, **changes: Any) -> Path:
     """Write one of ``MODELS`` with random weights."""
+    return _save(MODELS[name] | changes, folder)
+
+
+def save_family(family: str, folder: Path) -> Path:
+    """Write a model of one of ``tests.families`` with random weights."""
+    fields = {"model_type": family, **SIZES, **FAMILIES[family], "vocab_size": VOCABULARY}
+    return _save(fields, folder)
+
+
+def _save(fields: dict[str, Any], folder: Path) -> Path:
     torch.manual_seed(0)
-    fields = MODELS[name] | changes
-    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    config = AutoConfig.for_model(**fields)
     AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
     return folder
 

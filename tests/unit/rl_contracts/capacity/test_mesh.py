@@ -101,3 +101,11 @@ def test_ep_divides_the_experts_that_are_gathered() -> None:
     owned = memory(MIXTURE, replace(SETUP, mesh=MeshSizes(fsdp=8, ep=8)))
     assert owned.moments == pytest.approx(gathered.moments, rel=1e-2)
     assert owned.weights < gathered.weights
+
+
+def test_families_that_were_not_tried_are_refused_by_name() -> None:
+    (message,) = messages(replace(DENSE, family="newest"), MeshSizes(tp=2))
+    assert "family 'newest' have not been tried on tp" in message
+    assert not messages(replace(DENSE, family="newest"), MeshSizes(fsdp=2))
+    (message,) = messages(replace(MIXTURE, family="newest"), MeshSizes(fsdp=2, ep=2))
+    assert "on ep" in message
