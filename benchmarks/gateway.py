@@ -52,6 +52,7 @@ from rl_sampler.gateway.server import serving_gateway
 from rl_sampler.gateway.session import Session, Sessions
 from rl_sampler.tasks.claims import Claim
 from tests.contract.rl_sampler.engine_server import EngineServer
+from tests.contract.rl_sampler.episodes.several_turns import TEMPLATE
 from tests.contract.rl_sampler.tiny_model import ADDED, END, write_model
 from tests.documents import a_task
 from tests.servers import free_port
@@ -90,7 +91,7 @@ class Size:
     turns: int = 2
 
 
-QUICK = Size(layers=3, rounds=3, tokens=32)
+QUICK = Size(layers=3, rounds=9, tokens=32)
 
 
 @dataclass
@@ -107,6 +108,7 @@ def speed(result: Result, size: Size, cases: list[str]) -> None:
     """Tokens per second of both sides."""
     with scratch() as folder, ExitStack() as stack:
         write_large(folder / "model", dtype="float32", layers=size.layers)
+        with_roles(folder / "model")
         with on_core(0):
             engine = start_engine(folder, folder / "model", "float32", 0, stack)
         engine.wait_ready()
@@ -114,6 +116,13 @@ def speed(result: Result, size: Size, cases: list[str]) -> None:
             served = stack.enter_context(serving(engine, folder / "model", size))
             for case in cases:
                 measure(result, size, case, engine=engine, served=served, model=folder / "model")
+
+
+def with_roles(model: Path) -> Path:
+    """Give a model a chat template that knows all roles."""
+    path = model / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"chat_template": TEMPLATE}))
+    return model
 
 
 def measure(
@@ -312,7 +321,11 @@ async def memory(result: Result) -> None:
     """Kilobytes that an idle session holds: just opened, and after a conversation."""
     with scratch() as folder:
         write_model(folder)
-        chats, policy, sessions = Chats(load_prompts(folder)), cast(Policy, Parrot()), Sessions()
+        chats, policy, sessions = (
+            Chats(load_prompts(with_roles(folder))),
+            cast(Policy, Parrot()),
+            Sessions(),
+        )
     await talk(a_session(policy, chats))  # what is loaded once
     held = [resident_mb(os.getpid())]
     opened = [a_session(policy, chats) for _ in range(IDLE)]

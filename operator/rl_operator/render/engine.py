@@ -23,6 +23,7 @@ ARGUMENTS = (
     "--port",
     "--dtype",
     "--sleep-on-idle",
+    "--incremental-streaming-output",
 )
 """Arguments that only the operator sets."""
 
@@ -59,6 +60,7 @@ def container(
             "--dtype",
             DTYPES[runs[0].precision],
             "--sleep-on-idle",
+            "--incremental-streaming-output",
             *low_rank,
             *engine.args,
         ],

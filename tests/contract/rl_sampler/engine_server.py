@@ -90,6 +90,7 @@ class EngineServer:
             "--attention-backend",
             "torch_native",
             "--sleep-on-idle",
+            "--incremental-streaming-output",
             "--max-total-tokens",
             "32768",
             "--max-running-requests",
