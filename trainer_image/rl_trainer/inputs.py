@@ -9,6 +9,7 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from rl_contracts import adapters
+from rl_contracts.capacity.context import context_refusal
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.model_import import TOKENIZER_FIELD
@@ -132,8 +133,12 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
     """What a rollout must fit.
 
     Raises:
-        RefusedError: the longest sequence that samplers may produce fits no microbatch.
+        RefusedError: the longest sequence that samplers may produce fits no microbatch, or the
+            model was not made for it.
     """
+    too_long = context_refusal(spec, policy.max_positions)
+    if too_long is not None:
+        raise RefusedError(too_long)
     field, budget = "spec.training.maxTokensPerMicrobatch", spec.training.microbatch_tokens
     critic = spec.algorithm.critic
     if critic is not None and (critic.max_tokens_per_microbatch or budget) < budget:

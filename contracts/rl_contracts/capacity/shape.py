@@ -97,6 +97,7 @@ class Shape:
     tied: bool
     """The output layer is the embedding."""
     max_positions: int | None = None
+    """Longest sequence that it was made for, by its positions and their scaling."""
     experts: int = 0
     """0: none of the layers is a mixture of experts."""
     experts_per_token: int = 0
@@ -204,7 +205,29 @@ def kept_fields(config: Mapping[str, Any]) -> dict[str, Any]:
             kept[name] = value[:64]
         elif isinstance(value, list) and name == "mlp_only_layers":
             kept[name] = [each for each in value[:LISTED_LAYERS] if isinstance(each, int)]
+    positions = kept.get("max_position_embeddings")
+    if positions is not None:
+        kept["max_position_embeddings"] = min(int(positions * _stretch(source)), 1 << 40)
     return kept
+
+
+def longest_of(config: Mapping[str, Any]) -> int | None:
+    """Tokens that the model of a config was made for; None where it does not say."""
+    fields = kept_fields(config)
+    defaults = DEFAULTS.get(str(fields.get("model_type", "")), {})
+    return (defaults | fields).get("max_position_embeddings") or None
+
+
+def _stretch(config: Mapping[str, Any]) -> float:
+    """By how much rotary scaling lengthens ``max_position_embeddings``, as SGLang computes it."""
+    scaling = config.get("rope_scaling") or config.get("rope_parameters")
+    if not isinstance(scaling, Mapping) or "original_max_position_embeddings" in scaling:
+        return 1.0  # the length is the scaled one
+    factor = scaling.get("factor", 1.0)
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if kind == "llama3" or isinstance(factor, bool) or not isinstance(factor, (int, float)):
+        return 1.0
+    return float(factor) if 1.0 <= factor <= 1 << 20 else 1.0
 
 
 def shape_of(config: Mapping[str, Any]) -> Shape:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from rl_contracts.capacity.context import context_refusal
+from rl_contracts.capacity.shape import longest_of
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.data import model_of_hub
 from rl_contracts.spec.resources import RLJobSpec
@@ -90,7 +92,7 @@ class InputsReader:
         stall, verdict = self._of_spec(snapshot, spec), Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
             verdict = self.preflight.verdict(snapshot.key, spec)
-        memory, verdict = self._of_memory(spec, verdict)
+        memory, verdict = self._of_model(spec, verdict)
         refusal = next(iter(verdict.refusals), None)
         return Inputs(
             stall=stall or (Stall.of(refusal) if refusal else None),
@@ -111,7 +113,7 @@ class InputsReader:
         verdict = Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
             verdict = self.preflight.verdict(key, spec)
-        memory, verdict = self._of_memory(spec, verdict)
+        memory, verdict = self._of_model(spec, verdict)
         unusable = stall is not None
         has_run, refused = True, None
         if _adopts(snapshot, spec):
@@ -142,13 +144,15 @@ class InputsReader:
             check_after=_check_after(verdict, stall),
         )
 
-    def _of_memory(self, spec: RLJobSpec, verdict: Verdict) -> tuple[DeviceMemory | None, Verdict]:
-        """Whether mesh and devices fit the model; a verdict that has passed is refused if not."""
+    def _of_model(self, spec: RLJobSpec, verdict: Verdict) -> tuple[DeviceMemory | None, Verdict]:
+        """Whether context, mesh and devices suit the model; a passed verdict is refused if not."""
         if not verdict.passed or not verdict.model:
             return None, verdict
-        indivisible = parallelism.of_model(spec, verdict.model)
-        if indivisible is not None:
-            return None, Verdict(refusals=(indivisible,), retry_after=STALLED_SECONDS)
+        refusal = context_refusal(spec, longest_of(verdict.model)) or parallelism.of_model(
+            spec, verdict.model
+        )
+        if refusal is not None:
+            return None, Verdict(refusals=(refusal,), retry_after=STALLED_SECONDS)
         trainer = spec.trainer
         asks = spec.training.memory.device_gib is None and trainer.gpus > 0
         labelled = self.gpus.memory_gib(trainer.node_selector) if asks else None

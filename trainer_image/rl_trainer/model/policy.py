@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from rl_contracts.capacity.shape import longest_of
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_trainer.algorithm.logprobs import (
     CHUNK_LOGITS,
@@ -60,8 +61,7 @@ class Policy:
     @property
     def max_positions(self) -> int | None:
         """Longest sequence that the model was made for; None when its config does not say."""
-        limit = getattr(self.module.config, "max_position_embeddings", None)
-        return None if limit is None else int(limit)
+        return longest_of(self.module.config.to_dict())
 
     @property
     def sequence_work(self) -> Callable[[int], int]:

@@ -52,7 +52,8 @@ class Sampling(Model):
     max_prompt_tokens: Annotated[int, Field(ge=1, le=262144)] | None = None
     """Longest prompt in tokens before the first response; longer ones are not sampled."""
     max_context_tokens: Annotated[int, Field(ge=2, le=262144)] = 8192
-    """Longest sequence in tokens: prompt, tool results and all responses of an episode together."""
+    """Longest sequence in tokens: prompt, tool results and all responses of an episode together.
+    More than the model was made for is refused; the default is lowered to that."""
 
 
 Prompt = Annotated[str, Field(min_length=1, max_length=16384)]

@@ -258,3 +258,21 @@ def test_a_mesh_that_does_not_divide_the_model_is_refused_before_any_pod(world: 
     stalled = world.condition(job, "Stalled")
     assert "spec.trainer.parallelism.tp = '16': The model has 8 heads of keys" in stalled["message"]
     assert world.objects(kinds.SAMPLER_POOL) == []
+
+
+def test_sequences_longer_than_the_model_takes_are_refused_before_any_pod(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    config = MODEL | {"max_position_embeddings": 40_960}
+    with_object("model/config.json", json.dumps(config).encode())(world)
+    job = world.make_job(agent={"sampling": {"maxContextTokens": 131_072}})
+    world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert stalled["reason"] == "ContextTooLong"
+    assert "spec.agent.sampling.maxContextTokens = '131072'" in stalled["message"]
+    assert "at most 40960 tokens" in stalled["message"]
+    assert world.objects(kinds.SAMPLER_POOL) == []
+
+    world.make_job(agent={"sampling": {"maxContextTokens": 40_960}})
+    world.settle(job)
+    assert not world.condition(job, "Stalled")
