@@ -79,6 +79,13 @@ class Api:
         """URL of the API server."""
         return str(self.library.configuration.host)
 
+    @property
+    def token(self) -> str:
+        """The bearer token of the kubeconfig's user; empty for a user with a client certificate."""
+        settings = self.library.configuration
+        scheme, _, token = (settings.get_api_key_with_prefix("authorization") or "").partition(" ")
+        return token if scheme == "Bearer" else ""
+
     def request(
         self,
         method: str,
@@ -89,6 +96,7 @@ class Api:
         query: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> Any:
         """The JSON of an answer; arguments and errors as of ``answer``."""
         return self.answer(
@@ -122,6 +130,7 @@ class Api:
             query: parameters.
             content_type: of the body.
             accept: wanted form of the answer.
+            headers: further ones.
 
         Raises:
             ClusterUnavailableError: no answer, or the server is overloaded.
@@ -129,7 +138,7 @@ class Api:
             NotAllowedError: the user may not do this.
             RequestRefusedError: any other refusal.
         """
-        headers = {"Accept": accept, "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type, **(headers or {})}
         answer = self.call(
             doing,
             lambda: self.library.call_api(

@@ -75,9 +75,11 @@ def objects_behind(settings: StoreSettings, endpoint: str) -> Objects:
 
 
 @contextlib.contextmanager
-def stores(cluster: Cluster, tools: Tools, namespace: str) -> Iterator[Stores]:
+def stores(
+    cluster: Cluster, tools: Tools, namespace: str, secret: str = STORES_SECRET
+) -> Iterator[Stores]:
     """Open all stores of a namespace; port-forwards last as long as the context."""
-    settings = read_settings(cluster, namespace)
+    settings = read_settings(cluster, namespace, secret)
     mongo_uri = settings.mongo_uri.get_secret_value()
     with (
         _reachable(tools, settings.s3_endpoint, namespace) as endpoint,

@@ -10,6 +10,7 @@ from types import ModuleType
 from rl_console.commands import (
     change,
     convert,
+    dashboard,
     demo,
     doctor,
     follow,
@@ -31,6 +32,7 @@ MODULES: tuple[ModuleType, ...] = (
     follow,
     logs,
     top,
+    dashboard,
     change,
     samplers,
     report,

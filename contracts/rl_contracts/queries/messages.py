@@ -6,7 +6,6 @@ whoever shows an answer escapes them.
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
@@ -376,9 +375,8 @@ ANSWERS: dict[str, type[Answer]] = {
 """By the kind of query."""
 
 
-def parse_answer(kind: str, content: str) -> Answer:
+def parse_answer(kind: str, values: Any) -> Answer:
     """The answer to a query of a kind; pydantic's ValidationError where it has another form."""
-    values: Any = json.loads(content)
     if isinstance(values, dict) and set(values) == {"missing"}:
         return NotFound.model_validate(values)
     return ANSWERS[kind].model_validate(values)

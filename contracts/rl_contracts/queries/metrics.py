@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,18 +52,11 @@ def _chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
     return chosen[:MOST_COLUMNS]
 
 
-def _read(lineage: Lineage, names: Sequence[str], first: int, last: int) -> dict[str, array[Any]]:
+def _read(lineage: Lineage, names: Sequence[str], first: int, last: int) -> dict[str, list[Any]]:
+    """Columns as lists: their items are read several times, and arrays box them each time."""
     rows = lineage.rows(first, last)
     read = lineage.file.read(names, rows) if lineage.file is not None and rows else {}
-    columns = {}
-    for name in names:
-        values: array[Any] = array("q" if name == "step" else "d")
-        if name in read:
-            values.extend(read[name].tolist())
-        elif name != "step":
-            values.extend([NAN] * len(rows))
-        columns[name] = values
-    return columns
+    return {name: read[name].tolist() if name in read else [NAN] * len(rows) for name in names}
 
 
 def _buckets(rows: int, points: int) -> list[slice]:
@@ -72,7 +64,7 @@ def _buckets(rows: int, points: int) -> list[slice]:
     return [slice(begin, min(rows, begin + size)) for begin in range(0, rows, size)]
 
 
-def summarize(values: array[Any], buckets: Sequence[slice]) -> Series:
+def summarize(values: list[Any], buckets: Sequence[slice]) -> Series:
     """Mean, least and largest value of each bucket; None where a bucket has no number."""
     single = all(bucket.stop - bucket.start == 1 for bucket in buckets)
     if single:
@@ -82,7 +74,7 @@ def summarize(values: array[Any], buckets: Sequence[slice]) -> Series:
         items = values[bucket]
         total = sum(items)
         if total - total != 0:  # NaN or infinite
-            items = array("d", (item for item in items if item - item == 0))
+            items = [item for item in items if item - item == 0]
             total = sum(items)
         mean.append(_short(total / len(items)) if items else None)
         low.append(_short(min(items)) if items else None)

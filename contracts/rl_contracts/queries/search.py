@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 from rl_contracts.documents.batch import BatchMember
@@ -18,8 +19,8 @@ from rl_contracts.queries.messages import (
 from rl_contracts.queries.rows import Listed, read_listed, rollout_row
 from rl_contracts.stores.connect import Stores
 
-STEPS_PER_READ = 32
-SECONDS = 2.0
+STEPS_PER_READ = 16
+SECONDS = 0.6
 """After this time a search answers with what it has, and from where to go on."""
 
 
@@ -39,17 +40,21 @@ def answer(
             break
         steps = range(step, max(oldest - 1, step - STEPS_PER_READ), -1)
         members = _members(stores, [batches[each] for each in steps if each in batches])
-        for step in steps:
-            some = members.get(step, {})
-            listed = read_listed(stores.mongo, list(some))
-            read += len(listed)
+        wanted = [(each, name) for each in steps for name in members.get(each, {})]
+        listed = read_listed(stores.mongo, [name for _, name in wanted])
+        for step, group in itertools.groupby(wanted, key=lambda pair: pair[0]):
+            some = members[step]
+            here = [listed[name] for _, name in group if name in listed]
+            read += len(here)
             hits += [
                 rollout_row(each, member=some[each.id], step=step)
-                for each in listed.values()
+                for each in here
                 if matches(each, query)
             ]
             if len(hits) >= query.most or read >= ROLLOUTS_PER_SEARCH:
                 break
+        else:
+            step = steps[-1]
         step -= 1
     return SearchAnswer(hits=hits, read=read, next_last=step if step >= floor else None)
 

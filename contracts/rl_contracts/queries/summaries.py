@@ -107,11 +107,8 @@ def answer_policies(stores: Stores, run: Run, query: PoliciesQuery) -> PoliciesA
     before = newest + 1 if query.before is None else min(query.before, newest + 1)
     versions = range(before - 1, max(0, before - 1 - POLICIES_PER_PAGE), -1)
     run_id = ids.RunId(run.id)
-    wanted = [
-        ids.policy_id(run_id, version, epoch)
-        for version in versions
-        for epoch in _epochs(stores, run)
-    ]
+    epochs = _epochs(stores, run)
+    wanted = [ids.policy_id(run_id, version, epoch) for version in versions for epoch in epochs]
     stored = find_ids(stores.mongo, "policies", wanted, [])
     now = stores.mongo.now()
     alive = [each for each in living_samplers(stores.mongo, run.id) if each.is_alive(now)]

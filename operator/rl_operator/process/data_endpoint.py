@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
@@ -20,8 +21,13 @@ Answer = Callable[[str, bytes], tuple[int, bytes]]
 """Takes the viewer's token and the request's JSON; returns HTTP status and JSON."""
 
 
+def _said(problem: str) -> bytes:
+    """A problem, also by the name under which the API server's clients look for one."""
+    return json.dumps({"problem": problem, "message": problem}).encode()
+
+
 def _standing_by(token: str, body: bytes) -> tuple[int, bytes]:
-    return 503, b'{"problem": "This operator stands by. Ask again: another one answers."}'
+    return 503, _said("This operator stands by. Ask again: another one answers.")
 
 
 class DataEndpoint:
@@ -40,11 +46,11 @@ class DataEndpoint:
             def do_POST(self) -> None:
                 length = self.headers.get("Content-Length", "")
                 if self.path != PATH:
-                    self._send(404, b'{"problem": "There is nothing at this path."}')
+                    self._send(404, _said("There is nothing at this path."))
                 elif not length.isdigit() or len(length) > 9 or int(length) > REQUEST_BYTES:
-                    self._send(413, b'{"problem": "The request is too large."}')
+                    self._send(413, _said("The request is too large."))
                 elif not slots.acquire(blocking=False):
-                    self._send(503, b'{"problem": "Too many viewers ask at once. Ask again."}')
+                    self._send(503, _said("Too many viewers ask at once. Ask again."))
                 else:
                     try:
                         self._answer(int(length))

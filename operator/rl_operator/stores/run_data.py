@@ -165,4 +165,4 @@ def _question(job: Manifest, query: dict[str, Any]) -> tuple[str, QueryRequest]:
 
 
 def _said(status: int, problem: str) -> tuple[int, bytes]:
-    return status, json.dumps({"problem": problem}).encode()
+    return status, json.dumps({"problem": problem, "message": problem}).encode()

@@ -29,7 +29,7 @@ from tests.viewed_run import Shape, fill
 def ask(stores: Stores, query: object, *, run: str = "run1", tokenizer: str = "") -> Answer:
     parsed = QUERY.validate_python(query)
     answer = Answering().answer(stores, parsed, run=run, namespace="ns", tokenizer=tokenizer)
-    assert parse_answer(parsed.kind, answer.model_dump_json()) == answer
+    assert parse_answer(parsed.kind, json.loads(answer.model_dump_json())) == answer
     return answer
 
 

@@ -123,7 +123,7 @@ def test_a_viewer_of_one_namespace_gets_nothing_of_another_by_any_query(viewing:
         assert (status, "missing" in answer) == (200, False), (kind, answer)
         status, answer = viewing.ask(viewing.theirs, query)
         assert status == 403, kind
-        assert answer.keys() == {"problem"}
+        assert answer.keys() == {"problem", "message"}
         assert "may not get RLJob job" in answer["problem"]
         # Its own namespace has a job of that name, whose Secret is that of its own namespace.
         status, answer = viewing.ask(viewing.theirs, query, namespace=viewing.other)

@@ -1,0 +1,43 @@
+"""``dashboard``: pages about runs, served from this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rl_console.invocation import Invocation, add
+
+
+def dashboard(
+    invocation: Invocation,
+    *,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. 0: any that is free.")
+    ] = 0,
+    operator_namespace: Annotated[
+        str, typer.Option(help="Namespace of the operator, which answers for data of runs.")
+    ] = "rl-system",
+    browser: Annotated[
+        bool, typer.Option("--browser", help="Open the address in the browser.")
+    ] = False,
+) -> None:
+    """Show runs in a browser, with the rights of your kubeconfig. Ends with Ctrl-C.
+
+    Nothing is installed into the cluster and nothing is changed. The pages are served on this
+    machine alone, and need the key in the address that is printed.
+    """
+    from rl_console.dashboard.serve import serve
+    from rl_console.queries.cluster_source import ClusterSource
+
+    cluster = invocation.cluster()
+    source = ClusterSource(cluster, invocation.tools, operator_namespace=operator_namespace)
+    try:
+        serve(source, namespace=cluster.default_namespace, port=port, browser=browser)
+    finally:
+        source.close()
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    add(app, dashboard, examples=["dashboard -n research", "dashboard --port 8900 --browser"])

@@ -1,0 +1,333 @@
+"""What each page shows. Everything is read; nothing is changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from jinja2 import Environment
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from rl_console.dashboard.jobs import JobRow, job_row, marks, pools_of
+from rl_console.dashboard.panels import COLUMNS, COMPARED, MOST_COMPARED, PANELS
+from rl_console.dashboard.token_view import token_data
+from rl_console.errors import ConsoleError, UsageError
+from rl_console.queries.source import Source, answer
+from rl_contracts.queries.messages import (
+    GROUPS_PER_PAGE,
+    PROMPTS_PER_PAGE,
+    Answer,
+    Message,
+    MetricsAnswer,
+    MetricsQuery,
+    PoliciesAnswer,
+    PoliciesQuery,
+    PromptsAnswer,
+    PromptsQuery,
+    RolloutAnswer,
+    RolloutQuery,
+    SearchAnswer,
+    SearchQuery,
+    StepAnswer,
+    StepQuery,
+    SummaryAnswer,
+    SummaryQuery,
+)
+
+A = TypeVar("A", bound=Answer)
+RUNS_PER_PAGE = 100
+TOKENS_PER_PAGE = 4096
+SORTS = {
+    "started": lambda row: -row.started,
+    "name": lambda row: (row.namespace, row.name),
+    "reward": lambda row: -(row.reward if row.reward is not None else -math.inf),
+    "phase": lambda row: row.phase,
+}
+
+
+class Pages:
+    """Renders pages from a source. Each handler runs in a thread of its own."""
+
+    def __init__(self, source: Source, templates: Environment, *, namespace: str) -> None:
+        self._source, self._templates, self._namespace = source, templates, namespace
+
+    def runs(self, request: Request) -> Response:
+        """All runs of a namespace, or of all."""
+        namespace = request.path_params.get("namespace", self._namespace)
+        if request.query_params.get("all"):
+            namespace = ""
+        sort = request.query_params.get("sort", "started")
+        wanted = request.query_params.get("q", "")[:200]
+        rows = [job_row(raw) for raw in self._source.jobs(namespace)]
+        shown = [
+            row for row in rows if wanted.casefold() in f"{row.namespace}/{row.name}".casefold()
+        ]
+        shown.sort(key=SORTS.get(sort, SORTS["started"]))
+        first = _integer(request, "first", 0)
+        page = shown[first : first + RUNS_PER_PAGE]
+        return self._page(
+            "runs.html",
+            title="Runs",
+            crumbs=[],
+            rows=page,
+            total=len(shown),
+            first=first,
+            next_first=first + RUNS_PER_PAGE if first + RUNS_PER_PAGE < len(shown) else None,
+            namespace=namespace,
+            wanted=wanted,
+            sort=sort,
+            sorts=list(SORTS),
+        )
+
+    def run(self, request: Request) -> Response:
+        """One run: state, charts, and what happened beside them."""
+        namespace, job, raw, row = self._job(request)
+        summary, problem = self._summary(namespace, job)
+        happened = self._marks(namespace, job, raw)
+        return self._job_page(
+            "run.html",
+            row,
+            summary=summary,
+            problem=problem,
+            panels=PANELS,
+            chart_data={
+                "url": f"/n/{namespace}/jobs/{job}/metrics.json",
+                "live": f"/n/{namespace}/jobs/{job}/live",
+                "steps": f"/n/{namespace}/jobs/{job}/steps/",
+                "columns": COLUMNS,
+                "panels": [
+                    {"title": each.title, "columns": each.columns, "unit": each.unit}
+                    for each in PANELS
+                ],
+                "marks": [each.plain() for each in happened],
+                "evaluations": _accuracies(summary),
+                "finished": row.phase in ("Succeeded", "Failed", "Completed"),
+            },
+        )
+
+    def metrics(self, request: Request) -> Response:
+        """Step metrics as JSON."""
+        columns = request.query_params.get("columns")
+        query = MetricsQuery(
+            columns=tuple(columns.split(",")) if columns else COLUMNS,
+            first=_integer(request, "first", 0),
+            last=_integer(request, "last", None),
+            points=_integer(request, "points", 600),
+        )
+        namespace, job = _place(request)
+        given = answer(self._source, namespace, job, query, MetricsAnswer)
+        return Response(given.model_dump_json(), media_type="application/json")
+
+    def compare(self, request: Request) -> Response:
+        """Curves of several runs in the same charts."""
+        chosen = _chosen(request)
+        rows = [job_row(self._source.job(*place)) for place in chosen]
+        query = "&".join(f"run={row.namespace}/{row.name}" for row in rows)
+        return self._page(
+            "compare.html",
+            title="Compare runs",
+            crumbs=[],
+            rows=rows,
+            most=MOST_COMPARED,
+            columns=COMPARED,
+            chart_data={"url": f"/compare.json?{query}", "columns": COMPARED},
+        )
+
+    def compare_data(self, request: Request) -> Response:
+        """Metrics of several runs as JSON."""
+        found = []
+        for namespace, job in _chosen(request):
+            query = MetricsQuery(columns=COMPARED, points=400)
+            try:
+                given = answer(self._source, namespace, job, query, MetricsAnswer)
+            except ConsoleError as error:
+                found.append({"run": f"{namespace}/{job}", "problem": str(error)})
+                continue
+            found.append({"run": f"{namespace}/{job}", **given.model_dump()})
+        return JSONResponse(found)
+
+    def step(self, request: Request) -> Response:
+        """The groups of a step, side by side."""
+        namespace, job, _, row = self._job(request)
+        step = request.path_params["step"]
+        if step < 1:
+            raise UsageError("steps count from 1")
+        first = _integer(request, "group", 0)
+        query = StepQuery(step=step, first_group=first)
+        given = answer(self._source, namespace, job, query, StepAnswer)
+        following = first + GROUPS_PER_PAGE
+        return self._job_page(
+            "step.html",
+            row,
+            here=f"Step {step}",
+            step=given,
+            next_group=following if following < given.groups else None,
+            previous_group=max(0, first - GROUPS_PER_PAGE) if first else None,
+        )
+
+    def prompts(self, request: Request) -> Response:
+        """Prompts in the order of the stream, also those whose group was dropped."""
+        namespace, job, _, row = self._job(request)
+        first = _integer(request, "first", None)
+        split = request.query_params.get("split", "train")
+        query = PromptsQuery(first=first or 0, split=split)
+        given = answer(self._source, namespace, job, query, PromptsAnswer)
+        if first is None and given.next_sequence > PROMPTS_PER_PAGE and split == "train":
+            query = PromptsQuery(first=given.next_sequence - PROMPTS_PER_PAGE, split="train")
+            given = answer(self._source, namespace, job, query, PromptsAnswer)
+        return self._job_page(
+            "prompts.html",
+            row,
+            here="Prompts",
+            prompts=given,
+            split=split,
+            per_page=PROMPTS_PER_PAGE,
+            dropped=request.query_params.get("dropped") == "1",
+        )
+
+    def rollout(self, request: Request) -> Response:
+        """A trajectory by turn, tool call and token."""
+        namespace, job, _, row = self._job(request)
+        query = RolloutQuery(
+            rollout=request.path_params["rollout"],
+            step=_integer(request, "step", None),
+            first_token=_integer(request, "token", 0),
+        )
+        given = answer(self._source, namespace, job, query, RolloutAnswer)
+        tokens, following = token_data(given, most=TOKENS_PER_PAGE)
+        return self._job_page(
+            "rollout.html",
+            row,
+            here=f"Rollout {given.row.id.partition('.')[2]}",
+            rollout=given,
+            token_data=tokens,
+            next_token=following,
+            previous_token=max(0, given.tokens.first - TOKENS_PER_PAGE)
+            if given.tokens.first
+            else None,
+        )
+
+    def search(self, request: Request) -> Response:
+        """Trajectories that meet conditions."""
+        namespace, job, _, row = self._job(request)
+        parameters = request.query_params
+        query = SearchQuery(
+            first=_integer(request, "first", 0),
+            last=_integer(request, "last", None),
+            text=parameters.get("text", ""),
+            tool=parameters.get("tool", ""),
+            reward_min=_real(request, "reward_min"),
+            reward_max=_real(request, "reward_max"),
+            stop_reason=parameters.get("stop_reason") or None,
+            errors=parameters.get("errors") == "1",
+        )
+        given = answer(self._source, namespace, job, query, SearchAnswer)
+        following = ""
+        if given.next_last is not None:
+            following = str(request.url.include_query_params(last=given.next_last).query)
+        return self._job_page(
+            "search.html", row, here="Search", search=given, query=query, following=following
+        )
+
+    def policies(self, request: Request) -> Response:
+        """Published versions, and the samplers that serve each."""
+        namespace, job, _, row = self._job(request)
+        query = PoliciesQuery(before=_integer(request, "before", None))
+        given = answer(self._source, namespace, job, query, PoliciesAnswer)
+        return self._job_page("policies.html", row, here="Policies", policies=given)
+
+    def pools(self, request: Request) -> Response:
+        """Pools and samplers with their load."""
+        namespace, job, _, row = self._job(request)
+        summary, problem = self._summary(namespace, job)
+        pools = pools_of(self._source.pools(namespace), job)
+        return self._job_page(
+            "pools.html", row, here="Pools", pools=pools, summary=summary, problem=problem
+        )
+
+    def timeline(self, request: Request) -> Response:
+        """Conditions, events, attempts and scalings in the order of time."""
+        namespace, job, raw, row = self._job(request)
+        happened = self._marks(namespace, job, raw)
+        conditions = (raw.get("status") or {}).get("conditions") or []
+        return self._job_page(
+            "timeline.html", row, here="Timeline", marks=happened[::-1], conditions=conditions
+        )
+
+    def _job(self, request: Request) -> tuple[str, str, dict[str, Any], JobRow]:
+        namespace, job = _place(request)
+        raw = self._source.job(namespace, job)
+        return namespace, job, raw, job_row(raw)
+
+    def _summary(self, namespace: str, job: str) -> tuple[SummaryAnswer | None, str]:
+        """The run's documents; without them a page still shows what Kubernetes has."""
+        try:
+            return self._answer(namespace, job, SummaryQuery(), SummaryAnswer), ""
+        except ConsoleError as error:
+            return None, str(error)
+
+    def _answer(self, namespace: str, job: str, query: Message, kind: type[A]) -> A:
+        return answer(self._source, namespace, job, query, kind)
+
+    def _marks(self, namespace: str, job: str, raw: dict[str, Any]) -> list[Any]:
+        try:
+            pools = pools_of(self._source.pools(namespace), job)
+        except ConsoleError:
+            pools = []
+        return marks(raw, pools, self._source.events(namespace, job))
+
+    def _job_page(self, template: str, row: JobRow, *, here: str = "", **values: Any) -> Response:
+        base = f"/n/{row.namespace}/jobs/{row.name}"
+        crumbs = [(row.namespace, f"/n/{row.namespace}"), (row.name, base)]
+        title = f"{here} – {row.name}" if here else row.name
+        values |= {"row": row, "base": base, "here": here}
+        return self._page(template, title=title, crumbs=crumbs, **values)
+
+    def _page(self, template: str, **values: Any) -> HTMLResponse:
+        return HTMLResponse(self._templates.get_template(template).render(**values))
+
+
+def _place(request: Request) -> tuple[str, str]:
+    return request.path_params["namespace"], request.path_params["job"]
+
+
+def _chosen(request: Request) -> list[tuple[str, str]]:
+    """Namespace and job of each run that the address names."""
+    written: Sequence[str] = request.query_params.getlist("run")
+    places = [tuple(each.split("/")) for each in dict.fromkeys(written)]
+    if len(places) > MOST_COMPARED or any(len(place) != 2 for place in places):
+        raise UsageError(
+            "the runs cannot be compared",
+            remedy=f"Name at most {MOST_COMPARED} as run=NAMESPACE/JOB",
+        )
+    return [(place[0], place[1]) for place in places]
+
+
+def _accuracies(summary: SummaryAnswer | None) -> list[dict[str, Any]]:
+    results = summary.evaluations if summary else []
+    return [
+        {"step": each.step, "accuracy": each.accuracy, "dataset": each.dataset}
+        for each in results
+        if each.accuracy is not None
+    ]
+
+
+def _integer(request: Request, name: str, default: Any) -> Any:
+    """A whole number of the address; the query's model checks its range."""
+    written = request.query_params.get(name, "").strip()
+    if not written:
+        return default
+    try:
+        return int(written[:12])
+    except ValueError as error:
+        raise UsageError(f"{name} is no whole number") from error
+
+
+def _real(request: Request, name: str) -> float | None:
+    written = request.query_params.get(name, "").strip()
+    try:
+        return float(written) if written else None
+    except ValueError as error:
+        raise UsageError(f"{name} is no number") from error

@@ -1,0 +1,151 @@
+"""Runs of a cluster, with the rights of the kubeconfig's user.
+
+Data of runs come from the operator, which checks the user's token. A user with a client
+certificate has no token: then the stores are read directly, which takes the right to read their
+Secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+from rl_console import stores as store_access
+from rl_console.errors import (
+    ClusterUnavailableError,
+    ConsoleError,
+    NotAllowedError,
+    NotFoundError,
+    RequestRefusedError,
+)
+from rl_console.kube import Cluster, path
+from rl_console.tools import Tools
+from rl_contracts.errors import RLError
+from rl_contracts.queries.answering import Answering
+from rl_contracts.queries.messages import QUERY, Answer, Message, parse_answer
+from rl_contracts.stores.connect import Stores
+
+OPERATOR_NAMESPACE = "rl-system"
+SERVICE = "rl-operator:data"
+TOKEN_HEADER = "X-RL-Token"
+STARTING_SECONDS = 30.0
+"""A reader takes some seconds to start."""
+RETRY_SECONDS = 0.5
+MOST_EVENTS = 200
+
+
+class ClusterSource:
+    """What a user may see of a cluster. For any thread."""
+
+    def __init__(
+        self, cluster: Cluster, tools: Tools, *, operator_namespace: str = OPERATOR_NAMESPACE
+    ) -> None:
+        """Ask nothing yet.
+
+        Args:
+            cluster: by the user's kubeconfig.
+            tools: forwards ports where stores are read directly.
+            operator_namespace: of the operator.
+        """
+        self._cluster, self._tools, self._operator = cluster, tools, operator_namespace
+        self._answering = Answering()
+        self._opened: dict[tuple[str, str], Stores] = {}
+        self._running = contextlib.ExitStack()
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close connections and forwarded ports."""
+        self._running.close()
+
+    def jobs(self, namespace: str) -> list[dict[str, Any]]:
+        """RLJobs by name; an empty namespace: of all."""
+        return self._cluster.raw_jobs(namespace)
+
+    def job(self, namespace: str, name: str) -> dict[str, Any]:
+        """One RLJob; raises NotFoundError."""
+        return self._cluster.raw_job(namespace, name)
+
+    def pools(self, namespace: str) -> list[dict[str, Any]]:
+        """SamplerPools of a namespace."""
+        doing = f"listing SamplerPools of {namespace}"
+        pages = self._cluster.api.pages(
+            path("samplerpools", namespace), doing=doing, query={"limit": 500}
+        )
+        return [item for page in pages for item in page["items"]]
+
+    def events(self, namespace: str, name: str) -> list[dict[str, Any]]:
+        """Events about an RLJob; empty where the viewer may not list them."""
+        fields = f"regarding.kind=RLJob,regarding.name={name}"
+        try:
+            page = self._cluster.api.request(
+                "GET",
+                f"/apis/events.k8s.io/v1/namespaces/{namespace}/events",
+                doing=f"listing events of {namespace}/{name}",
+                query={"fieldSelector": fields, "limit": MOST_EVENTS},
+            )
+        except NotAllowedError:
+            return []
+        return list(page.get("items") or [])
+
+    def ask(self, namespace: str, job: str, query: Message) -> Answer:
+        """The answer to a query, from the operator or directly."""
+        token = self._cluster.api.token
+        if not token:
+            return self._ask_stores(namespace, job, query)
+        ends = time.monotonic() + STARTING_SECONDS
+        while True:
+            try:
+                return self._ask_operator(namespace, job, query, token)
+            except ClusterUnavailableError:
+                if time.monotonic() > ends:
+                    raise
+                time.sleep(RETRY_SECONDS)
+
+    def _ask_operator(self, namespace: str, job: str, query: Message, token: str) -> Answer:
+        asked = query.model_dump(mode="json")
+        service = f"/api/v1/namespaces/{self._operator}/services/{SERVICE}"
+        given = self._cluster.api.request(
+            "POST",
+            f"{service}/proxy/v1/run-data",
+            doing=f"asking the operator for data of {namespace}/{job}",
+            body={"namespace": namespace, "job": job, "query": asked},
+            headers={TOKEN_HEADER: token},
+        )
+        return parse_answer(asked["kind"], given)
+
+    def _ask_stores(self, namespace: str, job: str, query: Message) -> Answer:
+        raw = self._cluster.raw_job(namespace, job)
+        spec = raw.get("spec") or {}
+        secret = (spec.get("storage") or {}).get("secretName") or store_access.STORES_SECRET
+        model = spec.get("model") or {}
+        run = (raw.get("status") or {}).get("runId") or raw["metadata"]["uid"]
+        try:
+            return self._answering.answer(
+                self._stores(namespace, secret),
+                QUERY.validate_python(query.model_dump()),
+                run=run,
+                namespace=namespace,
+                tokenizer=str(model.get("tokenizerUri") or model.get("uri") or ""),
+            )
+        except ConsoleError:
+            raise
+        except RLError as error:
+            raise RequestRefusedError(
+                doing=f"reading {namespace}/{job}", cause=str(error)
+            ) from error
+
+    def _stores(self, namespace: str, secret: str) -> Stores:
+        with self._lock:
+            key = namespace, secret
+            if key not in self._opened:
+                try:
+                    opened = store_access.stores(self._cluster, self._tools, namespace, secret)
+                    self._opened[key] = self._running.enter_context(opened)
+                except NotFoundError as error:
+                    raise NotFoundError(
+                        doing=f"reading Secret {namespace}/{secret}",
+                        remedy="Without a token in the kubeconfig, data of runs need this Secret",
+                    ) from error
+            return self._opened[key]

@@ -1,0 +1,38 @@
+"""Where viewers get what they show."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from rl_console.errors import NotFoundError
+from rl_contracts.queries.messages import Answer, Message, NotFound
+
+A = TypeVar("A", bound=Answer)
+
+
+class Source(Protocol):
+    """Objects and data of runs, with the rights of one viewer. For any thread."""
+
+    def jobs(self, namespace: str) -> list[dict[str, Any]]:
+        """RLJobs by name, as the API server has them; an empty namespace: of all."""
+
+    def job(self, namespace: str, name: str) -> dict[str, Any]:
+        """One RLJob; raises NotFoundError."""
+
+    def pools(self, namespace: str) -> list[dict[str, Any]]:
+        """SamplerPools of a namespace, as the API server has them."""
+
+    def events(self, namespace: str, name: str) -> list[dict[str, Any]]:
+        """Events about an RLJob; empty where the viewer may not list them."""
+
+    def ask(self, namespace: str, job: str, query: Message) -> Answer:
+        """The answer to a query; raises a ConsoleError where there is none."""
+
+
+def answer(source: Source, namespace: str, job: str, query: Message, kind: type[A]) -> A:
+    """Ask for an answer of a kind; NotFoundError where what the query names does not exist."""
+    given = source.ask(namespace, job, query)
+    if isinstance(given, NotFound):
+        raise NotFoundError(doing=f"reading data of {namespace}/{job}", remedy=given.missing)
+    assert isinstance(given, kind), type(given)
+    return given
