@@ -107,6 +107,7 @@ class Api:
             query=query,
             content_type=content_type,
             accept=accept,
+            headers=headers,
         )[0]
 
     def answer(
@@ -119,6 +120,7 @@ class Api:
         query: Mapping[str, Any] | None = None,
         content_type: str = "application/json",
         accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[Any, Mapping[str, str]]:
         """Send a request and return the answer's JSON and its headers.
 
@@ -138,14 +140,14 @@ class Api:
             NotAllowedError: the user may not do this.
             RequestRefusedError: any other refusal.
         """
-        headers = {"Accept": accept, "Content-Type": content_type, **(headers or {})}
+        sent = {"Accept": accept, "Content-Type": content_type, **(headers or {})}
         answer = self.call(
             doing,
             lambda: self.library.call_api(
                 path,
                 method,
                 query_params=list((query or {}).items()),
-                header_params=headers,
+                header_params=sent,
                 body=body,
                 auth_settings=["BearerToken"],
                 _preload_content=False,
