@@ -64,13 +64,7 @@ class Cluster:
 
     def job(self, namespace: str, name: str) -> JobObject:
         """Read an RLJob; raises NotFoundError when it does not exist."""
-        raw = self._call(
-            f"reading RLJob {namespace}/{name}",
-            lambda: self._custom.get_namespaced_custom_object(
-                GROUP, VERSION, namespace, "rljobs", name, _request_timeout=self._seconds
-            ),
-        )
-        return JobObject.parse(raw)
+        return JobObject.parse(self.raw_job(namespace, name))
 
     def raw_jobs(
         self, namespace: str, *, selector: str = "", phase: str = ""

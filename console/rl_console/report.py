@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
-from rich.table import Table
 
+from rl_console import output
+from rl_console.output import Column
 from rl_contracts.documents.evaluation import EvaluationResult, prompt_count
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.stores import reports
@@ -99,24 +101,13 @@ def _accuracy_curves(evaluations: list[EvaluationResult]) -> dict[str, list[tupl
     return curves
 
 
-def table(report: Report) -> Table:
+def table(report: Report) -> str:
     """Evaluations of a run as a table; supervised runs show the loss instead of accuracy."""
     if any(evaluation.loss is not None for evaluation in report.evaluations):
         return _losses(report)
-    rows = _empty(
-        f"{report.job}: held-out accuracy",
-        "policy",
-        "step",
-        "data",
-        "temperature",
-        "accuracy",
-        "pass@k",
-        "prompts",
-        "tokens",
-        "mean |Δ| logp",
-    )
-    for evaluation in report.evaluations:
-        rows.add_row(
+    names = ("POLICY", "STEP", "DATA", "TEMPERATURE", "ACCURACY", "PASS@K", "PROMPTS", "TOKENS")
+    rows = [
+        (
             str(evaluation.version),
             str(evaluation.step),
             evaluation.dataset,
@@ -127,25 +118,26 @@ def table(report: Report) -> Table:
             str(evaluation.tokens),
             f"{evaluation.logprob_gap_mean:.1e}",
         )
-    return rows
+        for evaluation in report.evaluations
+    ]
+    return _titled(f"{report.job}: held-out accuracy", (*names, "MEAN |Δ| LOGP"), rows)
 
 
-def _losses(report: Report) -> Table:
-    rows = _empty(f"{report.job}: held-out loss", "step", "data", "loss", "records", "tokens")
-    for evaluation in report.evaluations:
-        loss = "–" if evaluation.loss is None else f"{evaluation.loss:.4f}"
-        rows.add_row(
+def _losses(report: Report) -> str:
+    rows = [
+        (
             str(evaluation.step),
             evaluation.dataset,
-            loss,
+            "–" if evaluation.loss is None else f"{evaluation.loss:.4f}",
             str(evaluation.prompts),
             str(evaluation.tokens),
         )
-    return rows
+        for evaluation in report.evaluations
+    ]
+    names = ("STEP", "DATA", "LOSS", "RECORDS", "TOKENS")
+    return _titled(f"{report.job}: held-out loss", names, rows)
 
 
-def _empty(title: str, *columns: str) -> Table:
-    rows = Table(title=title)
-    for name in columns:
-        rows.add_column(name, justify="right")
-    return rows
+def _titled(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    columns = [Column(heading=name, right=True) for name in names]
+    return f"{title}\n{output.table(columns, rows)}"

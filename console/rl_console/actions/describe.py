@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rl_console import times
-from rl_console.jobs import PoolObject
+from rl_console.jobs import JobObject, PoolObject
 from rl_console.output import Column, lines, table
 from rl_console.view import Snapshot, count, duration, number, rate, why
 from rl_contracts.spec.status import RLJobStatus
@@ -66,6 +66,19 @@ def describe_job(snapshot: Snapshot, *, width: int | None) -> str:
         ),
     ]
     return "\n\n".join(parts)
+
+
+def describe_progress(job: JobObject, *, width: int | None) -> str:
+    """How far a job is and what it has learned, and its sources of data."""
+    status = job.status
+    facts = [
+        ("job", f"{job.namespace}/{job.name}"),
+        ("state", f"{status.phase}: {why(status)}"),
+        *list(_progress(status))[:3],
+        ("final model", status.final_model or "none yet"),
+    ]
+    rows = list(_datasets(status))
+    return "\n\n".join([lines(facts), *([table(DATA, rows, width=width)] if rows else [])])
 
 
 def _facts(status: RLJobStatus) -> Iterator[tuple[str, str]]:

@@ -18,24 +18,21 @@ def report(
         "reward.png"
     ),
 ) -> None:
-    """Print the evaluations and final model of a finished job, and draw its reward curve."""
-    from rich.console import Console
+    """Print what a job has learned, at any time: progress, evaluations, reward curve, final model.
 
-    from rl_console.report import draw, read_metrics, read_report, table
-    from rl_console.stores import bucket
+    Evaluations and curve are read from the namespace's bucket, which needs the right to read its
+    Secret. Without it, or before there are any, the job's status says what is known.
+    """
+    from rl_console.actions.reporting import report_on
 
-    cluster = invocation.cluster()
-    console = Console()
-    finished = cluster.job(cluster.default_namespace, job)
-    with bucket(cluster, invocation.tools, finished.namespace) as objects:
-        prefix = f"{objects.prefix}runs/{finished.run}/"
-        wanted = read_report(objects, prefix)
-        metrics = read_metrics(objects, prefix)
-    draw(metrics, wanted.evaluations, out)
-    console.print(table(wanted))
-    console.print(f"reward curve: {out}\nfinal model:  {wanted.final_model}", soft_wrap=True)
+    report_on(invocation, job, out=out)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    add(app, report, examples=["report gsm8k -n research --out gsm8k.png"])
+    add(
+        app,
+        report,
+        output=True,
+        examples=["report gsm8k -n research --out gsm8k.png", "report gsm8k -o json"],
+    )

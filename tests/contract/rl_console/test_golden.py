@@ -38,6 +38,8 @@ COMMANDS = {
     "top-job": ("top", "{job}"),
     "suspend": ("suspend", "{job}", "--wait", "0"),
     "resume": ("resume", "{job}"),
+    "report": ("report", "{job}"),
+    "report-yaml": ("report", "{job}", "-o", "yaml"),
     "retry": ("retry", "{job}", "--yes"),
     "scale": ("scale", "{job}", "2"),
     "scale-group": ("scale", "{job}", "3", "--group", "judge"),
@@ -61,14 +63,15 @@ COMMANDS = {
     "drain-trainer": ("drain", "{job}", "--pod", "live-1-worker-0"),
 }
 PASSING = re.compile(
-    r'("?(?:uid|resourceVersion|creationTimestamp)"?: ).*?(?=,?$)|(https://127\.0\.0\.1):\d{5}',
+    r'("?(?:uid|resourceVersion|creationTimestamp)"?: ).*?(?=,?$)|(https://127\.0\.0\.1):\d{5}'
+    r"|()\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
     re.MULTILINE,
 )
 """What is different in each run of the tests."""
 
 
 def settled(text: str) -> str:
-    return PASSING.sub(lambda match: f"{match[1] or match[2]}…", text)
+    return PASSING.sub(lambda match: f"{match[1] or match[2] or ''}…", text)
 
 
 def sections(run: Run, world: World, command: tuple[str, ...]) -> Iterator[str]:

@@ -1,7 +1,4 @@
-import io
 from pathlib import Path
-
-from rich.console import Console
 
 from rl_console.demo.results import summary
 from rl_console.report import Report, draw, smoothed, table
@@ -55,8 +52,10 @@ def test_table_shows_prompts_that_an_evaluation_skipped() -> None:
     known = Report.model_validate_json(WRITTEN)
     skipping = EVALUATION.model_copy(update={"skipped": 3})
     report = known.model_copy(update={"evaluations": [EVALUATION, skipping]})
-    (prompts,) = [column for column in table(report).columns if column.header == "prompts"]
-    assert list(prompts.cells) == ["200", "200 (+ 3 skipped)"]
+    _, heading, first, second = table(report).splitlines()
+    end = heading.index("PROMPTS") + len("PROMPTS")
+    assert first[:end].endswith(" 200")
+    assert second[:end].endswith(" 200 (+ 3 skipped)")
 
 
 def test_smoothing_uses_only_earlier_values() -> None:
@@ -81,16 +80,13 @@ def shown(*evaluations: EvaluationResult) -> list[list[str]]:
     report = Report.model_validate_json(WRITTEN).model_copy(
         update={"evaluations": list(evaluations)}
     )
-    console = Console(width=200, file=io.StringIO())
-    with console.capture() as printed:
-        console.print(table(report))
-    return [line.replace("│", " ").replace("┃", " ").split() for line in printed.get().splitlines()]
+    return [line.split() for line in table(report).splitlines()]
 
 
 def test_the_table_has_accuracies() -> None:
     lines = shown(EVALUATION)
     assert ["sums:", "held-out", "accuracy"] in lines
-    assert ["1", "0", "1", "0.310", "200", "1100", "1.0e-06"] in lines
+    assert ["1", "0", "-", "1", "0.310", "-", "200", "1100", "1.0e-06"] in lines
 
 
 def test_the_table_of_a_supervised_run_has_losses() -> None:
