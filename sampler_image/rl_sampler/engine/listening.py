@@ -15,8 +15,10 @@ BACKLOG = 1024
 """Connections that wait to be accepted; others try again after a second."""
 KEEPALIVE_SECONDS = 15.0
 """Longest silence of a connection after an answer."""
-SHUTDOWN_SECONDS = 1.0
+ANSWERED_SECONDS = 60.0
 """For requests that are being answered when the block ends."""
+CANCELLED_SECONDS = 1.0
+"""The same where handlers may be cancelled: a long answer must not delay the pod's end."""
 KEPT = web.AppKey("kept", WeakSet[asyncio.BaseTransport])
 """Connections whose place no other takes, where an application has them."""
 
@@ -50,7 +52,7 @@ async def listening(
         access_log=None,
         keepalive_timeout=KEEPALIVE_SECONDS,
         handler_cancellation=cancels,
-        shutdown_timeout=SHUTDOWN_SECONDS,
+        shutdown_timeout=CANCELLED_SECONDS if cancels else ANSWERED_SECONDS,
     )
     await runner.setup()
     server = runner.server

@@ -55,8 +55,7 @@ class Gateway:
         async def handle(request: web.Request) -> web.StreamResponse:
             session = self._session(request)
             asked = api.parse(parsed_body(await request.read()))
-            async with session.admitted():
-                placed = session.place(asked)
+            with session.admitted(asked) as placed:
                 if asked.stream:
                     return await _streamed(request, api, session, placed)
                 reply = await session.answer(placed)

@@ -6,8 +6,8 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,19 +73,33 @@ class Session:
     """Why the session cannot go on: never the policy's doing."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
     _at_once: int = 0
+    _responses: int = 0
+    """That admitted requests may add."""
+    _tokens: int = 0
+    """The same, in tokens of the sequences."""
 
-    @asynccontextmanager
-    async def admitted(self) -> AsyncIterator[None]:
-        """Count a request; raises RefusedRequestError where there are too many at once."""
+    @contextmanager
+    def admitted(self, asked: Asked) -> Iterator[Placed]:
+        """Place a request, and count what it may add until the block ends.
+
+        Raises:
+            RefusedRequestError: as ``place``, or there are too many requests at once.
+        """
         if self._at_once >= MOST_AT_ONCE:
             raise RefusedRequestError(
                 f"this key has {MOST_AT_ONCE} requests at once: wait for one of them", status=429
             )
+        placed = self.place(asked)
+        tokens = self._tokens_of(placed)
         self._at_once += 1
+        self._responses += asked.choices
+        self._tokens += tokens
         try:
-            yield
+            yield placed
         finally:
             self._at_once -= 1
+            self._responses -= asked.choices
+            self._tokens -= tokens
 
     def place(self, asked: Asked) -> Placed:
         """Check a request and find what it continues; raises RefusedRequestError."""
@@ -102,8 +116,16 @@ class Session:
                 parameter="messages",
                 code="context_length_exceeded",
             )
+        placed = Placed(asked=asked, chat=chat, place=place)
+        tokens = self.tree.size + self._tokens + self._tokens_of(placed)
+        if tokens > MOST_TOKENS:
+            raise RefusedRequestError(
+                f"the session's sequences may have {tokens} tokens with this request, more than "
+                f"{MOST_TOKENS}: end the program, or keep to one conversation",
+                code="session_limit",
+            )
         self.ignored |= set(asked.ignored)
-        return Placed(asked=asked, chat=chat, place=place)
+        return placed
 
     def count(self, asked: Asked) -> int:
         """Tokens of a request's prompt; raises RefusedRequestError."""
@@ -170,18 +192,22 @@ class Session:
     def _check_bounds(self, asked: Asked) -> None:
         if self.failure is not None:
             raise RefusedRequestError(f"the session has failed: {self.failure}", status=503)
-        if len(self.tree) + asked.choices > self.most_responses:
+        if len(self.tree) + self._responses + asked.choices > self.most_responses:
             raise RefusedRequestError(
                 f"the session has {len(self.tree)} responses, and agent.program.maxResponses is "
                 f"{self.most_responses}",
                 code="session_limit",
             )
-        if self.tree.size > MOST_TOKENS:
-            raise RefusedRequestError(
-                f"the session's sequences have {self.tree.size} tokens, more than {MOST_TOKENS}: "
-                "end the program, or keep to one conversation",
-                code="session_limit",
-            )
+
+    def _tokens_of(self, placed: Placed) -> int:
+        """Most tokens that a request adds to the session's sequences, where each is a branch."""
+        longest = self._longest(placed.asked)
+        return placed.asked.choices * (len(placed.place.context) + longest)
+
+    def _longest(self, asked: Asked) -> int:
+        """Most tokens of a response."""
+        most = self.policy.sampling.max_tokens_per_turn
+        return min(asked.most_tokens or most, most)
 
     async def _answer(self, placed: Placed, emit: Emit | None) -> Reply:
         asked, context = placed.asked, placed.place.context
@@ -194,11 +220,10 @@ class Session:
             if part and emit is not None:
                 await emit(number, part)
 
-        longest = self.policy.sampling.max_tokens_per_turn
         sampled = await self.policy.sample(
             context,
             members=asked.choices,
-            limit=min(asked.most_tokens or longest, longest),
+            limit=self._longest(asked),
             stops=asked.stops,
             progress=progress if emit is not None and self._grows(asked) else None,
         )

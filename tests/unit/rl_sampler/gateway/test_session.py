@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from rl_sampler.agents.chat import Chats
 from rl_sampler.engine.errors import EngineUnavailableError
 from rl_sampler.gateway import openai_chat
-from rl_sampler.gateway.asked import RefusedRequestError, Reply
+from rl_sampler.gateway.asked import Asked, RefusedRequestError, Reply
 from rl_sampler.gateway.session import MOST_AT_ONCE, Session, Sessions
 from rl_sampler.gateway.visible import GrowingText, settled
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
@@ -127,14 +128,32 @@ async def test_template_that_shows_no_tools_refuses_them() -> None:
     assert (refused.value.status, refused.value.parameter) == (400, "tools")
 
 
-async def test_too_many_requests_at_once_are_refused() -> None:
+def an_asked(**fields: Any) -> Asked:
+    return openai_chat.parse({"model": "m", "messages": [user("a")], **fields})
+
+
+def test_too_many_requests_at_once_are_refused() -> None:
     session, _ = a_session([])
-    contexts = [session.admitted() for _ in range(MOST_AT_ONCE + 1)]
-    for context in contexts[:-1]:
-        await context.__aenter__()
-    with pytest.raises(RefusedRequestError) as refused:
-        await contexts[-1].__aenter__()
+    with ExitStack() as stack:
+        for _ in range(MOST_AT_ONCE):
+            stack.enter_context(session.admitted(an_asked()))
+        with pytest.raises(RefusedRequestError) as refused:
+            stack.enter_context(session.admitted(an_asked()))
     assert refused.value.status == 429
+    with session.admitted(an_asked()) as placed:
+        assert placed.place.parent is None
+
+
+def test_requests_that_are_being_answered_count_against_the_bounds() -> None:
+    session, _ = a_session([], most_responses=3, longest=400_000)
+    with session.admitted(an_asked(n=2)), pytest.raises(RefusedRequestError) as refused:
+        session.place(an_asked(n=2))
+    assert refused.value.code == "session_limit"
+    long = [user("a" * 300_000)]
+    with session.admitted(an_asked(messages=long, n=2)):
+        session.place(an_asked(n=1))
+        with pytest.raises(RefusedRequestError, match="more than 1000000"):
+            session.place(an_asked(messages=[user("b" * 399_000)]))
 
 
 def test_key_is_void_after_its_session() -> None:

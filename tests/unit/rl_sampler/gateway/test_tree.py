@@ -18,6 +18,7 @@ from rl_sampler.agents.trace import Trace
 from rl_sampler.gateway import openai_chat
 from rl_sampler.gateway.asked import Reply
 from rl_sampler.gateway.session import Session
+from tests.examples import examples
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import call
 from tests.unit.rl_sampler.gateway.scripted_sessions import ScriptedPolicy, a_session
@@ -202,7 +203,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(MOVES)
 def test_any_conversation_keeps_its_tokens(moves: Sequence[tuple[Any, ...]]) -> None:
     asyncio.run(_converse(moves))
