@@ -41,6 +41,7 @@ SHARDS = {
     "stores": Shard("tasks and batches under planted faults and kills", ("chaos/rl_contracts",)),
     "policies": Shard("broadcast of many policies", ("chaos/policy_broadcast",)),
     "trainer": Shard("kills and outages in every phase of a trainer", ("chaos/rl_trainer",)),
+    "meshes": Shard("trainers on every mesh of processes", ("chaos/rl_trainer_meshes",)),
     "sampler": Shard("engines and agents that end, stop and stall", ("chaos/rl_sampler",)),
     "operator": Shard("storms of objects and a restored API server", ("chaos/rl_operator",)),
     "operator-cluster": Shard(

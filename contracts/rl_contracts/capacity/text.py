@@ -54,5 +54,7 @@ def remedies(setup: Setup) -> str:
         changes.append("train adapters (training.lora)")
     if setup.cuda and not setup.offload_parameters and setup.optimizer == "AdamW":
         changes.append("set training.offloadParameters")
+    if setup.mesh.processes > 1 and setup.mesh.tp == 1:
+        changes.append("set trainer.parallelism.tp, which divides activations and logits, too")
     changes.append("have more trainer.replicas, which divide weights, gradients and moments")
     return "; ".join(changes)
