@@ -26,7 +26,7 @@ LOSSES = {
     "cispo": {"algorithm.loss.kind": "CISPO", "algorithm.estimator.kind": "GRPO"},
     "minirl": {"algorithm.loss.kind": "MiniRL", "algorithm.estimator.kind": "DrGRPO"},
 }
-PARALLEL = "the trainer shards data and weights only; raise trainer.replicas or its GPUs"
+PARALLEL = "trainer.parallelism has replicate, fsdp, tp and ep"
 BATCH = "training.promptsPerStep"
 AGGREGATION = "algorithm.loss.aggregation"
 CORRECTION = "algorithm.offPolicy.correction"
@@ -129,9 +129,9 @@ FRAMEWORK = Framework(
         "max_trained_count": to("algorithm.offPolicy.maxTrainings"),
         "retrained_interval": to("algorithm.offPolicy.retrainInterval"),
         "activation_offloading": when({"training.offloadActivations": True}),
-        "tp_size": absent(PARALLEL),
+        "tp_size": to("trainer.parallelism.tp"),
         "pp_size": absent(PARALLEL),
-        "ep_size": absent(PARALLEL),
+        "ep_size": to("trainer.parallelism.ep"),
         "cp_size": absent(PARALLEL),
         "per_device_train_batch_size": _BATCH,
         "gradient_accumulation_steps": _BATCH,
