@@ -44,6 +44,9 @@ SHARDS = {
     "meshes": Shard("trainers on every mesh of processes", ("chaos/rl_trainer_meshes",)),
     "sampler": Shard("engines and agents that end, stop and stall", ("chaos/rl_sampler",)),
     "operator": Shard("storms of objects and a restored API server", ("chaos/rl_operator",)),
+    "console": Shard(
+        "the dashboard in Debian's Chromium, which must be installed", ("chaos/rl_console",)
+    ),
     "operator-cluster": Shard(
         "edits, ends, suspensions and evictions on the cluster",
         ("chaos/operator_cluster",),

@@ -1,0 +1,196 @@
+"""Chromium walks every page of the dashboard, by mouse and keyboard, and axe finds nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from rl_console.dashboard.app import application
+from rl_contracts.documents.batch import BatchState
+from rl_contracts.stores.connect import Stores
+from tests.chromium import Page, browsing
+from tests.servers import MinioServer, StoreServer, free_port, settings_of
+from tests.viewed_run import HOSTILE, Shape, a_metric, fill
+from tests.viewed_source import ViewedSource
+from tests.waiting import until
+
+KEY = "walk"
+RUN = "/n/ns/jobs/learns"
+HOSTILE_RUN = "/n/ns/jobs/hostile"
+PAGES = {
+    "runs": "/",
+    "run": RUN,
+    "step": f"{RUN}/steps/300",
+    "rollout": f"{RUN}/rollouts/run1.train.00000897.1.1?step=300",
+    "prompts": f"{RUN}/prompts",
+    "search": f"{RUN}/search?text=carry",
+    "policies": f"{RUN}/policies",
+    "pools": f"{RUN}/pools",
+    "timeline": f"{RUN}/timeline",
+    "compare": "/compare?run=ns/learns&run=ns/hostile",
+    "finished": "/n/ns/jobs/finished",
+    "hostile run": HOSTILE_RUN,
+    "hostile step": f"{HOSTILE_RUN}/steps/5",
+    "hostile rollout": f"{HOSTILE_RUN}/rollouts/run2.train.00000012.1.1",
+    "hostile timeline": f"{HOSTILE_RUN}/timeline",
+}
+CHARTS = ("run", "finished", "hostile run", "compare")
+WIDTHS = (1440, 768, 390)
+AXE = (Path(__file__).parent / "axe.min.js").read_text()
+LARGE = Shape(job="learns", steps=300, rolled=6, groups=2, members=3, tokens=120, epochs=(7, 9))
+
+
+@pytest.fixture(scope="module")
+def source(store_server: StoreServer, minio_server: MinioServer) -> Iterator[ViewedSource]:
+    stores = Stores.connect(settings_of(store_server, minio_server), patience_seconds=20)
+    stores.mongo.ensure_indexes()
+    stores.objects.make_bucket()
+    made = ViewedSource(stores)
+    for shape, phase in (
+        (LARGE, "Running"),
+        (Shape(job="hostile", name="run2", hostile=True), "Running"),
+        (Shape(job="finished", name="run3", steps=40, rolled=2), "Succeeded"),
+    ):
+        fill(stores, shape)
+        made.add(shape, phase=phase)
+    yield made
+    stores.close()
+
+
+@pytest.fixture(scope="module")
+def address(source: ViewedSource) -> Iterator[str]:
+    port = free_port()
+    config = uvicorn.Config(
+        application(source, key=KEY),
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    until(lambda: server.started, what="the dashboard")
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def chromium(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with browsing(tmp_path_factory.mktemp("profile")) as page:
+        page.open(f"{address}/?key={KEY}")
+        yield page
+
+
+def visit(page: Page, address: str, name: str) -> None:
+    page.complaints.clear()
+    page.open(address + PAGES[name])
+    if name in CHARTS:
+        page.until("document.querySelector('.u-legend')")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_fits_every_width_and_has_no_barrier(
+    chromium: Page, address: str, name: str, theme: str, tmp_path: Path
+) -> None:
+    for width in WIDTHS:
+        chromium.look(width=width, theme=theme)
+        visit(chromium, address, name)
+        assert chromium.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        chromium.screenshot(tmp_path / f"{name}-{width}-{theme}.png")
+    chromium.evaluate(f"{AXE}; 0")
+    found = chromium.evaluate(
+        "axe.run().then(each => each.violations.map(one => [one.id, one.nodes.length,"
+        " one.nodes[0].html.slice(0, 200), one.nodes[0].failureSummary]))"
+    )
+    assert found == [], json.dumps(found, indent=1)
+    assert chromium.complaints == []
+
+
+def test_hostile_text_runs_nothing(chromium: Page, address: str, source: ViewedSource) -> None:
+    source.text = HOSTILE
+    try:
+        for name in PAGES:
+            visit(chromium, address, name)
+            assert chromium.evaluate("document.querySelectorAll('main img').length") == 0
+            assert chromium.complaints == [], name
+    finally:
+        source.text = ""
+
+
+def test_a_drag_zooms_all_charts_and_the_address_says_where(chromium: Page, address: str) -> None:
+    chromium.look(width=1440, theme="light")
+    visit(chromium, address, "run")
+    box = chromium.evaluate(
+        "(() => { const { left, top, width, height } = document.querySelector('.u-over')"
+        ".getBoundingClientRect(); return { left, top, width, height }; })()"
+    )
+    middle = box["top"] + box["height"] / 2
+    chromium.drag(box["left"] + box["width"] * 0.25, box["left"] + box["width"] * 0.5, middle)
+    chromium.until("location.hash.startsWith('#steps=')")
+    said = chromium.evaluate("document.getElementById('range').textContent")
+    first, last = map(int, chromium.evaluate("location.hash").removeprefix("#steps=").split("-"))
+    assert 60 <= first <= 90
+    assert 140 <= last <= 160
+    assert f"steps {first} to {last}" in said
+    chromium.open(f"{address}{RUN}#steps=10-20")
+    chromium.open(f"{address}/")
+    chromium.open(f"{address}{RUN}#steps=10-20")
+    chromium.until("document.getElementById('range').textContent.includes('steps 10 to 20')")
+    chromium.evaluate("document.getElementById('reset').click()")
+    chromium.until("document.getElementById('range').textContent.includes('300')")
+
+
+def test_the_keyboard_opens_a_step_from_a_chart(chromium: Page, address: str) -> None:
+    visit(chromium, address, "run")
+    chromium.evaluate("document.querySelector('.plot').focus()")
+    for key in ("End", "ArrowLeft", "Enter"):
+        chromium.press(key)
+    chromium.until("location.pathname.endsWith('/steps/299')")
+
+
+def test_the_keyboard_moves_from_token_to_token_and_the_address_follows(
+    chromium: Page, address: str
+) -> None:
+    visit(chromium, address, "rollout")
+    chromium.evaluate("document.getElementById('tokens').focus()")
+    for key in ("End", "ArrowLeft"):
+        chromium.press(key)
+    chromium.until("document.getElementById('token').textContent.startsWith('token 118')")
+    assert chromium.evaluate("location.hash") == "#t=118&c=logprob"
+    said = chromium.evaluate("document.getElementById('token').textContent")
+    for part in ("generated", "log-probability", "advantage 0.5", "policy version 299"):
+        assert part in said
+
+
+def test_a_live_run_shows_a_step_as_soon_as_it_is_trained(
+    chromium: Page, address: str, source: ViewedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_console.dashboard.live.SECONDS", 0.2)
+    visit(chromium, address, "run")
+    chromium.until("document.getElementById('live').textContent === 'live'")
+    stores = source.stores
+    run = stores.runs.require("run1")
+    metrics = a_metric(301, of=301, epoch=run.epoch)
+    assert run.head_batch is not None
+    head = stores.batches.get([run.head_batch])[run.head_batch]
+    batch = head.model_copy(
+        update={
+            "id": f"run1.batch.00000301.{run.epoch}",
+            "step": 301,
+            "parent": head.id,
+            "state": BatchState.FORMED,
+        }
+    )
+    stores.batches.put([batch])
+    stores.runs.commit_step(
+        "run1", epoch=run.epoch, head_batch=batch.id, latest=metrics, totals=run.totals
+    )
+    chromium.until("document.getElementById('range').textContent.includes('to 301')")
