@@ -9,7 +9,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs unit contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images demo
+.PHONY: help venv generate check docs unit contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -104,6 +104,21 @@ else
 endif
 	@mv out/images.json.new out/images.json
 	@$(if $(PUBLISHED),cat out/images.json)
+
+sbom: ## List what the images of REGISTRY hold, in CycloneDX, into out/sbom; needs the builder that built them
+	@test -n "$(REGISTRY)" || { echo "REGISTRY=<host/prefix> must say which images"; exit 2; }
+	@$(PYTHON) -m rl_local.sbom --registry "$(REGISTRY)" $(if $(TAG),--tag "$(TAG)") --builder "$(BUILDER)" $(IMAGES)
+
+assets: ## Wheel, CRDs and JSON Schemas of a release, into out/assets
+	@rm -rf out/assets && mkdir -p out/assets
+	@$(PYTHON) -m pip wheel --quiet --no-deps --wheel-dir out/assets .
+	@cp crds/*.yaml out/assets
+	@$(PYTHON) -m venv out/assets/.venv
+	@out/assets/.venv/bin/pip install --quiet --constraint constraints.txt "$$(echo out/assets/*.whl)"
+	@out/assets/.venv/bin/kubectl-rl --help > /dev/null
+	@env -u PYTHONPATH out/assets/.venv/bin/python -m rl_contracts.spec.schema.crd out/assets --json-schemas out/assets
+	@rm -rf out/assets/.venv
+	@ls out/assets
 
 STARTED := $(shell date +%s)
 STORAGE_CLASS ?= $(if $(CONTEXT),,local)

@@ -104,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _build(
     images: Sequence[PublicImage], named: dict[str, str], options: argparse.Namespace
 ) -> None:
-    builder = builders.choose(options.builder, _works)
+    builder = builders.choose(options.builder, works)
     for image in images:
         build = builders.Build(
             reference=named[image.component],
@@ -118,7 +118,8 @@ def _build(
             _run(step)
 
 
-def _works(argv: Sequence[str]) -> bool:
+def works(argv: Sequence[str]) -> bool:
+    """Whether a command exists and succeeds."""
     try:
         done = subprocess.run(argv, capture_output=True, timeout=PROBE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

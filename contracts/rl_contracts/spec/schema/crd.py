@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from rl_contracts.spec.resources import GROUP, VERSION, RLJob, SamplerPool
-from rl_contracts.spec.schema import reference
+from rl_contracts.spec.schema import json_schema, reference
 from rl_contracts.spec.schema.structural import Schema, as_reported, structural
 
 # An uninstalled chart must not take every run of the cluster with it.
@@ -177,11 +177,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("folders", type=Path, nargs="+", help="folders of the CRDs")
     parser.add_argument("--reference", type=Path, help="the page of all fields, Markdown")
+    parser.add_argument("--json-schemas", type=Path, help="folder of JSON Schemas of the kinds")
     parser.add_argument("--check", action="store_true", help="write nothing; fail on a difference")
     arguments = parser.parse_args()
     wanted = {folder / name: text for folder in arguments.folders for name, text in files().items()}
     if arguments.reference is not None:
         wanted[arguments.reference] = reference.page()
+    if arguments.json_schemas is not None:
+        schemas = json_schema.files([rljob(), samplerpool()])
+        wanted |= {arguments.json_schemas / name: text for name, text in schemas.items()}
     for path, text in wanted.items():
         if not arguments.check:
             path.write_text(text)
