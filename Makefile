@@ -9,7 +9,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs unit contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
+.PHONY: help venv generate check docs kubectl-rl unit contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -19,8 +19,11 @@ venv: ## Make the Python environment, outside the checkout
 
 GENERATED := crds charts/rl-operator/charts/crds/templates --reference docs/reference/fields.md
 
-generate: venv ## Write the files that are generated from the models
+COMMANDS := docs/reference/kubectl-rl.md
+
+generate: venv ## Write the files that are generated from the models and commands
 	@$(VENV)/python -m rl_contracts.spec.schema.crd $(GENERATED)
+	@$(VENV)/python -m rl_console.reference $(COMMANDS)
 	@$(VENV)/python charts/grafana
 
 check: venv ## Lint, types, import rules, generated files, docs, chart
@@ -29,10 +32,14 @@ check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/mypy
 	$(VENV)/lint-imports
 	$(VENV)/python -m rl_contracts.spec.schema.crd --check $(GENERATED)
+	$(VENV)/python -m rl_console.reference --check $(COMMANDS)
 	$(VENV)/python charts/grafana --check
 	$$($(PYTHON) -m rl_local bin helm) lint --strict charts/rl-operator
 	$$($(PYTHON) -m rl_local bin actionlint) .github/workflows/*.yml
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict --quiet
+
+kubectl-rl: ## Make out/kubectl-rl, the console as a single file; PLATFORM=linux/arm64 for another machine
+	@$(PYTHON) -m rl_local.kubectl_rl --out out/kubectl-rl $(if $(PLATFORM),--platform $(PLATFORM))
 
 docs: venv ## Build the documentation as a site into out/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict

@@ -17,6 +17,7 @@ from rl_console.plain_text import plain_line
 from rl_console.report import Report, draw, read_metrics, read_report, table
 from rl_console.stores import bucket
 from rl_console.tools import Tools
+from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import ObjectMissingError, RLError
 from rl_contracts.stores.objects import Objects
@@ -81,8 +82,18 @@ def _print(job: JobObject, known: Known, out: Path) -> None:
     if known.report is not None:
         print(f"\n{table(known.report)}")
     if known.metrics:
-        draw(list(known.metrics), evaluations, out)
-        print(f"\nreward curve: {out}, up to step {known.metrics[-1].step}")
+        _draw(known.metrics, evaluations, out)
+
+
+def _draw(
+    metrics: Sequence[StepMetrics], evaluations: Sequence[EvaluationResult], out: Path
+) -> None:
+    try:
+        draw(list(metrics), list(evaluations), out)
+    except ModuleNotFoundError as error:  # the single file does not hold it
+        print(f"note: no curve, {error.name} is missing: pip install matplotlib", file=sys.stderr)
+    else:
+        print(f"\nreward curve: {out}, up to step {metrics[-1].step}")
 
 
 def _values(job: JobObject, known: Known) -> dict[str, Any]:

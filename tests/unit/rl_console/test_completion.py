@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from rl_console import completion
+
+
+@pytest.mark.parametrize(
+    ("words", "found", "directive"),
+    [
+        (["sus"], ["suspend"], 4),
+        (["list", "-o", "j"], ["json"], 4),
+        (["list", "--all"], ["--all-namespaces"], 4),
+        (["status", "su"], ["sums"], 4),
+        (["-n", "lab", "logs", "sums", "a"], ["agent"], 4),
+        (["validate", "-f", ""], [], 0),
+        (["diff", "sums", "x"], [], 0),
+        (["top", "sums", ""], [], 4),
+    ],
+)
+def test_the_last_word_is_completed(
+    words: Sequence[str], found: list[str], directive: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completion, "_jobs", lambda words: ["sums", "other"])
+    assert completion.candidates(words) == (found, directive)
+
+
+def test_every_command_is_offered() -> None:
+    found, _ = completion.candidates([""])
+    assert {"list", "status", "demo"} <= set(found)
+
+
+def test_a_cluster_that_does_not_answer_completes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere")
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-rl", "status", ""])
+    completion.main()
+    assert capsys.readouterr().out == ":4\n"
