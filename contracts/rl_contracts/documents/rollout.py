@@ -29,6 +29,8 @@ class StopReason(StrEnum):
     """The agent's last allowed turn did not give an answer."""
     CONTEXT = "context"
     """The context was full."""
+    TRUNCATED = "truncated"
+    """The environment ended the episode at a limit of its own, before its goal or failure."""
     REPETITION = "repetition"
     """The policy repeated itself."""
     ERROR = "error"
@@ -96,6 +98,9 @@ class Turn(Record):
     text: str
     """The decoded response."""
     calls: list[ToolCall] = Field(default_factory=list)
+    reward: float | None = None
+    """Sum of the rewards that an environment gave for its steps of this turn; None: it gave
+    none."""
     error: RolloutError | None = None
     """The policy's mistake, e.g. a tool call that cannot be parsed."""
     queue_seconds: float = 0.0
@@ -117,6 +122,19 @@ class ProgramOutcome(Record):
     """What it posted."""
     ignored: list[str] = Field(default_factory=list)
     """Fields of its requests that had no effect, such as ``temperature``."""
+
+
+class EnvironmentOutcome(Record):
+    """How the session with an episode's environment ended."""
+
+    steps: int
+    """That the environment answered."""
+    done: bool
+    """The environment ended the episode."""
+    truncated: bool
+    """It did so at a limit of its own."""
+    state: str = ""
+    """Its state at the end, as JSON, bounded; empty where it was not answered."""
 
 
 class Timings(Record):
@@ -172,6 +190,8 @@ class Rollout(Document):
     """Why there is no reward; such a rollout is not data."""
     program: ProgramOutcome | None = None
     """Only of agent kind Program."""
+    environment: EnvironmentOutcome | None = None
+    """Only of agent kind Environment."""
     reward: float
     parts: list[RewardPart]
     timings: Timings

@@ -18,10 +18,10 @@ SOURCES = {
 
 OF_SECTIONS = (
     rule(
-        "self.agent.kind == 'Program' || !self.reward.scorers.exists(scorer, "
-        "scorer.kind == 'Program' && !has(scorer.entryPoint) && !has(scorer.judge))",
-        "reward.scorers has kind Program, the reward that a program posts, and agent.kind is "
-        "{self.agent.kind}: remove the scorer, or use agent.kind Program",
+        "self.reward.scorers.all(scorer, !(scorer.kind in ['Program', 'Environment']) || "
+        "scorer.kind == self.agent.kind || has(scorer.entryPoint) || has(scorer.judge))",
+        "reward.scorers has kind Program, the reward that a program posts, or Environment, and "
+        "agent.kind is {self.agent.kind}: remove the scorer, or use the agent.kind of its name",
         field="reward.scorers",
     ),
     rule(

@@ -25,6 +25,7 @@ class Judge(Completions):
 
 BUILT_IN_SCORERS = (
     "Code",
+    "Environment",
     "ExactMatch",
     "F1",
     "Format",
@@ -34,6 +35,9 @@ BUILT_IN_SCORERS = (
     "Program",
 )
 """Kinds that the installation's agent image knows without the manifest's help."""
+
+WITHOUT_REFERENCE = ("Environment", "Format", "Length", "Program")
+"""Built-in scorers that read no reference answer."""
 
 
 def named_like(name: str, names: Collection[str]) -> str | None:
@@ -94,7 +98,7 @@ class Scorer(Model):
         if self.judge is not None:
             prompt = self.judge.prompt
             return prompt is None or "reference" in Template(prompt).get_identifiers()
-        return self.entry_point is None and self.kind not in ("Format", "Length")
+        return self.entry_point is None and self.kind not in WITHOUT_REFERENCE
 
     @property
     def seconds(self) -> int:

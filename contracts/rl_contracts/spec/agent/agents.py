@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_contracts.spec.agent.endpoints import Completions
+from rl_contracts.spec.agent.environment import ENVIRONMENT, Environment
 from rl_contracts.spec.agent.program import PROGRAM, Program
 from rl_contracts.spec.agent.tools import Context, McpServer, ToolCallFormat
 from rl_contracts.spec.agent.user_code import EntryPoint, PythonTool
@@ -101,10 +102,11 @@ class Agent(Model):
             "kind ToolLoop",
         ),
         rule(
-            "self.kind in ['ToolLoop', 'ReAct', 'Code', 'Conversation'] || (!has(self.maxTurns) && "
-            "!has(self.minTurns) && !has(self.repetitionLimit))",
+            "self.kind in ['ToolLoop', 'ReAct', 'Code', 'Conversation'] || (!has(self.minTurns) && "
+            "!has(self.repetitionLimit) && (!has(self.maxTurns) || self.kind == 'Environment'))",
             "agent.maxTurns, minTurns and repetitionLimit are for kinds of several turns "
-            "(ToolLoop, ReAct, Code, Conversation), and kind is {self.kind}: remove them",
+            "(ToolLoop, ReAct, Code, Conversation; maxTurns also Environment), and kind is "
+            "{self.kind}: remove them",
         ),
         rule(
             "!(self.kind in ['ToolLoop', 'ReAct']) || size(self.mcpServers) + size(self.tools) > 0",
@@ -129,22 +131,25 @@ class Agent(Model):
             field="entryPoint",
         ),
         rule(
-            "(self.kind == 'Program') == has(self.program)",
-            "agent.program goes with kind Program, and kind Program needs it; kind is "
-            "{self.kind}: set program under kind Program, remove it under any other",
-            field="program",
+            "(self.kind == 'Program') == has(self.program) && "
+            "(self.kind == 'Environment') == has(self.environment)",
+            "agent.program goes with kind Program, and kind Program needs it, as kind Environment "
+            "needs environment; kind is {self.kind}: set what it needs, remove the other",
         ),
         rule(
-            "self.kind != 'Program' || (size(self.mcpServers) == 0 && size(self.tools) == 0 && "
-            "!has(self.context) && !has(self.maxToolResultCharacters))",
-            "agent.kind Program brings tools and context of its own: remove mcpServers, tools, "
-            "context and maxToolResultCharacters",
+            "!(self.kind in ['Program', 'Environment']) || (size(self.mcpServers) == 0 && "
+            "size(self.tools) == 0 && (self.kind == 'Environment' || (!has(self.context) && "
+            "!has(self.maxToolResultCharacters))))",
+            "agent.kind {self.kind} brings tools of its own: remove mcpServers and tools, under "
+            "Program also context and maxToolResultCharacters",
         ),
         only_of("options", "Custom", "agent"),
         only_of("user", "Conversation", "agent"),
         only_of("browse", ("ToolLoop", "ReAct", "Conversation", "Custom"), "agent"),
         only_of("minTurns", ("ToolLoop", "ReAct", "Code"), "agent"),
-        only_of("toolCallFormat", ("ToolLoop", "Conversation", "Custom", PROGRAM), "agent"),
+        only_of(
+            "toolCallFormat", ("ToolLoop", "Conversation", "Custom", PROGRAM, ENVIRONMENT), "agent"
+        ),
         rule(
             "!(self.kind in ['ReAct', 'Code']) || !has(self.context) || "
             "self.context.overflow != 'DiscardTools'",
@@ -154,14 +159,23 @@ class Agent(Model):
         ),
     )
     kind: Literal[
-        "SingleTurn", "ToolLoop", "ReAct", "Code", "Conversation", "Custom", "Program"
+        "SingleTurn",
+        "ToolLoop",
+        "ReAct",
+        "Code",
+        "Conversation",
+        "Custom",
+        "Program",
+        "Environment",
     ] = "SingleTurn"
     """What an episode is. `SingleTurn`: one response. `ToolLoop`: tool calls until an answer.
     `ReAct`: the same as plain text. `Code`: programs and their output. `Conversation`: turns with a
     user. `Custom`: your own code. `Program`: a program that asks the policy by OpenAI's or
-    Anthropic's API."""
+    Anthropic's API. `Environment`: actions in an OpenEnv server."""
     program: Program | None = None
     """The program of kind Program. Required with it, refused with any other."""
+    environment: Environment | None = None
+    """The server of kind Environment."""
     entry_point: EntryPoint | None = None
     """Your agent as `module:attribute`, in code.configMapRef or in code.image. Required with kind
     Custom, refused with any other."""
@@ -182,7 +196,7 @@ class Agent(Model):
     1."""
     tool_call_format: ToolCallFormat | None = None
     """How the policy's model family writes tool calls, e.g. `Llama`, which also reads plain JSON.
-    For kinds ToolLoop, Conversation, Custom and Program. Unset: Hermes, as Qwen models write."""
+    For kinds ToolLoop, Conversation, Custom, Program, Environment. Unset: Hermes, as Qwen models write."""
     mcp_servers: McpServers = Field(default_factory=list)
     """MCP servers whose tools the policy may call."""
     tools: PythonTools = Field(default_factory=list)
