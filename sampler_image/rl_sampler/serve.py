@@ -68,6 +68,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             weights=assignment.weights,
             code=code_container_of(assignment, counters=counters),
             sessions=Sessions(),
+            outside=outside,
         )
         failovers = Failovers(
             session=outside,

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import aiohttp
+
+from rl_contracts.documents.sampler import ENVIRONMENT_SERVER
+from rl_contracts.spec.agent.environment import HEADERS_FOLDER
 from rl_sampler.agents import AGENTS
 from rl_sampler.agents import Agent as Act
 from rl_sampler.agents.chat import Chats
@@ -23,6 +27,8 @@ from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.engine.weights import WeightsFolder
+from rl_sampler.environments.agent import EnvironmentAgent
+from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.episodes.rollout_runner import RolloutRunner
@@ -54,6 +60,8 @@ class Agent:
     """None where the pod has no container ``code``."""
     sessions: Sessions
     """Of programs."""
+    outside: aiohttp.ClientSession
+    """For requests to servers that the manifest names."""
 
     def watch(self) -> EngineWatch:
         """The watch of the engine."""
@@ -124,13 +132,22 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
     except PromptError as error:
         agent.problems.note("tokenizer", str(error))
         return None
-    slots, toolbox = Slots(), _toolbox(agent, components)
+    slots, environment = Slots(), _environment(agent)
+    toolbox = _toolbox(agent, components, environment)
     book = ClaimBook(agent.shared)
     claimer = Claimer(
         agent.assignment,
         shared=agent.shared,
         book=book,
-        runner=_runner(agent, components, watch, prompts=prompts, toolbox=toolbox, slots=slots),
+        runner=_runner(
+            agent,
+            components,
+            watch,
+            act=components.user_code.agent or _act(agent, prompts, environment),
+            prompts=prompts,
+            toolbox=toolbox,
+            slots=slots,
+        ),
         serving=agent.serving,
         slots=slots,
         counters=agent.counters,
@@ -139,9 +156,24 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
     return Claiming(claimer, book, toolbox)
 
 
-def _act(agent: Agent, prompts: Prompts) -> Act:
+def _environment(agent: Agent) -> EnvironmentServer | None:
+    section = agent.assignment.spec.agent
+    if section.environment is None:
+        return None
+    return EnvironmentServer(
+        section.environment,
+        http=agent.outside,
+        headers=agent.assignment.env.endpoint_secrets_folder / HEADERS_FOLDER,
+        longest=section.result_characters,
+        counters=agent.counters,
+    )
+
+
+def _act(agent: Agent, prompts: Prompts, environment: EnvironmentServer | None) -> Act:
     spec = agent.assignment.spec
     program, port = spec.agent.program, agent.assignment.env.gateway_port
+    if environment is not None:
+        return EnvironmentAgent(server=environment)
     if program is None:
         return AGENTS[spec.agent.kind]
     assert agent.code is not None
@@ -155,8 +187,12 @@ def _act(agent: Agent, prompts: Prompts) -> Act:
     )
 
 
-def _toolbox(agent: Agent, components: Components) -> WaitingToolbox:
+def _toolbox(
+    agent: Agent, components: Components, environment: EnvironmentServer | None
+) -> WaitingToolbox:
     spec = agent.assignment.spec
+    if environment is not None:
+        return WaitingToolbox(environment, outages=agent.outages, kind=ENVIRONMENT_SERVER)
     tools = Toolbox(
         spec.agent.mcp_servers,
         secrets=agent.assignment.env.tool_secrets_folder,
@@ -174,6 +210,7 @@ def _runner(
     components: Components,
     watch: EngineWatch,
     *,
+    act: Act,
     prompts: Prompts,
     toolbox: WaitingToolbox,
     slots: Slots,
@@ -181,7 +218,7 @@ def _runner(
     spec = agent.assignment.spec
     rollout_runner = RolloutRunner(
         spec=spec,
-        act=components.user_code.agent or _act(agent, prompts),
+        act=act,
         scorers=components.scorers,
         serving=agent.serving,
         counters=agent.counters,

@@ -1,4 +1,4 @@
-"""Tokens of MCP servers and language models, mounted into the agent only, one folder each."""
+"""Tokens of MCP servers and language models and an environment's headers, for the agent only."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts.spec.agent.endpoints import Endpoint, token_folder
+from rl_contracts.spec.agent.environment import HEADERS_FOLDER
 from rl_contracts.spec.agent.tools import SecretKeyReference
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.render.pods import READ_BY_GROUP
@@ -16,6 +17,7 @@ Manifest = dict[str, Any]
 FOLDER = "/etc/rl/tools"
 ENDPOINTS_FOLDER = "/etc/rl/endpoints"
 TOKEN_FILE = "token"
+HEADERS_VOLUME = "environment-headers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,8 @@ class _Token:
 
 
 def volumes(spec: RLJobSpec) -> list[Manifest]:
-    """One volume for each token."""
-    return [
+    """One volume for each token, and one for the environment's headers."""
+    listed: list[Manifest] = [
         {
             "name": token.volume,
             "secret": {
@@ -38,14 +40,28 @@ def volumes(spec: RLJobSpec) -> list[Manifest]:
         }
         for token in _tokens(spec)
     ]
+    headers = _headers(spec)
+    if headers:
+        secret = {"secretName": headers, "defaultMode": READ_BY_GROUP}
+        listed.append({"name": HEADERS_VOLUME, "secret": secret})
+    return listed
 
 
 def mounts(spec: RLJobSpec) -> list[Manifest]:
-    """Mounts of the tokens in the agent."""
+    """Mounts of the tokens and headers in the agent."""
+    folders = {token.volume: token.folder for token in _tokens(spec)}
+    if _headers(spec):
+        folders[HEADERS_VOLUME] = f"{ENDPOINTS_FOLDER}/{HEADERS_FOLDER}"
     return [
-        {"name": token.volume, "mountPath": token.folder, "readOnly": True}
-        for token in _tokens(spec)
+        {"name": volume, "mountPath": folder, "readOnly": True}
+        for volume, folder in folders.items()
     ]
+
+
+def _headers(spec: RLJobSpec) -> str:
+    """Name of the Secret with the environment's headers; empty where there is none."""
+    environment = spec.agent.environment
+    return (environment.headers_secret or "") if environment is not None else ""
 
 
 def _tokens(spec: RLJobSpec) -> Iterator[_Token]:

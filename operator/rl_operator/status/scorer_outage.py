@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from rl_contracts.documents.sampler import BROWSE_MODEL, SIMULATED_USER, TOOL_SERVER
+from rl_contracts.documents.sampler import (
+    BROWSE_MODEL,
+    ENVIRONMENT_SERVER,
+    SIMULATED_USER,
+    TOOL_SERVER,
+)
 from rl_operator.kube.conditions import ConditionUpdate, find
 from rl_operator.kube.redact import redacted
 from rl_operator.status.status_input import StatusInput
@@ -39,7 +44,8 @@ def describe_outage(status_input: StatusInput) -> str:
 
 
 def _subject(name: str) -> str:
-    others = name in (SIMULATED_USER, BROWSE_MODEL) or name.startswith(f"{TOOL_SERVER} ")
+    named = (SIMULATED_USER, BROWSE_MODEL, ENVIRONMENT_SERVER)
+    others = name in named or name.startswith(f"{TOOL_SERVER} ")
     return f"The {name}" if others else f"Scorer {name}"
 
 

@@ -21,6 +21,8 @@ class Named:
     """The field with the Secret that is sent there; empty where none is."""
     allowed: bool
     """``allowPlainHttp``."""
+    has_option: bool = True
+    """Whether the manifest has ``allowPlainHttp`` beside it."""
 
 
 def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -42,7 +44,9 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
                 reason="TokenInClear",
                 message=f"The credentials of {named.secret} would be sent there without TLS.",
                 remedy="Use https, or for a Service of the cluster or a private address set "
-                "allowPlainHttp beside it to true.",
+                "allowPlainHttp beside it to true."
+                if named.has_option
+                else "Use https.",
             )
 
 
@@ -64,6 +68,10 @@ def _named(spec: RLJobSpec) -> Iterator[Named]:
             secret = "tokenSecretRef" if server.token_secret_ref else ""
             at = f"spec.agent.mcpServers[{index}].url"
             yield Named(at, server.url, secret, server.allow_plain_http)
+    if spec.agent.environment is not None:
+        secret = "headersSecret" if spec.agent.environment.headers_secret else ""
+        at = "spec.agent.environment.url"
+        yield Named(at, spec.agent.environment.url, secret, allowed=False, has_option=False)
     for place, completions in _completions(spec):
         for index, endpoint in enumerate(completions.endpoints):
             yield _endpoint(f"{place}.endpoints[{index}].url", endpoint)

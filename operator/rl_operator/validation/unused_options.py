@@ -31,6 +31,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     if spec.algorithm.objective in SAMPLED:
         yield from _of_evaluation(spec)
         yield from _of_agent(spec.agent)
+        yield from _of_actions(spec.agent)
         yield from _of_prompts(spec.agent)
         yield from _of_shaping(spec)
     yield from _of_hub(spec)
@@ -77,6 +78,23 @@ def _of_agent(agent: Agent) -> Iterator[Refusal]:
         yield _refusal("spec.agent.context.overflow", agent.context.overflow, message)
 
 
+def _of_actions(agent: Agent) -> Iterator[Refusal]:
+    """Options of an environment's actions that are of another form."""
+    section = agent.environment
+    if section is None:
+        return
+    message = f"agent.environment.action is {section.action}."
+    if section.action != "Text" and section.text_field is not None:
+        at = "spec.agent.environment.textField"
+        yield _refusal(at, section.text_field, f"It is for action Text; {message}")
+    if section.action == "Tool":
+        return
+    message = f"It is for action Tool; {message}"
+    yield from _set("spec.agent", agent, Agent(), ("tool_call_format",), message)
+    if agent.context is not None and agent.context.overflow == "DiscardTools":
+        yield _refusal("spec.agent.context.overflow", agent.context.overflow, message)
+
+
 def _of_prompts(agent: Agent) -> Iterator[Refusal]:
     most, context = agent.sampling.max_prompt_tokens, agent.sampling.max_context_tokens
     field = "spec.agent.sampling.maxPromptTokens"
@@ -99,11 +117,11 @@ def _of_shaping(spec: RLJobSpec) -> Iterator[Refusal]:
 
 
 def _of_fields(spec: RLJobSpec) -> Iterator[Refusal]:
-    """Fields of records are for scorers and an agent of the user's."""
+    """Fields of records are for scorers, an agent of the user's and an environment's reset."""
     scorers = any(scorer.entry_point for scorer in spec.reward.scorers)
-    if spec.algorithm.supervised or scorers or spec.agent.entry_point:
+    if spec.algorithm.supervised or scorers or spec.agent.entry_point or spec.agent.environment:
         return
-    message = "Fields are for scorers and agents with an entryPoint, and there is none."
+    message = "They are for environments and what has an entryPoint, and there is none."
     for split, sources in spec.data.by_split.items():
         for index, source in enumerate(sources):
             at = f"spec.data.{split}[{index}].columns"

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rl_contracts.documents.rollout import ProgramOutcome, RolloutError, ToolCall, Turn
+from rl_contracts.documents.rollout import (
+    EnvironmentOutcome,
+    ProgramOutcome,
+    RolloutError,
+    ToolCall,
+    Turn,
+)
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.errors import RLError
 from rl_contracts.spec.agent.agents import Agent
@@ -90,6 +97,10 @@ class Member:
     """How the program of kind ``Program`` ended."""
     reported: float | None = None
     """The reward that the program posted."""
+    environment: EnvironmentOutcome | None = None
+    """How the session of kind ``Environment`` ended."""
+    earned: float | None = None
+    """The sum of the rewards of the environment's steps."""
     forfeited: str = ""
     """Why every scorer's value is 0; empty where they judge."""
 
@@ -211,6 +222,16 @@ class Member:
             if call.outcome == "down":
                 raise ToolDownError(call.result)
         return calls
+
+    def record_steps(self, calls: Sequence[ToolCall], *, reward: float | None) -> None:
+        """Record what the environment made of the last response.
+
+        Args:
+            calls: the actions, with what the environment answered.
+            reward: the sum of the steps' rewards; None where it gave none.
+        """
+        seconds = math.fsum(call.seconds for call in calls)
+        self._update_last_turn(calls=list(calls), reward=reward, tool_seconds=seconds)
 
     async def listen(self) -> str | None:
         """The user's next message; None where the user ends the talk. Raises NoCompletionError."""

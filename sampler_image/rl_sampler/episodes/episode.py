@@ -130,7 +130,7 @@ class EpisodeRunner:
         if agent.kind in IN_TEXT:
             messages, listed = with_instructions(messages, IN_TEXT[agent.kind](listed)), []
         chat = self.chats.of(listed, several_turns=agent.kind != "SingleTurn")
-        prompt = [] if agent.program is not None else chat.opening(messages)
+        prompt = [] if agent.begins_itself else chat.opening(messages)
         check_length(prompt, most=agent.sampling.max_prompt_tokens)
         policy = Policy(
             claim=claim,

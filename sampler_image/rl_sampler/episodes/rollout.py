@@ -9,6 +9,7 @@ from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.rollout import (
     GREEDY_TEMPERATURE,
+    EnvironmentOutcome,
     ProgramOutcome,
     RewardPart,
     Rollout,
@@ -32,6 +33,7 @@ class Ending:
     error: RolloutError | None = None
     score_seconds: float = 0.0
     program: ProgramOutcome | None = None
+    environment: EnvironmentOutcome | None = None
 
 
 def build_rollout(
@@ -74,6 +76,7 @@ def build_rollout(
         stop_reason=ending.stop_reason,
         error=ending.error,
         program=ending.program,
+        environment=ending.environment,
         reward=total(ending.parts),
         parts=ending.parts,
         timings=Timings(

@@ -60,7 +60,7 @@ class RolloutRunner:
         """
 
         async def run(number: int) -> Rollout:
-            if self.programs:
+            if self.begins_itself:
                 return await self._finish(group, number, None)
             sampled = await group.policy_of(number).sample(group.prompt)
             return await self._finish(group, number, Opening.of_group(group.prompt, sampled)[0])
@@ -79,10 +79,10 @@ class RolloutRunner:
     async def run_together(self, group: Group, missing: Sequence[int]) -> list[Rollout]:
         """Run members whose first responses come from the same call, which shares their prefill.
 
-        The baseline is sampled greedily and has a call of its own. Programs ask for every response
-        themselves.
+        The baseline is sampled greedily and has a call of its own. Programs and environments make
+        prompts of their own.
         """
-        if self.programs:
+        if self.begins_itself:
             return await group_completion.gather_all(
                 [self._finish(group, number, None) for number in missing]
             )
@@ -112,9 +112,9 @@ class RolloutRunner:
         )
 
     @property
-    def programs(self) -> bool:
-        """Whether programs act out the episodes, from their first request on."""
-        return self.spec.agent.program is not None
+    def begins_itself(self) -> bool:
+        """Whether the agent asks for its first response, too: a program, or in an environment."""
+        return self.spec.agent.begins_itself
 
     async def _finish(self, group: Group, number: int, opening: Opening | None) -> Rollout:
         """Run and score a member; a failure is recorded in the rollout, with its class."""
@@ -138,7 +138,7 @@ class RolloutRunner:
         rollout = build_rollout(
             member.trace,
             member.turns,
-            replace(ending, program=member.program),
+            replace(ending, program=member.program, environment=member.environment),
             task=group.task,
             member=number,
             claimed_at=group.task.lease_until - LEASE_SECONDS,
@@ -172,6 +172,7 @@ class RolloutRunner:
             cut_off=turn.stop_reason in CUT_OFF,
             thinking=member.opens_thinking(turn),
             reported=member.reported,
+            earned=member.earned,
         )
         answer = recorded_answer(response, reward)
         try:

@@ -1,4 +1,4 @@
-"""Scorers: each rates a response with a value in [0, 1]."""
+"""Scorers: each rates a response with a value in [0, 1]; ``Environment`` gives any number."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from rl_contracts.documents.rollout import RewardPart
+from rl_contracts.spec.agent.environment import ENVIRONMENT
 from rl_contracts.spec.reward import Reward
 from rl_sampler.scorers.reading import read
 from rl_sampler.scorers.response import Response, ScoringError
@@ -26,7 +27,18 @@ def posted(response: Response) -> float:
     return response.reported
 
 
+def earned(response: Response) -> float:
+    """Scorer ``Environment``: the sum of the rewards of the environment's steps; any number."""
+    if response.earned is None:
+        raise ScoringError(
+            "scorer Environment needs the rewards of an environment's steps: use it with "
+            "agent.kind Environment"
+        )
+    return response.earned
+
+
 SCORERS: dict[str, Scorer] = {
+    "Environment": earned,
     "ExactMatch": exact_match,
     "F1": f1,
     "Format": well_formed,
@@ -82,6 +94,8 @@ class Scorers:
             value = await added(response)
         else:
             value = await asyncio.to_thread(SCORERS[kind], response)
+        if kind == ENVIRONMENT and added is None and math.isfinite(value):
+            return value
         if not 0.0 <= value <= 1.0:
             raise ScoringError(f"scorer {kind} returned {value}, which is not in [0, 1]")
         return value

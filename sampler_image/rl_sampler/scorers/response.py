@@ -35,5 +35,7 @@ class Response:
     """The response reached its token limit, so its end is missing."""
     thinking: bool = False
     """The prompt ended with ``<think>``, so the response begins inside of it."""
+    earned: float | None = None
+    """The sum of the rewards of the environment's steps; None where there is no environment."""
     reported: float | None = None
     """The reward in [0, 1] that the program of the episode posted; None where it posted none."""

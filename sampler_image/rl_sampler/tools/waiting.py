@@ -7,27 +7,39 @@ would be claimed again at once, and a restart of a server would use up all of it
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from rl_contracts.documents.sampler import TOOL_SERVER
 from rl_sampler.completions.outages import Outages
 from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
-from rl_sampler.tools.toolbox import Toolbox, Tools
+from rl_sampler.tools.toolbox import Tools
 
 FIRST_BACKOFF_SECONDS = 0.5
 MAX_BACKOFF_SECONDS = 30.0
 
 
+class ToolServers(Protocol):
+    """Servers that must answer before a group begins."""
+
+    async def open(self) -> Tools:
+        """List their tools; raises ToolDownError and ToolsRefusedError."""
+
+    async def close(self) -> None:
+        """Disconnect."""
+
+
 class WaitingToolbox:
     """A toolbox whose ``open`` waits until all of its servers answer."""
 
-    def __init__(self, toolbox: Toolbox, *, outages: Outages) -> None:
+    def __init__(self, toolbox: ToolServers, *, outages: Outages, kind: str = TOOL_SERVER) -> None:
         """Wrap a toolbox.
 
         Args:
             toolbox: the toolbox.
             outages: records which server is down.
+            kind: of its servers, for the name of an outage.
         """
-        self._toolbox, self._outages = toolbox, outages
+        self._toolbox, self._outages, self._kind = toolbox, outages, kind
         self._all_answer = asyncio.Event()
         self._all_answer.set()
         self._polling: asyncio.Task[None] | None = None
@@ -79,7 +91,7 @@ class WaitingToolbox:
 
         The message of an outage stays the first one, since a condition of the job shows it.
         """
-        name = f"{TOOL_SERVER} {error.server}"
+        name = f"{self._kind} {error.server}".strip()
         if name != before:
             self._outages.clear(before)
             self._outages.note(name, str(error))

@@ -10,6 +10,7 @@ from torch import Tensor
 from rl_contracts.documents.arrays import pack_float32
 from rl_contracts.documents.batch import BatchMember
 from rl_contracts.documents.rollout import Rollout, StopReason
+from rl_contracts.spec.agent.environment import ENVIRONMENT
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.estimator import Shaping
 from rl_trainer.algorithm import shaping
@@ -170,6 +171,7 @@ def _episode(rollout: Rollout, reward: float, algorithm: Algorithm, context: Con
         reward=reward,
         num_tokens=rollout.num_generated,
         turns=_turns(rollout),
+        turn_rewards=_turn_rewards(rollout),
         penalties=penalties,
         reference=reference,
         values=assessment.values,
@@ -204,6 +206,14 @@ def _turns(rollout: Rollout) -> tuple[int, ...]:
     if rollout.turns:
         return tuple(turn.response.end - turn.response.start for turn in rollout.turns)
     return tuple(len(part) for part in rollout.mask.split(b"\0") if part)
+
+
+def _turn_rewards(rollout: Rollout) -> tuple[float, ...]:
+    """What the environment gave in each turn, weighted; empty without an environment's scorer."""
+    weight = sum(part.weight for part in rollout.parts if part.scorer == ENVIRONMENT)
+    if not weight or all(turn.reward is None for turn in rollout.turns):
+        return ()
+    return tuple(weight * (turn.reward or 0.0) for turn in rollout.turns)
 
 
 def _largest(advantage: Advantage) -> float:

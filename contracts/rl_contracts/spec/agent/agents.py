@@ -196,7 +196,8 @@ class Agent(Model):
     1."""
     tool_call_format: ToolCallFormat | None = None
     """How the policy's model family writes tool calls, e.g. `Llama`, which also reads plain JSON.
-    For kinds ToolLoop, Conversation, Custom, Program, Environment. Unset: Hermes, as Qwen models write."""
+    For kinds ToolLoop, Conversation, Custom, Program, Environment. Unset: Hermes, as Qwen models
+    write."""
     mcp_servers: McpServers = Field(default_factory=list)
     """MCP servers whose tools the policy may call."""
     tools: PythonTools = Field(default_factory=list)
@@ -215,6 +216,11 @@ class Agent(Model):
     """Language model that plays the user of kind Conversation. Unset: the user's turns come from
     columns.scenario."""
     sampling: Sampling = Field(default_factory=Sampling)
+
+    @property
+    def begins_itself(self) -> bool:
+        """Whether it makes its first prompt itself: a program, or with an environment's reset."""
+        return self.program is not None or self.environment is not None
 
     @property
     def turns(self) -> int:

@@ -10,6 +10,8 @@ from rl_contracts.spec.base import Model, ObjectName
 
 ENVIRONMENT = "Environment"
 """The agent, and the scorer that takes the sum of the rewards of an environment's steps."""
+HEADERS_FOLDER = "environment"
+"""Of ``headersSecret``'s keys, beside the folders of endpoints' tokens."""
 FieldName = Annotated[str, Field(pattern=r"^\w{1,64}$")]
 
 

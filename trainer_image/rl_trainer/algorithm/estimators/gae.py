@@ -3,8 +3,9 @@
     δ_t = r_t + γ V_{t+1} - V_t        Â_t = δ_t + γ λ Â_{t+1}        R_t = Â_t + V_t
 
 V_t is what the critic expects before token t; after the last one it is 0. r is minus the penalty of
-each token, and at the last one plus the reward. Tokens that the policy did not generate (prompts,
-tools' answers) are no steps. Advantages are normalised over all tokens of the step; R_t, not
+each token, and at the last one plus the reward; what an environment gave in a turn arrives with the
+turn's last token. Tokens that the policy did not generate (prompts, tools' answers) are no steps.
+Advantages are normalised over all tokens of the step; R_t, not
 normalised, is what the critic is trained to predict.
 
 With ``perTurn`` t counts turns (Turn-PPO, arXiv 2512.17008): V_t is the value before the turn's

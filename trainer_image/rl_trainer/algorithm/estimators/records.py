@@ -19,7 +19,8 @@ class Episode:
     """One group member as an estimator sees it."""
 
     reward: float
-    """For the whole episode, shaped; it arrives with the last generated token."""
+    """For the whole episode, shaped; it arrives with the last generated token, but for
+    ``turn_rewards``."""
     num_tokens: int
     """Generated tokens T ≥ 1."""
     penalties: Tensor | None = None
@@ -31,6 +32,8 @@ class Episode:
     """Reward of the group's greedy member, shaped, where there is one."""
     turns: tuple[int, ...] = ()
     """Generated tokens of each turn, in order, Σ = T; empty: one turn."""
+    turn_rewards: tuple[float, ...] = ()
+    """What an environment gave in each turn, as a part of ``reward``; empty: nothing by turns."""
     values: Tensor | None = None
     """What the critic expects before each generated token, float64 ``[T]``."""
     reference: float = 0.0

@@ -2,8 +2,9 @@
 
     G_t = Σ_{k ≥ t} γ^(k - t) r_k        A_t = (G_t - mean(G)) / sqrt(var(G) + 1e-8)
 
-r is minus the penalty of each token (KL in the reward), and at the last one plus the reward. Mean
-and sample variance are over all tokens of the step. It needs no group: ``groupSize: 1`` will do.
+r is minus the penalty of each token (KL in the reward), and at the last one plus the reward. What
+an environment gave in a turn arrives with that turn's last token instead. Mean and sample variance
+are over all tokens of the step. It needs no group: ``groupSize: 1`` will do.
 
 With ``perTurn`` t counts turns: r_t is the sum over a turn's tokens, which all get its A_t, and γ
 discounts turns, however long they are (the decision process of Turn-PPO, arXiv 2512.17008).
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -30,11 +32,13 @@ def advantages(groups: Sequence[Group], section: Estimator, state: State) -> lis
 
 
 def token_rewards(episode: Episode) -> Tensor:
-    """What arrives with each generated token, float64 ``[T]``."""
+    """What arrives with each generated token, float64 ``[T]``; sums to ``episode.total``."""
     rewards = torch.zeros(episode.num_tokens, dtype=torch.float64)
     if episode.penalties is not None:
         rewards -= episode.penalties
-    rewards[-1] += episode.reward
+    for last, reward in zip(accumulate(episode.turns), episode.turn_rewards, strict=False):
+        rewards[last - 1] += reward
+    rewards[-1] += episode.reward - math.fsum(episode.turn_rewards)
     return rewards
 
 

@@ -1,0 +1,1 @@
+"""Environments that answer the policy's actions: OpenEnv servers, by their WebSocket."""

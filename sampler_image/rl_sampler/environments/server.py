@@ -1,0 +1,190 @@
+"""An OpenEnv server as the manifest names it: its sessions, its tools, and whether it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from rl_contracts.spec.agent.environment import Environment
+from rl_sampler.engine.counters import Counters
+from rl_sampler.environments.actions import tool_of_schema, tools_in
+from rl_sampler.environments.protocol import (
+    ActionRefusedError,
+    EnvironmentBusyError,
+    EnvironmentDownError,
+    Seen,
+)
+from rl_sampler.environments.session import Session
+from rl_sampler.tools.tool import Tool, ToolResult
+from rl_sampler.tools.toolbox import Offer, Tools
+
+MOST_SESSIONS = 256
+"""Of this process at the same time; further episodes wait."""
+BUSY_SECONDS = 900.0
+"""Longest wait for a server without room for another session."""
+FIRST_BACKOFF_SECONDS = 0.2
+MAX_BACKOFF_SECONDS = 10.0
+NO_ACCESS = (401, 403)
+SERVER_ERROR = 500
+OK = 200
+MAX_SCHEMA_BYTES = 1 << 20
+
+
+class EnvironmentServer:
+    """An OpenEnv server, shared by all episodes of this process."""
+
+    def __init__(
+        self,
+        section: Environment,
+        *,
+        http: aiohttp.ClientSession,
+        headers: Path,
+        longest: int,
+        counters: Counters,
+    ) -> None:
+        """Make it; nothing is connected yet.
+
+        Args:
+            section: of the manifest.
+            http: for requests to servers that the manifest names.
+            headers: folder with a file for each header.
+            longest: most characters of an observation that the policy is shown.
+            counters: of the tools.
+        """
+        self.section = section
+        self.slots = asyncio.Semaphore(MOST_SESSIONS)
+        self.has_tools = False
+        """The environment lists tools of its own, which its actions call by name."""
+        self._http, self._headers_folder = http, headers
+        self._longest, self._counters = longest, counters
+        self._tools: list[Tool] | None = None
+
+    def session(self) -> Session:
+        """A session that is not open yet."""
+        return Session(
+            self._http,
+            self.section.url,
+            headers=self._headers(),
+            seconds=self.section.timeout_seconds,
+        )
+
+    async def begin(self, session: Session, arguments: Mapping[str, Any]) -> Seen:
+        """Open a session and reset its environment; waits while the server has no room.
+
+        Raises:
+            EnvironmentDownError: it cannot be reached, refuses the arguments, or has had no room
+                for ``BUSY_SECONDS``.
+        """
+        await self.slots.acquire()
+        session.slot = self.slots
+        until, backoff = time.monotonic() + BUSY_SECONDS, FIRST_BACKOFF_SECONDS
+        while True:
+            try:
+                await session.open()
+                return await session.reset(arguments)
+            except ActionRefusedError as error:
+                raise self._down(f"refuses the arguments of reset: {error}") from error
+            except EnvironmentBusyError as error:
+                if time.monotonic() + backoff > until:
+                    raise self._down(
+                        f"has had no room for a session for {BUSY_SECONDS:g} s ({error}): raise "
+                        "its max_concurrent_envs, or have fewer samplers"
+                    ) from error
+            await asyncio.sleep(backoff)
+            backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
+
+    async def open(self) -> Tools:
+        """Check that the server answers, and list its tools where actions are tool calls.
+
+        Raises:
+            EnvironmentDownError: it does not answer.
+        """
+        await self._check()
+        listed: list[Tool] = []
+        if self.section.action == "Tool":
+            listed = await self._listed()
+        offers = {tool.name: Offer(tool, self, tool.name) for tool in listed}
+        return Tools(offers, longest=self._longest, counters=self._counters)
+
+    async def tools(self) -> list[Tool]:
+        """As listed last."""
+        return self._tools or []
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        """Never called: each call is a step of an episode's own session."""
+        raise AssertionError(f"tool {tool} was called outside of an episode")
+
+    async def close(self) -> None:
+        """Nothing to close: episodes close their sessions."""
+
+    async def _check(self) -> None:
+        try:
+            status, _ = await self._get("/health")
+            if status in NO_ACCESS:
+                raise self._down(f"answers {status}: check headersSecret")
+            if status >= SERVER_ERROR:
+                raise self._down(f"answers {status} to /health")
+        except EnvironmentDownError:
+            self._tools = None  # another release may come back
+            raise
+
+    async def _listed(self) -> list[Tool]:
+        if self._tools is None:
+            tools = await self._own_tools()
+            self.has_tools = bool(tools)
+            self._tools = tools or [await self._tool_of_actions()]
+        return self._tools
+
+    async def _own_tools(self) -> list[Tool]:
+        """The tools that the environment lists; empty where it has none."""
+        async with self.session() as session:
+            await session.open()
+            try:
+                return tools_in((await session.step({"type": "list_tools"})).observation)
+            except ActionRefusedError:
+                return []
+            except EnvironmentBusyError as error:
+                raise self._down(f"has no room for a session: {error}") from error
+
+    async def _tool_of_actions(self) -> Tool:
+        status, body = await self._get("/schema")
+        schema = body.get("action") if isinstance(body, Mapping) else None
+        if status != OK or not isinstance(schema, Mapping):
+            raise self._down(f"answers {status} to /schema, without the schema of actions")
+        return tool_of_schema(schema)
+
+    async def _get(self, path: str) -> tuple[int, Any]:
+        """Status and JSON of a page; None for what is no JSON, or too long."""
+        limit = aiohttp.ClientTimeout(total=self.section.timeout_seconds)
+        url = f"{self.section.url.rstrip('/')}{path}"
+        try:
+            async with self._http.get(url, headers=self._headers(), timeout=limit) as response:
+                body = await response.content.read(MAX_SCHEMA_BYTES)
+                return response.status, _json(body)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise self._down("cannot be reached") from error
+
+    def _headers(self) -> dict[str, str]:
+        """Read for each connection: the kubelet updates the files when the Secret changes."""
+        if self.section.headers_secret is None:
+            return {}
+        files = sorted(self._headers_folder.iterdir()) if self._headers_folder.is_dir() else []
+        return {
+            file.name: file.read_text().strip() for file in files if not file.name.startswith(".")
+        }
+
+    def _down(self, what: str) -> EnvironmentDownError:
+        return EnvironmentDownError(f"the environment at {self.section.url} {what}")
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None

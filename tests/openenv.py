@@ -1,0 +1,223 @@
+"""A small server that speaks OpenEnv's protocol: a game of guesses, and faults on demand.
+
+``tests/chaos`` compares its answers with those of the published package.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+MOST_STEPS = 4
+LOWEST, HIGHEST = 0, 9
+PARTIAL, FULL = 0.25, 1.0
+TOOL = {
+    "name": "guess",
+    "description": "Guess the number.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"number": {"type": "integer"}},
+        "required": ["number"],
+    },
+}
+
+
+@dataclass(slots=True)
+class Game:
+    """Guess a number; a guess beside it earns ``PARTIAL``."""
+
+    target: int = 0
+    steps: int = 0
+    episode: str | None = None
+
+    def reset(self, *, seed: int | None = None, episode_id: str | None = None) -> dict[str, Any]:
+        self.target, self.steps, self.episode = (seed or 0) % (HIGHEST + 1), 0, episode_id
+        return observation(f"Guess a number from {LOWEST} to {HIGHEST}.")
+
+    def guess(self, text: str) -> dict[str, Any]:
+        self.steps += 1
+        try:
+            number = int(text)
+        except ValueError:
+            number = -10
+        if number == self.target:
+            return observation("Right.", reward=FULL, done=True)
+        reward = PARTIAL if abs(number - self.target) == 1 else 0.0
+        over = self.steps >= MOST_STEPS
+        hint = "Higher." if number < self.target else "Lower."
+        return observation(hint, reward=reward, done=over, truncated=over)
+
+
+def observation(
+    text: str, *, reward: float | None = None, done: bool = False, truncated: bool = False
+) -> dict[str, Any]:
+    """An observation's data, as OpenEnv's server writes it."""
+    metadata = {"truncated": True} if truncated else {}
+    data = {"observation": {"metadata": metadata, "text": text}, "reward": reward, "done": done}
+    return data | ({"metadata": metadata} if metadata else {})
+
+
+@dataclass(slots=True)
+class SmallServer:
+    """Answers sessions, each with a game of its own."""
+
+    faults: list[str] = field(default_factory=list)
+    """What the next steps do instead: hang, die, fail, nan, garbage, twice, other."""
+    most_sessions: int = 64
+    tools: bool = False
+    """The game is played by a tool of the environment's own."""
+    heartbeat: float | None = None
+    """Seconds between pings; a client that does not answer is cut off."""
+    health: int = 200
+    sessions: int = 0
+    opened: int = 0
+    closed: int = 0
+    """Sessions that said ``close``."""
+    resets: list[dict[str, Any]] = field(default_factory=list)
+    actions: list[dict[str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_get("/ws", self._session)
+        application.router.add_get("/health", self._health)
+        application.router.add_get("/schema", self._schema)
+        return application
+
+    async def _health(self, request: web.Request) -> web.Response:
+        return web.json_response({"status": "healthy"}, status=self.health)
+
+    async def _schema(self, request: web.Request) -> web.Response:
+        fields = {"metadata": {"type": "object"}, "message": {"type": "string"}}
+        action = {"properties": fields, "required": ["message"], "type": "object", "title": "A"}
+        return web.json_response({"action": action, "observation": {}, "state": {}})
+
+    async def _session(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=self.heartbeat)
+        await socket.prepare(request)
+        self.headers.append(dict(request.headers))
+        if self.sessions >= self.most_sessions:
+            await _error(socket, "CAPACITY_REACHED", "at capacity")
+            await socket.close()
+            return socket
+        self.sessions += 1
+        self.opened += 1
+        try:
+            await self._play(socket, Game())
+        finally:
+            self.sessions -= 1
+        return socket
+
+    async def _play(self, socket: web.WebSocketResponse, game: Game) -> None:
+        async for message in socket:
+            asked = json.loads(message.data)
+            if asked["type"] == "close":
+                self.closed += 1
+                return
+            if asked["type"] == "reset":
+                self.resets.append(asked["data"])
+                known = {key: asked["data"].get(key) for key in ("seed", "episode_id")}
+                await _say(socket, "observation", game.reset(**known))
+            elif asked["type"] == "state":
+                state = {"episode_id": game.episode, "step_count": game.steps}
+                await _say(socket, "state", state)
+            elif not await self._step(socket, game, asked["data"]):
+                return
+
+    async def _step(
+        self, socket: web.WebSocketResponse, game: Game, action: dict[str, Any]
+    ) -> bool:
+        """Whether the session goes on."""
+        if self.tools and action == {"type": "list_tools"}:
+            listed = {"observation": {"metadata": {}, "tools": [TOOL]}, "reward": None}
+            await _say(socket, "observation", {**listed, "done": False})
+            return True
+        errors = self._errors(action)
+        if errors:
+            await _error(socket, "VALIDATION_ERROR", "Invalid message", errors=errors)
+            return True
+        self.actions.append(action)
+        fault = self.faults.pop(0) if self.faults else ""
+        if fault:
+            return await self._fault(socket, fault)
+        if self.tools:
+            await _say(socket, "observation", self._tool(game, action))
+        else:
+            await _say(socket, "observation", game.guess(action["message"]))
+        return True
+
+    def _tool(self, game: Game, action: dict[str, Any]) -> dict[str, Any]:
+        name = action["tool_name"]
+        if name != "guess":
+            data = observation("")
+            error = {"error_type": "tool_not_found", "message": f"Unknown tool: {name!r}"}
+            tool = {"tool_name": name, "result": None, "error": error, "metadata": {}}
+            return data | {"observation": tool}
+        data = game.guess(str(action["arguments"].get("number")))
+        text = data["observation"]["text"]
+        result = {"content": [{"type": "text", "text": text}], "is_error": False}
+        tool = {"tool_name": name, "result": result, "error": None, "metadata": {}}
+        return data | {"observation": tool}
+
+    def _errors(self, action: dict[str, Any]) -> list[dict[str, Any]]:
+        known = {"type", "tool_name", "arguments"} if self.tools else {"message"}
+        needed = known - {"metadata"}
+        missing = [("missing", "Field required", name) for name in sorted(needed - set(action))]
+        extra = [
+            ("extra_forbidden", "Extra inputs are not permitted", name)
+            for name in sorted(set(action) - known - {"metadata"})
+        ]
+        if "message" in action and not isinstance(action["message"], str):
+            extra.append(("string_type", "Input should be a valid string", "message"))
+        return [{"type": kind, "loc": [name], "msg": msg} for kind, msg, name in missing + extra]
+
+    async def _fault(self, socket: web.WebSocketResponse, fault: str) -> bool:
+        good = observation("Lower.", reward=0.0)
+        if fault == "hang":
+            await asyncio.sleep(3600)
+        elif fault == "die":
+            await socket.close()
+            return False
+        elif fault == "fail":
+            await _error(socket, "EXECUTION_ERROR", "the game broke")
+        elif fault == "nan":
+            await socket.send_str(
+                json.dumps({"type": "observation", "data": good | {"reward": float("nan")}})
+            )
+        elif fault == "garbage":
+            await socket.send_str("[" * 100_000)
+        elif fault == "other":
+            await _say(socket, "state", {})
+        else:
+            assert fault == "twice"
+            await _say(socket, "observation", good)
+            await _say(socket, "observation", good)
+        return True
+
+
+async def _say(socket: web.WebSocketResponse, kind: str, data: dict[str, Any]) -> None:
+    await socket.send_str(json.dumps({"type": kind, "data": data}))
+
+
+async def _error(socket: web.WebSocketResponse, code: str, message: str, **more: Any) -> None:
+    await _say(socket, "error", {"message": message, "code": code, **more})
+
+
+@contextlib.asynccontextmanager
+async def serving(server: SmallServer, *, port: int = 0) -> AsyncIterator[str]:
+    """The URL of a running server."""
+    runner = web.AppRunner(server.application(), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    assert runner.addresses
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
