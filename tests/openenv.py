@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import web
+from aiohttp import WSMsgType, web
 
 MOST_STEPS = 4
 LOWEST, HIGHEST = 0, 9
@@ -69,11 +69,12 @@ class SmallServer:
 
     faults: list[str] = field(default_factory=list)
     """What the next steps do instead: hang, die, fail, nan, garbage, twice, other."""
-    most_sessions: int = 64
+    refusals: int = 0
+    """Sessions that are refused because the server has no room."""
     tools: bool = False
     """The game is played by a tool of the environment's own."""
-    heartbeat: float | None = None
-    """Seconds between pings; a client that does not answer is cut off."""
+    ponged: asyncio.Event | None = None
+    """Set when a client has answered the ping that follows each reset; None: no pings."""
     health: int = 200
     sessions: int = 0
     opened: int = 0
@@ -99,10 +100,11 @@ class SmallServer:
         return web.json_response({"action": action, "observation": {}, "state": {}})
 
     async def _session(self, request: web.Request) -> web.WebSocketResponse:
-        socket = web.WebSocketResponse(heartbeat=self.heartbeat)
+        socket = web.WebSocketResponse(autoping=False)
         await socket.prepare(request)
         self.headers.append(dict(request.headers))
-        if self.sessions >= self.most_sessions:
+        if self.refusals:
+            self.refusals -= 1
             await _error(socket, "CAPACITY_REACHED", "at capacity")
             await socket.close()
             return socket
@@ -116,6 +118,10 @@ class SmallServer:
 
     async def _play(self, socket: web.WebSocketResponse, game: Game) -> None:
         async for message in socket:
+            if message.type is WSMsgType.PONG:
+                assert self.ponged is not None
+                self.ponged.set()
+                continue
             asked = json.loads(message.data)
             if asked["type"] == "close":
                 self.closed += 1
@@ -124,6 +130,8 @@ class SmallServer:
                 self.resets.append(asked["data"])
                 known = {key: asked["data"].get(key) for key in ("seed", "episode_id")}
                 await _say(socket, "observation", game.reset(**known))
+                if self.ponged is not None:
+                    await socket.ping()
             elif asked["type"] == "state":
                 state = {"episode_id": game.episode, "step_count": game.steps}
                 await _say(socket, "state", state)

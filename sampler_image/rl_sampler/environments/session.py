@@ -39,7 +39,7 @@ class Session:
             seconds: longest wait for an answer.
         """
         self._http, self._url = http, url
-        self._headers, self._seconds = headers, seconds
+        self._headers, self.seconds = headers, seconds
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._reader: asyncio.Task[None] | None = None
         self._received: asyncio.Queue[str | None] = asyncio.Queue(maxsize=1)
@@ -66,7 +66,7 @@ class Session:
     async def open(self) -> None:
         """Connect; raises EnvironmentDownError."""
         try:
-            async with asyncio.timeout(min(self._seconds, CONNECT_SECONDS)):
+            async with asyncio.timeout(min(self.seconds, CONNECT_SECONDS)):
                 self._socket = await self._http.ws_connect(
                     f"{self._url.rstrip('/')}/ws",
                     headers=self._headers,
@@ -131,10 +131,10 @@ class Session:
             with contextlib.suppress(aiohttp.ClientError, OSError):  # `_receive` says how it ended
                 await self._socket.send_str(protocol.request(kind, data))
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.seconds):
                 answer = await self._received.get()
         except TimeoutError as error:
-            raise self._down(f"did not answer {kind} within {self._seconds:g} s") from error
+            raise self._down(f"did not answer {kind} within {self.seconds:g} s") from error
         if answer is ENDED:
             raise self._down(f"closed the connection before it answered {kind}")
         if early and not protocol.is_error(answer):

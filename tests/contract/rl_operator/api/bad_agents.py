@@ -23,6 +23,11 @@ def program(**options: Any) -> Manifest:
     return {"kind": "Program", "program": kept}
 
 
+def environment(**options: Any) -> Manifest:
+    """An agent in an OpenEnv server."""
+    return {"kind": "Environment", "environment": {"url": "http://wordle:8000", **options}}
+
+
 REFUSED_AGENTS = {
     "tools for one turn": (
         changed("spec.agent", {"mcpServers": [{"name": "a", "url": "http://a/mcp"}]}),
@@ -91,11 +96,35 @@ REFUSED_AGENTS = {
     ),
     "a program with tools of the manifest": (
         changed("spec.agent", program() | {"tools": [{"entryPoint": "a:b"}]}),
-        "brings tools and context of its own",
+        "agent.kind Program brings tools of its own",
     ),
     "a program's reward without a program": (
         changed("spec.reward.scorers.0.kind", "Program"),
         "the reward that a program posts",
+    ),
+    "an environment of another kind": (
+        changed("spec.agent", environment() | {"kind": "SingleTurn"}),
+        "kind Environment needs environment",
+    ),
+    "no environment": (
+        changed("spec.agent", {"kind": "Environment"}),
+        "kind Environment needs environment",
+    ),
+    "an environment with tools of the manifest": (
+        changed("spec.agent", environment() | {"tools": [{"entryPoint": "a:b"}]}),
+        "agent.kind Environment brings tools of its own",
+    ),
+    "an environment whose repetitions are counted": (
+        changed("spec.agent", environment() | {"repetitionLimit": 3}),
+        "maxTurns also Environment",
+    ),
+    "an image of an environment": (
+        changed("spec.agent", environment(image="wordle:1")),
+        'unknown field "spec.agent.environment.image"',
+    ),
+    "an environment's reward without an environment": (
+        changed("spec.reward.scorers.0.kind", "Environment"),
+        "or Environment, and agent.kind is SingleTurn",
     ),
     "code and a judge": (
         changed(

@@ -9,6 +9,7 @@ import pytest
 
 from rl_contracts import env
 from rl_contracts.spec.agent.endpoints import token_folder
+from rl_contracts.spec.agent.environment import HEADERS_FOLDER
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.render import deployment, trainer
 from tests.unit.rl_operator.builders import IMAGES, a_spec
@@ -188,6 +189,19 @@ def test_only_the_agent_gets_the_tokens_of_judges_and_users() -> None:
     ]
     folder = env.SamplerEnv.parse(environment_of(agent)).endpoint_secrets_folder
     assert mount["mountPath"] == str(folder / token_folder("scorer", 1, 1))
+    for other in pod["initContainers"]:
+        assert mount not in other["volumeMounts"]
+
+
+def test_only_the_agent_gets_the_headers_of_an_environment() -> None:
+    environment = {"url": "https://wordle.example", "headersSecret": "headers"}
+    pod = pod_of(a_deployment(agent={"kind": "Environment", "environment": environment}))
+    (agent,) = pod["containers"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "environment-headers"]
+    assert volume["secret"]["secretName"] == "headers"
+    (mount,) = [each for each in agent["volumeMounts"] if each["name"] == volume["name"]]
+    folder = env.SamplerEnv.parse(environment_of(agent)).endpoint_secrets_folder
+    assert (mount["mountPath"], mount["readOnly"]) == (str(folder / HEADERS_FOLDER), True)
     for other in pod["initContainers"]:
         assert mount not in other["volumeMounts"]
 

@@ -27,7 +27,9 @@ def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
     assert said.status == "False"
 
 
-@pytest.mark.parametrize("name", ["MCP server calculator", "simulated user", "browse model"])
+@pytest.mark.parametrize(
+    "name", ["MCP server calculator", "simulated user", "browse model", "environment"]
+)
 def test_outage_of_other_services_is_named_without_scorer(name: str) -> None:
     sampler = SAMPLER.model_copy(update={"unavailable": {name: "http://c does not answer"}})
     outage = compute(a_status_input(reading=a_reading(RUN, samplers=(sampler,))))

@@ -64,3 +64,25 @@ def test_each_place_is_checked(
     assert [each.field for each in refused] == (FIELDS if reason else [])
     assert {each.reason for each in refused} == ({reason} if reason else set())
     assert all(each.value == url for each in refused)
+
+
+HEADERS = {"headersSecret": "keys"}
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "reason"),
+    [
+        ("http://wordle:8000", {}, ""),
+        ("http://wordle:8000", HEADERS, "TokenInClear"),
+        ("http://127.0.0.1:8000", HEADERS, ""),
+        ("https://there.example", HEADERS, ""),
+        ("http://169.254.169.254", {}, "AddressRefused"),
+        ("http://metadata.google.internal", {}, "AddressRefused"),
+    ],
+)
+def test_an_environments_address_is_checked(url: str, headers: dict[str, Any], reason: str) -> None:
+    agent = {"kind": "Environment", "environment": {"url": url, **headers}}
+    refused = list(of_spec(a_spec(agent=agent)))
+    assert [each.reason for each in refused] == ([reason] if reason else [])
+    assert all(each.field == "spec.agent.environment.url" for each in refused)
+    assert all("allowPlainHttp" not in each.remedy for each in refused), "it has no such option"

@@ -127,6 +127,36 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
         },
         [],
     ),
+    "options of other actions in an environment": (
+        {
+            "training": {"steps": 3},
+            "agent": {
+                "kind": "Environment",
+                "environment": {"url": "http://e", "action": "Json", "textField": "word"},
+                "toolCallFormat": "Qwen",
+                "maxToolResultCharacters": 99,
+                "context": {"overflow": "DiscardTools"},
+            },
+        },
+        [
+            ("agent.environment.textField", "word"),
+            ("agent.toolCallFormat", "Qwen"),
+            ("agent.context.overflow", "DiscardTools"),
+        ],
+    ),
+    "options of tool calls in an environment": (
+        {
+            "data": {"train": [SOURCE | {"columns": {"fields": ["seed"]}}]},
+            "training": {"steps": 3},
+            "agent": {
+                "kind": "Environment",
+                "environment": {"url": "http://e", "action": "Tool"},
+                "toolCallFormat": "Qwen",
+                "context": {"overflow": "DiscardTools"},
+            },
+        },
+        [],
+    ),
     "shaping by turns of a single turn": (
         {"algorithm": {"shaping": {"capFaultyTurns": True, "efficientRewarding": 0.5}}},
         [

@@ -11,13 +11,14 @@ import pytest
 from rl_contracts.documents.rollout import StopReason
 from rl_sampler.agents.policy import Sampled
 from rl_sampler.agents.prompt import PromptError
-from rl_sampler.environments import agent as agent_module
 from rl_sampler.environments import server as server_module
 from rl_sampler.environments.agent import reset_arguments
 from rl_sampler.environments.protocol import EnvironmentDownError
+from rl_sampler.environments.session import Session
+from rl_sampler.serve import open_outside
 from rl_sampler.user_code.call import UserCodeError
 from tests.documents import a_task
-from tests.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer
+from tests.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer, serving
 from tests.unit.rl_sampler.agents.scripted import ScriptedPolicy, call
 from tests.unit.rl_sampler.environments.playing import SEED, Played, play
 
@@ -202,48 +203,47 @@ async def test_an_environment_that_answers_twice_is_not_used_on() -> None:
     assert "nothing had asked for" in str(played.error)
 
 
-async def test_a_step_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = await play([WRONG, RIGHT], SmallServer(faults=["hang"]), timeoutSeconds=1)
-    assert isinstance(played.error, EnvironmentDownError)
-    assert "did not answer step within 1 s" in str(played.error)
+async def test_every_answer_has_a_deadline() -> None:
+    async with serving(SmallServer(faults=["hang"])) as url, open_outside() as http:
+        session = Session(http, url, headers={}, seconds=5)
+        async with session:
+            await session.open()
+            await session.reset({})
+            session.seconds = 0.01
+            with pytest.raises(EnvironmentDownError, match=r"answer step within 0\.01 s"):
+                await session.step({"message": RIGHT})
+            with pytest.raises(EnvironmentDownError, match="no open session"):
+                await session.step({"message": RIGHT})
 
 
 async def test_a_server_without_room_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "FIRST_BACKOFF_SECONDS", 0.001)
-    server = SmallServer(most_sessions=0)
-
-    async def make_room() -> None:
-        while len(server.headers) < 3:
-            await asyncio.sleep(0.001)
-        server.most_sessions = 1
-
-    room = asyncio.create_task(make_room())
+    server = SmallServer(refusals=3)
     played = await play([RIGHT], server)
-    await room
     assert played.reason is StopReason.STOP
+    assert (len(server.headers), server.opened) == (4, 1)
 
 
 async def test_a_server_that_never_has_room_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "BUSY_SECONDS", 0.01)
     monkeypatch.setattr(server_module, "FIRST_BACKOFF_SECONDS", 0.006)
-    played = await play([RIGHT], SmallServer(most_sessions=0))
+    played = await play([RIGHT], SmallServer(refusals=9))
     assert isinstance(played.error, EnvironmentDownError)
     assert "max_concurrent_envs" in str(played.error)
 
 
-class SlowPolicy(ScriptedPolicy):
-    """Takes longer for a response than the server waits for a pong."""
-
-    async def sample(
-        self, context: Sequence[int], *, members: int = 1, limit: int | None = None
-    ) -> Sampled:
-        await asyncio.sleep(0.1)
-        return await super().sample(context, members=members, limit=limit)
-
-
 async def test_pings_are_answered_while_the_policy_writes() -> None:
-    played = await play([WRONG, RIGHT], SmallServer(heartbeat=0.02), policy_type=SlowPolicy)
-    assert played.error is None
+    ponged = asyncio.Event()
+
+    class SlowPolicy(ScriptedPolicy):
+        async def sample(
+            self, context: Sequence[int], *, members: int = 1, limit: int | None = None
+        ) -> Sampled:
+            async with asyncio.timeout(5):
+                await ponged.wait()
+            return await super().sample(context, members=members, limit=limit)
+
+    played = await play([RIGHT], SmallServer(ponged=ponged), policy_type=SlowPolicy)
     assert played.reason is StopReason.STOP
 
 
@@ -272,7 +272,6 @@ async def test_a_first_observation_that_leaves_no_room_ends_the_task() -> None:
 async def test_special_tokens_of_an_observation_cannot_end_a_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tests.openenv.HIGHEST", "9<|im_end|>")
     monkeypatch.setattr("tests.openenv.Game.reset", lambda self, **known: {
         "observation": {"text": "9<|im_end|>"}, "reward": None, "done": False})  # fmt: skip
     played = await play([RIGHT], agent={"maxTurns": 1})
@@ -291,4 +290,3 @@ def test_members_of_a_group_begin_in_the_same_state() -> None:
     assert 0 <= first["seed"] < 2**31
     assert seed("a", 0, seed=7, level=2) == {**first, "seed": 7, "level": 2}
     assert len(seed("a" * 400, 0)["episode_id"]) <= 255
-    assert agent_module.STEP == "step"

@@ -196,3 +196,22 @@ def test_added_scorers_work_beside_the_built_in_ones() -> None:
 
 def test_the_operator_knows_the_built_in_scorers() -> None:
     assert sorted([*SCORERS, CODE, MATH]) == list(BUILT_IN_SCORERS)
+
+
+@pytest.mark.parametrize("earned", [-3.5, 0.0, 12.0])
+async def test_an_environments_rewards_are_any_number(earned: float) -> None:
+    reward = Reward.model_validate({"scorers": [{"kind": "Environment", "weight": 0.5}]})
+    response = Response(text="", answer=None, reference="", earned=earned)
+    parts = await Scorers().score(response, reward=reward)
+    assert parts == [RewardPart(scorer="Environment", value=earned, weight=0.5)]
+
+
+async def test_an_environments_rewards_need_an_environment() -> None:
+    reward = Reward.model_validate({"scorers": [{"kind": "Environment"}]})
+    with pytest.raises(ScoringError, match=r"agent\.kind Environment"):
+        await Scorers().score(Response(text="", answer=None, reference=""), reward=reward)
+
+
+@pytest.mark.parametrize("kind", ["Environment", "Program"])
+def test_rewards_that_others_give_need_no_reference(kind: str) -> None:
+    assert not Reward.model_validate({"scorers": [{"kind": kind}]}).compares("")

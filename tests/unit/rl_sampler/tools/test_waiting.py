@@ -83,3 +83,10 @@ async def test_close_ends_the_polling(outages: Outages) -> None:
     await asyncio.gather(opening, return_exceptions=True)
     await wrapped.close()
     assert outages.known == {}
+
+
+async def test_an_environments_outage_has_its_own_name(outages: Outages) -> None:
+    toolbox = Scripted(outages, down(""), TOOLS)
+    patient = WaitingToolbox(toolbox, outages=outages, kind="environment")
+    assert await patient.open() is TOOLS
+    assert toolbox.seen == [[], ["environment"]]

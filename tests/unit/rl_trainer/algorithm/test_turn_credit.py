@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from rl_contracts.documents.arrays import pack_float32, pack_int32, unpack_float32
 from rl_contracts.documents.rollout import (
+    RewardPart,
     Rollout,
     RolloutError,
     StopReason,
@@ -25,6 +27,7 @@ from rl_trainer.algorithm import credit, shaping
 from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.estimators import ESTIMATORS, gae
 from rl_trainer.algorithm.estimators.records import Episode, State
+from rl_trainer.algorithm.estimators.reinforce_plus_plus import token_rewards
 from rl_trainer.algorithm.samples import fault
 from rl_trainer.algorithm.shaping import Scored
 from tests.documents import a_rollout, a_task
@@ -201,3 +204,62 @@ def test_turns_that_do_not_cover_what_was_generated_make_a_rollout_unusable() ->
     for turns in ([a_turn(1, 3)], [a_turn(1, 3), a_turn(4, 7)], [a_turn(1, 3), a_turn(3, 6)]):
         broken = good.model_copy(update={"turns": turns})
         assert "its turns do not cover" in fault(broken, vocabulary=16, max_tokens=8)
+
+
+def of_an_environment(*rewards: float | None, weight: float = 1.0, other: float = 0.0) -> Rollout:
+    """Two turns of two tokens, with what an environment gave in each and another scorer's part."""
+    rollout = two_turns(weight * math.fsum(reward or 0.0 for reward in rewards) + other)
+    earned = math.fsum(reward or 0.0 for reward in rewards)
+    turns = [
+        turn.model_copy(update={"reward": reward})
+        for turn, reward in zip(rollout.turns, rewards, strict=True)
+    ]
+    parts = [
+        RewardPart(scorer="Environment", value=earned, weight=weight),
+        RewardPart(scorer="ExactMatch", value=other, weight=1.0),
+    ]
+    return rollout.model_copy(update={"turns": turns, "parts": parts})
+
+
+def batch_of(rollout: Rollout, **estimator: Any) -> list[float]:
+    algorithm = Algorithm.model_validate(
+        {"groupSize": 1, "estimator": {"kind": "REINFORCEPlusPlus", **estimator}}
+    )
+    (member,) = credit.members([[rollout]], algorithm, Context())
+    return unpack_float32(member.token_advantages)
+
+
+def test_an_environments_rewards_arrive_with_their_turns() -> None:
+    # r = (1, 1/2 + 1/4): returns 1 + 3/8 and 3/4.
+    advantages = batch_of(of_an_environment(1.0, 0.5, other=0.25), gamma=0.5, perTurn=True)
+    expected = whitened([[1.375, 1.375, 0.75, 0.75]])[0]
+    assert advantages == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_turn_without_a_reward_earns_nothing_and_weights_count() -> None:
+    advantages = batch_of(of_an_environment(3.0, None, weight=0.5), gamma=0.5, perTurn=True)
+    assert advantages == pytest.approx(whitened([[1.5, 1.5, 0.0, 0.0]])[0], abs=1e-6)
+
+
+def test_token_by_token_an_environments_reward_comes_with_its_turns_last_token() -> None:
+    # r = (0, 2, 0, 1): returns 1 + 1/8, 2 + 1/4, 1/2, 1.
+    advantages = batch_of(of_an_environment(2.0, 1.0), gamma=0.5)
+    assert advantages == pytest.approx(whitened([[1.125, 2.25, 0.5, 1.0]])[0], abs=1e-6)
+
+
+def test_rewards_of_turns_count_nothing_without_their_scorer() -> None:
+    rollout = of_an_environment(1.0, 0.5)
+    judged = rollout.model_copy(
+        update={"parts": [RewardPart(scorer="ExactMatch", value=1.0, weight=1.0)], "reward": 1.0}
+    )
+    advantages = batch_of(judged, gamma=0.5, perTurn=True)
+    assert advantages == pytest.approx(whitened([[0.5, 0.5, 1.0, 1.0]])[0], abs=1e-6)
+
+
+@given(SHAPES, st.floats(-2, 2), st.data())
+def test_rewards_by_turns_sum_to_the_episodes(
+    turns: list[int], reward: float, data: st.DataObject
+) -> None:
+    by_turn = data.draw(st.lists(st.floats(-2, 2), min_size=len(turns), max_size=len(turns)))
+    sample = replace(episode(turns, reward), turn_rewards=tuple(by_turn))
+    assert math.fsum(token_rewards(sample).tolist()) == pytest.approx(sample.total, abs=1e-9)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl_contracts.spec.agent.environment import Environment
+from rl_sampler.engine.counters import Counters
+from rl_sampler.environments.protocol import EnvironmentDownError
+from rl_sampler.environments.server import EnvironmentServer
+from rl_sampler.serve import open_outside
+from tests.openenv import SmallServer, serving
+
+
+@pytest.mark.parametrize(
+    ("status", "message"), [(503, "answers 503"), (403, "answers 403: check headersSecret")]
+)
+async def test_a_server_that_does_not_answer_is_down(status: int, message: str) -> None:
+    server = SmallServer(health=status)
+    async with serving(server) as url, open_outside() as http:
+        asked = EnvironmentServer(
+            Environment(url=url), http=http, headers=Path("/none"), longest=9, counters=Counters()
+        )
+        with pytest.raises(EnvironmentDownError, match=message):
+            await asked.open()
+        server.health = 404  # it speaks, though not of its health
+        assert (await asked.open()).listed == []
+    assert server.opened == 0, "no session is spent on the question"
+
+
+async def test_a_server_that_came_back_lists_its_tools_again() -> None:
+    server = SmallServer()
+    async with serving(server) as url, open_outside() as http:
+        section = Environment(url=url, action="Tool")
+        asked = EnvironmentServer(
+            section, http=http, headers=Path("/none"), longest=9, counters=Counters()
+        )
+        assert [tool.name for tool in (await asked.open()).listed] == ["act"]
+        server.tools = True
+        assert [tool.name for tool in (await asked.open()).listed] == ["act"]
+        server.health = 500
+        with pytest.raises(EnvironmentDownError):
+            await asked.open()
+        server.health = 200
+        assert [tool.name for tool in (await asked.open()).listed] == ["guess"]
+        assert asked.has_tools
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://169.254.169.254"])
+async def test_an_address_that_leads_nowhere_is_down(url: str) -> None:
+    async with open_outside() as http:
+        asked = EnvironmentServer(
+            Environment(url=url), http=http, headers=Path("/none"), longest=9, counters=Counters()
+        )
+        with pytest.raises(EnvironmentDownError, match="cannot be reached"):
+            await asked.open()
+        async with asked.session() as session:
+            with pytest.raises(EnvironmentDownError, match="cannot be reached"):
+                await session.open()
