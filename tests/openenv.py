@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import WSMsgType, web
+
+from tests.waiting import HUNG_SECONDS
 
 MOST_STEPS = 4
 LOWEST, HIGHEST = 0, 9
@@ -229,3 +232,27 @@ async def serving(server: SmallServer, *, port: int = 0) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
+
+
+@contextlib.contextmanager
+def served_in_a_thread(server: SmallServer) -> Iterator[str]:
+    """The URL of a server that runs beside a test that is not async."""
+    loop = asyncio.new_event_loop()
+    ready, stop = threading.Event(), asyncio.Event()
+    urls: list[str] = []
+
+    async def serve() -> None:
+        async with serving(server) as url:
+            urls.append(url)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), name="openenv")
+    thread.start()
+    try:
+        assert ready.wait(timeout=HUNG_SECONDS)
+        yield urls[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(timeout=HUNG_SECONDS)
+        loop.close()

@@ -146,11 +146,15 @@ class EnvironmentServer:
         async with self.session() as session:
             await session.open()
             try:
-                return tools_in((await session.step({"type": "list_tools"})).observation)
+                observation = (await session.step({"type": "list_tools"})).observation
             except ActionRefusedError:
                 return []
             except EnvironmentBusyError as error:
                 raise self._down(f"has no room for a session: {error}") from error
+        tools = tools_in(observation)
+        if not tools:
+            raise self._down("answers list_tools, and lists no tool")
+        return tools
 
     async def _tool_of_actions(self) -> Tool:
         status, body = await self._get("/schema")

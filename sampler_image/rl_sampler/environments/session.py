@@ -38,7 +38,7 @@ class Session:
             headers: of the request that connects.
             seconds: longest wait for an answer.
         """
-        self._http, self._url = http, url
+        self._http, self.url = http, url
         self._headers, self.seconds = headers, seconds
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._reader: asyncio.Task[None] | None = None
@@ -68,7 +68,7 @@ class Session:
         try:
             async with asyncio.timeout(min(self.seconds, CONNECT_SECONDS)):
                 self._socket = await self._http.ws_connect(
-                    f"{self._url.rstrip('/')}/ws",
+                    f"{self.url.rstrip('/')}/ws",
                     headers=self._headers,
                     max_msg_size=MAX_MESSAGE_BYTES,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
@@ -150,4 +150,4 @@ class Session:
         await self._received.put(ENDED)
 
     def _down(self, what: str) -> EnvironmentDownError:
-        return EnvironmentDownError(f"the environment at {self._url} {what}")
+        return EnvironmentDownError(f"the environment at {self.url} {what}")

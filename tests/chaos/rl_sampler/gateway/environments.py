@@ -12,18 +12,19 @@ HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 
 
-def python_of(name: str) -> str:
+def python_of(name: str, *, folder: Path = HERE) -> str:
     """The interpreter of an environment; installed on its first use, outside the checkout.
 
     Args:
         name: of the environment; ``<name>-requirements.txt`` has its pins.
+        folder: of that file.
     """
-    requirements = HERE / f"{name}-requirements.txt"
+    requirements = folder / f"{name}-requirements.txt"
     cache = Path(os.environ.get("RL_CACHE") or Path.home() / ".cache/rl-operator")
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / f"venv-{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        folder = venv.ensure_keyed(
+        made = venv.ensure_keyed(
             cache,
             name=f"venv-{name}",
             key=venv.key([], requirements.read_bytes()),
@@ -31,4 +32,4 @@ def python_of(name: str) -> str:
                 folder, ["--no-deps", "--requirement", str(requirements)]
             ),
         )
-    return str(folder / "bin/python")
+    return str(made / "bin/python")

@@ -74,8 +74,33 @@ async def play(
         policy_type: of the policy.
         options: of ``agent.environment``.
     """
+    async with serving(server or SmallServer()) as url:
+        return await play_at(
+            url,
+            script,
+            room=room,
+            agent=agent,
+            headers=headers,
+            task=task,
+            policy_type=policy_type,
+            **options,
+        )
+
+
+async def play_at(
+    url: str,
+    script: Sequence[str],
+    *,
+    room: int = 4096,
+    agent: dict[str, Any] | None = None,
+    headers: Path = Path("/none"),
+    task: Task | None = None,
+    policy_type: type[ScriptedPolicy] = ScriptedPolicy,
+    **options: Any,
+) -> Played:
+    """Act a script out at a server's URL; arguments as ``play``."""
     prompts = real_prompts("qwen3")
-    async with serving(server or SmallServer()) as url, open_outside() as http:
+    async with open_outside() as http:
         manifest = section(url, room=room, options=options, agent=agent or {})
         assert manifest.environment is not None
         environment = EnvironmentServer(
