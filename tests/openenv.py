@@ -24,9 +24,10 @@ TOOL = {
     "name": "guess",
     "description": "Guess the number.",
     "input_schema": {
-        "type": "object",
+        "additionalProperties": False,
         "properties": {"number": {"type": "integer"}},
         "required": ["number"],
+        "type": "object",
     },
 }
 

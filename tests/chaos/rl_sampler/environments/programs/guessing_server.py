@@ -83,7 +83,7 @@ class Tools(MCPEnvironment):  # type: ignore[misc]
         self.last: dict[str, Any] = {}
         mcp = FastMCP("guessing")
 
-        @mcp.tool
+        @mcp.tool  # type: ignore[untyped-decorator]
         def guess(number: int) -> str:
             """Guess the number."""
             self.last = self.game.guess(str(number))
