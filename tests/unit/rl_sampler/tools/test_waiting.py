@@ -89,4 +89,4 @@ async def test_an_environments_outage_has_its_own_name(outages: Outages) -> None
     toolbox = Scripted(outages, down(""), TOOLS)
     patient = WaitingToolbox(toolbox, outages=outages, kind="environment")
     assert await patient.open() is TOOLS
-    assert toolbox.seen == [[], ["environment"]]
+    assert toolbox.seen == [[], ["environment"], []]
