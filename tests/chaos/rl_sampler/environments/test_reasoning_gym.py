@@ -44,7 +44,9 @@ def test_reasoning_gym_is_data_and_scorer(tmp_path: Path) -> None:
     assert len(records) == 20
     columns = Columns.model_validate({"fields": ["task", "entry"]})
     for record in records:
-        example = parse_record(record, columns, place=0, compares=lambda scorer: False)
+        example = parse_record(
+            record, columns=columns, place="line 1", compares=lambda scorer: False
+        )
         assert json.loads(example.fields)["task"] in TASKS
     values = [json.loads(line) for line in run(python, "-c", JUDGE, str(file)).splitlines()]
     assert len(values) == 20
