@@ -27,7 +27,7 @@ def cases() -> Iterator[tuple[str, str, MeshSizes]]:
     for model in ("dense", *parity.EXPERT_MODELS):
         experts = parity.EXPERT_MESHES if model in parity.EXPERT_MODELS else {}
         for name, sizes in (parity.MESHES | experts).items():
-            if model != "latent" or sizes.tp * sizes.ep > 1:
+            if model != "latent" or sizes.tp * sizes.cp * sizes.ep > 1:
                 yield model, name, sizes
 
 

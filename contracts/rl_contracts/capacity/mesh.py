@@ -11,19 +11,21 @@ from rl_contracts.spec.parallelism import SECTION, MeshSizes
 
 WHOLE_ATTENTION = frozenset({"gpt_oss"})
 """Families whose attention every rank of tp computes whole, besides those with latent attention."""
+DECODERS = (
+    "deepseek_v3",
+    "gemma3_text",
+    "glm4",
+    "llama",
+    "mistral",
+    "phi3",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+)
 TRIED = {
-    "tp": (
-        "deepseek_v3",
-        "gemma3_text",
-        "glm4",
-        "llama",
-        "mistral",
-        "phi3",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "qwen3_moe",
-    ),
+    "tp": DECODERS,
+    "cp": DECODERS,
     "ep": ("deepseek_v3", "qwen2_moe", "qwen3_moe"),
 }
 """Families (``model_type``) whose gradients on an axis are compared with one process by the soak.
@@ -66,6 +68,10 @@ def refusals(
     for what, number in _by_tensor_ranks(shape, sizes):
         if number % sizes.tp:
             yield _refusal("tp", sizes.tp, what, number)
+    heads = part_of(shape, sizes).heads
+    if heads % sizes.cp:
+        each = f"attention heads{f' in a process of tp {sizes.tp}' if sizes.tp > 1 else ''}"
+        yield _refusal("cp", sizes.cp, each, heads)
     if sizes.ep > 1 and not shape.experts:
         yield Refusal(
             field=f"{SECTION}.ep",

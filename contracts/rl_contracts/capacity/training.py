@@ -67,6 +67,11 @@ class Setup:
         return self.mesh.processes > 1 or self.offload_parameters
 
     @property
+    def rank_tokens(self) -> int:
+        """Tokens of a microbatch whose activations one process keeps."""
+        return -(-self.microbatch_tokens // self.mesh.cp)
+
+    @property
     def numbers(self) -> Numbers:
         """Bytes of numbers in the layers."""
         compute = 2 if self.precision == "BF16" else FULL
@@ -238,7 +243,7 @@ def _gathered(shape: Shape, setup: Setup) -> float:
 
 def _kept(shape: Shape, setup: Setup) -> float:
     """Activations at the end of the layers' forward pass."""
-    tokens, numbers = setup.microbatch_tokens, setup.numbers
+    tokens, numbers = setup.rank_tokens, setup.numbers
     outer = 3 * shape.hidden * FULL  # last norm, the states of generated tokens, their gradient
     if setup.checkpointing:
         between = activations.between_layers(shape, numbers) * shape.layers
@@ -261,7 +266,7 @@ def _matrices(shape: Shape) -> int:
 
 def _layers_phase(shape: Shape, setup: Setup) -> Memory:
     """The moment at which the layers' backward pass begins."""
-    numbers, tokens = setup.numbers, setup.microbatch_tokens
+    numbers, tokens = setup.numbers, setup.rank_tokens
     mixture = shape.expert_layers > 0
     running = activations.backward(shape, numbers, mixture=mixture)
     again = 0.0
@@ -291,7 +296,7 @@ def _logits_phase(shape: Shape, setup: Setup) -> Memory:
     """The moment at which logits are there, between the layers' forward and backward pass."""
     each = STATISTICS_BYTES if setup.distributions else LOGIT_BYTES
     most = CHUNK_LOGITS // (3 if setup.distributions else 1)
-    logits = min(most, setup.microbatch_tokens * shape.vocabulary)
+    logits = min(most, setup.rank_tokens * shape.vocabulary)
     table = shape.table_parameters
     head = 0 if setup.adapter_rank else table * FULL
     head += table * 2 * setup.numbers.compute if setup.numbers.casts else 0

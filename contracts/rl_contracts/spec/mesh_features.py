@@ -9,7 +9,7 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 
-SHOWN_AXES = ("replicate", "fsdp", "tp", "ep")
+SHOWN_AXES = ("replicate", "fsdp", "tp", "cp", "ep")
 """Axes that this release can build."""
 
 

@@ -14,10 +14,7 @@ from rl_contracts.spec.base import Model
 SECTION = "spec.trainer.parallelism"
 AXES = ("pp", "replicate", "fsdp", "cp", "tp")
 """Axes of the mesh, outermost first: ranks that differ in ``tp`` alone are neighbours."""
-UNBUILT = {
-    "cp": "sequences that are split over processes",
-    "pp": "pipelines of stages of layers",
-}
+UNBUILT = {"pp": "pipelines of stages of layers"}
 """Axes that this release cannot honour, and what each would be."""
 
 Size = Annotated[int, Field(ge=1, le=4096)] | None

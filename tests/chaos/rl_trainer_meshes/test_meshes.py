@@ -50,14 +50,19 @@ def test_a_family_that_is_admitted_to_an_axis_trains_as_one_process(
     folder = parity.save_family(family, tmp_path / "model")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    sizes = MeshSizes(tp=2) if axis == "tp" else MeshSizes(fsdp=2, ep=2)
+    sizes = {"tp": MeshSizes(tp=2), "cp": MeshSizes(cp=2), "ep": MeshSizes(fsdp=2, ep=2)}[axis]
     alone = parity.train(ALONE, folder, features=["GRPO"])
     seen = parity.on_mesh(sizes, folder, scratch, features=["GRPO"])
     assert parity.gap(seen["GRPO"], alone["GRPO"]).largest < parity.TOLERANCE
 
 
 SAVED_ON = {
-    "dense": (MeshSizes(tp=2), MeshSizes(fsdp=2, tp=2), MeshSizes(replicate=2, fsdp=2)),
+    "dense": (
+        MeshSizes(tp=2),
+        MeshSizes(fsdp=2, tp=2),
+        MeshSizes(replicate=2, fsdp=2),
+        MeshSizes(cp=2, tp=2),
+    ),
     "mixture": (MeshSizes(tp=2), MeshSizes(fsdp=2, ep=2), MeshSizes(fsdp=2, tp=2, ep=4)),
     "latent": (MeshSizes(tp=2, ep=2),),
 }

@@ -23,6 +23,7 @@ def refusal(processes: int, **sizes: int) -> Refusal:
         ({"fsdp": 1, "tp": 4}, 8, MeshSizes(replicate=2, tp=4)),
         ({"ep": 4, "tp": 2}, 8, MeshSizes(fsdp=4, tp=2, ep=4)),
         ({"cp": 1, "pp": 1}, 2, MeshSizes(fsdp=2)),
+        ({"cp": 4}, 8, MeshSizes(fsdp=2, cp=4)),
     ],
 )
 def test_sizes_that_are_left_out_are_derived(
@@ -49,7 +50,7 @@ def test_groups_of_experts_divide_the_processes_of_a_copy_and_hold_whole_layers(
     assert "no multiple of tp 4" in refused.message
 
 
-@pytest.mark.parametrize("axis", ["cp", "pp"])
+@pytest.mark.parametrize("axis", ["pp"])
 def test_axes_that_are_not_built_are_refused_by_name(axis: str) -> None:
     refused = refusal(4, **{axis: 2})
     assert refused.field == f"spec.trainer.parallelism.{axis}"

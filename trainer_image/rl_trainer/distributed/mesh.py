@@ -19,7 +19,10 @@ class Mesh:
 
     sizes: MeshSizes
     layers: DeviceMesh
-    """Axes of ``AXES``: how everything but experts is divided."""
+    """Axes of ``AXES`` but ``cp``: how everything but experts is divided. ``fsdp`` has the ranks of
+    ``cp``, too: they hold the same weights, and gradients of other tokens."""
+    context: DeviceMesh | None = None
+    """All axes of ``AXES``; None where no rows of tokens are shared."""
     experts: DeviceMesh | None = None
     """Axes ``pp``, ``replicate``, ``efsdp`` and ``ep``; None where experts are divided as all
     other weights are."""
@@ -51,6 +54,11 @@ class Mesh:
         return None if self.tp is None else self.tp.get_group()
 
     @property
+    def cp(self) -> DeviceMesh | None:
+        """Ranks that share each row of tokens; None where none do."""
+        return None if self.context is None else self.context["cp"]
+
+    @property
     def ep(self) -> DeviceMesh | None:
         """Ranks that divide each layer's experts; None where none are."""
         return None if self.experts is None else self.experts["ep"]
@@ -63,12 +71,16 @@ def build(device_type: str, sizes: MeshSizes) -> Mesh:
         device_type: of the tensors, ``cuda`` or ``cpu``.
         sizes: of so many processes as the group has.
     """
-    layers = {axis: getattr(sizes, axis) for axis in AXES}
-    experts = None
+    axes = {axis: getattr(sizes, axis) for axis in AXES}
+    layers = {axis: size for axis, size in axes.items() if axis != "cp"}
+    layers["fsdp"] *= sizes.cp
+    experts = context = None
+    if sizes.cp > 1:
+        context = _view(device_type, axes)
     if sizes.ep > 1:
         outer = {"pp": sizes.pp, "replicate": sizes.replicate}
         experts = _view(device_type, {**outer, "efsdp": sizes.experts_fsdp, "ep": sizes.ep})
-    return Mesh(sizes=sizes, layers=_view(device_type, layers), experts=experts)
+    return Mesh(sizes=sizes, layers=_view(device_type, layers), experts=experts, context=context)
 
 
 def _view(device_type: str, sizes: dict[str, int]) -> DeviceMesh:

@@ -32,11 +32,13 @@ def accumulate(
     """
     states, others = models.policy.states(packed), models.reference_states(packed)
     leaf = states.detach().requires_grad_()
-    parts = []
-    for tokens, part in packed.parts(models.part_tokens):
+    parts, end = [], 0
+    for _, part in packed.parts(models.part_tokens):
+        own = models.policy.own(part)
+        start, end = end, end + own.stop - own.start
         terms = objective.evaluate(
             models.statistics(
-                part, states=leaf[tokens], other=None if others is None else others[tokens]
+                part, states=leaf[start:end], other=None if others is None else others[start:end]
             ),
             part,
             models.algorithm,
@@ -46,6 +48,6 @@ def accumulate(
         (terms.total / denominator).backward()  # type: ignore[no-untyped-call]  # torch's
         parts.append(terms.without_gradient())
     gradient: Tensor | None = leaf.grad
-    assert gradient is not None, "a microbatch has generated tokens"
+    assert gradient is not None, "a microbatch has parts"
     states.backward(gradient)  # type: ignore[no-untyped-call]  # torch's
     return parts

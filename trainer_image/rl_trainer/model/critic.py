@@ -17,10 +17,11 @@ from rl_trainer.algorithm import minibatches
 from rl_trainer.algorithm.losses import value
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
+from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import attention, forward, memory, on_mesh, optimizer, sharding
-from rl_trainer.model.policy import Policy
+from rl_trainer.model import forward, memory, on_mesh, optimizer, sharding
+from rl_trainer.model.policy import Policy, own_states, own_tokens, run_row
 
 
 class ValueModel(torch.nn.Module):
@@ -32,13 +33,10 @@ class ValueModel(torch.nn.Module):
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
 
-    def forward(self, packed: Packed) -> Tensor:
-        """What is still to come at each of the N generated tokens, ``[N, 1]``."""
-        with attention.packed(packed.lengths):
-            hidden = self.layers(
-                input_ids=packed.tokens, position_ids=packed.positions, use_cache=False
-            ).last_hidden_state
-        values: Tensor = self.head(hidden.flatten(0, 1)[packed.sources])
+    def forward(self, packed: Packed, context: ContextRanks | None = None) -> Tensor:
+        """What is still to come at each generated token of this rank, ``[n, 1]``."""
+        hidden = run_row(self.layers, packed, context)
+        values: Tensor = self.head(own_states(hidden, packed, context))
         return values
 
 
@@ -71,7 +69,8 @@ class Critic:
             width=model.module.get_output_embeddings().weight.shape[1],
             device=model.device,
         )
-        self._run: Callable[[Packed], Tensor] = self._module
+        self._run: Callable[..., Tensor] = self._module
+        self._context: ContextRanks | None = None
         if world.mesh is not None:
             self._run = on_mesh.divide(
                 self._module,
@@ -80,6 +79,7 @@ class Critic:
                 entry=ValueModel.forward,
                 offload=model.offload_parameters,
             )
+            self._context = on_mesh.context_ranks(world.mesh)
         self._module.train()
         self.parameters = dict(self._module.named_parameters())
         # All but the rate is as of the policy: betas, epsilon, weight decay, warm-up, schedule.
@@ -143,7 +143,11 @@ class Critic:
     def _values(self, packed: Packed) -> Tensor:
         offload, device = self._model.offload, self._model.device
         with self._model.precision(), memory.saving(device, offload=offload):
-            return self._run(packed)[:, 0].float()
+            own = self._run(packed, self._context)[:, 0].float()
+        if self._context is None:
+            return own
+        first = own_tokens(packed, self._context).start
+        return self._context.together(own, first=first, count=len(packed.targets))
 
     def _update(self, samples: Sequence[Sample], *, step: int) -> float:
         self.optimizer.zero_grad(set_to_none=True)

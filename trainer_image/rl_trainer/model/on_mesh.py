@@ -8,11 +8,17 @@ from typing import Any
 
 from torch import Tensor
 
+from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.parallelism import SECTION
+from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.mesh import Mesh
 from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.distributed.world import World
 from rl_trainer.model import parallel_plan, sharding
 from rl_trainer.model.policy import Policy, hidden_states
+
+DYNAMIC = ("dynamic", "longrope")
+"""Kinds of rotary scaling that change with the length."""
 
 
 def divided(policy: Policy, world: World) -> Policy:
@@ -33,7 +39,12 @@ def divided(policy: Policy, world: World) -> Policy:
         offload=policy.offload_parameters,
     )
     ranks = None if mesh.tp is None else TensorRanks(mesh.tp.get_group())
-    return dataclasses.replace(policy, run_layers=run, ranks=ranks)
+    return dataclasses.replace(policy, run_layers=run, ranks=ranks, context=context_ranks(mesh))
+
+
+def context_ranks(mesh: Mesh) -> ContextRanks | None:
+    """The ranks that share each row of tokens; None where each has rows of its own."""
+    return None if mesh.cp is None else ContextRanks(mesh.cp.get_group())
 
 
 def divide(
@@ -54,8 +65,26 @@ def divide(
     Raises:
         RefusedError: this model cannot be divided so.
     """
+    _check_positions(model, mesh)
     layers = frozenset(model._no_split_modules or ())
     experts = parallel_plan.divide(model, mesh)
     return sharding.shard(
         module, mesh, layers=layers, experts=experts, entry=entry, offload=offload
     )
+
+
+def _check_positions(model: Any, mesh: Mesh) -> None:
+    """Refuse rotary scaling by the longest sequence: ranks of ``cp`` see other lengths each."""
+    scaling = getattr(model.config, "rope_parameters", None) or {}
+    kind = scaling.get("rope_type") if isinstance(scaling, dict) else None
+    if mesh.cp is not None and kind in DYNAMIC:
+        raise RefusedError(
+            Refusal(
+                field=f"{SECTION}.cp",
+                value=str(mesh.sizes.cp),
+                reason="ModelUnusable",
+                message=f"The model's rotary scaling ({kind}) depends on the longest sequence, of "
+                "which each process sees a part.",
+                remedy="Set it to 1.",
+            )
+        )

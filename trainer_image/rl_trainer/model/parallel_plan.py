@@ -55,7 +55,8 @@ def divide(module: Any, mesh: Mesh) -> list[Any]:
         RefusedError: transformers has no plan for this model.
     """
     sizes, tp = mesh.sizes, mesh.tp
-    plans = DistributedConfig(tp_size=sizes.tp, fsdp_size=sizes.fsdp, ep_size=sizes.ep)
+    weights = sizes.fsdp * sizes.cp  # ranks of cp divide weights as those of fsdp do
+    plans = DistributedConfig(tp_size=sizes.tp, fsdp_size=weights, ep_size=sizes.ep)
     _check(module, mesh)
     tensor_plan, expert_plan = resolve_parallel_plans(module, plans)
     if tp is not None:

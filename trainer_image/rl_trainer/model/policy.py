@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from rl_trainer.algorithm.logprobs import (
 )
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.vocabulary import WHOLE, Vocabulary
+from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.model import attention, flops, memory, microbatch, sharding
 from rl_trainer.model.quantization import Originals
@@ -50,6 +51,8 @@ class Policy:
     """Where frozen weights are quantized: what they were."""
     ranks: TensorRanks | None = None
     """Those that compute each layer together with this one; None where this one does so alone."""
+    context: ContextRanks | None = None
+    """Those that share each row of tokens with this one; None where this one has it alone."""
     around: Callable[[Any], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     """Given the module, what its layers are run in."""
 
@@ -90,13 +93,32 @@ class Policy:
         return {name: parameter for name, parameter in named.items() if parameter.requires_grad}
 
     def states(self, packed: Packed) -> Tensor:
-        """States that predict the generated tokens, ``[N, H]``."""
+        """States that predict the generated tokens of ``own``, ``[n, H]``."""
         saving = memory.saving(self.device, offload=self.offload)
         with self.precision(), saving, self.around(self.module):
             hidden = (self.run_layers or partial(hidden_states, self.module))(
-                input_ids=packed.tokens, position_ids=packed.positions, lengths=packed.lengths
+                packed=packed, context=self.context
             )
-        return hidden.flatten(0, 1)[packed.sources]
+        return own_states(hidden, packed, self.context)
+
+    def own(self, packed: Packed) -> slice:
+        """Which of the N generated tokens this rank has the states of."""
+        return own_tokens(packed, self.context)
+
+    def _together(self, values: Tensor, packed: Packed) -> Tensor:
+        """Numbers of all N tokens, of this rank's own."""
+        if self.context is None:
+            return values
+        first, count = self.own(packed).start, len(packed.targets)
+        return self.context.together(values, first=first, count=count)
+
+    def _all_together(self, own: TokenStatistics, packed: Packed) -> TokenStatistics:
+        entropies, divergences = own.entropies, own.divergences
+        return TokenStatistics(
+            logprobs=self._together(own.logprobs, packed),
+            entropies=None if entropies is None else self._together(entropies, packed),
+            divergences=None if divergences is None else self._together(divergences, packed),
+        )
 
     def token_logprobs(
         self, packed: Packed, *, temperature: float, states: Tensor | None = None
@@ -106,18 +128,19 @@ class Policy:
         Args:
             packed: the tokens.
             temperature: > 0, of the distribution.
-            states: of these tokens, where they are known.
+            states: of ``own``, where they are known.
         """
         hidden = self.states(packed) if states is None else states
         with self.precision():
-            return token_logprobs(
+            logprobs = token_logprobs(
                 hidden,
-                packed.targets,
+                packed.targets[self.own(packed)],
                 head=self.head,
                 temperature=temperature,
                 chunk_tokens=self.chunk_tokens,
                 vocabulary=self.vocabulary_part,
             )
+        return self._together(logprobs, packed)
 
     def measured_logprobs(
         self, packed: Packed, *, temperature: float, states: Tensor | None = None
@@ -125,14 +148,15 @@ class Policy:
         """As ``token_logprobs``, with the entropies, which have no gradient."""
         hidden = self.states(packed) if states is None else states
         with self.precision():
-            return measured_logprobs(
+            measured = measured_logprobs(
                 hidden,
-                packed.targets,
+                packed.targets[self.own(packed)],
                 head=self.head,
                 temperature=temperature,
                 chunk_tokens=self.chunk_tokens,
                 vocabulary=self.vocabulary_part,
             )
+        return self._all_together(measured, packed)
 
     def token_statistics(
         self,
@@ -147,23 +171,24 @@ class Policy:
         Args:
             packed: the tokens.
             temperature: > 0, of the distributions.
-            states: of these tokens, where they are known.
-            reference: it and its states of these tokens.
+            states: of ``own``, where they are known.
+            reference: it and its states of ``own``.
         """
         hidden = self.states(packed) if states is None else states
         other = None
         if reference is not None:
             other = (reference[1], reference[0].head)
         with self.precision():
-            return token_statistics(
+            statistics = token_statistics(
                 hidden,
-                packed.targets,
+                packed.targets[self.own(packed)],
                 head=self.head,
                 temperature=temperature,
                 chunk_tokens=self.chunk_tokens_of_statistics,
                 reference=other,
                 vocabulary=self.vocabulary_part,
             )
+        return self._all_together(statistics, packed)
 
     @property
     def chunk_tokens(self) -> int:
@@ -183,15 +208,39 @@ class Policy:
         return contextlib.nullcontext()
 
 
-def hidden_states(
-    module: Any, *, input_ids: Tensor, position_ids: Tensor, lengths: Sequence[int]
-) -> Tensor:
-    """Of the last layer, ``[1, T, H]``, for a row of sequences of these lengths."""
-    with attention.packed(lengths):
-        hidden: Tensor = module.base_model(
-            input_ids=input_ids, position_ids=position_ids, use_cache=False
+def hidden_states(module: Any, *, packed: Packed, context: ContextRanks | None = None) -> Tensor:
+    """Of the last layer of a causal model, as ``run_row``."""
+    return run_row(module.base_model, packed, context)
+
+
+def run_row(layers: Any, packed: Packed, context: ContextRanks | None) -> Tensor:
+    """Of the last layer, ``[1, T, H]``; ``[1, t, H]`` for the tokens of this rank of several."""
+    tokens, positions, lengths = packed.tokens, packed.positions, packed.lengths
+    if context is not None:
+        tokens, lengths = context.part(tokens), context.lengths(lengths)
+        positions = context.part(positions)
+    with attention.packed(lengths, context):
+        hidden: Tensor = layers(
+            input_ids=tokens, position_ids=positions, use_cache=False
         ).last_hidden_state
     return hidden
+
+
+def own_tokens(packed: Packed, context: ContextRanks | None) -> slice:
+    """Which of the N generated tokens have their states on this rank: neighbours in a row."""
+    if context is None:
+        return slice(0, len(packed.targets))
+    borders = torch.tensor(context.span(packed.tokens.shape[1]), device=packed.sources.device)
+    first, last = torch.searchsorted(packed.sources, borders).tolist()
+    return slice(first, last)
+
+
+def own_states(hidden: Tensor, packed: Packed, context: ContextRanks | None) -> Tensor:
+    """States that predict the generated tokens of this rank, ``[n, H]``."""
+    sources = packed.sources[own_tokens(packed, context)]
+    if context is not None:
+        sources = sources - context.span(packed.tokens.shape[1])[0]
+    return hidden.flatten(0, 1)[sources]
 
 
 def _part_of_logits(layer: Any, ranks: TensorRanks, hidden: Tensor) -> Tensor:

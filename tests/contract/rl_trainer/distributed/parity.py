@@ -104,11 +104,15 @@ _MESHES = (
     MeshSizes(fsdp=2),
     MeshSizes(replicate=2),
     MeshSizes(tp=2),
+    MeshSizes(cp=2),
     MeshSizes(fsdp=4),
     MeshSizes(replicate=2, fsdp=2),
     MeshSizes(tp=4),
     MeshSizes(fsdp=2, tp=2),
     MeshSizes(replicate=2, tp=2),
+    MeshSizes(cp=4),
+    MeshSizes(fsdp=2, cp=2),
+    MeshSizes(cp=2, tp=2),
 )
 MESHES: dict[str, MeshSizes] = {str(sizes): sizes for sizes in _MESHES}
 EXPERT_MESHES: dict[str, MeshSizes] = {
@@ -116,6 +120,7 @@ EXPERT_MESHES: dict[str, MeshSizes] = {
     for sizes in (
         MeshSizes(fsdp=2, ep=2),
         MeshSizes(tp=2, ep=2),
+        MeshSizes(cp=2, ep=2),
         MeshSizes(fsdp=4, ep=2),
         MeshSizes(fsdp=4, ep=4),
         MeshSizes(replicate=2, fsdp=2, ep=2),

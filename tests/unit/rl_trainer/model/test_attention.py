@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rl_trainer.algorithm.packing import Packed, collate
 from rl_trainer.model import attention, loading
+from rl_trainer.model import attention_kernels as kernels
 from rl_trainer.model.attention import Segments, UnsupportedAttentionError
 from rl_trainer.model.policy import Policy
 from tests.families import SIZES, config_of, sample
@@ -55,8 +56,8 @@ def seen(lengths: tuple[int, ...], window: int | None) -> Tensor:
 def test_attention_of_segments_is_that_under_a_dense_mask(
     window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "MOST_BLOCK", 3)
-    attention._band.cache_clear()
+    monkeypatch.setattr(kernels, "MOST_BLOCK", 3)
+    kernels._band.cache_clear()
     generator, total = torch.Generator().manual_seed(1), sum(LENGTHS)
     query, key, value = (
         torch.randn(1, heads, total, width, generator=generator, requires_grad=True)
@@ -73,7 +74,7 @@ def test_attention_of_segments_is_that_under_a_dense_mask(
     given = torch.autograd.grad((out * weights).sum(), (query, key, value))
     for one, other in zip(given, wanted, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
-    attention._band.cache_clear()
+    kernels._band.cache_clear()
 
 
 def loaded(family: str, folder: Path) -> Policy:
@@ -204,11 +205,13 @@ def test_the_kernel_of_gpus_is_asked_for_all_sequences_at_once(
         )
         return out[0].transpose(0, 1).to(query.dtype)
 
-    monkeypatch.setattr(attention, "varlen_attn", kernel)
+    monkeypatch.setattr(kernels, "varlen_attn", kernel)
     query, key, value = (torch.randn(1, heads, sum(LENGTHS), 8) for heads in (4, 2, 2))
     for window in (None, 5):
-        given = query, key, value, Segments(lengths=LENGTHS, window=window)
+        ways = [
+            partial(way, lengths=LENGTHS, window=window, dropout=0.0, scaling=0.3)
+            for way in (kernels.by_sequence, kernels.varlen)
+        ]
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            wanted = attention._by_sequence(*given, dropout=0.0, scaling=0.3)
-            out = attention._varlen(*given, dropout=0.0, scaling=0.3)
+            wanted, out = (way(query, key, value) for way in ways)
         assert torch.allclose(out, wanted, atol=0.03)
