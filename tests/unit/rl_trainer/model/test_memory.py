@@ -212,7 +212,7 @@ def test_a_gpu_that_is_full_outside_of_a_step_is_explained_too(
     with pytest.raises(OutOfMemoryError, match="no memory left in the passes before a step"):
         learner.assess(samples)
 
-    def fetched(objects: object, base: object, folder: Path) -> None:
+    def fetched(objects: object, base: object, folder: Path, **_: object) -> None:
         shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
 
     monkeypatch.setattr(inputs, "fetch_base", fetched)
