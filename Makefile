@@ -79,7 +79,7 @@ soak: venv $(if $(filter $(CLUSTERLESS),$(SHARD)),,images) ## Long faults: SHARD
 soak-list: venv ## The shards of the soak
 	@$(VENV)/python -m tests.soak --list
 
-BENCHMARKS := $(filter-out __init__ asynchrony chaos,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHMARKS := $(filter-out __init__ asynchrony chaos gpu,$(basename $(notdir $(wildcard benchmarks/*.py))))
 QUICK ?=
 
 bench: venv ## Every benchmark that needs no cluster, in turn; QUICK=--quick for less of each

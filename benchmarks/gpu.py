@@ -1,0 +1,253 @@
+"""The trainer on a GPU: memory and speed, beside the memory model and beside TRL.
+
+Also log-probabilities beside those of the processor, and NCCL's bandwidth between several GPUs.
+Each case is a process of its own. The last line but one is a row for the page of benchmarks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import trainer_step
+from benchmarks.memory_model import SMOKE, TOLERANCE, Case, batch, loaded, spec_of
+from benchmarks.support.result import Result, is_quick
+from rl_contracts.capacity.of_spec import setup_of
+from rl_contracts.capacity.shape import shape_of
+from rl_contracts.capacity.training import GIB, memory
+
+SIDE, MISSING = "side", 2
+STEPS = 3
+NLL_TOLERANCE = 0.01
+"""Relative, of the mean negative log-probability in bfloat16, GPU beside processor."""
+REDUCED_BYTES = 256 << 20
+HALF_BILLION: dict[str, Any] = {
+    "vocab_size": 151_936,
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "tie_word_embeddings": True,
+    "max_position_embeddings": 4096,
+}
+WHOLE = Case(
+    model="qwen3",
+    config=HALF_BILLION,
+    training={
+        "precision": "BF16",
+        "gradientCheckpointing": True,
+        "maxTokensPerMicrobatch": 8192,
+    },
+    length=1024,
+)
+CASES = {
+    "smoke": SMOKE,
+    "0.5 B": WHOLE,
+    "0.5 B, LoRA": replace(WHOLE, training={**WHOLE.training, "lora": {"rank": 16}}),
+    "0.5 B, no checkpointing": replace(
+        WHOLE,
+        training={
+            "precision": "BF16",
+            "gradientCheckpointing": False,
+            "maxTokensPerMicrobatch": 4096,
+        },
+    ),
+}
+ON_GPUS = tuple(name for name in CASES if name != "smoke")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a case's last step took; of a processor no memory and no MFU."""
+
+    seconds: float
+    tokens: int
+    """Generated tokens of the step."""
+    mfu: float | None
+    peak_bytes: int | None
+
+
+def main() -> int:
+    """Measure and print; 2 without a GPU."""
+    if sys.argv[1:2] == [SIDE]:
+        print(json.dumps(run_side(*sys.argv[2:])))
+        return 0
+    quick = is_quick(__doc__)
+    name = gpu_name()
+    if name is None:
+        print(MESSAGE, file=sys.stderr)
+        return MISSING
+    result = Result("gpu", machine=name)
+    for case in ON_GPUS[:1] if quick else ON_GPUS:
+        of_case(case, result)
+    of_parity(result, case="smoke" if quick else ON_GPUS[0])
+    of_nccl(result)
+    if not quick:
+        of_trl(result)
+    print(row(result))
+    result.print()
+    return 0
+
+
+MESSAGE = (
+    "No GPU here: torch.cuda.is_available() is false. Run this on a machine with an NVIDIA GPU, "
+    "its driver, and the project's environment (`make venv`): python -m benchmarks.gpu"
+)
+
+
+def gpu_name() -> str | None:
+    """Number and name of the GPUs; None without any."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name(0)}"
+
+
+def run_side(what: str, *rest: str) -> Any:
+    """What a process of its own measures."""
+    if what == "steps":
+        return asdict(steps(CASES[rest[0]]))
+    if what == "nll":
+        return nll(CASES[rest[0]])
+    return reduced()
+
+
+def asked(*words: str, environment: dict[str, str] | None = None) -> Any:
+    """The answer of another process."""
+    command = [sys.executable, "-m", "benchmarks.gpu", SIDE, *words]
+    given = os.environ | (environment or {})
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=given)
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
+def steps(case: Case) -> Taken:
+    """Make some steps; the last one is measured."""
+    samples = batch(case)
+    with tempfile.TemporaryDirectory() as folder:
+        learner = loaded(case, Path(folder))
+        for step in range(1, STEPS):
+            learner.update(samples, step=step)
+        began = time.perf_counter()
+        update = learner.update(samples, step=STEPS)
+        seconds = time.perf_counter() - began
+    peak = update.gpus[0].peak_bytes if update.gpus else None
+    tokens = sum(sample.num_generated for sample in samples)
+    return Taken(seconds=seconds, tokens=tokens, mfu=update.mfu, peak_bytes=peak)
+
+
+def nll(case: Case) -> float:
+    """Mean negative log-probability of the case's tokens, by the trainer's own scoring."""
+    import torch
+
+    samples = [
+        replace(sample, logprobs=torch.zeros_like(sample.logprobs)) for sample in batch(case)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        return float(loaded(case, Path(folder)).score(samples, temperature=1.0).mean)
+
+
+def reduced() -> float | None:
+    """Gigabytes per second that an all-reduce over all GPUs moves (bus bandwidth); None for one."""
+    import torch
+    from torch.multiprocessing.spawn import spawn
+
+    count = torch.cuda.device_count()
+    if count < 2:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        spawn(_reduce, args=(count, folder), nprocs=count)  # type: ignore[no-untyped-call]
+        seconds = float((Path(folder) / "seconds").read_text())
+    return 2 * (count - 1) / count * REDUCED_BYTES / seconds / 1e9
+
+
+def _reduce(rank: int, count: int, folder: str) -> None:
+    import torch
+    import torch.distributed as dist
+
+    torch.cuda.set_device(rank)
+    dist.init_process_group(
+        "nccl", init_method=f"file://{folder}/meet", rank=rank, world_size=count
+    )
+    tensor = torch.ones(REDUCED_BYTES // 4, device="cuda")
+    for warm in (True, False):
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        for _ in range(5):
+            dist.all_reduce(tensor)
+        torch.cuda.synchronize()
+        if not warm and rank == 0:
+            Path(folder, "seconds").write_text(str((time.perf_counter() - began) / 5))
+    dist.destroy_process_group()
+
+
+def of_case(name: str, result: Result) -> None:
+    """Speed and memory of a case, beside what the memory model says without CUDA's own."""
+    case, taken = CASES[name], Taken(**asked("steps", name))
+    setup = setup_of(spec_of(case), cuda=True)
+    said = memory(shape_of({"model_type": case.model, **case.config}), setup)
+    predicted = said.total - said.device
+    assert taken.peak_bytes is not None
+    result.figures[name] = {
+        "tokens_per_s": round(taken.tokens / taken.seconds),
+        "mfu": None if taken.mfu is None else round(taken.mfu, 3),
+        "peak_gib": round(taken.peak_bytes / GIB, 2),
+        "predicted_gib": round(predicted / GIB, 2),
+    }
+    ratio = predicted / taken.peak_bytes
+    result.at_least(f"{name}: predicted / measured", ratio, 1 - TOLERANCE)
+    result.at_most(f"{name}: predicted / measured, above", ratio, 1 + TOLERANCE)
+
+
+def of_parity(result: Result, *, case: str) -> None:
+    """The same tokens on the GPU and on the processor."""
+    gpu = asked("nll", case)
+    processor = asked("nll", case, environment={"CUDA_VISIBLE_DEVICES": ""})
+    result.figures["nll"] = {"gpu": round(gpu, 5), "processor": round(processor, 5)}
+    gap = abs(gpu - processor) / processor
+    result.at_most("log-probabilities, GPU to processor", gap, NLL_TOLERANCE)
+
+
+def of_nccl(result: Result) -> None:
+    """Bandwidth between the GPUs."""
+    speed = asked("nccl")
+    result.figures["nccl_gb_per_s"] = None if speed is None else round(speed, 1)
+
+
+def of_trl(result: Result) -> None:
+    """An optimizer step beside TRL's GRPOTrainer, both in bfloat16 on the GPU."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for case in ("larger", "tiny"):
+            model = trainer_step.TINY if case == "tiny" else trainer_step.CASES[case]
+            trainer_step.save_model(model, folder / case)
+        sides = ("ours, bfloat16", *trainer_step.FAST["bfloat16"])
+        taken = {
+            side: min(trainer_step.run_side(side, "larger", folder, steps=3)["seconds"])
+            for side in sides
+        }
+    ours = taken.pop(sides[0])
+    result.figures["step_s"] = {"ours": round(ours, 3), "TRL": round(min(taken.values()), 3)}
+    result.at_least("tokens/s to TRL at its fastest", min(taken.values()) / ours, 1.0)
+
+
+def row(result: Result) -> str:
+    """The result as a row of the page of benchmarks."""
+    figures = "; ".join(f"{name}: {json.dumps(value)}" for name, value in result.figures.items())
+    missed = [name for name, bar in result.bars.items() if not bar["met"]]
+    bars = f"missed: {', '.join(missed)}" if missed else "met"
+    return f"| `gpu` | {figures} | {bars} | {datetime.now(UTC):%Y-%m-%d}, {result.machine} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
