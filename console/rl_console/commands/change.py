@@ -15,7 +15,10 @@ Wait = Annotated[
 
 
 def suspend(invocation: Invocation, job: str, *, wait: Wait = None) -> None:
-    """Stop a job's pods after their step is durable; `resume` lets the run go on."""
+    """Stop a job's pods once their step is durable.
+
+    `resume` lets the run go on from there.
+    """
     from rl_console.actions.suspension import set_suspended
 
     cluster = invocation.cluster()
@@ -39,7 +42,11 @@ def retry(
         Path | None, typer.Option(help="File for the new manifest. Default: JOB-retry.yaml.")
     ] = None,
 ) -> None:
-    """Continue the run of a failed job: the job is replaced by one that takes over its run."""
+    """Continue the run of a failed job as a new job.
+
+    The job is deleted and created again with the run's ID, so that it goes on from the last
+    checkpoint. The new manifest is kept in a file.
+    """
     from rl_console.actions.retry import replace_job, replacement, write_manifest
 
     cluster = invocation.cluster()

@@ -24,9 +24,10 @@ def convert(
         Path | None, typer.Option(help="File for the manifest. Default: print it.")
     ] = None,
 ) -> None:
-    """Make a manifest of another framework's options; each option is mapped or listed with why.
+    """Make a manifest of another framework's options.
 
-    The manifest is printed, and what became of each option goes to standard error.
+    Each option is mapped, or listed with the reason. The manifest is printed, and what became of
+    each option goes to standard error.
     """
     from rl_console.actions.converting import run
 

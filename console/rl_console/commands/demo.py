@@ -23,7 +23,10 @@ def demo(
         float | None, typer.Option(help="Unix time at which the demo began.")
     ] = None,
 ) -> None:
-    """Install everything, run the example job and show what the model learned."""
+    """Install everything and run the example job.
+
+    It shows what the model has learned.
+    """
     from rich.console import Console
 
     from rl_console.demo.command import run_demo

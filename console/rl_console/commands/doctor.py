@@ -8,7 +8,10 @@ from rl_console.invocation import Invocation, add
 
 
 def doctor(invocation: Invocation) -> None:
-    """Check the cluster and the namespace; each finding has its remedy. Exit code 1: a fault."""
+    """Check the cluster and the namespace for faults.
+
+    Each finding that is not good has its remedy. The exit code is 1 if there is a fault.
+    """
     from rl_console.actions.doctoring import examine, listing_of
     from rl_console.actions.finding import FAULT
     from rl_console.output import show

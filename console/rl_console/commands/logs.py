@@ -35,7 +35,10 @@ def logs(
     ] = False,
     timestamps: Annotated[bool, typer.Option(help="Begin lines with their time.")] = False,
 ) -> None:
-    """Print logs of a job's pods; lines of several pods begin with the pod's name."""
+    """Print logs of a job's pods.
+
+    Lines of several pods begin with the names of pod and container.
+    """
     from rl_console.actions.log_choice import choose
     from rl_console.actions.log_streams import LogOptions, print_logs
 

@@ -36,7 +36,10 @@ def init(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File to write. Default: print it.")] = None,
 ) -> None:
-    """Write a manifest from options; on a terminal it asks for what is missing."""
+    """Write a manifest from options, or by asking.
+
+    On a terminal it asks for what no option says. The manifest is checked before it is written.
+    """
     from rl_console.actions.initiation import Answers, ask, manifest_of, write
 
     answers = Answers(
@@ -65,10 +68,10 @@ def validate(
         bool, typer.Option("--server", help="Ask the API server, too; nothing is created.")
     ] = False,
 ) -> None:
-    """Check manifests by the same models and rules as the API server, without a cluster.
+    """Check manifests as the API server does, without a cluster.
 
-    What only the operator can know, such as whether the model exists, is checked when the job is
-    created.
+    The models and the rules are the same. What only the operator can know, such as whether the
+    model exists, is checked when the job is created.
     """
     from rl_console.actions.submitting import create, report
     from rl_console.manifests.files import read
@@ -105,7 +108,10 @@ def diff(
     first: Annotated[str, typer.Argument(help="Name of a job, or a manifest's file.")],
     second: Annotated[str, typer.Argument(help="The same for the other one.")],
 ) -> None:
-    """Show in which options two jobs differ, defaults included. Exit code 1: they differ."""
+    """Show in which options two jobs differ.
+
+    Defaults are included. The exit code is 1 if they differ.
+    """
     from rl_console.actions.comparing import compare, specs_of
     from rl_console.output import show
 

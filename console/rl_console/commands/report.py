@@ -18,7 +18,9 @@ def report(
         "reward.png"
     ),
 ) -> None:
-    """Print what a job has learned, at any time: progress, evaluations, reward curve, final model.
+    """Print what a job has learned so far.
+
+    Progress, evaluations, reward curve and final model, at any time.
 
     Evaluations and curve are read from the namespace's bucket, which needs the right to read its
     Secret. Without it, or before there are any, the job's status says what is known.

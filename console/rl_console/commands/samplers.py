@@ -16,7 +16,7 @@ def scale(
     *,
     group: Annotated[str, typer.Option(help="Group of samplers; needed if there are more.")] = "",
 ) -> None:
-    """Set the number of sampler pods of a job's group, through `/scale`."""
+    """Set the number of sampler pods of a job's group."""
     from rl_console.actions.sampler_pods import scale_group
 
     cluster = invocation.cluster()
@@ -33,7 +33,10 @@ def drain(
         float, typer.Option(min=0, help="Seconds to wait for the disruption budget.")
     ] = 300.0,
 ) -> None:
-    """Evict sampler pods: they finish or hand back their work, and others take their place."""
+    """Evict sampler pods, which hand back their work.
+
+    Others take their place. The disruption budget is respected.
+    """
     from rl_console.actions.sampler_pods import drain_pods
 
     cluster = invocation.cluster()

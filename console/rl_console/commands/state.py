@@ -12,7 +12,10 @@ INTERVAL_SECONDS = 2.0
 
 
 def status(invocation: Invocation, job: str) -> None:
-    """Show a job in full: progress, pools, data, attempts, conditions."""
+    """Show a job in full.
+
+    Progress, pools, data, attempts and conditions.
+    """
     from rl_console.actions.describe import describe_job
     from rl_console.actions.job_table import job_listing
     from rl_console.jobs import JobObject

@@ -17,7 +17,10 @@ def top(
         bool, typer.Option("--all-namespaces", "-A", help="Show the jobs of every namespace.")
     ] = False,
 ) -> None:
-    """Show the speed and the resources of jobs that have pods, or the pods of one job."""
+    """Show speed and resources of jobs, or the pods of a job.
+
+    CPU and memory of pods need metrics-server.
+    """
     from rl_console.actions.usage import of_jobs, of_pods
     from rl_console.output import show
 

@@ -38,6 +38,8 @@ COMMANDS = {
     "top-job": ("top", "{job}"),
     "suspend": ("suspend", "{job}", "--wait", "0"),
     "resume": ("resume", "{job}"),
+    "plan": ("plan", "-f", "good.yaml", "--config", "config.json", "--device-gib", "24"),
+    "plan-missing": ("plan", "-f", "good.yaml", "--config", "nowhere.json"),
     "report": ("report", "{job}"),
     "report-yaml": ("report", "{job}", "-o", "yaml"),
     "retry": ("retry", "{job}", "--yes"),

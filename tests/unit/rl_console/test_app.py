@@ -34,6 +34,15 @@ def test_help_loads_nothing_slow() -> None:
     assert done.stderr == "[]\n"
 
 
+def test_eighty_columns_cut_no_line_of_the_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    app.run(["--help"])
+    shown = capsys.readouterr().out
+    assert "..." not in shown.replace("[ARGS]...", "")
+
+
 def test_a_command_line_without_a_command_shows_the_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
