@@ -80,6 +80,8 @@ class SmallServer:
     ponged: asyncio.Event | None = None
     """Set when a client has answered the ping that follows each reset; None: no pings."""
     health: int = 200
+    moved_to: str = ""
+    """Where requests are redirected to; empty: nowhere."""
     sessions: int = 0
     opened: int = 0
     closed: int = 0
@@ -96,6 +98,9 @@ class SmallServer:
         return application
 
     async def _health(self, request: web.Request) -> web.Response:
+        self.headers.append(dict(request.headers))
+        if self.moved_to:
+            raise web.HTTPTemporaryRedirect(f"{self.moved_to}{request.path}")
         return web.json_response({"status": "healthy"}, status=self.health)
 
     async def _schema(self, request: web.Request) -> web.Response:
@@ -104,6 +109,8 @@ class SmallServer:
         return web.json_response({"action": action, "observation": {}, "state": {}})
 
     async def _session(self, request: web.Request) -> web.WebSocketResponse:
+        if self.moved_to:
+            raise web.HTTPTemporaryRedirect(f"{self.moved_to}{request.path}")
         socket = web.WebSocketResponse(autoping=False)
         await socket.prepare(request)
         self.headers.append(dict(request.headers))

@@ -104,7 +104,7 @@ async def live(assignment: Assignment, stores: Stores, *, after: float) -> None:
         weights=assignment.weights,
         code=None,
         sessions=Sessions(),
-        outside=cast(Any, None),
+        environments=cast(Any, None),
     )
     components = cast(Any, SimpleNamespace(known=["ExactMatch"], refusals=[]))
     claiming, follower = _claiming(agent), _follower(agent)

@@ -7,12 +7,10 @@ import logging
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-import aiohttp
-
 from rl_contracts.stores.connect import Stores
 from rl_sampler.code.client import code_container_of
 from rl_sampler.completions.failover import Failovers
-from rl_sampler.completions.guard import guarded_socket
+from rl_sampler.completions.guard import open_outside
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import open_session
@@ -55,7 +53,11 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
     startup = assignment.template.engine.startup_seconds
     serving, counters = Serving(adapters=assignment.weights.adapters), Counters()
     key = read_key(assignment.env.engine_key_folder)
-    async with open_session(key) as session, open_outside() as outside:
+    async with (
+        open_session(key) as session,
+        open_outside() as outside,
+        open_outside(redirects=False) as environments,
+    ):
         agent = Agent(
             assignment=assignment,
             shared=SharedStores(stores, problems=problems),
@@ -68,7 +70,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             weights=assignment.weights,
             code=code_container_of(assignment, counters=counters),
             sessions=Sessions(),
-            outside=outside,
+            environments=environments,
         )
         failovers = Failovers(
             session=outside,
@@ -95,11 +97,6 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
                 await _live(agent, components, stop)
         await failovers.close()
     logger.info("drained")
-
-
-def open_outside() -> aiohttp.ClientSession:
-    """A session for requests to servers that the manifest names."""
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(socket_factory=guarded_socket))
 
 
 async def _live(agent: Agent, components: Components, stop: asyncio.Event) -> None:

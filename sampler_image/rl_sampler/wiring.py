@@ -60,8 +60,8 @@ class Agent:
     """None where the pod has no container ``code``."""
     sessions: Sessions
     """Of programs."""
-    outside: aiohttp.ClientSession
-    """For requests to servers that the manifest names."""
+    environments: aiohttp.ClientSession
+    """For requests to the server of ``agent.environment``; follows no redirects."""
 
     def watch(self) -> EngineWatch:
         """The watch of the engine."""
@@ -162,7 +162,7 @@ def _environment(agent: Agent) -> EnvironmentServer | None:
         return None
     return EnvironmentServer(
         section.environment,
-        http=agent.outside,
+        http=agent.environments,
         headers=agent.assignment.env.endpoint_secrets_folder / HEADERS_FOLDER,
         longest=section.result_characters,
         counters=agent.counters,

@@ -93,6 +93,8 @@ def _turn(episode: Episode, turn: Turn, number: int, *, tokens: bool) -> dict[st
             "tools": turn.tool_seconds,
         },
     }
+    if turn.reward is not None:
+        extra["reward"] = turn.reward
     if turn.error is not None:
         extra["error"] = turn.error.model_dump()
     step = {

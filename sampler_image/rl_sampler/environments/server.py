@@ -20,7 +20,7 @@ from rl_sampler.environments.protocol import (
     EnvironmentDownError,
     Seen,
 )
-from rl_sampler.environments.session import Session
+from rl_sampler.environments.session import Session, reason
 from rl_sampler.tools.tool import Tool, ToolResult
 from rl_sampler.tools.toolbox import Offer, Tools
 
@@ -172,7 +172,7 @@ class EnvironmentServer:
                 body = await response.content.read(MAX_SCHEMA_BYTES)
                 return response.status, _json(body)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise self._down("cannot be reached") from error
+            raise self._down(f"cannot be reached: {reason(error)}") from error
 
     def _headers(self) -> dict[str, str]:
         """Read for each connection: the kubelet updates the files when the Secret changes."""

@@ -78,7 +78,7 @@ class Session:
         except TimeoutError as error:
             raise self._down("accepted no connection in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._down("cannot be reached") from error
+            raise self._down(f"cannot be reached: {reason(error)}") from error
         self._received = asyncio.Queue(maxsize=1)
         self._reader = asyncio.create_task(self._receive(self._socket), name="environment")
 
@@ -151,3 +151,8 @@ class Session:
 
     def _down(self, what: str) -> EnvironmentDownError:
         return EnvironmentDownError(f"the environment at {self.url} {what}")
+
+
+def reason(error: BaseException) -> str:
+    """Why a server could not be reached, in one line."""
+    return " ".join(str(error).split())[: protocol.MESSAGE_CHARACTERS] or type(error).__name__

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from rl_contracts.documents.rollout import StopReason
+from rl_sampler.completions.guard import open_outside
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.session import Session
-from rl_sampler.serve import open_outside
 from rl_sampler.user_code.call import UserCodeError
 from tests.chaos.rl_sampler.gateway.environments import python_of
 from tests.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer, serving

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import ThreadedResolver, web
 from aiohttp.test_utils import TestServer
 
-from rl_sampler.serve import open_outside
+from rl_sampler.completions.guard import open_outside
 
 
 def lead_to(monkeypatch: pytest.MonkeyPatch, address: str) -> None:

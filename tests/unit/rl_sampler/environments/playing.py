@@ -14,10 +14,10 @@ from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.user import ScriptedUser
+from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
 from rl_sampler.environments.agent import EnvironmentAgent
 from rl_sampler.environments.server import EnvironmentServer
-from rl_sampler.serve import open_outside
 from rl_sampler.tasks.claims import Claim
 from tests.documents import a_task
 from tests.openenv import SmallServer, serving

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.spec.agent.environment import Environment
+from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.server import EnvironmentServer
-from rl_sampler.serve import open_outside
 from tests.openenv import SmallServer, serving
 
 
@@ -57,3 +57,23 @@ async def test_an_address_that_leads_nowhere_is_down(url: str) -> None:
         async with asked.session() as session:
             with pytest.raises(EnvironmentDownError, match="cannot be reached"):
                 await session.open()
+
+
+async def test_headers_do_not_follow_a_redirect(tmp_path: Path) -> None:
+    (tmp_path / "X-Key").write_text("secret")
+    other = SmallServer()
+    async with (
+        serving(other) as there,
+        serving(SmallServer(moved_to=there)) as url,
+        open_outside(redirects=False) as http,
+    ):
+        section = Environment(url=url, headers_secret="keys")
+        asked = EnvironmentServer(
+            section, http=http, headers=tmp_path, longest=9, counters=Counters()
+        )
+        with pytest.raises(EnvironmentDownError, match="redirects"):
+            await asked.open()
+        async with asked.session() as session:
+            with pytest.raises(EnvironmentDownError, match="redirects"):
+                await session.open()
+    assert other.headers == []
