@@ -41,6 +41,20 @@ def test_a_mesh_trains_as_one_process(
         assert found.largest < parity.TOLERANCE, (feature, found)
 
 
+def test_a_mesh_gives_the_same_weights_bit_for_bit_each_time(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    for model, sizes in (
+        ("dense", MeshSizes(fsdp=2, tp=2)),
+        ("mixture", MeshSizes(fsdp=2, tp=2, ep=4)),
+    ):
+        first, second = (
+            parity.on_mesh(sizes, folders[model], tmp_path, features=["GRPO"])["GRPO"]
+            for _ in range(2)
+        )
+        assert parity.largest(first.weights, second.weights) == 0, model
+
+
 @pytest.mark.parametrize(
     ("axis", "family"), [(axis, name) for axis in TRIED for name in TRIED[axis]]
 )

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from rl_contracts.spec.parallelism import AXES, MeshSizes
-
-if TYPE_CHECKING:
-    import torch.distributed as dist
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +43,6 @@ class Mesh:
     def tp(self) -> DeviceMesh | None:
         """Ranks that compute each layer together; None where each computes alone."""
         return self.layers["tp"] if self.sizes.tp > 1 else None
-
-    @property
-    def tp_group(self) -> dist.ProcessGroup | None:
-        """The same ranks as a process group."""
-        return None if self.tp is None else self.tp.get_group()
 
     @property
     def cp(self) -> DeviceMesh | None:

@@ -135,8 +135,8 @@ def features_of(model: str, sizes: MeshSizes) -> tuple[str, ...]:
     """What a model is trained with on a mesh: all that the table in docs says works."""
     if model in EXPERT_MODELS:
         return EXPERT_FEATURES
-    # Rows of NF4 blocks: docs/guides/parallelism.md.
-    return tuple(name for name in DENSE_FEATURES if name != "NF4" or sizes.tp < 4)
+    blocks = model == "dense" and sizes.tp <= 2  # rows of NF4 blocks: see WIDE
+    return tuple(name for name in DENSE_FEATURES if name != "NF4" or blocks)
 
 
 @dataclass(frozen=True, kw_only=True)
