@@ -39,9 +39,8 @@ class ContextRanks:
         return self.rank * each, (self.rank + 1) * each
 
     def lengths(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
-        """Of the sequences of a row, with the zeros behind its end as one more."""
-        behind = -sum(lengths) % self.size
-        return (*lengths, behind) if behind else lengths
+        """Of the sequences of a row; each zero behind its end is one of its own."""
+        return (*lengths, *[1] * (-sum(lengths) % self.size))
 
     def own_lengths(self, lengths: tuple[int, ...]) -> tuple[int, ...]:
         """Of the parts of these sequences that lie among this rank's tokens."""

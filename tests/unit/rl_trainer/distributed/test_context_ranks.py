@@ -56,6 +56,18 @@ def test_parts_of_sequences_fill_each_ranks_tokens(lengths: list[int], size: int
     assert set(ends) == {border for border in borders if first < border < last} | {last}
 
 
+@given(LENGTHS, st.integers(2, 5))
+def test_positions_restart_where_parts_of_sequences_begin(lengths: list[int], size: int) -> None:
+    """Transformers finds the borders there: zeros behind the end are sequences of one token."""
+    samples = [sample(each, at) for at, each in enumerate(lengths)]
+    packed = collate(samples, tuple(range(len(lengths))))
+    for each in members(size):
+        positions = each.part(packed.positions)[0]
+        restarts = (positions.diff() != 1).nonzero()[:, 0] + 1
+        own = torch.tensor(each.own_lengths(each.lengths(packed.lengths)))
+        assert restarts.tolist() == own.cumsum(0)[:-1].tolist()
+
+
 @pytest.mark.parametrize(
     ("heads", "ranks", "times"), [(8, 2, 1), (2, 2, 1), (2, 4, 2), (1, 4, 4), (4, 6, 3)]
 )
