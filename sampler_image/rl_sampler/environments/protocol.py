@@ -7,7 +7,6 @@ session in which one answer was missed can never be used again.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +18,8 @@ from rl_sampler.tools.tool import ToolDownError
 
 MESSAGE_CHARACTERS = 300
 """Of an error of the server, in a message."""
+LARGEST_REWARD = 1e9
+"""Of one step, so that sums stay finite."""
 OF_THE_FORM = ("missing", "extra_forbidden")
 """Errors of a field that every action has or lacks, whatever the policy wrote into it."""
 
@@ -67,7 +68,7 @@ class Seen:
     observation: Any
     """As JSON; most servers send an object."""
     reward: float | None = None
-    """Of this step, finite; None: the environment gave none."""
+    """Of this step, at most LARGEST_REWARD in size; None: the environment gave none."""
     done: bool = False
     """The episode is over."""
     truncated: bool = False
@@ -115,7 +116,7 @@ def seen(data: Mapping[str, Any]) -> Seen:
         step = _Step.model_validate(data)
     except ValidationError as error:
         raise EnvironmentDownError("the environment's reward or done has no such type") from error
-    if step.reward is not None and not math.isfinite(step.reward):
+    if step.reward is not None and not abs(step.reward) <= LARGEST_REWARD:  # NaN is not
         raise EnvironmentDownError(f"the environment gave the reward {step.reward}")
     return Seen(
         observation=step.observation,

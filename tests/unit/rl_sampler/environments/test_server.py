@@ -77,3 +77,17 @@ async def test_headers_do_not_follow_a_redirect(tmp_path: Path) -> None:
             with pytest.raises(EnvironmentDownError, match="redirects"):
                 await session.open()
     assert other.headers == []
+
+
+async def test_an_environment_that_lists_no_tool_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.openenv.TOOL", {})
+    async with serving(SmallServer(tools=True)) as url, open_outside() as http:
+        asked = EnvironmentServer(
+            Environment(url=url, action="Tool"),
+            http=http,
+            headers=Path("/none"),
+            longest=9,
+            counters=Counters(),
+        )
+        with pytest.raises(EnvironmentDownError, match="lists no tool"):
+            await asked.open()
