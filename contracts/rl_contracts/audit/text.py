@@ -151,6 +151,10 @@ def rollout(document: Rollout, *, used: str) -> Iterator[str]:
     yield f"reward    {document.reward:g}, stop {document.stop_reason}, {used}"
     for part in document.parts:
         yield f"          {part.scorer}: {part.value:g} × {part.weight:g}"
+    rewards = [turn.reward for turn in document.turns]
+    if any(reward is not None for reward in rewards):
+        by_turns = ", ".join("none" if reward is None else f"{reward:g}" for reward in rewards)
+        yield f"          by turns: {by_turns}"
     if document.error is not None:
         yield f"error     {document.error.kind}: {document.error.message}"
     for span in document.spans:

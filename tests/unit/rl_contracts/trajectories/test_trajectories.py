@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.audit import text
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import BatchMember
 from rl_contracts.documents.rollout import (
@@ -111,6 +112,18 @@ def test_atif_joins_calls_and_results_by_id() -> None:
     ]
     assert calls[0]["arguments"] == {"a": 1, "b": 1}
     assert (calls[1]["arguments"], calls[1]["extra"]) == ({}, {"malformed_arguments": "{a"})
+
+
+def test_atif_has_what_an_environment_gave_for_each_turn() -> None:
+    turns = [
+        turn.model_copy(update={"reward": reward})
+        for turn, reward in zip(with_tools().turns, (0.25, None), strict=True)
+    ]
+    episode = Episode(rollout=with_tools(turns=turns), task=TASK)
+    first, second = trajectory(episode, producer="1")["steps"][2:]
+    assert first["extra"]["reward"] == 0.25
+    assert "reward" not in second["extra"]
+    assert "          by turns: 0.25, none" in list(text.rollout(episode.rollout, used="unused"))
 
 
 def test_a_trace_reproduces_the_tokens_along_its_branch() -> None:
