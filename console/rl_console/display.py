@@ -11,9 +11,18 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rl_console import output
+from rl_console.output import Column
 from rl_console.view import Snapshot, count, duration, fields, line
 
 LINE_SECONDS = 5.0
+POOLS = (
+    Column(heading="POOL"),
+    *(
+        Column(heading=heading, right=True)
+        for heading in ("DESIRED", "READY", "SERVING", "POLICY", "LAG")
+    ),
+)
 BAR_WIDTH = 40
 
 
@@ -106,10 +115,11 @@ def table(snapshot: Snapshot, *, elapsed: float) -> Group:
     return Group(heading, bar, facts, _pools(snapshot))
 
 
-def _pools(snapshot: Snapshot) -> Table:
-    pools = Table("pool", "desired", "ready", "serving", "policy", "lag", box=None)
+def _pools(snapshot: Snapshot) -> Text:
+    """A row for each pool; on a narrow terminal its end goes on in the next line, uncut."""
+    rows = []
     for pool in snapshot.pools:
         status = pool.status
         numbers = (pool.replicas, status.ready, status.serving, status.version, status.lag)
-        pools.add_row(pool.name, *map(count, numbers))
-    return pools
+        rows.append((pool.name, *map(count, numbers)))
+    return Text(output.table(POOLS, rows) if rows else "")
