@@ -134,7 +134,8 @@ EXPERT_MESHES: dict[str, MeshSizes] = {
 def features_of(model: str, sizes: MeshSizes) -> tuple[str, ...]:
     """What a model is trained with on a mesh: all that the table in docs says works."""
     if model in EXPERT_MODELS:
-        return EXPERT_FEATURES
+        # Latent attention has other projections than those that adapters target.
+        return tuple(name for name in EXPERT_FEATURES if (model, name) != ("latent", "LoRA"))
     blocks = model == "dense" and sizes.tp <= 2  # rows of NF4 blocks: see WIDE
     return tuple(name for name in DENSE_FEATURES if name != "NF4" or blocks)
 
