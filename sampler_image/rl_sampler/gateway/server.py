@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,6 +29,13 @@ POLICY = "policy"
 BEARER = "bearer "
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ProgramLeftError(Exception):
+    """A program dropped its stream.
+
+    It is no ConnectionError, which the client of the engine would take for the engine's.
+    """
 
 
 class Gateway:
@@ -96,22 +104,27 @@ class Gateway:
 async def _streamed(
     request: web.Request, api: ModuleType, session: Session, placed: Placed
 ) -> web.StreamResponse:
+    """Stream an answer; what a program that has left does not read is not sampled either."""
     response = web.StreamResponse(headers={"Cache-Control": "no-cache"})
     response.content_type = "text/event-stream"
     stream = api.Stream(placed.asked, number=secrets.token_hex(12), created=int(time.time()))
-    await response.prepare(request)
-    await response.write(stream.begin())
 
     async def emit(number: int, part: str) -> None:
-        await response.write(stream.text(number, part))
+        try:
+            await response.write(stream.text(number, part))
+        except ConnectionError as error:
+            raise ProgramLeftError from error
 
-    try:
-        reply = await session.answer(placed, emit)
-    except RefusedRequestError as error:
-        await response.write(stream.failed(error))
-    else:
-        await response.write(stream.end(reply))
-    await response.write_eof()
+    with contextlib.suppress(ProgramLeftError, ConnectionError):
+        await response.prepare(request)
+        await response.write(stream.begin())
+        try:
+            reply = await session.answer(placed, emit)
+        except RefusedRequestError as error:
+            await response.write(stream.failed(error))
+        else:
+            await response.write(stream.end(reply))
+        await response.write_eof()
     return response
 
 
