@@ -1,0 +1,69 @@
+"""SGLang's log-probabilities of each family that its CPU path runs, beside transformers'."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from tests.contract.rl_sampler.engine_server import ANSWER_SECONDS, EngineServer
+from tests.families import FAMILIES, config_of
+from tests.tiny_model import tiny_tokenizer
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "models.md"
+ROW = r"^\| `(\w+)` \| [^|]+ \| \w+ \| proven \|"
+PROVEN = re.findall(ROW, PAGE.read_text(), re.MULTILINE)
+PROMPT = [11, 3, 7, 14, 5, 9, 2, 8]
+NEW_TOKENS = 12
+GAP = 1e-4
+
+
+def sampled(url: str) -> tuple[list[int], list[float]]:
+    """Sampled tokens and their log-probabilities, as the engine tells them."""
+    body = {
+        "input_ids": PROMPT,
+        "sampling_params": {
+            "max_new_tokens": NEW_TOKENS,
+            "temperature": 1.0,
+            "ignore_eos": True,
+        },
+        "return_logprob": True,
+    }
+    request = urllib.request.Request(
+        f"{url}/generate",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+        told = json.load(answer)["meta_info"]["output_token_logprobs"]
+    return [token for _, token, *_ in told], [logprob for logprob, *_ in told]
+
+
+@torch.no_grad()
+def plain(model: Any, tokens: list[int]) -> list[float]:
+    """Log-probabilities of the tokens behind the prompt, by transformers."""
+    whole = torch.tensor([[*PROMPT, *tokens]])
+    distribution = model(input_ids=whole, use_cache=False).logits[0].log_softmax(-1)
+    places = range(len(PROMPT) - 1, len(PROMPT) - 1 + len(tokens))
+    return [float(distribution[at, token]) for at, token in zip(places, tokens, strict=True)]
+
+
+@pytest.mark.parametrize("family", PROVEN)
+def test_the_engine_samples_as_transformers_computes(family: str, tmp_path: Path) -> None:
+    assert family in FAMILIES
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config_of(family), dtype=torch.float32).eval()
+    folder = tmp_path / "model"
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    with EngineServer.running(model=folder, folder=tmp_path) as engine:
+        tokens, told = sampled(engine.url)
+    assert len(tokens) == NEW_TOKENS
+    gaps = [abs(a - b) for a, b in zip(told, plain(model, tokens), strict=True)]
+    assert max(gaps) <= GAP, gaps
