@@ -136,7 +136,7 @@ class RLJobSpec(Model):
         sources = [source for listed in self.data.by_split.values() for source in listed]
         return (
             self.runs_user_code
-            or self.agent.program is not None
+            or (self.agent.program is not None and self.agent.program.in_sidecar)
             or any(server.command for server in self.agent.mcp_servers)
             or MATH in kinds
             or any(source.columns.scorer is not None for source in sources)

@@ -107,8 +107,9 @@ def _agent(
 
 
 def _gateway(job_spec: RLJobSpec, seat: Seat) -> dict[str, str]:
-    """Where the agent serves the API for programs; nothing where the job has none."""
-    if job_spec.agent.program is None:
+    """Where the agent serves the API for programs of its own pod; nothing without any."""
+    program = job_spec.agent.program
+    if program is None or not program.in_sidecar:
         return {}
     return {env.GATEWAY_PORT: str(seat.port(GATEWAY_PORT))}
 

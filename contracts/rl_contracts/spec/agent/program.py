@@ -42,3 +42,8 @@ class Program(Model):
     it."""
     max_responses: Annotated[int, Field(ge=1, le=4096)] = 256
     """Most responses of the policy in one episode; later requests are refused."""
+
+    @property
+    def in_sidecar(self) -> bool:
+        """Whether it runs in the sampler's pod, and reaches the gateway by the loopback."""
+        return self.runs_in == "Sidecar"
