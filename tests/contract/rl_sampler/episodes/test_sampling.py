@@ -149,7 +149,10 @@ def test_tasks_that_cannot_be_sampled_die_with_a_reason(
     }
     until(lambda: trainer.states(unjudged)[unjudged[0]] is TaskState.DEAD, what="its end")
     reason = trainer.stores.tasks.get(unjudged)[unjudged[0]].reason
-    assert "names scorer Poetry, which this sampler does not have: use one of ExactMatch" in reason
+    assert (
+        "names scorer Poetry, which this sampler does not have: use one of Environment, ExactMatch"
+        in reason
+    )
 
 
 def test_unknown_scorer_keeps_the_sampler_registered_and_idle(
