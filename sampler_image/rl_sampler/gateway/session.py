@@ -236,7 +236,6 @@ class Session:
             if emit is not None and (rest := growing[number].finish(choice.text)):
                 await emit(number, rest)
             choices.append(choice)
-        self.conversation = asked.messages
         return Reply(
             id=secrets.token_hex(12),
             created=int(time.time()),
@@ -279,6 +278,7 @@ class Session:
             queue_seconds=sampled.queue_seconds,
             generate_seconds=sampled.generate_seconds,
         )
+        self.conversation = asked.messages
         return choice
 
     async def _calls_in(self, text: str, asked: Asked) -> tuple[str, tuple[Call, ...]]:

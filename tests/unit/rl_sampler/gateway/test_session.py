@@ -11,6 +11,7 @@ from rl_sampler.agents.chat import Chats
 from rl_sampler.engine.errors import EngineUnavailableError
 from rl_sampler.gateway import openai_chat
 from rl_sampler.gateway.asked import Asked, RefusedRequestError, Reply
+from rl_sampler.gateway.server import ProgramLeftError
 from rl_sampler.gateway.session import MOST_AT_ONCE, Session, Sessions
 from rl_sampler.gateway.visible import GrowingText, settled
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
@@ -93,6 +94,21 @@ async def test_stream_waits_for_the_end_where_an_update_may_repeat_it() -> None:
     session.streams = False
     _, parts = await streamed(session)
     assert parts == ["Hello."]
+
+
+async def test_conversation_is_that_of_the_last_response_although_its_program_left() -> None:
+    session, _ = a_session(["1", "2"])
+    session.streams = False
+    await streamed(session)
+
+    async def left(number: int, part: str) -> None:
+        raise ProgramLeftError
+
+    last = an_asked(messages=[user("b")], stream=True)
+    with pytest.raises(ProgramLeftError):
+        await session.answer(session.place(last), left)
+    (*_, (*_, node)) = session.tree.sequences()
+    assert (node.text, session.conversation) == ("2", last.messages)
 
 
 async def test_outage_ends_the_session() -> None:
