@@ -80,6 +80,8 @@ class SmallServer:
     ponged: asyncio.Event | None = None
     """Set when a client has answered the ping that follows each reset; None: no pings."""
     health: int = 200
+    described: str = ""
+    """Description of the schema of actions."""
     moved_to: str = ""
     """Where requests are redirected to; empty: nowhere."""
     sessions: int = 0
@@ -106,6 +108,7 @@ class SmallServer:
     async def _schema(self, request: web.Request) -> web.Response:
         fields = {"metadata": {"type": "object"}, "message": {"type": "string"}}
         action = {"properties": fields, "required": ["message"], "type": "object", "title": "A"}
+        action |= {"description": self.described} if self.described else {}
         return web.json_response({"action": action, "observation": {}, "state": {}})
 
     async def _session(self, request: web.Request) -> web.WebSocketResponse:

@@ -169,8 +169,10 @@ class EnvironmentServer:
         url = f"{self.section.url.rstrip('/')}{path}"
         try:
             async with self._http.get(url, headers=self._headers(), timeout=limit) as response:
-                body = await response.content.read(MAX_SCHEMA_BYTES)
-                return response.status, _json(body)
+                await response.content.readexactly(MAX_SCHEMA_BYTES)
+                return response.status, None
+        except asyncio.IncompleteReadError as ended:
+            return response.status, _json(ended.partial)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._down(f"cannot be reached: {reason(error)}") from error
 

@@ -8,7 +8,7 @@ from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
 from rl_sampler.environments.protocol import EnvironmentDownError
-from rl_sampler.environments.server import EnvironmentServer
+from rl_sampler.environments.server import MAX_SCHEMA_BYTES, EnvironmentServer
 from tests.openenv import SmallServer, serving
 
 
@@ -44,6 +44,20 @@ async def test_a_server_that_came_back_lists_its_tools_again() -> None:
         server.health = 200
         assert [tool.name for tool in (await asked.open()).listed] == ["guess"]
         assert asked.has_tools
+
+
+async def test_a_schema_that_comes_in_parts_is_read_to_its_end_within_its_bound() -> None:
+    server = SmallServer(described="d" * 900_000)
+    async with serving(server) as url, open_outside() as http:
+        section = Environment(url=url, action="Tool")
+        asked = EnvironmentServer(
+            section, http=http, headers=Path("/none"), longest=9, counters=Counters()
+        )
+        (tool,) = (await asked.open()).listed
+        assert tool.description == server.described
+        server.described, asked._tools = "d" * MAX_SCHEMA_BYTES, None
+        with pytest.raises(EnvironmentDownError, match="without the schema of actions"):
+            await asked.open()
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://169.254.169.254"])
