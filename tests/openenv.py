@@ -72,7 +72,7 @@ class SmallServer:
     """Answers sessions, each with a game of its own."""
 
     faults: list[str] = field(default_factory=list)
-    """What the next steps do instead: hang, die, fail, nan, garbage, twice, other."""
+    """What the next steps do instead: hang, die, fail, nan, garbage, twice, other, long."""
     refusals: int = 0
     """Sessions that are refused because the server has no room."""
     tools: bool = False
@@ -216,6 +216,10 @@ class SmallServer:
             await socket.send_str("[" * 100_000)
         elif fault == "other":
             await _say(socket, "state", {})
+        elif fault == "long":
+            error = {"error_type": "execution_error", "message": "\ud800" + "n" * 500}
+            tool = {"tool_name": "guess", "result": None, "error": error, "metadata": {}}
+            await _say(socket, "observation", good | {"observation": tool})
         else:
             assert fault == "twice"
             await _say(socket, "observation", good)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rl_sampler.environments.protocol import EnvironmentDownError
+from rl_sampler.environments.protocol import EnvironmentDownError, storable
 from rl_sampler.tools.tool import Tool
 
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
@@ -33,7 +33,7 @@ def object_in(text: str) -> dict[str, Any]:
 
 
 def parsed(written: str) -> dict[str, Any]:
-    """A JSON object with nothing but white space behind it, or with text; NotAnActionError."""
+    """The JSON object that a text begins with; raises NotAnActionError where there is none."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     try:
         value, _ = decoder.raw_decode(written.strip())
@@ -99,8 +99,7 @@ def shown(observation: Any, field: str | None) -> str:
                 f"names: it has {', '.join(map(str, observation)) or 'none'}"
             )
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    # Half of a surrogate pair, which JSON allows, could not be stored.
-    return text.encode(errors="replace").decode()
+    return storable(text)
 
 
 def _whole(observation: Mapping[str, Any]) -> Any:
@@ -127,7 +126,7 @@ def tool_error(observation: Any) -> str:
     error = observation.get("error") if isinstance(observation, Mapping) else None
     if not isinstance(error, Mapping):
         return ""
-    message = str(error.get("message", "it failed"))
+    message = storable(str(error.get("message", "it failed")))
     if error.get("error_type") in DOWN:
         raise EnvironmentDownError(f"the environment's tool failed: {message[:300]}")
     return message

@@ -24,7 +24,12 @@ from rl_sampler.environments.actions import (
     shown,
     tool_error,
 )
-from rl_sampler.environments.protocol import ActionRefusedError, EnvironmentDownError, Seen
+from rl_sampler.environments.protocol import (
+    ActionRefusedError,
+    EnvironmentBusyError,
+    EnvironmentDownError,
+    Seen,
+)
 from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.environments.session import Session
 from rl_sampler.scorers.answers import without_thinking
@@ -153,9 +158,9 @@ class Play:
             self.member.blame(f"it is no action: {error}")
             refusal = NOT_AN_ACTION.format(why=error)
             return _call(wanted.tool, wanted.arguments, "refused", refusal, seconds=0.0), None
-        error_text = tool_error(seen.observation)
-        text = error_text or self._text(seen)
-        outcome = "failed" if error_text else "answered"
+        failed = tool_error(seen.observation)
+        text = self._cut(failed) if failed else self._text(seen)
+        outcome = "failed" if failed else "answered"
         call = _call(wanted.tool, wanted.arguments, outcome, text, seconds=_since(began))
         return call, seen.reward
 
@@ -168,7 +173,9 @@ class Play:
         return seen
 
     def _text(self, seen: Seen) -> str:
-        text = shown(seen.observation, self.section.observation_field)
+        return self._cut(shown(seen.observation, self.section.observation_field))
+
+    def _cut(self, text: str) -> str:
         longest = self.member.agent.result_characters
         return text if len(text) <= longest else text[:longest] + CUT
 
@@ -176,7 +183,7 @@ class Play:
         """Keep the environment's state at the end; it decides nothing, so it may be missing."""
         try:
             state = await self.member.policy.claim.run(self.session.state())
-        except (EnvironmentDownError, ActionRefusedError):
+        except (EnvironmentDownError, EnvironmentBusyError, ActionRefusedError):
             return
         self.state = json.dumps(state)[:STATE_CHARACTERS]
 

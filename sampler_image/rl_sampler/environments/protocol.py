@@ -135,7 +135,7 @@ def _truncated(data: Mapping[str, Any], observation: Any) -> bool:
 
 
 def _error(data: Mapping[str, Any]) -> RLError:
-    code, message = str(data.get("code", ""))[:40], str(data.get("message", ""))
+    code, message = storable(str(data.get("code", "")))[:40], storable(str(data.get("message", "")))
     if code == "CAPACITY_REACHED":
         return EnvironmentBusyError(message[:MESSAGE_CHARACTERS])
     if code == "VALIDATION_ERROR":
@@ -143,12 +143,17 @@ def _error(data: Mapping[str, Any]) -> RLError:
         found = errors if isinstance(errors, list) else []
         listed = [each for each in found if isinstance(each, Mapping)]
         return ActionRefusedError(
-            ("; ".join(map(_line, listed)) or message)[:MESSAGE_CHARACTERS],
+            storable("; ".join(map(_line, listed)) or message)[:MESSAGE_CHARACTERS],
             by_form=bool(listed) and all(each.get("type") in OF_THE_FORM for each in listed),
         )
     return EnvironmentDownError(
         f"the environment failed: {code or 'error'}: {message[:MESSAGE_CHARACTERS]}"
     )
+
+
+def storable(text: str) -> str:
+    """A text of the server without halves of surrogate pairs, which JSON allows and no store."""
+    return text.encode(errors="replace").decode()
 
 
 def _line(error: Mapping[str, Any]) -> str:

@@ -14,8 +14,9 @@ from rl_sampler.agents.prompt import PromptError
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.environments import server as server_module
 from rl_sampler.environments.agent import reset_arguments
-from rl_sampler.environments.protocol import EnvironmentDownError
+from rl_sampler.environments.protocol import EnvironmentBusyError, EnvironmentDownError
 from rl_sampler.environments.session import Session
+from rl_sampler.tools.toolbox import CUT
 from rl_sampler.user_code.call import UserCodeError
 from tests.documents import a_task
 from tests.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer, serving
@@ -255,9 +256,28 @@ async def test_headers_of_the_secret_are_sent(tmp_path: Path) -> None:
     assert server.headers[0]["Authorization"] == "Bearer abc"
 
 
+async def test_an_episode_needs_no_state_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def busy(session: Session) -> dict[str, Any]:
+        raise EnvironmentBusyError("at capacity")
+
+    monkeypatch.setattr(Session, "state", busy)
+    played = await play([RIGHT])
+    assert played.reason is StopReason.STOP
+    assert played.member.environment is not None
+    assert played.member.environment.state == ""
+
+
 async def test_a_long_observation_is_cut() -> None:
     played = await play([RIGHT], agent={"maxToolResultCharacters": 10})
     assert "Guess a nu\n[the rest was cut off]" in played.policy.contexts[0]
+
+
+async def test_a_long_error_of_a_tool_is_cut() -> None:
+    server = SmallServer(tools=True, faults=["long"])
+    played = await play([call(tool="guess", number=5), "I give up."], server, action="Tool",
+                        agent={"maxToolResultCharacters": 4})  # fmt: skip
+    (made,) = played.member.turns[0].calls
+    assert (made.outcome, made.result) == ("failed", "?nnn" + CUT)
 
 
 async def test_a_first_observation_that_leaves_no_room_ends_the_task() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.errors import RLError
 from rl_sampler.environments import actions, protocol
 from rl_sampler.environments.protocol import (
     ActionRefusedError,
@@ -72,6 +73,13 @@ def test_a_missing_field_is_the_forms_fault(kinds: list[str], by_form: bool) -> 
         protocol.read(json.dumps({"type": "error", "data": data}), expected="observation")
     assert caught.value.by_form is by_form
     assert ("a.0: no" if kinds else "Invalid") in str(caught.value)
+
+
+@pytest.mark.parametrize("code", ["VALIDATION_ERROR", "EXECUTION_ERROR"])
+def test_an_error_with_half_of_a_surrogate_pair_can_be_stored(code: str) -> None:
+    data = {"code": code, "message": "a\ud800"}
+    with pytest.raises(RLError, match=r"a\?$"):
+        protocol.read(json.dumps({"type": "error", "data": data}), expected="observation")
 
 
 @pytest.mark.parametrize("text", ["", "7", "[]", "null", '{"data": {}}', '{"type": 1}'])
