@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -181,9 +182,17 @@ class EnvironmentServer:
         if self.section.headers_secret is None:
             return {}
         files = sorted(self._headers_folder.iterdir()) if self._headers_folder.is_dir() else []
-        return {
-            file.name: file.read_text().strip() for file in files if not file.name.startswith(".")
-        }
+        return {file.name: self._header(file) for file in files if not file.name.startswith(".")}
+
+    def _header(self, file: Path) -> str:
+        with contextlib.suppress(UnicodeDecodeError):
+            value = file.read_text().strip()
+            if value.isprintable():
+                return value
+        raise self._down(
+            f"cannot be asked: key {file.name} of headersSecret is no header, which is one line of "
+            "text in UTF-8"
+        )
 
     def _down(self, what: str) -> EnvironmentDownError:
         return EnvironmentDownError(f"the environment at {self.section.url} {what}")

@@ -93,6 +93,22 @@ async def test_headers_do_not_follow_a_redirect(tmp_path: Path) -> None:
     assert other.headers == []
 
 
+@pytest.mark.parametrize("value", [b"a\nb", b"a\xff"])
+async def test_a_secret_that_holds_no_header_is_an_outage_by_name(
+    value: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "X-Key").write_bytes(value)
+    async with open_outside(redirects=False) as http:
+        section = Environment(url="http://127.0.0.1:9", headers_secret="keys")
+        asked = EnvironmentServer(
+            section, http=http, headers=tmp_path, longest=9, counters=Counters()
+        )
+        with pytest.raises(EnvironmentDownError, match="key X-Key of headersSecret"):
+            await asked.open()
+        with pytest.raises(EnvironmentDownError, match="key X-Key of headersSecret"):
+            asked.session()
+
+
 async def test_an_environment_that_lists_no_tool_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.openenv.TOOL", {})
     async with serving(SmallServer(tools=True)) as url, open_outside() as http:
