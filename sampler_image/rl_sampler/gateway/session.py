@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import secrets
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -180,10 +180,11 @@ class Session:
                 f"metrics must be an object of at most {MOST_METRICS} numbers", parameter="metrics"
             )
         for name, value in metrics.items():
-            if len(name) > NAME_CHARACTERS or not _is_number(value):
+            if not _is_name(name) or not _is_number(value):
                 raise RefusedRequestError(
-                    f"metric {name[:NAME_CHARACTERS]} is {value!r:.80}: post a finite number under "
-                    f"a name of at most {NAME_CHARACTERS} characters",
+                    f"metric {name[:NAME_CHARACTERS]!r} is {value!r:.80}: post a finite number "
+                    f"under a name of at most {NAME_CHARACTERS} characters, without a dot, a line "
+                    "break, or $ as the first",
                     parameter="metrics",
                 )
         self.reward = self.reward if reward is None else float(reward)
@@ -308,7 +309,15 @@ def _call_id() -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max  # NaN is not; whole numbers may be larger
+
+
+def _is_name(name: str) -> bool:
+    """Whether every document store takes it as the name of a field."""
+    allowed = name.isprintable() and "." not in name and not name.startswith("$")
+    return allowed and 1 <= len(name) <= NAME_CHARACTERS
 
 
 class Sessions:
