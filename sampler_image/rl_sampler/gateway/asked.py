@@ -71,7 +71,7 @@ class Said:
 def _canonical(arguments: str) -> object:
     try:
         return json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
@@ -13,6 +14,7 @@ T = TypeVar("T")
 
 MOST_STOPS, STOP_CHARACTERS = 16, 256
 MOST_TOOLS = 128
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 JSON_NAMES: dict[type, str] = {
     str: "a string",
     int: "an integer",
@@ -177,7 +179,12 @@ def check_turns(messages: Sequence[Said], *, parameter: str) -> None:
 def parsed_body(data: bytes) -> object:
     """The JSON of a request; raises RefusedRequestError."""
     try:
-        parsed: object = json.loads(data)
-    except ValueError as error:
+        text = data.decode()
+        parsed: object = json.loads(text)
+        if SURROGATE.search(text):  # half of a pair cannot be tokenized
+            json.dumps(parsed, ensure_ascii=False).encode()
+    except UnicodeError as error:
+        raise RefusedRequestError(f"the body has a character that is not valid: {error}") from error
+    except (ValueError, RecursionError) as error:
         raise RefusedRequestError(f"the body is not JSON: {error}") from error
     return parsed

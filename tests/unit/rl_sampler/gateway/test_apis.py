@@ -101,6 +101,27 @@ async def test_unknown_path_and_oversized_or_malformed_body_are_refused_in_form(
             assert (answer.status, (await answer.json())["type"]) == (400, "error")
 
 
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [(rb"\ud83d", 400), (b"\xed\xa0\x80", 400), (b"\xff", 400), (rb"\uD83D\uDE00", 200)],
+)
+async def test_half_of_a_surrogate_pair_is_refused_in_form(text: bytes, status: int) -> None:
+    async with gateway(["b"]) as client:
+        body = b'{"model": "m", "messages": [{"role": "user", "content": "%s"}]}' % text
+        headers = {"x-api-key": client.session.key}
+        async with client.http.post(CHAT, data=body, headers=headers) as answer:
+            assert answer.status == status
+            assert ("error" in await answer.json()) == (status == 400)
+
+
+async def test_body_that_is_too_deep_is_refused_in_form() -> None:
+    async with gateway([]) as client:
+        headers = {"x-api-key": client.session.key}
+        async with client.http.post(CHAT, data=b"[" * 100_000, headers=headers) as answer:
+            assert answer.status == 400
+            assert "is not JSON" in (await answer.json())["error"]["message"]
+
+
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
 @pytest.mark.parametrize(
     "content",
