@@ -47,8 +47,10 @@ def _in_chat_form(chat: Chat, message: Said) -> Mapping[str, Any]:
 
 def _call(chat: Chat, call: Call) -> dict[str, Any]:
     try:
-        arguments: Any = json.loads(chat.harmless(call.arguments) or "{}")
-    except ValueError:
+        # JSON may hide a special token in escapes, which the template would undo.
+        plain = json.dumps(json.loads(call.arguments or "{}"), ensure_ascii=False)
+        arguments: Any = json.loads(chat.harmless(plain))
+    except (ValueError, RecursionError):
         arguments = {"value": chat.harmless(call.arguments)}
     function = {"name": chat.harmless(call.name), "arguments": arguments}
     return {"id": call.id, "type": "function", "function": function}
