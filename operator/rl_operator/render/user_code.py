@@ -1,8 +1,8 @@
 """The sidecar ``code``, which runs what others wrote, without the agent's credentials.
 
-It runs the user's scorers, tools and agent, commands of MCP servers, and math-verify. It has
-another user than the agent, its own temporary folder, no Secret but those that ``spec.code`` names,
-and no token. It shares one folder with a socket, with the agent only.
+It runs the user's scorers, tools, agent and programs, commands of MCP servers, and math-verify. It
+has another user than the agent, its own temporary folder, no Secret but those that ``spec.code``
+names, and no token. It shares one folder with a socket, with the agent only.
 """
 
 from __future__ import annotations
