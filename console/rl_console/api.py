@@ -194,7 +194,9 @@ def _error(doing: str, error: client.ApiException) -> Exception:
         remedy = "Ask for this right in the namespace, or choose another one with -n"
         return NotAllowedError(doing=doing, cause=cause, remedy=remedy)
     if error.status in SERVER_ERRORS or error.status == TOO_MANY_REQUESTS:
-        return ClusterUnavailableError(doing=doing, cause=cause, remedy="Try again")
+        return ClusterUnavailableError(
+            doing=doing, cause=cause, remedy="Try again", status=error.status
+        )
     return RequestRefusedError(doing=doing, cause=cause)
 
 

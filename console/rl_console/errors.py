@@ -44,8 +44,11 @@ class ClusterUnavailableError(ConsoleError):
 
     exit_code = UNREACHABLE
 
-    def __init__(self, *, doing: str, cause: str, remedy: str = "") -> None:
+    def __init__(self, *, doing: str, cause: str, remedy: str = "", status: int = 0) -> None:
         super().__init__(f"the Kubernetes API did not answer while {doing}: {cause}", remedy=remedy)
+        self.cause = cause
+        self.status = status
+        """HTTP status; 0: there was no answer."""
 
 
 class NotFoundError(ConsoleError):

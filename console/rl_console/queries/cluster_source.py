@@ -33,6 +33,8 @@ TOKEN_HEADER = "X-RL-Token"
 STARTING_SECONDS = 30.0
 """A reader takes some seconds to start."""
 RETRY_SECONDS = 0.5
+BAD_GATEWAY = 502
+"""The operator's status where a reader runs and has no answer, e.g. because its stores are down."""
 MOST_EVENTS = 200
 
 
@@ -106,13 +108,25 @@ class ClusterSource:
     def _ask_operator(self, namespace: str, job: str, query: Message, token: str) -> Answer:
         asked = query.model_dump(mode="json")
         service = f"/api/v1/namespaces/{self._operator}/services/{SERVICE}"
-        given = self._cluster.api.request(
-            "POST",
-            f"{service}/proxy/v1/run-data",
-            doing=f"asking the operator for data of {namespace}/{job}",
-            body={"namespace": namespace, "job": job, "query": asked},
-            headers={TOKEN_HEADER: token},
-        )
+        doing = f"asking the operator for data of {namespace}/{job}"
+        try:
+            given = self._cluster.api.request(
+                "POST",
+                f"{service}/proxy/v1/run-data",
+                doing=doing,
+                body={"namespace": namespace, "job": job, "query": asked},
+                headers={TOKEN_HEADER: token},
+            )
+        except ClusterUnavailableError as error:
+            if error.status != BAD_GATEWAY:
+                raise
+            # Asked again, stores that hang would end the reader.
+            raise RequestRefusedError(doing=doing, cause=error.cause) from error
+        except NotFoundError as error:
+            if error.remedy:
+                raise
+            remedy = f"No operator is in namespace {self._operator}: name it with"
+            raise NotFoundError(doing=doing, remedy=f"{remedy} --operator-namespace") from error
         return parse_answer(asked["kind"], given)
 
     def _ask_stores(self, namespace: str, job: str, query: Message) -> Answer:

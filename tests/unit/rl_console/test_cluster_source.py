@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from rl_console.api import Api
+from rl_console.errors import ClusterUnavailableError, NotFoundError, RequestRefusedError
+from rl_console.kube import Cluster
+from rl_console.queries import cluster_source
+from rl_console.queries.cluster_source import ClusterSource
+from rl_console.tools import Tools
+from rl_contracts.queries.messages import NotFound, SummaryQuery
+
+URL = "/api/v1/namespaces/rl-system/services/rl-operator:data/proxy/v1/run-data"
+
+
+class Answer:
+    """A response as the client library gives it."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        self.status, self.reason, self.data = status, "Reason", json.dumps(body).encode()
+        self.headers: dict[str, str] = {}
+
+
+class Server:
+    """Answers of an API server to the client library; the last one is repeated."""
+
+    def __init__(self, *answers: Answer) -> None:
+        settings = client.Configuration()
+        settings.api_key["authorization"] = "Bearer the-token"
+        self.library: Any = client.ApiClient(settings)
+        self.library.request = self.request
+        self.answers, self.asked = list(answers), list[tuple[str, dict[str, Any]]]()
+
+    def request(self, method: str, url: str, **given: Any) -> Answer:
+        self.asked.append((url, given["headers"]))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer.status >= 400:
+            error = client.ApiException(status=answer.status, reason=answer.reason)
+            error.body = answer.data.decode()
+            raise error
+        return answer
+
+
+def ask(server: Server) -> object:
+    source = ClusterSource(Cluster(Api(server.library)), Tools())
+    return source.ask("lab", "sums", SummaryQuery())
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_source, "RETRY_SECONDS", 0.0)
+
+
+def test_a_question_goes_through_the_proxy_with_the_token_in_a_header_of_its_own() -> None:
+    server = Server(Answer(200, {"missing": "no run"}))
+    assert ask(server) == NotFound(missing="no run")
+    ((url, headers),) = server.asked
+    assert url.endswith(URL)
+    assert headers[cluster_source.TOKEN_HEADER] == "the-token"
+
+
+def test_a_reader_that_starts_is_asked_again() -> None:
+    server = Server(Answer(503, {"message": "Starting."}), Answer(200, {"missing": "no run"}))
+    assert ask(server) == NotFound(missing="no run")
+    assert len(server.asked) == 2
+
+
+def test_a_reader_that_stays_away_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_source, "STARTING_SECONDS", 0.0)
+    with pytest.raises(ClusterUnavailableError, match=r"503 Reason: Starting\."):
+        ask(Server(Answer(503, {"message": "Starting."})))
+
+
+def test_stores_that_do_not_answer_are_not_asked_again() -> None:
+    """A reader that has abandoned some requests ends."""
+    server = Server(Answer(502, {"message": "The stores did not answer within 4 s."}))
+    with pytest.raises(RequestRefusedError, match=r"lab/sums: 502 Reason: The stores did not"):
+        ask(server)
+    assert len(server.asked) == 1
+
+
+def test_an_operator_in_another_namespace_is_named() -> None:
+    server = Server(Answer(404, {"details": {"name": "rl-operator:data", "kind": "services"}}))
+    with pytest.raises(NotFoundError, match=r"in namespace rl-system: .*--operator-namespace"):
+        ask(server)
