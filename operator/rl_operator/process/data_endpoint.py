@@ -14,7 +14,7 @@ TOKEN_HEADER = "X-RL-Token"
 """The API server's proxy does not pass the header Authorization on."""
 CONNECTIONS = 64
 REQUESTS = 8
-"""Answered at the same time; more are told to come again."""
+"""Answered at the same time; others get the status 503 and try again."""
 REQUEST_BYTES = 64 << 10
 
 Answer = Callable[[str, bytes], tuple[int, bytes]]
@@ -49,18 +49,19 @@ class DataEndpoint:
                     self._send(404, _said("There is nothing at this path."))
                 elif not length.isdigit() or len(length) > 9 or int(length) > REQUEST_BYTES:
                     self._send(413, _said("The request is too large."))
-                elif not slots.acquire(blocking=False):
-                    self._send(503, _said("Too many viewers ask at once. Ask again."))
                 else:
-                    try:
-                        self._answer(int(length))
-                    finally:
-                        slots.release()
+                    self._answer(self.rfile.read(int(length)))
 
-            def _answer(self, length: int) -> None:
+            def _answer(self, body: bytes) -> None:
+                """Answer a request that has arrived: one that is still sent holds no slot."""
+                if not slots.acquire(blocking=False):
+                    self._send(503, _said("Too many viewers ask at once. Ask again."))
+                    return
                 self.server.keep(self.connection)
-                body = self.rfile.read(length)
-                self._send(*endpoint._answer(_token(self), body))
+                try:
+                    self._send(*endpoint._answer(_token(self), body))
+                finally:
+                    slots.release()
 
             def _send(self, status: int, body: bytes) -> None:
                 self.send_response(status)
