@@ -15,8 +15,8 @@ from rl_contracts.stores.connect import Stores
 from rl_reader.mounted import Folder
 from rl_reader.reach import Asked, plain
 
-CONTENT_BYTES = ANSWER_BYTES // 2
-"""Of an answer's JSON, which travels inside of JSON."""
+CONTENT_BYTES = ANSWER_BYTES - (1 << 20)
+"""Of an answer's JSON, with the backslashes that it gets because it travels inside of JSON."""
 TOO_LARGE = f"The answer is larger than {CONTENT_BYTES >> 20} MiB. Ask for less at a time."
 
 
@@ -42,8 +42,8 @@ class Queries:
         except (RLError, ValueError) as error:
             return QueryAnswer(problem=mounted.without_secrets(plain(str(error))))
         content = answer.model_dump_json()
-        escaped = len(content) + content.count('"') + content.count("\\")
-        if escaped > ANSWER_BYTES - (1 << 20):
+        escaped = len(content.encode()) + content.count('"') + content.count("\\")
+        if escaped > CONTENT_BYTES:
             return QueryAnswer(problem=TOO_LARGE)
         return QueryAnswer(content=content)
 
