@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import time
+from collections.abc import Iterator, Mapping, Sequence
 
 from rl_contracts.documents.batch import BatchMember
 from rl_contracts.documents.overflow import FIELD
 from rl_contracts.documents.run import Run
-from rl_contracts.queries.lineage import Lineage, find_ids
+from rl_contracts.queries.lineage import PER_READ, Lineage, find_ids
 from rl_contracts.queries.messages import (
     ROLLOUTS_PER_SEARCH,
     STEPS_PER_SEARCH,
@@ -34,29 +34,60 @@ def answer(
     oldest = max(floor, newest - STEPS_PER_SEARCH + 1)
     batches = Lineage.of(stores, run).batches(oldest, newest) if newest >= oldest else {}
     hits: list[RolloutRow] = []
-    read, step = 0, newest
-    while step >= oldest and len(hits) < query.most:
-        if read >= ROLLOUTS_PER_SEARCH or (read and time.monotonic() > ends):
+    read, step = 0, newest + 1
+    for step, rollouts in _read(stores, batches, range(newest, oldest - 1, -1), ends=ends):
+        read += len(rollouts)
+        hits += [
+            rollout_row(each, member=member, step=step)
+            for each, member in rollouts
+            if matches(each, query)
+        ]
+        if len(hits) >= query.most or read >= ROLLOUTS_PER_SEARCH:
             break
-        steps = range(step, max(oldest - 1, step - STEPS_PER_READ), -1)
-        members = _members(stores, [batches[each] for each in steps if each in batches])
-        wanted = [(each, name) for each in steps for name in members.get(each, {})]
-        listed = read_listed(stores.mongo, [name for _, name in wanted])
-        for step, group in itertools.groupby(wanted, key=lambda pair: pair[0]):
-            some = members[step]
-            here = [listed[name] for _, name in group if name in listed]
-            read += len(here)
-            hits += [
-                rollout_row(each, member=some[each.id], step=step)
-                for each in here
-                if matches(each, query)
-            ]
-            if len(hits) >= query.most or read >= ROLLOUTS_PER_SEARCH:
-                break
-        else:
-            step = steps[-1]
-        step -= 1
-    return SearchAnswer(hits=hits, read=read, next_last=step if step >= floor else None)
+    following = step - 1
+    return SearchAnswer(hits=hits, read=read, next_last=following if following >= floor else None)
+
+
+def _read(
+    stores: Stores, batches: Mapping[int, str], steps: range, *, ends: float
+) -> Iterator[tuple[int, list[tuple[Listed, BatchMember]]]]:
+    """The stored rollouts of each step with their members, read when they are needed.
+
+    After the time ``ends`` nothing more is read, unless no rollout was read so far.
+    """
+    any_read = False
+    for begin in range(0, len(steps), STEPS_PER_READ):
+        some = steps[begin : begin + STEPS_PER_READ]
+        members = _members(stores, [batches[step] for step in some if step in batches])
+        for part in _parts(some, members):
+            if any_read and time.monotonic() > ends:
+                return
+            wanted = [name for step in part for name in members.get(step, {})]
+            listed = read_listed(stores.mongo, wanted)
+            any_read = any_read or bool(listed)
+            for step in part:
+                of_step = members.get(step, {}).items()
+                yield step, [(listed[name], each) for name, each in of_step if name in listed]
+
+
+def _parts(
+    steps: Sequence[int], members: Mapping[int, Mapping[str, BatchMember]]
+) -> Iterator[list[int]]:
+    """Steps whose rollouts are read at once: at most ``PER_READ`` of them, or those of one step.
+
+    Rollouts come with all their turns, and a reader has 256 MiB.
+    """
+    part: list[int] = []
+    size = 0
+    for step in steps:
+        count = len(members.get(step, {}))
+        if part and size + count > PER_READ:
+            yield part
+            part, size = [], 0
+        part.append(step)
+        size += count
+    if part:
+        yield part
 
 
 def _members(stores: Stores, batches: list[str]) -> dict[int, dict[str, BatchMember]]:

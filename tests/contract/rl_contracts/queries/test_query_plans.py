@@ -54,3 +54,22 @@ def test_a_search_that_finds_nothing_reads_a_bounded_number_of_rollouts(
     assert isinstance(answer, messages.SearchAnswer)
     assert (answer.read, answer.next_last) == (40, 50)
     assert len(asked) < 20
+
+
+def test_a_search_reads_the_rollouts_of_few_steps_at_a_time(
+    stores: Stores, asked: list[tuple[str, Stored]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps may have hundreds of rollouts, each with all its turns, and a reader has 256 MiB."""
+    fill(stores, Shape(steps=20))
+    query = QUERY.validate_python(
+        {"kind": "search", "tool": "calc", "first": 3, "last": 18, "most": 100}
+    )
+    whole = Answering().answer(stores, query, run="run1", namespace="ns")
+    assert isinstance(whole, messages.SearchAnswer)
+    for most, steps in ((10, 2), (3, 1)):  # a step has 4
+        monkeypatch.setattr("rl_contracts.queries.search.PER_READ", most)
+        asked.clear()
+        assert Answering().answer(stores, query, run="run1", namespace="ns") == whole
+        read = [len(each["_id"]["$in"]) for name, each in asked if name == "rollouts"]
+        assert max(read) == 4 * steps
+        assert sum(read) == whole.read
