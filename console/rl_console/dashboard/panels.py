@@ -14,7 +14,6 @@ class Panel:
     """Names of columns; one that ends with a dot stands for all that begin with it."""
     unit: str = ""
     note: str = ""
-    logarithmic: bool = False
 
 
 PANELS: tuple[Panel, ...] = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rl_console.plain_text import plain
@@ -42,4 +43,8 @@ def token_data(rollout: RolloutAnswer, *, most: int) -> tuple[dict[str, Any], in
 
 
 def _short(values: list[float | None]) -> list[float | None]:
-    return [None if value is None else float(f"{value:.5g}") for value in values]
+    """Five digits; None for what is not finite, which JSON does not know."""
+    return [
+        float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+        for value in values
+    ]
