@@ -26,7 +26,7 @@ LOSSES = {
     "cispo": {"algorithm.loss.kind": "CISPO", "algorithm.estimator.kind": "GRPO"},
     "minirl": {"algorithm.loss.kind": "MiniRL", "algorithm.estimator.kind": "DrGRPO"},
 }
-PARALLEL = "trainer.parallelism has replicate, fsdp, tp and ep"
+PARALLEL = "trainer.parallelism has replicate, fsdp, tp, cp and ep"
 BATCH = "training.promptsPerStep"
 AGGREGATION = "algorithm.loss.aggregation"
 CORRECTION = "algorithm.offPolicy.correction"
@@ -132,7 +132,7 @@ FRAMEWORK = Framework(
         "tp_size": to("trainer.parallelism.tp"),
         "pp_size": absent(PARALLEL),
         "ep_size": to("trainer.parallelism.ep"),
-        "cp_size": absent(PARALLEL),
+        "cp_size": to("trainer.parallelism.cp"),
         "per_device_train_batch_size": _BATCH,
         "gradient_accumulation_steps": _BATCH,
         "learning_rate": to("training.optimizer.learningRate"),
