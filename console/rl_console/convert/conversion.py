@@ -47,7 +47,9 @@ def convert(framework: Framework, text: str, *, name: str = "") -> Converted:
         name: of the job; empty: from the options, else ``converted``.
     """
     given = [each for each in parse(text) if framework.is_option(each.name)]
-    draft = Draft(given={framework.name_of(each.name): each.value for each in given})
+    draft = Draft(
+        given={framework.name_of(each.name): each.value for each in given if not each.is_variable}
+    )
     for each in given:
         draft.lines.append(_line(framework, draft, each))
     framework.finish(draft)
@@ -90,6 +92,11 @@ def _line(framework: Framework, draft: Draft, given: Given) -> Line:
     if rule is None:
         note = "the guide does not name it; look for it in `kubectl explain rljob.spec`"
         return Line(option=given.name, value=value, state="unknown", note=note)
+    if given.is_variable and rule.fields:
+        note = "the script takes it from a variable: put the value into this field"
+        return Line(
+            option=given.name, value=value, state="by hand", field=rule.fields[0], note=note
+        )
     state, field, note = rule.apply(draft, given.value)
     return Line(option=given.name, value=value, state=state, field=field, note=note)
 

@@ -13,6 +13,8 @@ import yaml
 
 ASSIGNMENT = re.compile(r"^\+{0,2}([A-Za-z_][\w.]*)=(.*)$", re.DOTALL)
 FLAG = re.compile(r"^--?([A-Za-z][\w.-]*)(?:=(.*))?$", re.DOTALL)
+DEFAULT = re.compile(r"^\$\{\w+:?-([^${}]*)\}$")
+"""A variable of the shell with a default, e.g. ``${BETA:-0.0}``."""
 SBATCH = re.compile(r"^\s*#SBATCH\s+(.*)$")
 
 
@@ -23,6 +25,11 @@ class Given:
     name: str
     value: Any
     """A scalar or a list, as YAML reads it; True for a flag without a value."""
+
+    @property
+    def is_variable(self) -> bool:
+        """Whether the value, or a part of it, is in a variable of the shell."""
+        return isinstance(self.value, str) and "$" in self.value
 
 
 def parse(text: str) -> list[Given]:
@@ -105,7 +112,12 @@ def _of_words(words: list[str]) -> Iterator[Given]:
 
 
 def value_of(text: str) -> Any:
-    """A word as a value: ``1e-6`` is a number, ``true`` a truth, anything odd stays text."""
+    """A word as a value: ``1e-6`` is a number, ``true`` a truth, anything odd stays text.
+
+    A variable with a default has this value.
+    """
+    if default := DEFAULT.match(text):
+        text = default[1]
     try:
         return (
             float(text) if re.fullmatch(r"[+-]?[\d.]+[eE][+-]?\d+", text) else yaml.safe_load(text)

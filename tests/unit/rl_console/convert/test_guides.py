@@ -95,3 +95,23 @@ def test_credentials_of_options_are_not_shown() -> None:
 def test_an_option_that_no_guide_names_is_listed() -> None:
     (line, *_) = convert(FRAMEWORKS["verl"], "python x trainer.frobnicate=3").lines
     assert (line.option, line.value, line.state) == ("trainer.frobnicate", "3", "unknown")
+
+
+@pytest.mark.parametrize("framework", ["verl", "agentrl", "trl", "maxent"])
+def test_a_value_in_a_variable_of_the_script_is_left_to_a_person(framework: str) -> None:
+    """The script is not run, so the value is not known; a default is."""
+    options = FRAMEWORKS[framework].rules
+    flags = [f"--{name}=$SET_ELSEWHERE" for name, rule in options.items() if rule.fields]
+    result = convert(FRAMEWORKS[framework], f"python train.py {' '.join(flags)}")
+    assert result.problems == []
+    assert any(line.state == "by hand" for line in result.lines)
+    others = [line for line in result.lines if line.option and line.state != "by hand"]
+    # verl's options of the KL depend on whether there is one.
+    assert all("kl_" in line.option and line.state == "not needed" for line in others)
+
+
+def test_a_variable_with_a_default_has_this_value() -> None:
+    given = "export LEARNING_RATE=${LEARNING_RATE:-1e-6}\nexport MODEL_NAME=${MODEL_NAME:-a/b}"
+    spec = convert(FRAMEWORKS["stateset"], given).manifest["spec"]
+    assert spec["training"]["optimizer"]["learningRate"] == 1e-6
+    assert spec["model"]["uri"] == "hf://a/b"
