@@ -22,7 +22,7 @@ import uvicorn
 
 from benchmarks.support.result import Result, is_quick
 from rl_console.dashboard.app import application
-from rl_console.dashboard.guard import COOKIE
+from rl_console.dashboard.guard import cookie_name
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.servers import free_port, running_minio, running_store, settings_of
@@ -115,7 +115,7 @@ def get(port: int, path: str) -> float:
     """Seconds until a page is here."""
     began = time.monotonic()
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request("GET", path, headers={"Cookie": f"{COOKIE}={KEY}"})
+        connection.request("GET", path, headers={"Cookie": f"{cookie_name(KEY)}={KEY}"})
         answer = connection.getresponse()
         answer.read()
         assert answer.status == 200, (path, answer.status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import secrets
 from urllib.parse import parse_qs, urlencode
@@ -11,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-COOKIE = "rl-dashboard"
 KEY = "key"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -35,6 +35,11 @@ def new_key() -> str:
     return secrets.token_urlsafe(24)
 
 
+def cookie_name(key: str) -> str:
+    """Name of the cookie that holds a key: browsers send a host's cookies to all of its ports."""
+    return f"rl-dashboard-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+
+
 class Guard:
     """ASGI middleware.
 
@@ -52,6 +57,7 @@ class Guard:
             hosts: allowed names in the header Host, without port.
         """
         self._app, self._key, self._hosts = app, key, hosts
+        self._cookie = cookie_name(key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
@@ -82,9 +88,9 @@ class Guard:
         if shown and self._fits(shown):
             left = urlencode(query, doseq=True)
             answer = RedirectResponse(scope["path"] + (f"?{left}" if left else ""), 303)
-            answer.set_cookie(COOKIE, self._key, httponly=True, samesite="strict", path="/")
+            answer.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
             return answer
-        if not self._fits(Request(scope).cookies.get(COOKIE, "")):
+        if not self._fits(Request(scope).cookies.get(self._cookie, "")):
             said = "Open the address that `kubectl rl dashboard` printed: it holds a key."
             return PlainTextResponse(said, 401)
         return None

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from rl_console.dashboard.app import application
-from rl_console.dashboard.guard import COOKIE, POLICY
+from rl_console.dashboard.guard import POLICY, cookie_name
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.servers import MinioServer, StoreServer, settings_of
@@ -138,7 +138,7 @@ def test_nothing_is_shown_without_the_key_or_under_another_name(
     assert stranger.get(path).status_code == 401
     guessed = "&key=guess" if "?" in path else "?key=guess"
     assert stranger.get(path + guessed).status_code == 401
-    rebound = TestClient(app, base_url="http://evil.example:1234", cookies={COOKIE: KEY})
+    rebound = TestClient(app, base_url="http://evil.example:1234", cookies={cookie_name(KEY): KEY})
     assert rebound.get(path).status_code == 421
 
 
