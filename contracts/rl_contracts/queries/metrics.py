@@ -22,18 +22,23 @@ def answer(stores: Stores, run: Run, query: MetricsQuery) -> MetricsAnswer:
     tail = [dict(metric_columns.flat(each)) for each in lineage.tail_metrics(query.first, last)]
     names = _names(lineage, tail)
     chosen = _chosen(names, query.columns)
-    columns = _read(lineage, [*ALWAYS, *chosen], query.first, last)
-    for row in tail:
-        for name, values in columns.items():
-            values.append(int(row[name]) if name == "step" else row.get(name, NAN))
-    steps = columns["step"]
+    rows = lineage.rows(query.first, last)
+    wanted = [*ALWAYS, *chosen]
+    read = lineage.file.read(wanted, rows) if lineage.file is not None and rows else {}
+
+    def column(name: str) -> list[float]:
+        """As a list, whose items are read several times; only one at a time, for they are large."""
+        filed = read[name].tolist() if name in read else [NAN] * len(rows)
+        return [*filed, *(row.get(name, NAN) for row in tail)]
+
+    steps, times = [int(step) for step in column("step")], column("time")
     header = lineage.file.header if lineage.file else None
     oldest = header.first if header and header.rows else (int(tail[0]["step"]) if tail else 0)
     buckets = _buckets(len(steps), query.points)
     return MetricsAnswer(
         steps=[steps[bucket.stop - 1] for bucket in buckets],
-        times=[columns["time"][bucket.stop - 1] for bucket in buckets],
-        series={name: summarize(columns[name], buckets) for name in chosen},
+        times=[times[bucket.stop - 1] for bucket in buckets],
+        series={name: summarize(column(name), buckets) for name in chosen},
         names=names,
         first=oldest,
         last=run.step,
@@ -50,13 +55,6 @@ def _chosen(names: Sequence[str], wanted: Sequence[str]) -> list[str]:
     prefixes = tuple(name for name in wanted if name.endswith("."))
     chosen = [name for name in names if name in wanted or (prefixes and name.startswith(prefixes))]
     return chosen[:MOST_COLUMNS]
-
-
-def _read(lineage: Lineage, names: Sequence[str], first: int, last: int) -> dict[str, list[Any]]:
-    """Columns as lists: their items are read several times, and arrays box them each time."""
-    rows = lineage.rows(first, last)
-    read = lineage.file.read(names, rows) if lineage.file is not None and rows else {}
-    return {name: read[name].tolist() if name in read else [NAN] * len(rows) for name in names}
 
 
 def _buckets(rows: int, points: int) -> list[slice]:
