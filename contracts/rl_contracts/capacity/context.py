@@ -27,7 +27,7 @@ def context_refusal(spec: RLJobSpec, longest: int | None) -> Refusal | None:
         value=str(asked),
         reason="ContextTooLong",
         message=f"The model was made for at most {longest} tokens (max_position_embeddings of its "
-        "config.json, times the factor of its rope_scaling): neither engine nor trainer takes "
-        "more.",
+        "config.json, times the factor of a linear or dynamic rope_scaling): neither engine nor "
+        "trainer takes more.",
         remedy=f"Set it to {longest} or less, or name a model with a longer context.",
     )

@@ -39,6 +39,8 @@ FIELDS = (
 """Fields of a config that the shape depends on: all that a reader passes on."""
 LISTED_LAYERS = 512
 """Most entries of ``mlp_only_layers`` that are read."""
+UNSTRETCHED = ("llama3", "yarn", "longrope")
+"""Kinds of rotary scaling under which ``max_position_embeddings`` is the whole length."""
 GEMMA = {
     "hidden_size": 2304,
     "intermediate_size": 9216,
@@ -219,13 +221,17 @@ def longest_of(config: Mapping[str, Any]) -> int | None:
 
 
 def _stretch(config: Mapping[str, Any]) -> float:
-    """By how much rotary scaling lengthens ``max_position_embeddings``, as SGLang computes it."""
+    """By how much rotary scaling lengthens ``max_position_embeddings``, as SGLang computes it.
+
+    To a scaling of ``UNSTRETCHED`` transformers adds ``original_max_position_embeddings`` when it
+    reads the config, and with that SGLang takes the length as it is.
+    """
     scaling = config.get("rope_scaling") or config.get("rope_parameters")
     if not isinstance(scaling, Mapping) or "original_max_position_embeddings" in scaling:
         return 1.0  # the length is the scaled one
     factor = scaling.get("factor", 1.0)
     kind = scaling.get("rope_type", scaling.get("type"))
-    if kind == "llama3" or isinstance(factor, bool) or not isinstance(factor, (int, float)):
+    if kind in UNSTRETCHED or isinstance(factor, bool) or not isinstance(factor, (int, float)):
         return 1.0
     return float(factor) if 1.0 <= factor <= 1 << 20 else 1.0
 

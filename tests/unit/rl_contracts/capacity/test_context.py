@@ -37,7 +37,9 @@ def test_the_default_is_lowered_to_a_shorter_model_and_not_refused() -> None:
     ("scaling", "longest"),
     [
         ({}, 32_768),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, 131_072),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, 131_072),
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, 32_768),
+        ({"rope_parameters": {"rope_type": "longrope", "factor": 4.0}}, 32_768),
         ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, 65_536),
         ({"rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 8192}}, 32_768),
         ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, 32_768),
