@@ -9,8 +9,6 @@ from rl_contracts.capacity.shape import Shape
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.parallelism import SECTION, MeshSizes
 
-WHOLE_ATTENTION = frozenset({"gpt_oss"})
-"""Families whose attention every rank of tp computes whole, besides those with latent attention."""
 DECODERS = (
     "deepseek_v3",
     "gemma3_text",
@@ -37,11 +35,11 @@ NF4_BLOCK = 64
 def part_of(shape: Shape, sizes: MeshSizes) -> Shape:
     """What a process computes with once FSDP has gathered its layers.
 
-    Attention that tp leaves whole, and norms, are not divided. Of experts that ep divides each
-    process has some, whole.
+    Latent attention, which tp leaves whole, and norms are not divided. Of experts that ep divides
+    each process has some, whole.
     """
     tp, ep = sizes.tp, sizes.ep
-    heads = 1 if shape.latent is not None or shape.family in WHOLE_ATTENTION else tp
+    heads = 1 if shape.latent is not None else tp
     return replace(
         shape,
         heads=max(1, shape.heads // heads),
@@ -102,7 +100,7 @@ def _untried(shape: Shape, sizes: MeshSizes) -> Iterator[Refusal]:
 
 def _by_tensor_ranks(shape: Shape, sizes: MeshSizes) -> Iterator[tuple[str, int]]:
     yield "tokens of the vocabulary", shape.vocabulary
-    if shape.latent is None and shape.family not in WHOLE_ATTENTION:
+    if shape.latent is None:
         yield "attention heads", shape.heads
         yield "heads of keys and values", shape.key_value_heads
     if shape.expert_layers < shape.layers:
