@@ -68,7 +68,7 @@ class World:
 
     @property
     def data_rank(self) -> int:
-        """Which share of each batch is this rank's, from 0; ranks of one ``tp`` share one."""
+        """Which share of each batch is this rank's, from 0; ``tp`` and ``cp`` ranks share it."""
         return self.rank // (self.sizes.tp * self.sizes.cp) % self.data_ranks
 
     @property
