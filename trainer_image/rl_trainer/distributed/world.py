@@ -72,6 +72,11 @@ class World:
         return self.rank // (self.sizes.tp * self.sizes.cp) % self.data_ranks
 
     @property
+    def token_rank(self) -> int:
+        """Which tokens of a batch are this rank's, from 0; ranks of ``tp`` alone share theirs."""
+        return self.rank // self.sizes.tp
+
+    @property
     def data_ranks(self) -> int:
         """Number of shares of a batch."""
         return self.sizes.data_ranks

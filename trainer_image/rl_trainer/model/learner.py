@@ -95,9 +95,9 @@ class Learner:
 
     def _make(self, samples: Sequence[Sample], *, step: int) -> Update:
         started, phases = self._clock(), Phases(self._clock)
-        # Dropout and the like depend on seed, step and data rank alone: a replayed step repeats
-        # them, and so do ranks that compute one share together.
-        torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.data_rank << 48))
+        # Dropout and the like depend on seed, step and rank alone: a replayed step repeats them,
+        # and so do ranks that compute the same tokens together.
+        torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.token_rank << 48))
         rate = optimizers.learning_rate(
             self.training.optimizer, step=step, steps=self.training.total_steps
         )

@@ -22,9 +22,10 @@ def world(rank: int, sizes: MeshSizes) -> World:
         (MeshSizes(fsdp=2, tp=2), [0, 0, 1, 1]),
         (MeshSizes(replicate=2, fsdp=2), [0, 1, 2, 3]),
         (MeshSizes(replicate=2, fsdp=2, tp=2, ep=4), [0, 0, 1, 1, 2, 2, 3, 3]),
+        (MeshSizes(fsdp=2, cp=2, tp=2), [0, 0, 0, 0, 1, 1, 1, 1]),
     ],
 )
-def test_neighbours_of_tp_train_the_same_share_of_a_batch(
+def test_neighbours_of_tp_and_cp_train_the_same_share_of_a_batch(
     sizes: MeshSizes, data_ranks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worlds = [world(rank, sizes) for rank in range(sizes.processes)]
@@ -32,6 +33,11 @@ def test_neighbours_of_tp_train_the_same_share_of_a_batch(
     assert {each.data_ranks for each in worlds} == {max(data_ranks) + 1}
     monkeypatch.setattr(World, "gather", lambda *_: [each.data_rank for each in worlds])
     assert worlds[0].gather_shares(0) == list(range(max(data_ranks) + 1))
+
+
+def test_ranks_with_the_same_tokens_draw_the_same_random_numbers() -> None:
+    worlds = [world(rank, MeshSizes(fsdp=2, cp=2, tp=2)) for rank in range(8)]
+    assert [each.token_rank for each in worlds] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_a_process_alone_trains_all_of_a_batch() -> None:
