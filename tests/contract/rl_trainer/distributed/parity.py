@@ -52,7 +52,7 @@ FEATURES: dict[str, dict[str, Any]] = {
         },
     },
     "distributions": {
-        "training": {**SMALL, "gradientCheckpointing": True},
+        "training": {**SMALL, "gradientCheckpointing": True, "offloadActivations": True},
         "algorithm": {
             "kl": {"estimator": "Full", "coefficient": 0.1},
             "entropyCoefficient": 0.01,
@@ -202,6 +202,7 @@ def learner(folder: Path, world: World, feature: str) -> Learner:
         precision="FP32",
         uri=URI,
         recompute=bool(spec.training.gradient_checkpointing),
+        offload=spec.training.offload_activations,
         offload_parameters=spec.training.offload_parameters and world.mesh is not None,
     )
     policy = load(quantize=None if low_rank is None else low_rank.quantization)
