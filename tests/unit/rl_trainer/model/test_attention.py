@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rl_contracts.errors import RefusedError
 from rl_trainer.algorithm.packing import Packed, collate
 from rl_trainer.model import attention, loading
 from rl_trainer.model import attention_kernels as kernels
@@ -168,7 +169,8 @@ def test_a_layer_whose_mask_is_not_computed_is_refused() -> None:
 def test_a_family_with_soft_caps_is_refused_by_name(tmp_path: Path) -> None:
     config = AutoConfig.for_model("gemma2", **SIZES, head_dim=16)
     AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(tmp_path)
-    with pytest.raises(Exception, match="Gemma2ForCausalLM cannot be trained: its attention has"):
+    named = "Gemma2ForCausalLM cannot be trained: its attention has softcap"
+    with pytest.raises(RefusedError, match=named):
         loading.load(tmp_path, precision="FP32", uri="s3://models/tiny")
 
 
