@@ -13,7 +13,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube.conditions import ConditionUpdate, Truth
 
 KIND = "MemoryFits"
-BY_LABEL = ", by the largest label nvidia.com/gpu.memory of the nodes that may be its"
+BY_LABEL = ", by the largest label nvidia.com/gpu.memory of the nodes that its pods may get"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
