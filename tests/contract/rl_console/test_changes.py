@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,14 @@ from tests.manifests import a_job
 
 
 @pytest.fixture
-def job(world: World, request: pytest.FixtureRequest) -> str:
-    """A job of this test alone, without a status."""
+def job(world: World, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A job of this test alone, without a status; tables of other tests do not show it."""
     name: str = request.node.name.replace("_", "-")[5:35].rstrip("-")
     manifest = a_job(name, namespace=NAMESPACE, runId="")
     manifest["metadata"]["labels"] = {"team": "a"}
     world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
-    return name
+    yield name
+    world.apiserver.kubectl("-n", NAMESPACE, "delete", "rljob", name)
 
 
 def get(world: World, kind: str, name: str) -> dict[str, Any]:
