@@ -62,7 +62,7 @@ class Gateway:
     def _answering(self, api: ModuleType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             session = self._session(request)
-            asked = api.parse(parsed_body(await request.read()))
+            asked = api.parse(await _body(request, session))
             with session.admitted(asked) as placed:
                 if asked.stream:
                     return await _streamed(request, api, session, placed)
@@ -73,7 +73,7 @@ class Gateway:
 
     async def _count(self, request: web.Request) -> web.Response:
         session = self._session(request)
-        asked = anthropic_messages.parse_count(parsed_body(await request.read()))
+        asked = anthropic_messages.parse_count(await _body(request, session))
         return web.json_response({"input_tokens": session.count(asked)})
 
     async def _models(self, request: web.Request) -> web.Response:
@@ -86,7 +86,7 @@ class Gateway:
 
     async def _report(self, request: web.Request) -> web.Response:
         session = self._session(request)
-        body = parsed_body(await request.read())
+        body = await _body(request, session)
         if not isinstance(body, dict):
             raise RefusedRequestError("post an object with reward and metrics")
         session.report(body)
@@ -99,6 +99,13 @@ class Gateway:
         session = self._sessions.of(request.headers.get("x-api-key") or key.strip())
         keep(request)
         return session
+
+
+async def _body(request: web.Request, session: Session) -> object:
+    """The JSON of a request; raises RefusedRequestError."""
+    data = await request.read()
+    session.check_size(len(data))
+    return parsed_body(data)
 
 
 async def _streamed(

@@ -28,6 +28,11 @@ MOST_AT_ONCE = 64
 """Requests of a session that are worked on at the same time."""
 MOST_TOKENS = 1_000_000
 """Of all sequences of a session together: a rollout is one document of the store."""
+BYTES_PER_TOKEN = 64
+"""Of a request, for each token of ``maxContextTokens``: text has far fewer. A longer request could
+not fit, and while it was tokenized the agent could renew no lease."""
+SMALL_BYTES = 1 << 16
+"""Requests of this size are read in any case."""
 MOST_METRICS = 32
 NAME_CHARACTERS = 64
 CALL_ID_BYTES = 5
@@ -100,6 +105,17 @@ class Session:
             self._at_once -= 1
             self._responses -= asked.choices
             self._tokens -= tokens
+
+    def check_size(self, size: int) -> None:
+        """Refuse a request of so many bytes that it cannot fit; raises RefusedRequestError."""
+        most = max(SMALL_BYTES, BYTES_PER_TOKEN * self.policy.sampling.max_context_tokens)
+        if size > most:
+            raise RefusedRequestError(
+                f"the request has {size} bytes, more than {most} (maxContextTokens x "
+                f"{BYTES_PER_TOKEN}): it leaves no room for a response",
+                parameter="messages",
+                code="context_length_exceeded",
+            )
 
     def place(self, asked: Asked) -> Placed:
         """Check a request and find what it continues; raises RefusedRequestError."""

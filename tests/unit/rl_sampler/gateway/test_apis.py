@@ -114,6 +114,20 @@ async def test_half_of_a_surrogate_pair_is_refused_in_form(text: bytes, status: 
             assert ("error" in await answer.json()) == (status == 400)
 
 
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES, f"{MESSAGES}/count_tokens"])
+async def test_body_that_cannot_fit_is_refused_before_it_is_tokenized(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "place", None)
+    monkeypatch.setattr(Session, "count", None)
+    async with gateway([]) as client:
+        body = b" " * (64 * client.policy.sampling.max_context_tokens + 1)
+        headers = {"x-api-key": client.session.key}
+        async with client.http.post(path, data=body, headers=headers) as answer:
+            assert answer.status == 400
+            assert "leaves no room" in (await answer.json())["error"]["message"]
+
+
 async def test_body_that_is_too_deep_is_refused_in_form() -> None:
     async with gateway([]) as client:
         headers = {"x-api-key": client.session.key}
