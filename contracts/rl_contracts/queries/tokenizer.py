@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +16,12 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 
 FILE = "tokenizer.json"
-MOST_BYTES = 40 << 20
-"""Of a ``tokenizer.json``; a reader has 256 MiB."""
+MOST_BYTES = 16 << 20
+"""Of a ``tokenizer.json``, which takes six times as much while it is parsed; a reader has 256 MiB.
+Gemma's has 31 MiB."""
+LARGEST_ID = 10_000_000
+"""Of a token; the largest vocabularies have 300,000."""
+UNREADABLE = (RLError, ValueError, KeyError, TypeError, IndexError, RecursionError)
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -50,7 +55,10 @@ class Vocabulary:
         added = [each for each in parsed.get("added_tokens") or [] if isinstance(each, dict)]
         special = {int(each["id"]) for each in added}
         by_id |= {int(each["id"]): str(each["content"]) for each in added}
-        tokens = [by_id.get(number, "") for number in range(max(by_id, default=-1) + 1)]
+        largest = max(by_id, default=-1)
+        if largest > LARGEST_ID:
+            raise ValueError(f"it has a token {largest}")
+        tokens = [by_id.get(number, "") for number in range(largest + 1)]
         byte_level = "ByteLevel" in json.dumps([parsed.get("decoder"), parsed.get("pre_tokenizer")])
         return cls(tokens, byte_level=byte_level, special=special)
 
@@ -65,6 +73,9 @@ class Vocabulary:
             return _shown(bytes(BYTE_CHARACTERS.get(each, 0x3F) for each in written))
         byte = BYTE_TOKEN.fullmatch(written)
         return _shown(bytes([int(byte[1], 16)])) if byte else written.replace("\u2581", " ")
+
+
+EMPTY = Vocabulary([], byte_level=False, special=set())
 
 
 def _by_id(vocabulary: Any) -> dict[int, str]:
@@ -96,20 +107,29 @@ def load(stores: Stores, uri: str) -> Vocabulary:
 
 
 class Vocabularies:
-    """The vocabulary that was read last: a person looks at one run at a time."""
+    """The vocabulary that was read last: a person looks at one run at a time. For any thread.
+
+    Only one is held or parsed at a time.
+    """
 
     def __init__(self) -> None:
-        self._uri, self._known = "", Vocabulary([], byte_level=False, special=set())
+        self._uri, self._known = "", EMPTY
+        self._lock = threading.Lock()
 
     def texts(self, stores: Stores, uri: str, tokens: Sequence[int]) -> tuple[list[str], str]:
         """Texts of tokens; none and why, where the tokenizer cannot be read."""
         if not uri:
             return [], "The job names no tokenizer in a bucket."
-        if uri != self._uri:
-            try:
-                self._known = load(stores, uri)
-            except (RLError, ValueError, KeyError, TypeError, IndexError) as error:
-                return [], f"The tokenizer cannot be read: {error}"[:300]
-            self._uri = uri
-        known = self._known
+        try:
+            known = self._vocabulary(stores, uri)
+        except UNREADABLE as error:
+            return [], f"The tokenizer cannot be read: {error}"[:300]
         return [known.text(token) for token in tokens], ""
+
+    def _vocabulary(self, stores: Stores, uri: str) -> Vocabulary:
+        with self._lock:
+            if uri != self._uri:
+                self._uri, self._known = "", EMPTY
+                self._known = load(stores, uri)
+                self._uri = uri
+            return self._known
