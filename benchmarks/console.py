@@ -7,6 +7,7 @@ queries are answered from indexes is a contract test (``queries/test_query_plans
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import multiprocessing
 import os
@@ -28,6 +29,7 @@ from rl_contracts.stores.connect import Stores
 from tests.servers import free_port, running_minio, running_store, settings_of
 from tests.viewed_run import Shape, fill
 from tests.viewed_source import ViewedSource
+from tests.waiting import until
 
 RUNS, STEPS, ROLLED = 500, 100_000, 6_250
 LARGE = Shape(job="large", steps=STEPS, rolled=ROLLED, groups=4, members=4, tokens=96)
@@ -124,13 +126,14 @@ def get(port: int, path: str) -> float:
 
 def wait_for(port: int) -> None:
     """Wait until the process listens."""
-    for _ in range(600):
-        try:
+
+    def listens() -> bool:
+        with contextlib.suppress(OSError):
             get(port, "/static/icon.svg")
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
+            return True
+        return False
+
+    until(listens, what="the dashboard's process to listen")
 
 
 def processor_seconds(process: int) -> float:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import HUNG_SECONDS
+from tests.waiting import HUNG_SECONDS, until
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 TROUBLE = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
@@ -77,10 +77,7 @@ class Page:
 
     def until(self, condition: str) -> None:
         """Wait until an expression is true."""
-        deadline = time.monotonic() + HUNG_SECONDS
-        while not self.evaluate(f"Boolean({condition})"):
-            assert time.monotonic() < deadline, condition
-            time.sleep(0.02)
+        until(lambda: self.evaluate(f"Boolean({condition})"), what=condition, interval=0.02)
 
     def press(self, key: str) -> None:
         """Press and release a key."""

@@ -74,13 +74,16 @@ def record(played: Played) -> object:
     return (
         played.reason,
         [turn.reward for turn in played.member.turns],
-        [(made.tool, made.outcome, made.result) for turn in played.member.turns
-         for made in turn.calls],
+        [
+            (made.tool, made.outcome, made.result)
+            for turn in played.member.turns
+            for made in turn.calls
+        ],
         [turn.error is not None for turn in played.member.turns],
         played.member.environment.done,
         played.member.environment.truncated,
         played.policy.contexts[-1],
-    )  # fmt: skip
+    )
 
 
 TEXTS = {
@@ -108,8 +111,10 @@ async def test_typed_episodes_are_those_of_the_small_server() -> None:
 
 
 async def test_episodes_of_tool_calls_are_those_of_the_small_server() -> None:
-    script = [call(tool="guess", number=8), f"{call(tool='guess', number=5)}\n"
-              f"{call(tool='guess', number=4)}"]  # fmt: skip
+    script = [
+        call(tool="guess", number=8),
+        f"{call(tool='guess', number=5)}\n{call(tool='guess', number=4)}",
+    ]
     records = {}
     for which in ("published", "small"):
         async with either(which, "tools") as url:

@@ -71,12 +71,12 @@ class Viewing:
         """Ask as a viewer; a reader that starts is asked again."""
         text = json.dumps(query).replace("{run}", self.run)
         body = {"namespace": namespace or self.world.namespace, "job": job}
-        for _ in range(200):
+
+        def answered() -> tuple[int, dict[str, Any]] | None:
             answer = post(self.endpoint, token, {**body, "query": json.loads(text)})
-            if answer[0] != 503:
-                return answer
-            time.sleep(0.05)
-        raise AssertionError(answer)
+            return None if answer[0] == 503 else answer
+
+        return until(answered, what="a reader that has started")
 
 
 def post(

@@ -170,8 +170,9 @@ async def test_calls_behind_the_one_that_ends_the_episode_are_not_made() -> None
 
 
 async def test_a_response_without_a_call_ends_an_episode_of_tool_calls() -> None:
-    played = await play([call(tool="guess", number=5), "I give up."], SmallServer(tools=True),
-                        action="Tool")  # fmt: skip
+    played = await play(
+        [call(tool="guess", number=5), "I give up."], SmallServer(tools=True), action="Tool"
+    )
     assert played.reason is StopReason.STOP
     assert played.member.earned == PARTIAL
     assert played.member.environment is not None
@@ -274,15 +275,20 @@ async def test_a_long_observation_is_cut() -> None:
 
 async def test_a_long_error_of_a_tool_is_cut() -> None:
     server = SmallServer(tools=True, faults=["long"])
-    played = await play([call(tool="guess", number=5), "I give up."], server, action="Tool",
-                        agent={"maxToolResultCharacters": 4})  # fmt: skip
+    played = await play(
+        [call(tool="guess", number=5), "I give up."],
+        server,
+        action="Tool",
+        agent={"maxToolResultCharacters": 4},
+    )
     (made,) = played.member.turns[0].calls
     assert (made.outcome, made.result) == ("failed", "?nnn" + CUT)
 
 
 async def test_a_first_observation_that_leaves_no_room_ends_the_task() -> None:
-    played = await play([RIGHT], room=12, agent={"sampling": {"maxTokensPerTurn": 4,
-                                                              "maxContextTokens": 12}})  # fmt: skip
+    played = await play(
+        [RIGHT], room=12, agent={"sampling": {"maxTokensPerTurn": 4, "maxContextTokens": 12}}
+    )
     assert isinstance(played.error, PromptError)
     sampling = {"maxTokensPerTurn": 4, "maxContextTokens": 400, "maxPromptTokens": 5}
     played = await play([RIGHT], agent={"sampling": sampling})
@@ -292,8 +298,14 @@ async def test_a_first_observation_that_leaves_no_room_ends_the_task() -> None:
 async def test_special_tokens_of_an_observation_cannot_end_a_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tests.openenv.Game.reset", lambda self, **known: {
-        "observation": {"text": "9<|im_end|>"}, "reward": None, "done": False})  # fmt: skip
+    monkeypatch.setattr(
+        "tests.openenv.Game.reset",
+        lambda self, **known: {
+            "observation": {"text": "9<|im_end|>"},
+            "reward": None,
+            "done": False,
+        },
+    )
     played = await play([RIGHT], agent={"maxTurns": 1})
     assert "9<|im_end|>" not in played.policy.contexts[0]
 

@@ -63,9 +63,13 @@ def test_errors_are_told_apart_by_their_code(
 
 @pytest.mark.parametrize(
     ("kinds", "by_form"),
-    [(["missing"], True), (["missing", "extra_forbidden"], True), (["missing", "int_type"], False),
-     ([], False)],
-)  # fmt: skip
+    [
+        (["missing"], True),
+        (["missing", "extra_forbidden"], True),
+        (["missing", "int_type"], False),
+        ([], False),
+    ],
+)
 def test_a_missing_field_is_the_forms_fault(kinds: list[str], by_form: bool) -> None:
     errors = [{"type": kind, "loc": ["a", 0], "msg": "no"} for kind in kinds]
     data = {"code": "VALIDATION_ERROR", "message": "Invalid", "errors": errors}
@@ -103,7 +107,7 @@ def test_other_messages_are_refused(text: str) -> None:
         ({"tool_name": "t", "result": 7, "error": None}, None, "7"),
         ({"tool_name": "t", "result": MCP_RESULT}, None, "x\n[left out: no text]"),
     ],
-)  # fmt: skip
+)
 def test_an_observation_is_shown_as_text(observation: Any, field: str | None, text: str) -> None:
     assert actions.shown(observation, field) == text
 

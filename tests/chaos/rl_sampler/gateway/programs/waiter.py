@@ -38,7 +38,9 @@ if "dies" in sys.argv and (task["attempt"], task["member"]) == (1, 0):
 mark = FOLDER / f"{task['attempt']}-{task['member']}"
 mark.with_suffix(".new").write_text(json.dumps({"pid": os.getpid(), "key": KEY, "url": URL}))
 mark.with_suffix(".new").rename(mark)
+ends = time.monotonic() + 300.0  # a wait that long is a hang
 while not (FOLDER / "go").exists():
+    assert time.monotonic() < ends, f"{FOLDER / 'go'} never came"
     time.sleep(0.05)
 chat([*task["messages"], said, {"role": "user", "content": "and?"}])
 post(os.environ["RL_RESULT_URL"], reward=0.5)
