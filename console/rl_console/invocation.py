@@ -133,6 +133,7 @@ def add(
             for each, annotation in shared.items()
         ),
     ]
+    # Typer reads a function's parameters from here (PEP 362); mypy knows no such attribute.
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     command.__doc__ = function.__doc__

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from rl_sampler.gateway.asked import Asked, Call, RefusedRequestError, Reply, Said
+from rl_sampler.gateway.asked import Asked, Call, RefusedRequestError, Reply, Role, Said
 from rl_sampler.gateway.body import (
     MOST_TOOLS,
     Body,
@@ -41,6 +41,12 @@ IGNORED = frozenset(
     }
 )
 PARTS = ("input_text", "output_text", "text")
+ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")
 STATELESS = "is not supported: send the whole conversation in input"
@@ -115,10 +121,10 @@ def _item(item: Body, names: dict[str, str], *, at: str) -> Said | None:
     kind = item.take("type", str, "message")
     if kind == "message":
         role = item.required("role", str)
-        if role not in ("system", "developer", "user", "assistant"):
+        if role not in ROLES:
             item.refuse("role", f"is {role!r}: use system, developer, user or assistant")
         text = text_of(item.any("content"), kinds=PARTS, at=f"{at}.content")
-        return Said(role="system" if role == "developer" else role, text=text)  # type: ignore[arg-type]
+        return Said(role=ROLES[role], text=text)
     if kind == "function_call":
         call_id, name = item.required("call_id", str), item.required("name", str)
         names[call_id] = name
