@@ -109,3 +109,26 @@ class BoundedServer(ThreadingHTTPServer):
             oldest.shutdown(socket.SHUT_RDWR)  # its thread wakes up, and closes it
         except OSError:
             log.debug("a connection had ended already")
+
+
+class BackgroundEndpoint:
+    """An endpoint whose server runs in a thread of its own."""
+
+    def __init__(self, server: BoundedServer) -> None:
+        """Serve from ``start`` on; the server listens already."""
+        self._server = server
+        self._thread = threading.Thread(target=server.serve_forever, daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Serve until ``close``."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving; ``start`` must have been called."""
+        self._server.shutdown()
+        self._server.server_close()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 
-from rl_contracts.http_server import SOCKET_SECONDS, BoundedServer
+from rl_contracts.http_server import SOCKET_SECONDS, BackgroundEndpoint, BoundedServer
 
 PATH = "/v1/run-data"
 TOKEN_HEADER = "X-RL-Token"
@@ -30,7 +30,7 @@ def _standing_by(token: str, body: bytes) -> tuple[int, bytes]:
     return 503, _said("This operator stands by. Ask again: another one answers.")
 
 
-class DataEndpoint:
+class DataEndpoint(BackgroundEndpoint):
     """Serves ``PATH``; until ``serve`` is called it says that this process stands by."""
 
     def __init__(self, port: int) -> None:
@@ -74,26 +74,11 @@ class DataEndpoint:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Log nothing: a request carries a token."""
 
-        self._server = BoundedServer(("", port), Handler, connections=CONNECTIONS)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def port(self) -> int:
-        """The bound port."""
-        return int(self._server.server_address[1])
+        super().__init__(BoundedServer(("", port), Handler, connections=CONNECTIONS))
 
     def serve(self, answer: Answer) -> None:
         """Answer viewers from now on."""
         self._answer = answer
-
-    def start(self) -> None:
-        """Serve until ``close``."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def _token(handler: BaseHTTPRequestHandler) -> str:

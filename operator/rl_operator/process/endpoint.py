@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from rl_contracts.http_server import SOCKET_SECONDS, BoundedServer
+from rl_contracts.http_server import SOCKET_SECONDS, BackgroundEndpoint, BoundedServer
 from rl_operator.kube.metrics import REGISTRY
 
 CONNECTIONS = 32
 """At the same time: probes, scrapes, and whoever else reaches the port."""
 
 
-class Endpoint:
+class Endpoint(BackgroundEndpoint):
     """Serves in threads of its own, so that it still answers when the event loop is stuck."""
 
     def __init__(
@@ -52,19 +51,4 @@ class Endpoint:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Log nothing: probes come every few seconds."""
 
-        self._server = BoundedServer(("", port), Handler, connections=CONNECTIONS)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-
-    @property
-    def port(self) -> int:
-        """The bound port."""
-        return int(self._server.server_address[1])
-
-    def start(self) -> None:
-        """Serve until ``close``."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(BoundedServer(("", port), Handler, connections=CONNECTIONS))
