@@ -187,13 +187,25 @@ class Pod:
         A pod that was killed explains why the others end with code 1; a pod that does not start
         explains why they wait.
         """
-        trainers = [
-            container for container in self.containers if container.name == TRAINER_CONTAINER
-        ]
-        if not self.live or any(trainer.ended_at is not None for trainer in trainers):
-            codes = {trainer.exit_code for trainer in trainers}
+        if self.trainer_has_ended:
+            codes = {trainer.exit_code for trainer in self._trainers}
             return 1 if codes and codes <= ORDINARY_CODES and not self.reason else 3
         return 2 if self.phase == "Pending" else 0
+
+    @property
+    def trainer_has_ended(self) -> bool:
+        """Whether its trainer has ended; the pod's phase may not say so yet."""
+        return not self.live or any(trainer.ended_at is not None for trainer in self._trainers)
+
+    @property
+    def trainer_has_succeeded(self) -> bool:
+        """Whether its trainer has ended with exit code 0."""
+        codes = {trainer.exit_code for trainer in self._trainers}
+        return self.trainer_has_ended and (codes == {0} or self.phase == "Succeeded")
+
+    @property
+    def _trainers(self) -> list[Container]:
+        return [container for container in self.containers if container.name == TRAINER_CONTAINER]
 
     @property
     def is_waiting(self) -> bool:

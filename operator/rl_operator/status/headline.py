@@ -248,7 +248,10 @@ def _ending(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
         message = "The run has succeeded; its trainer is terminating."
         return Headline("Running", "Finishing", message)
     pods = status_input.snapshot.trainer_pods(after.attempt)
-    if pods and pods[-1].phase in ("Succeeded", "Failed"):
+    if pods and pods[-1].trainer_has_succeeded:
+        message = f"Pod {pods[-1].name} has ended with exit code 0; its outcome is being read."
+        return Headline("Running", "Finishing", message)
+    if pods and pods[-1].trainer_has_ended:
         message = f"Pod {pods[-1].name} has ended; training-operator has not reported it yet."
         return Headline("Recovering", "TrainerEnded", message)
     return None

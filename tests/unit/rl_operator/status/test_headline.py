@@ -73,6 +73,12 @@ PENDING = a_pod(phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficie
 LOOPING = Container(name="engine", waiting="CrashLoopBackOff", exit_code=137, message="out")
 CRASHING = a_pod("sampler", ready=False, containers=(LOOPING,))
 
+
+def trainer_container(exit_code: int) -> Container:
+    return Container(name="pytorch", exit_code=exit_code, ended_at=NOW)
+
+
+ENDED = a_pod(ready=False, containers=(trainer_container(0),))
 WORKING = STARTED.model_copy(
     update={"phase": "Running", "samplers": SamplersStatus(desired=1, ready=1, summary="1/1")}
 )
@@ -164,6 +170,23 @@ TABLE: dict[str, tuple[StatusInput, str, str, str]] = {
         "Running",
         "Reconciling",
         "Finishing",
+    ),
+    "its trainer has ended well, its pod and its outcome are behind": (
+        a_status_input(parts={"pools": POOLS, "pods": (ENDED,)}),
+        "Running",
+        "Reconciling",
+        "Finishing",
+    ),
+    "its trainer has failed, its pod is behind": (
+        a_status_input(
+            parts={
+                "pools": POOLS,
+                "pods": (dataclasses.replace(ENDED, containers=(trainer_container(1),)),),
+            }
+        ),
+        "Recovering",
+        "Reconciling",
+        "TrainerEnded",
     ),
     "its pod has ended": (
         a_status_input(parts={"pools": POOLS, "pods": (a_pod(phase="Failed", ready=False),)}),
