@@ -10,10 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from panels import DASHBOARDS, Dashboard, Panel
+from operator_board import OPERATOR_DASHBOARD
+from panels import Dashboard, Panel
+from pools_board import POOLS_DASHBOARD
+from run_board import RUN_DASHBOARD
+from stores_board import STORES_DASHBOARD
 
 FOLDER = Path(__file__).resolve().parents[1] / "rl-operator" / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+DASHBOARDS = (RUN_DASHBOARD, POOLS_DASHBOARD, OPERATOR_DASHBOARD, STORES_DASHBOARD)
 COLUMNS, CHART_HEIGHT, STAT_HEIGHT = 24, 8, 4
 
 
