@@ -218,7 +218,12 @@ class Rollout(Document):
 
         An episode that failed early may have none, and then counts as older than any bound.
         """
-        return min((span.step for span in self.spans), default=-1)
+        return oldest_step(self.spans)
+
+
+def oldest_step(spans: Iterable[VersionSpan]) -> int:
+    """Training step of the oldest of the policies that generated tokens; -1 without any."""
+    return min((span.step for span in spans), default=-1)
 
 
 def tokens_by_version(rollouts: Iterable[Rollout]) -> Counter[str]:

@@ -21,6 +21,9 @@ from rl_contracts.documents.batch import TRAINED_FORMAT, Batch, BatchMember, Tra
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.errors import IntegrityError
 
+SEQUENCE_FORMAT = "rl-operator/sequence/1"
+"""Names how a sequence of a rollout becomes a digest."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequence:
@@ -62,6 +65,24 @@ class Sequence:
     def num_generated(self) -> int:
         """G."""
         return self.mask.count(1)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of what its rollout alone decides; ``docs/guides/audit.md`` defines the bytes."""
+        hasher = hashlib.sha256(f"{SEQUENCE_FORMAT}\n".encode())
+        hasher.update(struct.pack("<IId", self.num_tokens, self.num_generated, self.temperature))
+        for array in (self.tokens, self.positions, self.mask, self.logprobs, self.policy_steps):
+            hasher.update(array)
+        return hasher.hexdigest()
+
+
+def unweighted_sequences(rollout: Rollout) -> list[Sequence]:
+    """A rollout's sequences with generated tokens, as no batch has given them an advantage yet.
+
+    Raises:
+        IntegrityError: the lengths of the arrays do not match.
+    """
+    return rollout_sequences(rollout, BatchMember(rollout=rollout.id, advantage=0.0))
 
 
 def rollout_sequences(rollout: Rollout, member: BatchMember) -> list[Sequence]:

@@ -130,7 +130,9 @@ class OverflowStore(RecordStore[D]):
 
     def _store(self, document: D) -> Stored:
         """The MongoDB form, after the largest fields were written to the bucket."""
-        stored = document.to_mongo()
+        return self._overflowed(document.to_mongo())
+
+    def _overflowed(self, stored: Stored) -> Stored:
         excess = len(bson.encode(stored)) - self._overflow_bytes
         if excess <= 0:
             return stored
@@ -140,7 +142,7 @@ class OverflowStore(RecordStore[D]):
         for name in sorted(contents, key=lambda content: -len(contents[content])):
             if excess <= 0:
                 break
-            prefix = self._prefix(stored["run"], document.id)
+            prefix = self._prefix(stored["run"], stored["_id"])
             piece = Piece.of(contents[name], prefix=prefix, field=name)
             self._objects.put(piece.key, contents[name])
             pieces[name] = piece.model_dump()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from pymongo import ReplaceOne
@@ -61,15 +61,23 @@ class RecordStore(Generic[D]):
             lambda: self._documents.delete_many({"_id": {"$in": wanted}}).deleted_count,
         )
 
-    def _find_ids(self, ids: Sequence[str]) -> Iterator[Stored]:
-        """Read in chunks. No query for no ids: the embedded store would read everything."""
-        for first in range(0, len(ids), DOCUMENTS_PER_READ):
-            yield from self._find(list(ids[first : first + DOCUMENTS_PER_READ]))
+    def _find_ids(
+        self, ids: Sequence[str], *, fields: Collection[str] | None = None
+    ) -> Iterator[Stored]:
+        """Read in chunks. No query for no ids: the embedded store would read everything.
 
-    def _find(self, ids: list[str]) -> list[Stored]:
+        Args:
+            ids: of the documents.
+            fields: that are read; None: all.
+        """
+        for first in range(0, len(ids), DOCUMENTS_PER_READ):
+            yield from self._find(list(ids[first : first + DOCUMENTS_PER_READ]), fields)
+
+    def _find(self, ids: list[str], fields: Collection[str] | None) -> list[Stored]:
+        wanted = None if fields is None else dict.fromkeys(fields, True)
         return self._mongo.call(
             f"reading {len(ids)} {self._name}",
-            lambda: list(self._documents.find({"_id": {"$in": ids}})),
+            lambda: list(self._documents.find({"_id": {"$in": ids}}, wanted)),
         )
 
     def _write(self, stored: Sequence[Stored]) -> None:
