@@ -50,7 +50,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "mistral": {},
     "qwen2": {},
     "qwen3": HEADS | {"tie_word_embeddings": True},
-    "qwen3_moe": HEADS | EXPERTS | {"mlp_only_layers": [0]},
+    "qwen3_moe": HEADS | EXPERTS,
     "qwen2_moe": EXPERTS | {"shared_expert_intermediate_size": 48},
     "gemma3_text": HEADS,
     "phi3": {},

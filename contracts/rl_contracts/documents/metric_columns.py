@@ -28,7 +28,7 @@ MOST_COLUMNS = 256
 ITEM_BYTES: Mapping[str, int] = {"f": 4, "d": 8, "q": 8}
 EXACT: Mapping[str, Literal["d", "q"]] = {"step": "q", "epoch": "q", "time": "d"}
 """Columns that float32 would round too much."""
-NESTED = ("reward_parts", "staleness", "seconds")
+NESTED = ("reward_parts", "staleness", "seconds", "experts")
 
 
 class Column(Record):

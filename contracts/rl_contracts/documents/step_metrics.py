@@ -99,6 +99,9 @@ class StepMetrics(Record):
     """Temperature of the MaxEnt estimator; None for other estimators."""
     value_loss: float | None = None
     """Loss of the critic; None without a critic."""
+    experts: dict[str, float] = Field(default_factory=dict)
+    """Numbers about the routers of layers with experts (trainer: algorithm/routing.py); empty for
+    models without experts."""
     response_tokens_mean: float
     wait_seconds: float
     """Seconds spent waiting for rollouts."""

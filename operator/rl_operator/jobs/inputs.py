@@ -25,7 +25,7 @@ from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.preflight import Preflight, Verdict
 from rl_operator.stores.run_poll import RunProgress
-from rl_operator.validation import device_memory, parallelism
+from rl_operator.validation import device_memory, experts, parallelism
 from rl_operator.validation.device_memory import DeviceMemory
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.validation.pool_options import of_reference
@@ -148,8 +148,10 @@ class InputsReader:
         """Whether context, mesh and devices suit the model; a passed verdict is refused if not."""
         if not verdict.passed or not verdict.model:
             return None, verdict
-        refusal = context_refusal(spec, longest_of(verdict.model)) or parallelism.of_model(
-            spec, verdict.model
+        refusal = (
+            context_refusal(spec, longest_of(verdict.model))
+            or parallelism.of_model(spec, verdict.model)
+            or experts.of_model(spec, verdict.model)
         )
         if refusal is not None:
             return None, Verdict(refusals=(refusal,), retry_after=STALLED_SECONDS)

@@ -21,6 +21,8 @@ READ_OF_ALGORITHM = (
     "spec.algorithm.objective",
     "spec.algorithm.loss.aggregation",
     "spec.algorithm.loss.length",
+    "spec.algorithm.experts.loadBalanceCoefficient",
+    "spec.algorithm.experts.zLossCoefficient",
 )
 DISTILLATION = (
     *READ_OF_ALGORITHM,

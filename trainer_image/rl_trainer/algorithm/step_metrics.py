@@ -78,6 +78,7 @@ def step_metrics(
         entropy=update.entropy,
         tau=update.tau,
         value_loss=update.value_loss,
+        experts=update.experts,
         response_tokens_mean=tokens / count,
         wait_seconds=circumstances.wait_seconds,
         train_seconds=update.seconds,

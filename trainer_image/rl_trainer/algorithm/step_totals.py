@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from rl_contracts.documents.step_metrics import GpuUse
-from rl_trainer.algorithm import objective
+from rl_trainer.algorithm import objective, routing
 from rl_trainer.algorithm.objective import Terms
+from rl_trainer.algorithm.routing import Routed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,8 @@ class Update:
     """Mean of the tokens' distributions in nats, as the step first met them."""
     tau: float | None = None
     """MaxEnt's temperature of this step."""
+    experts: dict[str, float] = field(default_factory=dict)
+    """``routing.figures`` of the step's first pass; empty without experts."""
     value_loss: float | None = None
     """Mean over the critic's updates."""
     gpus: tuple[GpuUse, ...] = ()
@@ -81,6 +84,8 @@ class Tally:
     )
     largest_gap: float = 0.0
     log_ratios: tuple[float, float] | None = None
+    routed: list[Routed] = field(default_factory=list)
+    """Of the first pass, by update and rank."""
 
     def add(
         self, terms: Sequence[Terms], *, denominator: int, norm: float, tokens: int, first: bool
@@ -116,6 +121,11 @@ class Tally:
     def first_mean(self, place: int) -> float:
         """A sum over the first pass, divided by its tokens; 0 without any."""
         return float(self.first_sums[place]) / self.first_tokens if self.first_tokens else 0.0
+
+    @property
+    def experts(self) -> dict[str, float]:
+        """What the routers of the first pass did; empty without experts."""
+        return routing.figures(routing.together(self.routed)) if self.routed else {}
 
     @property
     def gap(self) -> Gap:

@@ -82,6 +82,30 @@ GAUGES: dict[str, tuple[str, Shown]] = {
         "Mean weight of the off-policy correction.",
         lambda metrics: metrics.correction_weight,
     ),
+    "experts_load_max_ratio": (
+        "Tokens of the busiest expert by the mean of its layer, of the worst layer.",
+        lambda metrics: metrics.experts.get("load_max_ratio"),
+    ),
+    "experts_load_entropy_ratio": (
+        "Entropy of the experts' shares of tokens, by that of even ones; mean over layers.",
+        lambda metrics: metrics.experts.get("load_entropy"),
+    ),
+    "experts_dead": (
+        "Experts that no token of the step chose, of all layers.",
+        lambda metrics: metrics.experts.get("dead"),
+    ),
+    "experts_router_entropy_nats": (
+        "Mean entropy of the routers' probabilities.",
+        lambda metrics: metrics.experts.get("router_entropy"),
+    ),
+    "experts_load_balance_loss": (
+        "Load-balance loss of the routers, not weighted.",
+        lambda metrics: metrics.experts.get("load_balance_loss"),
+    ),
+    "experts_z_loss": (
+        "Z-loss of the routers, not weighted.",
+        lambda metrics: metrics.experts.get("z_loss"),
+    ),
     "gradient_norm": (
         "Norm of the gradient before clipping.",
         lambda metrics: metrics.gradient_norm,

@@ -66,6 +66,16 @@ class World:
         """
         return self.gather(value)[:: self.sizes.tp * self.sizes.cp]
 
+    def gather_tokens(self, value: T) -> list[T]:
+        """The value of each rank with tokens of its own; equal on all ranks.
+
+        Ranks that compute the same tokens together (``tp``) count once.
+
+        Raises:
+            TrainingFailedError: see ``gather``.
+        """
+        return self.gather(value)[:: self.sizes.tp]
+
     @property
     def data_rank(self) -> int:
         """Which share of each batch is this rank's, from 0; ``tp`` and ``cp`` ranks share it."""

@@ -24,7 +24,16 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Gap, Tally, Update
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import flops, gpu_use, memory, microbatch, model_outputs, models, sharding
+from rl_trainer.model import (
+    flops,
+    gpu_use,
+    memory,
+    microbatch,
+    model_outputs,
+    models,
+    router_losses,
+    sharding,
+)
 from rl_trainer.model import optimizer as optimizers
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.policy import Policy
@@ -195,7 +204,8 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         counts = [sample.num_generated for sample in samples]
         denominator = objective.denominator(counts, self._algorithm)
-        all_terms = self._accumulate_all(samples, step=step, denominator=denominator)
+        with router_losses.applied(self.models, samples, tally=tally if first else None):
+            all_terms = self._accumulate_all(samples, step=step, denominator=denominator)
         broken = [index for terms in all_terms for index in terms.not_finite]
         if broken:
             raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
@@ -262,6 +272,7 @@ class Learner:
             kl_coefficient=self.controls.kl_coefficient if with_kl else None,
             entropy=tally.first_mean(objective.ENTROPY) if tally.first_tokens else None,
             tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
+            experts=tally.experts,
         )
 
     def _gpus(self) -> tuple[GpuUse, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import forward, lora, sharding
+from rl_trainer.model import forward, lora, routers, sharding
 from rl_trainer.model.critic import Critic
 from rl_trainer.model.on_mesh import divided
 from rl_trainer.model.policy import Policy
@@ -142,6 +142,7 @@ def build(
     if low_rank is not None:
         assert adapter is not None
         policy = lora.adapted(policy, low_rank, adapter, seed=spec.training.seed)
+    policy = replace(policy, routers=routers.of(policy.module))
     policy = divided(policy, world)
     if compared and reference is None:
         reference = AdaptersOff(policy)

@@ -28,6 +28,7 @@ from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.model import attention, flops, memory, microbatch, sharding
 from rl_trainer.model.quantization import Originals
+from rl_trainer.model.routers import Routers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,8 @@ class Policy:
     """Those that share each row of tokens with this one; None where this one has it alone."""
     around: Callable[[Any], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     """Given the module, what its layers are run in."""
+    routers: Routers | None = None
+    """Of its layers with experts, where they are watched."""
 
     @property
     def vocabulary(self) -> int:
@@ -95,11 +98,16 @@ class Policy:
     def states(self, packed: Packed) -> Tensor:
         """States that predict the generated tokens of ``own``, ``[n, H]``."""
         saving = memory.saving(self.device, offload=self.offload)
-        with self.precision(), saving, self.around(self.module):
+        with self.precision(), saving, self.around(self.module), self._routed(packed):
             hidden = (self.run_layers or partial(hidden_states, self.module))(
                 packed=packed, context=self.context
             )
         return own_states(hidden, packed, self.context)
+
+    def _routed(self, packed: Packed) -> contextlib.AbstractContextManager[None]:
+        if self.routers is None:
+            return contextlib.nullcontext()
+        return self.routers.over(packed, self.context)
 
     def own(self, packed: Packed) -> slice:
         """Which of the N generated tokens this rank has the states of."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,5 +52,13 @@ class AdaptersOff(Reference):
 
     def __init__(self, policy: Policy) -> None:
         """Share a divided policy's module, run with its adapters switched off."""
-        self.policy = dataclasses.replace(policy, around=lora.switched_off)
+        routers = policy.routers
+
+        @contextlib.contextmanager
+        def around(module: Any) -> Iterator[None]:
+            aside = contextlib.nullcontext() if routers is None else routers.aside()
+            with aside, lora.switched_off(module):
+                yield
+
+        self.policy = dataclasses.replace(policy, around=around, routers=None)
         self._parameters, self._world = {}, ALONE

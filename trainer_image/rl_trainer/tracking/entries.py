@@ -87,6 +87,7 @@ def of_step(metrics: StepMetrics, rollouts: Iterable[Rollout] = ()) -> Entry:
         if values[name] is not None
     }
     scalars |= {f"reward/parts/{_plain(name)}": mean for name, mean in metrics.reward_parts.items()}
+    scalars |= {f"experts/{name}": value for name, value in metrics.experts.items()}
     scalars |= {f"time/phases/{name}": spent for name, spent in metrics.seconds.items()}
     scalars |= {
         f"rollouts/dropped/{cause}": float(count) for cause, count in metrics.drops.by_cause.items()

@@ -9,6 +9,7 @@ from pydantic import Field
 from rl_contracts.spec.algorithm.correction import WEIGHING
 from rl_contracts.spec.algorithm.critic import Critic
 from rl_contracts.spec.algorithm.estimator import OF_ONE, OF_WHOLE_STEP, Estimator, Shaping
+from rl_contracts.spec.algorithm.experts import Experts
 from rl_contracts.spec.algorithm.kl import KL
 from rl_contracts.spec.algorithm.loss import LOSS_KINDS, Loss
 from rl_contracts.spec.algorithm.off_policy import OffPolicy
@@ -130,6 +131,7 @@ class Algorithm(Model):
     """Value model of estimator GAE. Required with it, refused with any other."""
     entropy_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Weight of the entropy bonus in the loss: higher keeps the policy more random."""
+    experts: Experts = Field(default_factory=Experts)
     off_policy: OffPolicy = Field(default_factory=OffPolicy)
 
     @property

@@ -36,7 +36,13 @@ WIDE = {"head_dim": 32, "intermediate_size": 128}
 MODELS: dict[str, dict[str, Any]] = {
     "dense": {"model_type": "qwen3", **SIZES, **FAMILIES["qwen3"], **COMMON, **WIDE},
     "untied": {"model_type": "qwen2", **SIZES, **COMMON},
-    "mixture": {"model_type": "qwen3_moe", **SIZES, **FAMILIES["qwen3_moe"], **COMMON},
+    "mixture": {
+        "model_type": "qwen3_moe",
+        "mlp_only_layers": [0],
+        **SIZES,
+        **FAMILIES["qwen3_moe"],
+        **COMMON,
+    },
     "latent": {"model_type": "deepseek_v3", **SIZES, **FAMILIES["deepseek_v3"], **COMMON},
 }
 EXPERT_MODELS = ("mixture", "latent")
@@ -82,12 +88,16 @@ FEATURES: dict[str, dict[str, Any]] = {
         "training": SMALL,
         "algorithm": {"objective": "Distillation", "teacher": "s3://models/teacher"},
     },
+    "routers": {
+        "training": {**SMALL, "promptsPerUpdate": 2, "gradientCheckpointing": True},
+        "algorithm": {"experts": {"loadBalanceCoefficient": 0.5, "zLossCoefficient": 0.05}},
+    },
     "offloadOptimizer": {"training": {**SMALL, "offloadOptimizer": True}},
     "offloadParameters": {"training": {**SMALL, "offloadParameters": True}},
 }
 
 
-DENSE_FEATURES = tuple(FEATURES)
+DENSE_FEATURES = tuple(name for name in FEATURES if name != "routers")
 EXPERT_FEATURES = (
     "GRPO",
     "reference",
@@ -96,6 +106,7 @@ EXPERT_FEATURES = (
     "LoRA",
     "SFT",
     "distillation",
+    "routers",
     "offloadOptimizer",
     "offloadParameters",
 )

@@ -1,0 +1,74 @@
+"""Which models' routers are known, and what the manifest asks of routers that a model lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from rl_contracts.capacity.shape import Shape
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import RLJobSpec
+
+Scores = Literal["Softmax", "Sigmoid"]
+ROUTERS: Mapping[str, Scores] = {
+    "deepseek_v3": "Sigmoid",
+    "qwen2_moe": "Softmax",
+    "qwen3_moe": "Softmax",
+}
+"""Families (``model_type``) whose routers are known: how logits become the scores of experts."""
+ALL_SPARSE = ("qwen2_moe", "qwen3_moe")
+"""Families of which SGLang 0.5.23 builds every layer with experts, whatever the config says
+(``sglang/srt/models/qwen3_moe.py``, ``stage_facts``): a dense layer's weights are then passed over
+without an error."""
+SECTION = "spec.algorithm.experts"
+
+
+def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
+    """Options for routers that the model does not have, or that are not known.
+
+    Args:
+        shape: of the policy.
+        spec: the manifest.
+    """
+    if not spec.algorithm.supervised:
+        yield from _served_wrongly(shape, spec)
+    section = spec.algorithm.experts
+    asked = {
+        "loadBalanceCoefficient": section.load_balance_coefficient,
+        "zLossCoefficient": section.z_loss_coefficient,
+    }
+    for name, value in asked.items():
+        if value:
+            yield from _unknown(shape, f"{SECTION}.{name}", f"{value:g}")
+
+
+def _served_wrongly(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
+    if shape.family in ALL_SPARSE and 0 < shape.expert_layers < shape.layers:
+        yield Refusal(
+            field="spec.model.uri",
+            value=spec.model.uri[:200],
+            reason="ModelUnusable",
+            message=f"{shape.expert_layers} of its {shape.layers} layers have experts "
+            "(mlp_only_layers or decoder_sparse_step of its config.json); SGLang 0.5.23 takes all "
+            f"layers of {shape.family} for such and would sample from other weights.",
+            remedy="Name a model whose layers all have experts.",
+        )
+
+
+def _unknown(shape: Shape, field: str, value: str) -> Iterator[Refusal]:
+    if not shape.expert_layers:
+        yield Refusal(
+            field=field,
+            value=value,
+            reason="OptionUnusable",
+            message="The model has no layers with experts, so it has no routers.",
+            remedy="Remove it, or name a mixture of experts.",
+        )
+    elif shape.family not in ROUTERS:
+        yield Refusal(
+            field=field,
+            value=value,
+            reason="OptionUnusable",
+            message=f"Routers of the family {shape.family!r} are not known.",
+            remedy=f"Remove it; the families that are known are {', '.join(ROUTERS)}.",
+        )

@@ -1,0 +1,21 @@
+"""What pulls on the routers of mixtures of experts."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from rl_contracts.spec.base import Model
+
+
+class Experts(Model):
+    """Layers with experts: what is added to the loss so that routers use all of them."""
+
+    load_balance_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Weight of the load-balance loss, which is 1 where each expert gets equally many tokens and
+    more where few get most. 0: none. A value above 0 costs a forward pass more for each update, and
+    is refused for models without experts."""
+    z_loss_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """Weight of the router's z-loss, the mean square of the log-sum-exp of a token's router logits,
+    which keeps the logits small. 0: none. Refused for models without experts."""

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.capacity.experts import refusals
+from rl_contracts.capacity.shape import shape_of
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import RLJobSpec
+from tests.families import SPEC, config_of
+
+
+def refused(family: str, *, algorithm: dict[str, Any], **changes: Any) -> list[Refusal]:
+    spec = RLJobSpec.model_validate(SPEC | {"algorithm": algorithm})
+    return list(refusals(shape_of(config_of(family).to_dict() | changes), spec))
+
+
+@pytest.mark.parametrize("name", ["loadBalanceCoefficient", "zLossCoefficient"])
+@pytest.mark.parametrize(
+    ("family", "says"), [("qwen3", "no layers with experts"), ("gpt_oss", "are not known")]
+)
+def test_losses_of_routers_that_are_not_there_or_not_known_are_refused(
+    family: str, says: str, name: str
+) -> None:
+    (refusal,) = refused(family, algorithm={"experts": {name: 0.01}})
+    assert (refusal.field, refusal.value) == (f"spec.algorithm.experts.{name}", "0.01")
+    assert says in refusal.message
+    assert refusal.remedy
+
+
+@pytest.mark.parametrize("family", ["deepseek_v3", "qwen2_moe", "qwen3_moe"])
+def test_losses_of_known_routers_are_not_refused(family: str) -> None:
+    experts = {"loadBalanceCoefficient": 0.01, "zLossCoefficient": 0.001}
+    assert not refused(family, algorithm={"experts": experts})
+
+
+def test_without_coefficients_no_model_is_refused() -> None:
+    assert not refused("qwen3", algorithm={"experts": {}})
+    assert not refused("gpt_oss", algorithm={})
+
+
+@pytest.mark.parametrize("changes", [{"mlp_only_layers": [0]}, {"decoder_sparse_step": 2}])
+def test_dense_layers_that_the_engine_takes_for_experts_are_refused(
+    changes: dict[str, Any],
+) -> None:
+    (refusal,) = refused("qwen3_moe", algorithm={}, **changes)
+    assert refusal.field == "spec.model.uri"
+    assert "of its 3 layers have experts" in refusal.message
+    assert not refused("qwen3_moe", algorithm={"objective": "SFT"}, **changes)
