@@ -104,7 +104,7 @@ def a_sampler(name: str = "a", **changes: Any) -> Sampler:
 
 
 def a_step(step: int, **changes: Any) -> StepMetrics:
-    empty = ("drops", "reward_parts", "staleness", "seconds", "tracking_behind")
+    empty = ("drops", "reward_parts", "staleness", "seconds", "tracking_behind", "experts")
     values: dict[str, Any] = dict.fromkeys(StepMetrics.model_fields, 0)
     values |= {name: {} for name in empty} | {"gpus": []}
     return StepMetrics.model_validate({**values, "step": step, "replayed": False, **changes})

@@ -47,6 +47,7 @@ FEATURES = (
     Feature(name="every loss, estimator and correction"),
     Feature(name="reference (`algorithm.kl`), refreshed too"),
     Feature(name="entropy bonus, KL over the vocabulary"),
+    Feature(name="losses and metrics of routers (`algorithm.experts`)"),
     Feature(name="critic"),
     Feature(name="SFT"),
     Feature(name="distillation"),

@@ -54,6 +54,15 @@ OF_CORE = {
     *("shareProcessNamespace", "procMount", "seccompProfile", "appArmorProfile", "seLinuxOptions"),
 }
 """Fields of core/v1 that sections pass on."""
+ROUTED = (
+    "load_max_ratio",
+    "load_entropy",
+    "dead",
+    "router_entropy",
+    "load_balance_loss",
+    "z_loss",
+)
+"""Numbers of a step's routers."""
 OF_MONGODB = {
     "authMechanism",
     "findAndModify",
@@ -265,6 +274,7 @@ def of_trainer() -> CollectorRegistry:
         reward_parts=parts,
         seconds=parts,
         tracking_behind=parts,
+        experts=dict.fromkeys(ROUTED, 1.0),
         drops=Drops(by_cause=parts),
         gpus=[GpuUse(peak_bytes=1, used_bytes=1, size_bytes=1, busy=1.0)],
     )
