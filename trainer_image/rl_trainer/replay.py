@@ -84,6 +84,7 @@ def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -
         time=batch.formed_at,
         wait_seconds=0.0,
         policy_version=0,
+        withheld=len(batch.withheld),
         replayed=True,
     )
     members = [rollouts[member.rollout] for member in batch.members]

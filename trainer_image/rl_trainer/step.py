@@ -67,9 +67,7 @@ def take_step(job: Job, context: StepContext, progress: Progress, collected: Col
     )
     context.learner.carry(batch)
     members = [rollouts[member.rollout] for member in batch.members]
-    metrics = step_metrics(
-        members, update, _circumstances(job, context, collected, step=batch.step)
-    )
+    metrics = step_metrics(members, update, _circumstances(job, context, collected, batch))
     progress.totals = add(progress.totals, metrics)
     job.stores.runs.commit_step(
         job.run, epoch=job.epoch, head_batch=batch.id, latest=metrics, totals=progress.totals
@@ -120,16 +118,18 @@ def _form(
 
 
 def _circumstances(
-    job: Job, context: StepContext, collected: Collected, *, step: int
+    job: Job, context: StepContext, collected: Collected, batch: Batch
 ) -> Circumstances:
     return Circumstances(
-        step=step,
+        step=batch.step,
         epoch=job.epoch,
         time=job.stores.mongo.now(),
         wait_seconds=collected.wait_seconds,
+        pace_seconds=collected.pace_seconds,
         seconds=context.phases.take(),
         drops=collected.drops,
         dropped_share=collected.dropped_share,
+        withheld=len(batch.withheld),
         policy_version=context.publisher.version,
         tracking_behind=context.trackers.behind,
     )

@@ -54,6 +54,7 @@ class BatchAudit:
         yield "formedAt", batch.formed_at
         yield "tasks", batch.tasks
         yield "baselines", batch.baselines
+        yield "withheld", batch.withheld
         yield (
             "digest",
             {

@@ -67,6 +67,9 @@ class Batch(Document):
     baselines: list[str] = Field(default_factory=list)
     """Greedy rollouts that the rewards were compared with, in the order of ``tasks``; never
     trained."""
+    withheld: list[str] = Field(default_factory=list)
+    """Rollouts of its groups that were too old to train under ``offPolicy.onStale: Withhold``:
+    their rewards count in the advantages, none of their tokens is trained."""
     reward_baselines: dict[str, float] = Field(default_factory=dict)
     """Estimator RAE: the baseline of each data source after this batch; empty with any other."""
     next_sequence: int
@@ -78,3 +81,8 @@ class Batch(Document):
     metrics: StepMetrics | None = None
     """Of the step, for viewers; None until it is trained, and after a trainer that ended just
     before it wrote them."""
+
+    @property
+    def rollouts(self) -> tuple[str, ...]:
+        """All rollouts that it depends on: trained ones, baselines and withheld ones."""
+        return (*(member.rollout for member in self.members), *self.baselines, *self.withheld)

@@ -133,6 +133,7 @@ class Totals(Record):
 
     tokens_trained: int = 0
     rollouts_trained: int = 0
+    withheld: int = 0
     dropped_stale: int = 0
     drops: Drops = Drops()
     wait_seconds: float = 0.0

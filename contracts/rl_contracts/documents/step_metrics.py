@@ -7,6 +7,8 @@ from pydantic import Field
 from rl_contracts.documents.base import Record
 
 MOST_GPUS = 256
+PACE = "pace"
+"""Phase of a step: waiting for open episodes while all of its groups are there."""
 
 
 class Drops(Record):
@@ -79,6 +81,8 @@ class StepMetrics(Record):
     tokens: int
     """Trained (generated) tokens."""
     rollouts: int
+    withheld: int = 0
+    """Rollouts whose reward counted and whose tokens were too old to train."""
     dropped_stale: int
     """Groups dropped since the last step because their oldest token was too stale."""
     dropped_no_signal: int = 0

@@ -106,6 +106,9 @@ class HeldTask(Document):
     """Sampler id of the current claim."""
     lease_until: float = 0.0
     """Store time after which the claim may be taken back."""
+    policy_step: int = -1
+    """Training steps of the policy that its sampler served when it made the current claim: no token
+    of this attempt is older. -1: never claimed, or by a release that did not write it."""
 
     @property
     def exhausted(self) -> bool:

@@ -73,9 +73,9 @@ def _groups(stores: Stores, batch: Batch, tasks: list[str]) -> list[GroupRow]:
         for member in batch.members
         if member.rollout.rsplit(".", 2)[0] in wanted
     }
-    baselines = [each for each in batch.baselines if each.rsplit(".", 2)[0] in wanted]
+    named = [each for each in batch.rollouts if each.rsplit(".", 2)[0] in wanted]
     known = read_tasks(stores.mongo, tasks)
-    listed = read_listed(stores.mongo, [*members, *baselines])
+    listed = read_listed(stores.mongo, named)
     rows = []
     for name in tasks:
         own = [each for each in listed.values() if each.task == name]

@@ -119,8 +119,7 @@ def _trained_in(stores: Stores, run: Run, rollout: Rollout, *, step: int | None)
             batch = stores.batches.get([name]).get(name)
         except IntegrityError:
             continue
-        listed = {*batch.baselines, *(each.rollout for each in batch.members)} if batch else ()
-        if rollout.id in listed:
+        if batch is not None and rollout.id in batch.rollouts:
             return batch
     return None
 

@@ -158,7 +158,7 @@ class Sweeper:
 
 def _batch(header: Mapping[str, Any], batch: Batch | None, *, size: int) -> BatchItem:
     """A batch; one whose overflow is damaged can train nothing, so it needs no rollouts."""
-    members = (*(member.rollout for member in batch.members), *batch.baselines) if batch else ()
+    members = batch.rollouts if batch else ()
     return BatchItem(
         id=header["_id"],
         step=header["step"],

@@ -85,6 +85,15 @@ OF_SECTIONS = (
         "trained: {self.algorithm.critic.warmupSteps} is not below {self.training.steps}",
         field="algorithm.critic.warmupSteps",
     ),
+    rule(
+        "self.algorithm.offPolicy.onStale != 'Wait' || "
+        "self.algorithm.offPolicy.?maxWaitSeconds.orValue(60) < "
+        "self.lifecycle.progressDeadlineSeconds",
+        "algorithm.offPolicy.maxWaitSeconds, 60 when unset, must be below "
+        "lifecycle.progressDeadlineSeconds, which is {self.lifecycle.progressDeadlineSeconds}: a "
+        "step that waits longer is taken for one that hangs",
+        field="algorithm.offPolicy.maxWaitSeconds",
+    ),
 )
 """Rules on options of two sections."""
 

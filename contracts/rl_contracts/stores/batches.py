@@ -9,7 +9,7 @@ from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.overflowing import Layout, OverflowStore
 
-STAYING = frozenset(Batch.model_fields) - {"tasks", "members", "baselines"} | {"_id"}
+STAYING = frozenset(Batch.model_fields) - {"tasks", "members", "baselines", "withheld"} | {"_id"}
 
 
 class BatchStore(OverflowStore[Batch]):

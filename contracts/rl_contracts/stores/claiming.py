@@ -44,7 +44,9 @@ class Claiming:
         self._unanswered: dict[str, _Claimant] = {}
         """Claimants by token; single dict operations, so threads may share it."""
 
-    def claim(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
+    def claim(
+        self, run: str, *, queue: Queue, owner: str, lease_seconds: float, policy_step: int
+    ) -> Task | None:
         """Claim a task, tasks to retry first; None when there is none.
 
         If there was no task to retry within the last ``RETRY_CHECK_SECONDS``, pending tasks come
@@ -53,6 +55,13 @@ class Claiming:
 
         A claim whose reply was lost is recovered by this call or, after an outage, by the owner's
         next call, so it costs the task no attempt.
+
+        Args:
+            run: whose task.
+            queue: that the task is in.
+            owner: id of the sampler.
+            lease_seconds: of the claim.
+            policy_step: training steps of the policy that the sampler serves; -1: not known.
         """
         recovered = self.recover(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
         if recovered is not None:
@@ -61,7 +70,12 @@ class Claiming:
         with self._kept(token, _Claimant(run, queue, owner)):
             return self._claim(
                 {"run": run, "queue": queue},
-                {"state": TaskState.CLAIMED, "owner": owner, "claim": token},
+                {
+                    "state": TaskState.CLAIMED,
+                    "owner": owner,
+                    "claim": token,
+                    "policy_step": policy_step,
+                },
                 lease_seconds=lease_seconds,
             )
 

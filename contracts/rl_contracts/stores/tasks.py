@@ -63,9 +63,13 @@ class TaskStore:
             return len(tasks) - len(error.details["writeErrors"])
         return len(tasks)
 
-    def claim(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
+    def claim(
+        self, run: str, *, queue: Queue, owner: str, lease_seconds: float, policy_step: int = -1
+    ) -> Task | None:
         """Claim a task; see ``Claiming.claim``."""
-        return self._claiming.claim(run, queue=queue, owner=owner, lease_seconds=lease_seconds)
+        return self._claiming.claim(
+            run, queue=queue, owner=owner, lease_seconds=lease_seconds, policy_step=policy_step
+        )
 
     def recover(self, run: str, *, queue: Queue, owner: str, lease_seconds: float) -> Task | None:
         """Recover the task of a claim whose reply was lost; see ``Claiming.recover``."""
@@ -172,6 +176,26 @@ class TaskStore:
                 lambda: list(self._tasks.find(query, HELD)),  # noqa: B023
             )
         return [HeldTask.from_mongo(stored) for stored in held]
+
+    def unread(self, run: str, *, before_step: int) -> list[HeldTask]:
+        """Training tasks that a sampler works on, or has finished, with an old policy.
+
+        A claim whose lease has run out is not listed.
+
+        Args:
+            run: whose tasks.
+            before_step: their policy has fewer training steps.
+        """
+        old = {"policy_step": {"$gte": 0, "$lt": before_step}}
+        living = {"lease_until": {"$gte": self._mongo.now()}}
+        stored: list[Stored] = []
+        for state, also in ((TaskState.CLAIMED, living), (TaskState.DONE, {})):
+            query = {"run": run, "queue": Queue.TRAIN, "state": state, **old, **also}
+            stored += self._mongo.call(
+                f"listing old tasks of run {run}",
+                lambda: list(self._tasks.find(query, HELD)),  # noqa: B023
+            )
+        return [HeldTask.from_mongo(each) for each in stored]
 
     def owners(self, run: str, *, of: Sequence[str]) -> set[str]:
         """Those of some samplers that own a claimed task."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
+from rl_contracts.documents.step_metrics import PACE
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import ScaleStatus
 from rl_operator.attempts import start_gate
@@ -120,7 +121,8 @@ def observation(
         backlog=reading.backlog,
         tokens_per_second=sum(sampler.tokens_per_second for sampler in serving),
         step=latest.step if latest else 0,
-        wait_seconds=latest.wait_seconds if latest else 0.0,
+        # More samplers do not shorten a wait for the oldest episodes.
+        wait_seconds=latest.wait_seconds - latest.seconds.get(PACE, 0.0) if latest else 0.0,
         train_seconds=latest.train_seconds if latest else 0.0,
         staleness_slack=slack,
         trainer_silent_seconds=0.0 if starts else max(0.0, reading.now - alive),

@@ -9,8 +9,10 @@ from rl_operator.status.status_input import StatusInput
 
 KIND = "RolloutsFresh"
 REMEDIES = {
-    Cause.STALE: "Raise algorithm.offPolicy.maxStaleness, or lower training.promptsPerStep.",
-    Cause.EXPIRED: "Raise algorithm.offPolicy.maxStaleness, or shorten episodes.",
+    Cause.STALE: "Raise algorithm.offPolicy.maxStaleness, set onStale beside it, or lower "
+    "training.promptsPerStep.",
+    Cause.EXPIRED: "Raise algorithm.offPolicy.maxStaleness, set onStale beside it to Wait, or "
+    "shorten episodes.",
     Cause.LEASE: "Sampler pods die or lose the store: see the SamplerPool's pods.",
     Cause.UNUSABLE: "Samplers write rollouts that cannot be trained: see the trainer's log.",
 }

@@ -32,6 +32,8 @@ DISTILLATION = (
     "spec.algorithm.offPolicy.maxTrainings",
     "spec.algorithm.offPolicy.retrainInterval",
     "spec.algorithm.offPolicy.maxDroppedShare",
+    "spec.algorithm.offPolicy.onStale",
+    "spec.algorithm.offPolicy.maxWaitSeconds",
 )
 """Fields of ``spec.algorithm`` that Distillation reads; it reads all fields of other sections."""
 SFT = (

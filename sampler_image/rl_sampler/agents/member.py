@@ -278,7 +278,7 @@ class Group:
 
     def policy_of(self, number: int) -> Policy:
         """The policy for a member; some members sample greedily."""
-        return replace(self.policy, greedy=self.task.is_greedy(number))
+        return replace(self.policy, greedy=self.task.is_greedy(number), member=number)
 
     def member(self, number: int) -> Member:
         """A new member, without a response yet."""

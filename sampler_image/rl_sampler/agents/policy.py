@@ -46,6 +46,8 @@ class Policy:
     counters: Counters
     greedy: bool = False
     """The engine takes the most probable token each time."""
+    member: int = 0
+    """Whose tokens are sampled."""
 
     def room(self, context: int) -> int:
         """Tokens that may follow ``context`` tokens; less than 1 where the context is full."""
@@ -118,14 +120,14 @@ class Policy:
                 )
                 await self.claim.run(resumed)
             policy, key, commits = self._served(), serving.cache_key, serving.commits
-            self.claim.note_sampling(policy.step)
+            self.claim.note_sampling(policy.step, member=self.member)
             keyed = replace(request, cache_key=key)
             answer = await self._attempt(keyed, label_of(policy), progress)
             updated = serving.committing or serving.commits != commits
             if not is_invalidated(answer, label=label_of(policy), keyed=bool(key), updated=updated):
-                self.claim.has_tokens = True
+                self.claim.keep_tokens(member=self.member)
                 return answer
-            self.claim.discard_tokens()
+            self.claim.discard_tokens(member=self.member)
             self.counters.requests_repeated += 1
 
     def _served(self) -> PolicyPointer:

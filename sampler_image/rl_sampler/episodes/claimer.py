@@ -158,7 +158,8 @@ class Claimer:
         run = self._serving.run
         if run is not None:
             oldest = oldest_trainable_step(run.step, max_staleness=self._max_staleness)
-            self._book.end_stale(oldest_step=oldest)
+            withhold = self._assignment.spec.algorithm.off_policy.withholds
+            self._book.end_stale(oldest_step=oldest, withhold=withhold)
 
     def _is_full(self) -> bool:
         running, info = self._episodes, self._serving.engine
@@ -178,11 +179,14 @@ class Claimer:
         return queues
 
     async def _take(self, queues: Sequence[Queue]) -> Claim | None:
-        announced = _announcement(self._serving)
+        announced, policy = _announcement(self._serving), self._serving.policy
         for queue in queues:
             try:
                 claim = await self._book.take(
-                    self._assignment.run, queue=queue, owner=self._assignment.sampler
+                    self._assignment.run,
+                    queue=queue,
+                    owner=self._assignment.sampler,
+                    policy_step=policy.step if policy else -1,
                 )
             except OUTAGES:
                 await asyncio.sleep(CLOSED_SECONDS)

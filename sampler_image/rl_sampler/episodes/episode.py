@@ -74,7 +74,7 @@ class EpisodeRunner:
         except EpisodeEndedError as error:
             await self._give_up(claim, str(error), claim.cause)
         except (EngineError, ToolDownError, UnusableMemberError) as error:
-            await self._give_up(claim, str(error))
+            await self._give_up(claim, str(error), claim.cause)
         except Exception as error:  # the rollout boundary: kept as data, counted
             logger.exception("episode of %s failed", claim.task.id)
             await self._give_up(claim, f"{type(error).__name__}: {error}")
@@ -99,15 +99,17 @@ class EpisodeRunner:
         missing = [index for index in range(task.num_members) if index not in members]
         failures: list[str] = []
         if missing:
-            enough = task.minimum - sum(not task.is_baseline(member) for member in members)
+            enough = (task.minimum or task.group_size) - sum(
+                not task.is_baseline(member) for member in members
+            )
             sampled = await (
                 self.rollout_runner.run_separately(
                     group, missing, seconds=_seconds_left(claim), enough=enough
                 )
-                if task.minimum
+                if task.minimum or self.rollout_runner.withholds(task)
                 else self.rollout_runner.run_together(group, missing)
             )
-            claim.sampling_step = None
+            claim.begun.clear()
             # Good members are kept even if others failed: the next attempt adopts them.
             await self._persist(claim, sampled)
             members |= {rollout.member: rollout for rollout in sampled if rollout.error is None}
@@ -180,7 +182,11 @@ class EpisodeRunner:
         stored = await self.shared.retry(
             lambda: of_task(task.id), wanted=lambda: not claim.lost, otherwise=nothing
         )
-        members = adopted(stored, task=task, oldest_step=self.rollout_runner.oldest_step())
+        withhold = self.rollout_runner.withholds(task)
+        oldest = self.rollout_runner.oldest_step()
+        members = adopted(stored, task=task, oldest_step=oldest, withhold=withhold)
+        if withhold:  # whether the claim is of use depends on them, too
+            claim.begun |= {number: rollout.oldest_step for number, rollout in members.items()}
         self.counters.members_adopted += len(members)
         return members
 

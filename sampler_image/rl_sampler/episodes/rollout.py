@@ -89,27 +89,37 @@ def build_rollout(
     )
 
 
-def is_usable(rollout: Rollout, *, task: Task, oldest_step: int) -> bool:
+def is_usable(rollout: Rollout, *, task: Task, oldest_step: int, withhold: bool = False) -> bool:
     """Whether a finished member may become data.
 
     Args:
         rollout: the member.
         task: the task that it was sampled for.
         oldest_step: for training, the oldest policy step whose tokens can still be trained.
+        withhold: a member with older tokens is data, too: its reward counts.
     """
     if rollout.error is not None:
         return False
     if task.queue is Queue.EVALUATION:
         return {span.version for span in rollout.spans} == {task.evaluation_version}
-    return rollout.oldest_step >= oldest_step
+    return withhold or rollout.oldest_step >= oldest_step
 
 
-def adopted(stored: Sequence[Rollout], *, task: Task, oldest_step: int) -> dict[int, Rollout]:
-    """Usable rollouts of earlier attempts by member; the latest attempt where there are several."""
+def adopted(
+    stored: Sequence[Rollout], *, task: Task, oldest_step: int, withhold: bool = False
+) -> dict[int, Rollout]:
+    """Usable rollouts of earlier attempts by member; the latest attempt where there are several.
+
+    Members with ``withhold`` whose tokens are too old are left out where no other member can be
+    trained any more, nor is to be sampled.
+    """
     usable = {}
     for rollout in sorted(stored, key=lambda rollout: rollout.attempt):
         if rollout.member < task.num_members and is_usable(
-            rollout, task=task, oldest_step=oldest_step
+            rollout, task=task, oldest_step=oldest_step, withhold=withhold
         ):
             usable[rollout.member] = rollout
+    trained = [usable.get(member) for member in range(task.group_size)]
+    if withhold and all(each and each.oldest_step < oldest_step for each in trained):
+        return {}
     return usable

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rl_contracts.documents.rollout import RewardPart, Rollout, RolloutError, StopReason
-from rl_contracts.documents.task import Task
+from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
 from rl_contracts.staleness import oldest_trainable_step
@@ -58,15 +58,8 @@ class RolloutRunner:
             enough: after that time, so many usable sampled members end the wait. The baseline is
                 waited for in any case.
         """
-
-        async def run(number: int) -> Rollout:
-            if self.begins_itself:
-                return await self._finish(group, number, None)
-            sampled = await group.policy_of(number).sample(group.prompt)
-            return await self._finish(group, number, Opening.of_group(group.prompt, sampled)[0])
-
         rollouts = await group_completion.gather_enough(
-            {number: run(number) for number in missing},
+            {number: self._finish(group, number, None) for number in missing},
             seconds=seconds,
             enough=enough,
             counts=lambda rollout: (
@@ -111,21 +104,38 @@ class RolloutRunner:
             max_staleness=self.spec.algorithm.off_policy.max_staleness,
         )
 
+    def withholds(self, task: Task) -> bool:
+        """Whether members that are too old to train count with their rewards."""
+        return task.queue is Queue.TRAIN and self.spec.algorithm.off_policy.withholds
+
     @property
     def begins_itself(self) -> bool:
         """Whether the agent asks for its first response, too: a program, or in an environment."""
         return self.spec.agent.begins_itself
 
     async def _finish(self, group: Group, number: int, opening: Opening | None) -> Rollout:
-        """Run and score a member; a failure is recorded in the rollout, with its class."""
+        """Run and score a member; a failure is recorded in the rollout, with its class.
+
+        Args:
+            group: the member's.
+            number: of the member.
+            opening: its first response; None where it is to ask for it.
+        """
         member = group.member(number)
         try:
+            if opening is None and not self.begins_itself:
+                sampled = await member.policy.sample(group.prompt)
+                (opening,) = Opening.of_group(group.prompt, sampled)
             if opening is not None:
                 member.open(opening)
             reason = await self.act(member)
             ending = await self._score(member, group.task, reason)
-        except (PromptError, EpisodeEndedError):
-            raise  # these end the whole group
+        except PromptError:
+            raise  # it ends the whole group
+        except EpisodeEndedError as error:
+            if not (self.withholds(group.task) and member.policy.claim.cause is Cause.EXPIRED):
+                raise  # the whole group ends
+            ending = _failed(str(error))  # members that have finished are kept for the next attempt
         except (EngineError, ToolDownError, NoCompletionError, UnusableMemberError) as error:
             ending = _failed(str(error))
         except UserCodeError as error:
@@ -146,7 +156,9 @@ class RolloutRunner:
         return self._reject_if_unusable(rollout, group.task)
 
     def _reject_if_unusable(self, rollout: Rollout, task: Task) -> Rollout:
-        if rollout.error or is_usable(rollout, task=task, oldest_step=self.oldest_step()):
+        if rollout.error or is_usable(
+            rollout, task=task, oldest_step=self.oldest_step(), withhold=self.withholds(task)
+        ):
             return rollout
         versions = sorted({(span.version, span.step) for span in rollout.spans})
         message = f"sampled by (version, step) {versions}, which can no longer be used"

@@ -40,29 +40,56 @@ class Claim:
     """Monotonic time of the claim."""
     counted_by_slots: bool = False
     """A request was queued for it: from then on the engine's slots count its sequences."""
-    sampling_step: int | None = None
-    """Step of the policy that sampled its oldest tokens; None while it has no tokens to train."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """By member: step of the policy that samples or sampled its oldest tokens. Members whose first
+    responses come from one call count as the first of them."""
     ended: str = ""
     """Why its work was ended on purpose; empty while it was not."""
     cause: Cause = Cause.FAILED
     """Class of that reason."""
-    has_tokens: bool = False
-    """Sampled tokens were kept for it."""
+    _with_tokens: set[int] = field(default_factory=set)
+    """Members for which sampled tokens were kept."""
     completing: bool = False
     """Its completion is being written: a renewal that fails now does not mean a lost lease."""
     lost: bool = False
     """Another sampler may hold the task: no write for this claim counts."""
     _work: set[asyncio.Task[Any]] = field(default_factory=set)
 
-    def note_sampling(self, step: int) -> None:
-        """Record that tokens are sampled now; the step of the first call counts."""
-        if self.sampling_step is None:
-            self.sampling_step = step
+    @property
+    def sampling_step(self) -> int | None:
+        """Step of the policy that sampled its oldest tokens; None while it has none to train."""
+        return min(self.begun.values(), default=None)
 
-    def discard_tokens(self) -> None:
-        """Record that the last sampled tokens were discarded."""
-        if not self.has_tokens:
-            self.sampling_step = None
+    def note_sampling(self, step: int, *, member: int) -> None:
+        """Record that tokens are sampled now; the step of a member's first call counts."""
+        self.begun.setdefault(member, step)
+
+    def keep_tokens(self, *, member: int) -> None:
+        """Record that the last sampled tokens of a member are kept."""
+        self._with_tokens.add(member)
+
+    def discard_tokens(self, *, member: int) -> None:
+        """Record that the last sampled tokens of a member were discarded."""
+        if member not in self._with_tokens:
+            self.begun.pop(member, None)
+
+    def stale_step(self, *, oldest_step: int, withhold: bool) -> int | None:
+        """The step of tokens that make the claim's work useless; None while it is of use.
+
+        Args:
+            oldest_step: the oldest policy step whose tokens can still be trained.
+            withhold: it is of use while one member can be trained, or has not begun.
+        """
+        if self.task.queue is not Queue.TRAIN:
+            return None
+        if not withhold:
+            oldest = self.sampling_step
+            return oldest if oldest is not None and oldest < oldest_step else None
+        trained = [self.begun.get(member) for member in range(self.task.group_size)]
+        steps = [step for step in trained if step is not None]
+        if len(steps) < len(trained) or max(steps) >= oldest_step:
+            return None
+        return max(steps)
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Do a part of the claim's work; the work is cancelled when the claim is ended.
@@ -112,8 +139,15 @@ class ClaimBook:
         """Iterate over a copy of the claims."""
         return iter(list(self._claims))
 
-    async def take(self, run: str, *, queue: Queue, owner: str) -> Claim | None:
-        """Claim a task; None when the queue has none. Raises as ``SharedStores.call``."""
+    async def take(self, run: str, *, queue: Queue, owner: str, policy_step: int) -> Claim | None:
+        """Claim a task; None when the queue has none. Raises as ``SharedStores.call``.
+
+        Args:
+            run: whose task.
+            queue: of the task.
+            owner: this sampler.
+            policy_step: training steps of the policy that it serves now.
+        """
         now = time.monotonic()
         task = await self._shared.call(
             self._shared.stores.tasks.claim,
@@ -121,6 +155,7 @@ class ClaimBook:
             queue=queue,
             owner=owner,
             lease_seconds=LEASE_SECONDS,
+            policy_step=policy_step,
         )
         if task is None:
             return None
@@ -132,15 +167,11 @@ class ClaimBook:
         """Forget a claim whose work is over; its lease is no longer renewed."""
         self._claims.discard(claim)
 
-    def end_stale(self, *, oldest_step: int) -> None:
-        """End training claims whose oldest tokens can no longer be trained.
-
-        Args:
-            oldest_step: the oldest policy step whose tokens can still be trained.
-        """
+    def end_stale(self, *, oldest_step: int, withhold: bool = False) -> None:
+        """End training claims that can no longer be trained; arguments as ``Claim.stale_step``."""
         for claim in self:
-            step = claim.sampling_step
-            if claim.task.queue is Queue.TRAIN and step is not None and step < oldest_step:
+            step = claim.stale_step(oldest_step=oldest_step, withhold=withhold)
+            if step is not None:
                 claim.end(
                     f"its oldest tokens are of step {step}, but only tokens of step {oldest_step} "
                     "and later can be trained",

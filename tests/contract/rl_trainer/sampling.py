@@ -116,7 +116,11 @@ class TestSampler:
             queues.insert(0, Queue.EVALUATION)
         for queue in queues:
             task = self.stores.tasks.claim(
-                self.run, queue=queue, owner=self.name, lease_seconds=LEASE_SECONDS
+                self.run,
+                queue=queue,
+                owner=self.name,
+                lease_seconds=LEASE_SECONDS,
+                policy_step=self.held.step,
             )
             if task is not None:
                 self._answer(task)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -29,6 +29,7 @@ def members(
     *,
     baselines: Sequence[Rollout | None] = (),
     sources: Sequence[str] = (),
+    withheld: Collection[str] = (),
 ) -> list[BatchMember]:
     """The rollouts that the step trains, group by group, with their advantages.
 
@@ -38,6 +39,7 @@ def members(
         context: what else advantages depend on.
         baselines: each group's greedy member, which is not trained; empty: there are none.
         sources: name of each group's data source, for RAE; empty: all are of one.
+        withheld: ids of rollouts whose rewards count and that are not trained.
     """
     batch_members = []
     greedy = baselines or [None] * len(groups)
@@ -45,6 +47,8 @@ def members(
     for group, advantages in zip(groups, every, strict=True):
         episodes = _episodes(group, algorithm, context)
         for index in _kept(group, advantages, algorithm):
+            if group[index].id in withheld:
+                continue
             member = _member(group[index], advantages[index])
             if algorithm.critic is not None:
                 returns = gae.returns(episodes[index], algorithm.estimator)

@@ -31,9 +31,20 @@ class Group:
         """Training steps of the oldest policy that generated one of its tokens."""
         return min(rollout.oldest_step for rollout in self.rollouts)
 
-    def is_trainable(self, *, step: int, max_staleness: int) -> bool:
-        """Whether the update that makes ``step`` may train it: its oldest token decides."""
-        return is_trainable(self.oldest_step, step=step, max_staleness=max_staleness)
+    def is_trainable(self, *, step: int, max_staleness: int, withhold: bool = False) -> bool:
+        """Whether the update that makes ``step`` may train it.
+
+        Args:
+            step: that the update makes.
+            max_staleness: of a trained token, in steps.
+            withhold: one member that may be trained is enough, and the others count with their
+                rewards; otherwise all must.
+        """
+        trainable = (
+            is_trainable(rollout.oldest_step, step=step, max_staleness=max_staleness)
+            for rollout in self.rollouts
+        )
+        return any(trainable) if withhold else all(trainable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +96,7 @@ def _rollout_fault(rollout: Rollout, task: Task, limits: Limits) -> str:
 
 
 def select(
-    groups: Iterable[Group], *, step: int, max_staleness: int, wanted: int
+    groups: Iterable[Group], *, step: int, max_staleness: int, wanted: int, withhold: bool = False
 ) -> tuple[list[Group], list[Group]]:
     """Choose the groups of the batch that makes ``step``.
 
@@ -96,28 +107,48 @@ def select(
     fresh: list[Group] = []
     stale: list[Group] = []
     for group in groups:
-        trainable = group.is_trainable(step=step, max_staleness=max_staleness)
+        trainable = group.is_trainable(step=step, max_staleness=max_staleness, withhold=withhold)
         (fresh if trainable else stale).append(group)
     fresh.sort(key=lambda group: (group.oldest_step, group.task.sequence))
     return fresh[:wanted], stale
 
 
 def form(groups: list[Group], *, batch: Batch, algorithm: Algorithm, context: Context) -> Batch:
-    """Fill an empty batch with groups and their advantages."""
+    """Fill an empty batch with groups and their advantages.
+
+    Under ``offPolicy.onStale: Withhold`` members that the batch's step may not train become no
+    members of the batch; their rewards count all the same.
+    """
+    withheld = _withheld(groups, algorithm, step=batch.step)
     baselines = [group.baseline for group in groups]
     rollouts = [group.rollouts for group in groups]
     sources = [group.task.dataset for group in groups]
-    members = credit.members(rollouts, algorithm, context, baselines=baselines, sources=sources)
+    members = credit.members(
+        rollouts, algorithm, context, baselines=baselines, sources=sources, withheld=withheld
+    )
     return batch.model_copy(
         update={
             "tasks": [group.task.id for group in groups],
             "members": members,
+            "withheld": withheld,
             "baselines": [baseline.id for baseline in baselines if baseline is not None],
             "reward_baselines": credit.reward_baselines(
                 rollouts, algorithm, context, sources=sources
             ),
         }
     )
+
+
+def _withheld(groups: Iterable[Group], algorithm: Algorithm, *, step: int) -> list[str]:
+    off_policy = algorithm.off_policy
+    if not off_policy.withholds:
+        return []
+    return [
+        rollout.id
+        for group in groups
+        for rollout in group.rollouts
+        if not is_trainable(rollout.oldest_step, step=step, max_staleness=off_policy.max_staleness)
+    ]
 
 
 def empty_batch(

@@ -39,6 +39,7 @@ def trainable_again(
     max_staleness: int,
     max_trainings: int,
     interval: int,
+    withhold: bool = False,
 ) -> list[Group]:
     """Trained groups that the batch of ``step`` may train once more, those first that expire first.
 
@@ -49,11 +50,12 @@ def trainable_again(
         max_staleness: as of any group.
         max_trainings: of each rollout, in the whole lineage.
         interval: steps from one training of a rollout to the next, ≥ 1.
+        withhold: as of any group.
     """
     able = [
         group
         for group in groups
-        if group.is_trainable(step=step, max_staleness=max_staleness)
+        if group.is_trainable(step=step, max_staleness=max_staleness, withhold=withhold)
         and all(
             past.times < max_trainings and step - past.last_step >= interval
             for past in (known.get(rollout.id) for rollout in group.rollouts)

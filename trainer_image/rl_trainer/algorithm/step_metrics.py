@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_contracts.documents.run import Totals
-from rl_contracts.documents.step_metrics import Drops, StepMetrics
+from rl_contracts.documents.step_metrics import PACE, Drops, StepMetrics
 from rl_contracts.documents.task import Cause
 from rl_contracts.staleness import staleness
 from rl_trainer.algorithm.drops import total as total_drops
@@ -26,10 +26,15 @@ class Circumstances:
     time: float
     """Store time."""
     wait_seconds: float
+    """For groups, and for open episodes."""
+    pace_seconds: float = 0.0
+    """Of them, for open episodes while the step had all of its groups."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase, without those of the update."""
     drops: Drops = field(default_factory=Drops)
     dropped_share: float = 0.0
+    withheld: int = 0
+    """Rollouts that counted with their reward alone."""
     policy_version: int
     replayed: bool = False
     tracking_behind: dict[str, int] = field(default_factory=dict)
@@ -68,6 +73,7 @@ def step_metrics(
         staleness={str(age): ages.count(age) for age in sorted(set(ages))},
         tokens=tokens,
         rollouts=count,
+        withheld=circumstances.withheld,
         dropped_stale=circumstances.drops.by_cause.get(Cause.STALE, 0),
         dropped_no_signal=circumstances.drops.by_cause.get(Cause.FILTERED, 0),
         drops=circumstances.drops,
@@ -82,7 +88,7 @@ def step_metrics(
         response_tokens_mean=tokens / count,
         wait_seconds=circumstances.wait_seconds,
         train_seconds=update.seconds,
-        seconds={WAIT: circumstances.wait_seconds} | circumstances.seconds | update.phases,
+        seconds=_waits(circumstances) | circumstances.seconds | update.phases,
         tokens_per_second=tokens / update.seconds if update.seconds > 0 else None,
         mfu=update.mfu,
         gpus=list(update.gpus),
@@ -90,6 +96,12 @@ def step_metrics(
         policy_version=circumstances.policy_version,
         replayed=circumstances.replayed,
     )
+
+
+def _waits(circumstances: Circumstances) -> dict[str, float]:
+    pace = circumstances.pace_seconds
+    waits = {WAIT: circumstances.wait_seconds - pace}
+    return waits | {PACE: pace} if pace else waits
 
 
 def _ratio(log_ratio: float) -> float:
@@ -125,6 +137,7 @@ def add(totals: Totals, metrics: StepMetrics) -> Totals:
     return Totals(
         tokens_trained=totals.tokens_trained + metrics.tokens,
         rollouts_trained=totals.rollouts_trained + metrics.rollouts,
+        withheld=totals.withheld + metrics.withheld,
         dropped_stale=totals.dropped_stale + metrics.dropped_stale,
         drops=total_drops(totals.drops, metrics.drops),
         wait_seconds=totals.wait_seconds + metrics.wait_seconds,

@@ -115,6 +115,10 @@ GAUGES: dict[str, tuple[str, Shown]] = {
         "Mean generated tokens of a rollout.",
         lambda metrics: metrics.response_tokens_mean,
     ),
+    "withheld_rollouts": (
+        "Rollouts whose reward counted and whose tokens were too old to train.",
+        lambda metrics: metrics.withheld,
+    ),
     "dropped_groups_ratio": (
         "Groups lost in the last ten steps, as a share of all.",
         lambda metrics: metrics.dropped_share,

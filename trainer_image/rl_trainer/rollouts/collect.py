@@ -18,6 +18,7 @@ from rl_trainer.data.stream import TrainStream
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.rollouts import signals
 from rl_trainer.rollouts.intake import LostGroup
+from rl_trainer.rollouts.pacing import Pacing
 from rl_trainer.rollouts.supply import Supply
 
 NO_SIGNAL_BATCHES = 20
@@ -30,6 +31,8 @@ class Collected:
 
     groups: list[Group]
     wait_seconds: float
+    pace_seconds: float
+    """Of these, for open episodes while all groups were there."""
     drops: Drops
     """Groups lost since the previous step."""
     dropped_share: float
@@ -54,6 +57,7 @@ class Collector:
         self._supply = Supply(job, stream, limits=limits)
         self._per_step = job.spec.training.prompts_per_step
         self._off_policy = job.spec.algorithm.off_policy
+        self._pacing = Pacing(job)
         self._ledger = Ledger()
         self._complete: dict[str, Group] = {}
         """Never trained."""
@@ -89,18 +93,31 @@ class Collector:
         """
         started = news = self._job.clock()
         self._supply.request(progress, known=self._trained)
+        self._pacing.begin()
         while True:
             came = self._take()
             chosen = self._choose(step=progress.step + 1, again=self._supply.caught_up)
             now = self._job.clock()
             news = now if came else news
-            if len(chosen) == self._per_step:
+            complete = len(chosen) == self._per_step
+            if complete and not self._pacing.holds(
+                chosen, step=progress.step + 1, read=self._complete
+            ):
                 self._supply.served(ahead=self._left(chosen))
                 drops, share = self._ledger.close_step(len(chosen))
                 waited = now - started
                 return Collected(
-                    groups=chosen, wait_seconds=waited, drops=drops, dropped_share=share
+                    groups=chosen,
+                    wait_seconds=waited,
+                    pace_seconds=self._pacing.seconds,
+                    drops=drops,
+                    dropped_share=share,
                 )
+            if complete:
+                self._job.heartbeat.say(self._pacing.describe())
+                self._supply.wait(missing=0)
+                self._job.heartbeat.check()
+                continue
             signals.while_collecting(self._job, progress, self._ledger.step)
             self._guard(silent=now - news, have=len(chosen), step=progress.step)
             lost = describe(self._ledger.step)
@@ -140,7 +157,11 @@ class Collector:
         """
         bound = self._off_policy.max_staleness
         fresh, stale = select(
-            self._complete.values(), step=step, max_staleness=bound, wanted=self._per_step
+            self._complete.values(),
+            step=step,
+            max_staleness=bound,
+            wanted=self._per_step,
+            withhold=self._off_policy.withholds,
         )
         for group in stale:
             self._count(self._supply.intake.drop(group.task, Cause.STALE, "stale", group=group))
@@ -159,6 +180,7 @@ class Collector:
             max_staleness=bound,
             max_trainings=self._off_policy.max_trainings,
             interval=self._off_policy.retrain_interval,
+            withhold=self._off_policy.withholds,
         )
         return [*fresh, *filling][: self._per_step]
 
@@ -171,7 +193,11 @@ class Collector:
         self._trained = {
             name: group
             for name, group in self._trained.items()
-            if group.is_trainable(step=step, max_staleness=self._off_policy.max_staleness)
+            if group.is_trainable(
+                step=step,
+                max_staleness=self._off_policy.max_staleness,
+                withhold=self._off_policy.withholds,
+            )
             and all(
                 trainings[rollout.id].times < max_trainings
                 for rollout in group.rollouts

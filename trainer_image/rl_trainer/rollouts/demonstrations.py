@@ -83,6 +83,7 @@ class Demonstrations:
         self._job.stores.rollouts.put([rollout for group in groups for rollout in group.rollouts])
         self._job.stores.tasks.insert([group.task for group in groups])
         return Collected(
+            pace_seconds=0.0,
             groups=groups,
             wait_seconds=self._job.clock() - started,
             drops=Drops(),

@@ -38,6 +38,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "response_tokens_mean",
         "cut_off_share",
         "no_answer_share",
+        "withheld",
         "dropped_stale",
         "dropped_no_signal",
         "dropped_share",

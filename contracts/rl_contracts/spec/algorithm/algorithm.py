@@ -91,6 +91,22 @@ class Algorithm(Model):
             field="shaping",
         ),
         rule(
+            "self.offPolicy.onStale != 'Withhold' || self.groupSize >= 2",
+            "algorithm.offPolicy.onStale Withhold leaves a member out of its group, and groupSize "
+            "is {self.groupSize}: raise groupSize, or use Drop or Wait",
+            field="offPolicy.onStale",
+        ),
+        rule(
+            "self.offPolicy.onStale != 'Withhold' || (self.estimator.kind != 'MaxEnt' && "
+            "[self.shaping].all(s, !s.dropZeroAdvantage && !has(s.minimalAdvantage) && "
+            "!s.skipNonPositiveAdvantage && !s.balanceSample && !s.dropTruncated))",
+            "algorithm.offPolicy.onStale Withhold goes neither with estimator.kind MaxEnt, which "
+            "weighs whole groups, nor with filters of members (dropZeroAdvantage, "
+            "minimalAdvantage, skipNonPositiveAdvantage, balanceSample, dropTruncated): remove "
+            "them, or use Drop or Wait",
+            field="offPolicy.onStale",
+        ),
+        rule(
             f"!(self.loss.kind in {_weighing_losses()}) || "
             f"!(self.offPolicy.correction.kind in {listed(WEIGHING)})",
             "algorithm.loss.kind {self.loss.kind} weighs by p / μ itself: "

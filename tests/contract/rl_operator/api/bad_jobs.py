@@ -10,6 +10,36 @@ REFUSED_JOBS = {
         changed("spec.algorithm.offPolicy", {"maxTrainings": 2, "retrainInterval": 2}),
         "maxTrainings needs maxStaleness of at least retrainInterval",
     ),
+    "a wait for what no step outdates": (
+        changed("spec.algorithm.offPolicy", {"maxStaleness": 0, "onStale": "Wait"}),
+        "onStale Wait has no effect with maxStaleness 0",
+    ),
+    "a bound on no wait": (
+        changed("spec.algorithm.offPolicy", {"maxWaitSeconds": 5}),
+        "maxWaitSeconds goes with onStale Wait, and onStale is Drop",
+    ),
+    "a wait longer than progress may take": (
+        changed("spec.algorithm.offPolicy", {"onStale": "Wait", "maxWaitSeconds": 1800}),
+        "must be below lifecycle.progressDeadlineSeconds, which is 1800",
+    ),
+    "a member withheld from a group of one": (
+        changed(
+            "spec.algorithm",
+            {
+                "groupSize": 1,
+                "estimator": {"kind": "REINFORCEPlusPlus"},
+                "offPolicy": {"onStale": "Withhold"},
+            },
+        ),
+        "Withhold leaves a member out of its group, and groupSize is 1",
+    ),
+    "a member withheld beside filters": (
+        changed(
+            "spec.algorithm",
+            {"shaping": {"dropTruncated": True}, "offPolicy": {"onStale": "Withhold"}},
+        ),
+        "Withhold goes neither with estimator.kind MaxEnt",
+    ),
     "an interval of nothing": (
         changed("spec.algorithm.offPolicy", {"maxStaleness": 4, "retrainInterval": 2}),
         "retrainInterval needs maxTrainings",

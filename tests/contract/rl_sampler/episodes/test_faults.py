@@ -131,6 +131,35 @@ def test_stale_groups_are_ended_and_sampled_again(
     assert {rollout.oldest_step for rollout in rollouts} == {1}
 
 
+def test_old_members_are_kept_for_their_rewards_where_members_are_withheld(
+    trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
+) -> None:
+    pod = make_pod(algorithm={"offPolicy": {"maxStaleness": 1, "onStale": "Withhold"}})
+    assert pod.stage().returncode == 0
+    old = trainer.publish(seed=1)
+    tasks = trainer.insert(1)
+    ghost = stores.tasks.claim(
+        trainer.run, queue=Queue.TRAIN, owner="ghost", lease_seconds=-1, policy_step=old.step
+    )
+    assert ghost is not None
+    span = VersionSpan(version=old.version, step=old.step, start=2, end=4)
+    stores.rollouts.put([a_rollout(ghost, member, spans=[span]) for member in (0, 2)])
+    for _ in range(3):
+        trainer.advance()
+    trainer.publish(seed=2)
+    pod.serve()
+    until(lambda: trainer.all_done(tasks), what="the group")
+    (done,) = stores.tasks.get(tasks).values()
+    assert [name.rsplit(".", 2)[1:] for name in done.rollouts] == [
+        ["1", "0"],
+        ["2", "1"],
+        ["1", "2"],
+        ["2", "3"],
+    ]
+    assert [rollout.oldest_step for rollout in trainer.chosen(tasks)] == [0, 3, 0, 3]
+    assert done.policy_step == 3, "the claim says how old its tokens may be"
+
+
 def test_agent_reaps_expired_claims_while_no_trainer_runs(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:

@@ -70,7 +70,7 @@ async def test_stopped_agent_hands_back_a_claim_whose_answer_was_lost(
         claimer = Claimer(assignment, **parts)
         front.lose(takes_a_task)
         with pytest.raises(StoreUnavailableError):
-            await book.take(RUN, queue=Queue.TRAIN, owner="a")
+            await book.take(RUN, queue=Queue.TRAIN, owner="a", policy_step=0)
         front.come_back()
         await claimer.drain(seconds=0)
     task = stores.tasks.get([a_task().id])[a_task().id]
@@ -103,7 +103,7 @@ async def test_renewal_of_a_completed_task_does_not_lose_the_completion(
     stores.tasks.insert([a_task()])
     shared = Deaf(stores, problems=Problems())
     book = ClaimBook(shared)
-    claim = await book.take(RUN, queue=Queue.TRAIN, owner="a")
+    claim = await book.take(RUN, queue=Queue.TRAIN, owner="a", policy_step=0)
     assert claim is not None
     if taken:
         assert stores.tasks.hand_back(claim.task, reason="its lease was over")

@@ -94,10 +94,10 @@ async def test_invalidated_answer_is_discarded_and_sampled_again(
 
 def test_earlier_tokens_keep_a_claims_sampling_step() -> None:
     claim = Claim(a_task(), renewed=0.0)
-    claim.note_sampling(5)
-    claim.has_tokens = True
-    claim.note_sampling(6)
-    claim.discard_tokens()
+    claim.note_sampling(5, member=0)
+    claim.keep_tokens(member=0)
+    claim.note_sampling(6, member=0)
+    claim.discard_tokens(member=0)
     assert claim.sampling_step == 5
 
 

@@ -110,9 +110,32 @@ async def test_cancelling_work_does_not_end_its_claim() -> None:
 
 def test_oldest_tokens_decide_when_a_claim_is_stale() -> None:
     claim = Claim(task=a_task(), renewed=0.0)
-    claim.note_sampling(3)
-    claim.note_sampling(5)
+    claim.note_sampling(3, member=0)
+    claim.note_sampling(5, member=1)
     assert claim.sampling_step == 3
+
+
+@pytest.mark.parametrize(
+    ("begun", "drop", "withhold"),
+    [
+        ({}, None, None),
+        ({0: 3, 1: 5, 2: 5}, 3, None),
+        ({0: 3, 1: 3}, 3, None),  # the third has not begun: it may be young enough
+        ({0: 3, 1: 4, 2: 3}, 3, 4),
+        ({0: 3, 1: 3, 2: 3, 3: 9}, 3, 3),  # the greedy baseline is never trained
+        ({0: 5, 1: 5, 2: 5}, None, None),
+    ],
+)
+def test_a_claim_ends_when_it_can_be_of_no_more_use(
+    begun: dict[int, int], drop: int | None, withhold: int | None
+) -> None:
+    claim = Claim(task=a_task(group_size=3, baseline=True), renewed=0.0)
+    for member, step in begun.items():
+        claim.note_sampling(step, member=member)
+    assert claim.stale_step(oldest_step=5, withhold=False) == drop
+    assert claim.stale_step(oldest_step=5, withhold=True) == withhold
+    evaluation = Claim(task=a_task(queue=EVALUATION), renewed=0.0, begun=dict(begun))
+    assert evaluation.stale_step(oldest_step=5, withhold=False) is None
 
 
 def test_problems_stay_until_they_are_cleared(caplog: pytest.LogCaptureFixture) -> None:
@@ -146,7 +169,7 @@ class EndlessBook:
     def __init__(self) -> None:
         self.taken = 0
 
-    async def take(self, run: str, *, queue: Queue, owner: str) -> Claim:
+    async def take(self, run: str, *, queue: Queue, owner: str, policy_step: int) -> Claim:
         self.taken += 1
         return Claim(task=a_task(self.taken, group_size=8), renewed=0.0)
 

@@ -233,3 +233,15 @@ def test_usable_members_of_earlier_attempts_are_adopted() -> None:
     ]
     members = adopted(found, task=task, oldest_step=3)
     assert {number: rollout.attempt for number, rollout in members.items()} == {0: 2, 2: 1}
+
+
+def test_old_members_are_adopted_for_their_rewards_while_others_can_be_trained() -> None:
+    task = a_task(attempt=2, group_size=3)
+    earlier = task.model_copy(update={"attempt": 1})
+    old = [a_rollout(earlier, member, spans=spans_of((1, 0))) for member in range(3)]
+    assert adopted(old, task=task, oldest_step=3, withhold=True) == {}, "nothing could be trained"
+    assert adopted(old[:2], task=task, oldest_step=3) == {}
+    some = adopted(old[:2], task=task, oldest_step=3, withhold=True)
+    assert sorted(some) == [0, 1], "the third is sampled anew"
+    young = a_rollout(earlier, 2, spans=spans_of((5, 4)))
+    assert sorted(adopted([*old[:2], young], task=task, oldest_step=3, withhold=True)) == [0, 1, 2]

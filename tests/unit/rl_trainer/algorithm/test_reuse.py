@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +13,17 @@ from rl_trainer.algorithm.reuse import Trainings, trainable_again, trainings
 from tests.documents import a_batch, a_rollout, a_task
 
 
-def a_group(sequence: int, *, step: int) -> Group:
+def a_group(sequence: int, *, step: int, other: int | None = None) -> Group:
+    """Of two members; ``other`` is the second one's step where it differs."""
     task = a_task(sequence, attempt=1)
-    spans = [VersionSpan(version=step + 1, step=step, start=2, end=4)]
-    rollouts = tuple(a_rollout(task, member, spans=spans) for member in range(2))
+    rollouts = tuple(
+        a_rollout(
+            task,
+            member,
+            spans=[VersionSpan(version=of_member + 1, step=of_member, start=2, end=4)],
+        )
+        for member, of_member in enumerate((step, step if other is None else other))
+    )
     return Group(task=task, rollouts=rollouts)
 
 
@@ -71,3 +79,13 @@ def test_no_rollout_is_trained_too_often_too_soon_or_too_old(
         assert len(steps) <= times
         assert all(after - earlier >= interval for earlier, after in itertools.pairwise(steps))
         assert steps[-1] - 1 - born[sequence] <= staleness
+
+
+def test_a_group_is_trained_again_while_one_member_may_be_where_members_are_withheld() -> None:
+    group = a_group(0, step=0, other=3)
+    known = trainings([a_batch_of(1, group)])
+    choose = partial(
+        trainable_again, [group], known, step=5, max_staleness=2, max_trainings=2, interval=1
+    )
+    assert choose(withhold=True) == [group]
+    assert choose(withhold=False) == []
