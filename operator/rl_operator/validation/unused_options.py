@@ -33,6 +33,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from _of_agent(spec.agent)
         yield from _of_actions(spec.agent)
         yield from _of_prompts(spec.agent)
+        yield from _of_stops(spec.agent)
         yield from _of_shaping(spec)
     yield from _of_hub(spec)
     yield from _of_fields(spec)
@@ -93,6 +94,12 @@ def _of_actions(agent: Agent) -> Iterator[Refusal]:
     yield from _set("spec.agent", agent, Agent(), ("tool_call_format",), message)
     if agent.context is not None and agent.context.overflow == "DiscardTools":
         yield _refusal("spec.agent.context.overflow", agent.context.overflow, message)
+
+
+def _of_stops(agent: Agent) -> Iterator[Refusal]:
+    if agent.program is not None and agent.sampling.stop:
+        message = "A program names its stop texts itself, in each request."
+        yield _refusal("spec.agent.sampling.stop", agent.sampling.stop, message)
 
 
 def _of_prompts(agent: Agent) -> Iterator[Refusal]:

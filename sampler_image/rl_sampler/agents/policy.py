@@ -70,7 +70,7 @@ class Policy:
             context: token ids.
             members: number of responses.
             limit: most tokens of a response; ``maxTokensPerTurn`` by default.
-            stops: texts that end a response.
+            stops: texts that end a response; those of ``agent.sampling.stop`` by default.
             progress: called with a response's number and its new tokens, as they come. Hazard: an
                 update of the weights may repeat a request, which then begins again; only with
                 ``weightSync.pause: Retract`` and with adapters it does not.
@@ -96,7 +96,7 @@ class Policy:
                 engine=info.max_req_input_len,
             ),
             stop_tokens=self.stop_tokens,
-            stop_texts=stops,
+            stop_texts=stops or tuple(self.sampling.stop),
         )
         queued, self.claim.counted_by_slots = time.monotonic(), True
         async with self.slots.take(members, of=info.max_running_requests):

@@ -33,6 +33,10 @@ PythonTools = Annotated[
 ]
 
 
+Prompt = Annotated[str, Field(min_length=1, max_length=16384)]
+StopText = Annotated[str, Field(min_length=1, max_length=64)]
+
+
 class Sampling(Model):
     """How responses are sampled from the policy."""
 
@@ -55,9 +59,15 @@ class Sampling(Model):
     max_context_tokens: Annotated[int, Field(ge=2, le=262144)] = 8192
     """Longest sequence in tokens: prompt, tool results and all responses of an episode together.
     More than the model was made for is refused; the default is lowered to that."""
+    stop: Annotated[
+        list[StopText],
+        Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default_factory=list)
+    """Texts that end a response where they appear, e.g. `Observation:`. The text stays part of the
+    response and is trained. Empty: a response ends with the model's own stop tokens or when it is
+    cut."""
 
 
-Prompt = Annotated[str, Field(min_length=1, max_length=16384)]
 
 
 class SimulatedUser(Completions):

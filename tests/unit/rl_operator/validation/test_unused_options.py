@@ -43,6 +43,21 @@ CASES: dict[str, tuple[dict[str, Any], list[tuple[str, str]]]] = {
         },
         [],
     ),
+    "stop texts of a program, which names its own": (
+        {
+            "agent": {
+                "kind": "Program",
+                "program": {
+                    "runsIn": "Sidecar",
+                    "command": ["python", "solve.py"],
+                    "onFailure": "InfrastructureError",
+                },
+                "sampling": {"stop": ["Observation:"]},
+            },
+            "training": {"steps": 3},
+        },
+        [("agent.sampling.stop", '["Observation:"]')],
+    ),
     "a project of a tracker": (
         {"training": {"steps": 3, "tracking": {"project": "p", "wandb": "Offline"}}},
         [],
