@@ -64,8 +64,8 @@ class Sampling(Model):
         Field(max_length=8, json_schema_extra={"x-kubernetes-list-type": "set"}),
     ] = Field(default_factory=list)
     """Texts that end a response where they appear, e.g. `Observation:`. The text stays part of the
-    response and is trained. Empty: a response ends with the model's own stop tokens or when it is
-    cut."""
+    response and is trained. Names of special tokens are not seen. Empty: a response ends with the
+    model's own stop tokens or when it is cut."""
 
 
 
