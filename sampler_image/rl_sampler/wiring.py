@@ -200,6 +200,7 @@ def _toolbox(
         counters=agent.counters,
         code=agent.code,
         own=components.tools,
+        final={tool.name: tool.answer_argument for tool in spec.agent.final_tools},
         browser=components.browser,
     )
     return WaitingToolbox(tools, outages=agent.outages)

@@ -25,10 +25,11 @@ OF_SECTIONS = (
         field="reward.scorers",
     ),
     rule(
-        "!has(self.sandbox) || self.agent.kind == 'Code' || self.reward.scorers.exists(scorer, "
+        "!has(self.sandbox) || self.agent.kind == 'Code' || "
+        "'Python' in self.agent.builtInTools || self.reward.scorers.exists(scorer, "
         "scorer.kind == 'Code' && !has(scorer.entryPoint) && !has(scorer.judge))",
         "spec.sandbox is set, and nothing of this job runs programs: remove it, or use agent.kind "
-        "Code or a scorer of kind Code",
+        "Code, agent.builtInTools [Python] or a scorer of kind Code",
         field="sandbox",
     ),
     *(

@@ -117,7 +117,7 @@ class RLJobSpec(Model):
     def runs_programs(self) -> bool:
         """Whether samplers run programs that the policy writes."""
         scorers = [scorer.kind for scorer in self.reward.scorers if not scorer.is_own]
-        return CODE in (self.agent.kind, *scorers)
+        return CODE in (self.agent.kind, *scorers) or "Python" in self.agent.built_in_tools
 
     @property
     def runs_user_code(self) -> bool:

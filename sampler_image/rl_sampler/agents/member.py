@@ -101,6 +101,8 @@ class Member:
     """How the session of kind ``Environment`` ended."""
     earned: float | None = None
     """The sum of the rewards of the environment's steps."""
+    submitted: str | None = None
+    """The answer that a final tool was given; None where scorers read the response's text."""
     forfeited: str = ""
     """Why every scorer's value is 0; empty where they judge."""
 
@@ -199,13 +201,9 @@ class Member:
             )
         )
 
-    async def use(self, wanted: Sequence[WantedCall]) -> list[Mapping[str, Any]]:
-        """Make tool calls of the last response; returns their results as messages.
-
-        Raises:
-            ToolDownError, UserCodeError: as ``make``.
-        """
-        return [self.chat.result(call.tool, call.result) for call in await self.make(wanted)]
+    def results(self, calls: Sequence[ToolCall]) -> list[Mapping[str, Any]]:
+        """The messages with the results of tool calls."""
+        return [self.chat.result(call.tool, call.result) for call in calls]
 
     async def make(self, wanted: Sequence[WantedCall]) -> list[ToolCall]:
         """Make tool calls of the last response, concurrently.

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.rollout import StopReason, Turn
+from rl_sampler.agents.final_tools import make_calls, names_final_tool
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.tool_loop import TOO_EARLY
 from rl_sampler.agents.turns import Messages, TurnPosition, run_turns
@@ -84,10 +85,12 @@ async def _reply(member: Member, turn: Turn, position: TurnPosition) -> Messages
         return [{"role": "user", "content": UNREADABLE}]
     if step.invented:
         member.blame("it wrote an observation of its own")
-    if position.last:
-        return []
-    (call,) = await member.make([step.call])
-    return [member.chat.outside_message("user", f"Observation: {call.result}")]
+    if position.early and names_final_tool(member, [step.call]):
+        return [{"role": "user", "content": TOO_EARLY}]
+    calls = await make_calls(member, [step.call], position)
+    if calls is None:
+        return None
+    return [member.chat.outside_message("user", f"Observation: {call.result}") for call in calls]
 
 
 def _line(tool: Tool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rl_contracts.documents.rollout import StopReason, Turn
+from rl_sampler.agents.final_tools import make_calls, names_final_tool
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.turns import Messages, TurnPosition, run_turns
 
@@ -23,16 +24,18 @@ async def answer_tool_calls(member: Member, turn: Turn, position: TurnPosition) 
 
     Returns:
         Messages with the results, or the request to write a malformed call again; None where the
-        response calls no tool.
+        response calls no tool, or one that ends the episode.
     """
     parsed = await member.calls(turn)
     if parsed.malformed:
         member.blame("its tool call cannot be read")
         return [{"role": "user", "content": UNREADABLE}]
-    if parsed.calls:
-        # The policy would never see the results of the last turn's calls.
-        return [] if position.last else await member.use(parsed.calls)
-    return None
+    if not parsed.calls:
+        return None
+    if position.early and names_final_tool(member, parsed.calls):
+        return [{"role": "user", "content": TOO_EARLY}]
+    calls = await make_calls(member, parsed.calls, position)
+    return None if calls is None else member.results(calls)
 
 
 async def _reply(member: Member, turn: Turn, position: TurnPosition) -> Messages | None:

@@ -183,6 +183,7 @@ class RolloutRunner:
             max_tokens=self.spec.agent.sampling.max_tokens_per_turn,
             cut_off=turn.stop_reason in CUT_OFF,
             thinking=member.opens_thinking(turn),
+            submitted=member.submitted,
             reported=member.reported,
             earned=member.earned,
         )

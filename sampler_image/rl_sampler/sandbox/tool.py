@@ -59,8 +59,11 @@ class PythonTool:
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a program; raises ToolDownError where the sandbox is down."""
+        code = arguments.get("code")
+        if not isinstance(code, str):
+            return ToolResult(text="The argument `code` must be a text.", failed=True)
         try:
-            outcome = await self._sandbox.run(str(arguments["code"]))
+            outcome = await self._sandbox.run(code)
         except SandboxDownError as error:
             raise ToolDownError(str(error)) from error
         return ToolResult(text=describe_outcome(outcome), failed=outcome.ending != "ended")

@@ -22,14 +22,20 @@ def read(response: Response, *, schema: AnswerSchema, kind: str) -> Response:
     text of the answer tags, or else the whole reply. Judges and users' scorers get the answer that
     the reply marks, or else the whole reply; their reference stays as the record has it.
 
+    An answer that a final tool was given is read in place of the text.
+
     Args:
         response: its ``text`` is read, its ``answer`` is replaced.
         schema: of the manifest or of the record.
         kind: of the scorer.
     """
+    if response.submitted is not None and schema != "Auto":
+        return replace(response, answer=response.submitted or None)
     if schema == "Raw":
         return replace(response, answer=response.text)
-    reply = without_thinking(response.text, opened=response.thinking)
+    reply = response.submitted
+    if reply is None:
+        reply = without_thinking(response.text, opened=response.thinking)
     if schema != "Auto":
         return replace(response, answer=ANSWERS[schema](reply))
     if kind in COMPARING:

@@ -37,5 +37,7 @@ class Response:
     """The prompt ended with ``<think>``, so the response begins inside of it."""
     earned: float | None = None
     """The sum of the rewards of the environment's steps; None where there is no environment."""
+    submitted: str | None = None
+    """The answer that the policy gave a final tool; None where it is read in ``text``."""
     reported: float | None = None
     """The reward in [0, 1] that the program of the episode posted; None where it posted none."""

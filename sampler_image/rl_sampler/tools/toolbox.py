@@ -14,6 +14,7 @@ from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.spec.agent.tools import McpServer
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.engine.counters import Counters
+from rl_sampler.tools.answer import ANSWER_ARGUMENT, AnswerTool
 from rl_sampler.tools.browse import Browser
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import (
@@ -24,8 +25,6 @@ from rl_sampler.tools.tool import (
     ToolsRefusedError,
 )
 
-USER_FUNCTIONS = "Own"
-"""Name of the user's functions among the sources; no MCP server can have this name."""
 CUT = "\n[the rest was cut off]"
 
 
@@ -48,18 +47,22 @@ class Tools:
         *,
         longest: int,
         counters: Counters,
+        final: Mapping[str, str | None] | None = None,
         browser: Browser | None = None,
     ) -> None:
         """Offer tools.
 
         Args:
             offers: by the name that the policy uses.
+            final: the tools whose call ends the episode, with the argument that is the answer;
+                None where scorers read the response's text.
             longest: most characters of a result; the rest is cut off.
             counters: count calls by outcome.
             browser: summarises long results; None to cut them off.
         """
         self._offers, self._longest, self._counters = offers, longest, counters
         self._browser = browser
+        self.final = dict(final or {})
 
     @property
     def listed(self) -> list[Tool]:
@@ -116,7 +119,8 @@ class Toolbox:
         longest: int,
         counters: Counters,
         code: CodeContainer | None = None,
-        own: ToolSource | None = None,
+        own: Mapping[str, ToolSource] | None = None,
+        final: Mapping[str, str | None] | None = None,
         browser: Browser | None = None,
     ) -> None:
         """Make a toolbox; no server is connected yet.
@@ -127,21 +131,24 @@ class Toolbox:
             longest: most characters of a result; the rest is cut off.
             counters: count calls by outcome.
             code: where servers with a command run; None where there are none.
-            own: the user's functions or the sandbox; None where there are none.
+            own: the user's functions and built-in tools, by names that no MCP server can have:
+                with a capital letter.
+            final: the manifest's tools whose call ends the episode, as for ``Tools``.
             browser: summarises long results; None to cut them off.
         """
         self._browser = browser
         self._counters, self._longest = counters, longest
         self._sources = _connections(servers, secrets, code) if servers else {}
-        if own is not None:
-            self._sources[USER_FUNCTIONS] = own
+        self._sources |= own or {}
+        self._final = dict(final or {})
 
     async def open(self) -> Tools:
         """List the tools of all sources.
 
         Raises:
             ToolDownError: a server cannot be reached.
-            ToolsRefusedError: no tools are offered, or their names are ambiguous.
+            ToolsRefusedError: no tools are offered, their names are ambiguous, or
+                ``agent.finalTools`` names one that is not offered.
         """
         listed = await asyncio.gather(*(source.tools() for source in self._sources.values()))
         by_server = dict(zip(self._sources, listed, strict=True))
@@ -153,7 +160,28 @@ class Toolbox:
             )
             for name, server, tool in unique_names(by_server)
         }
-        return Tools(offers, longest=self._longest, counters=self._counters, browser=self._browser)
+        return Tools(
+            offers,
+            longest=self._longest,
+            counters=self._counters,
+            browser=self._browser,
+            final=self._final_of(offers),
+        )
+
+    def _final_of(self, offers: Mapping[str, Offer]) -> dict[str, str | None]:
+        """The tools that end an episode, with the argument that is the answer."""
+        absent = next((name for name in self._final if name not in offers), None)
+        if absent is not None:
+            raise ToolsRefusedError(
+                f"spec.agent.finalTools names {absent}, and no tool has this name: use one of "
+                f"{', '.join(offers)}"
+            )
+        handing_in = {
+            name: ANSWER_ARGUMENT
+            for name, offer in offers.items()
+            if isinstance(offer.source, AnswerTool)
+        }
+        return self._final | handing_in
 
     async def close(self) -> None:
         """Close all sources."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rl_contracts.documents.task import Task
 from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import MATH
@@ -20,6 +22,7 @@ from rl_sampler.scorers import AsyncScorer, Scorers
 from rl_sampler.scorers.code import CodeScorer
 from rl_sampler.scorers.judge import judges
 from rl_sampler.scorers.mathematics import MathScorer
+from rl_sampler.tools.answer import AnswerTool
 from rl_sampler.tools.browse import Browser, browser_of
 from rl_sampler.tools.tool import ToolSource
 from rl_sampler.user_code.remote import TOPIC, UserCode, user_code_of
@@ -33,8 +36,8 @@ class Components:
     scorers: Scorers
     users: Users
     browser: Browser | None
-    tools: ToolSource | None
-    """The user's functions or the sandbox; MCP servers are not among them."""
+    tools: Mapping[str, ToolSource]
+    """The user's functions and built-in tools, by names that no MCP server can have."""
     known: list[str]
     """Kinds of scorers to register, with those of refused code: only the refusal names these."""
     refusals: tuple[Refusal, ...] = ()
@@ -45,6 +48,17 @@ async def _user_code(spec: RLJobSpec, code: CodeContainer | None, problems: Prob
         return UserCode()
     assert code is not None
     return await user_code_of(spec, code, problems)
+
+
+def _tools(agent: Agent, user_code: UserCode, sandbox: Sandbox | None) -> dict[str, ToolSource]:
+    sources: dict[str, ToolSource] = {}
+    if user_code.tools is not None:
+        sources["Own"] = user_code.tools
+    if "Answer" in agent.built_in_tools:
+        sources["Answer"] = AnswerTool()
+    if sandbox is not None and (agent.kind == CODE or "Python" in agent.built_in_tools):
+        sources["Python"] = PythonTool(sandbox)
+    return sources
 
 
 def _no_user(task: Task) -> User:
@@ -109,7 +123,7 @@ async def load_components(
         scorers=scorers,
         users=users,
         browser=browser,
-        tools=PythonTool(sandbox) if sandbox and spec.agent.kind == CODE else user_code.tools,
+        tools=_tools(spec.agent, user_code, sandbox),
         known=known,
         refusals=refusals,
     )

@@ -9,7 +9,13 @@ from pydantic import Field
 from rl_contracts.spec.agent.endpoints import Completions
 from rl_contracts.spec.agent.environment import ENVIRONMENT, Environment
 from rl_contracts.spec.agent.program import PROGRAM, Program
-from rl_contracts.spec.agent.tools import Context, McpServer, ToolCallFormat
+from rl_contracts.spec.agent.tools import (
+    BuiltInTool,
+    Context,
+    FinalTool,
+    McpServer,
+    ToolCallFormat,
+)
 from rl_contracts.spec.agent.user_code import EntryPoint, PythonTool
 from rl_contracts.spec.base import Model, Opaque, only_of, rule, rules
 
@@ -35,6 +41,20 @@ PythonTools = Annotated[
 
 Prompt = Annotated[str, Field(min_length=1, max_length=16384)]
 StopText = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+BuiltInTools = Annotated[
+    list[BuiltInTool],
+    Field(max_length=2, json_schema_extra={"x-kubernetes-list-type": "set"}),
+]
+
+FinalTools = Annotated[
+    list[FinalTool],
+    Field(
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+    ),
+]
 
 
 class Sampling(Model):
@@ -66,8 +86,6 @@ class Sampling(Model):
     """Texts that end a response where they appear, e.g. `Observation:`. The text stays part of the
     response and is trained. Names of special tokens are not seen. Empty: a response ends with the
     model's own stop tokens or when it is cut."""
-
-
 
 
 class SimulatedUser(Completions):
@@ -119,9 +137,23 @@ class Agent(Model):
             "{self.kind}: remove them",
         ),
         rule(
-            "!(self.kind in ['ToolLoop', 'ReAct']) || size(self.mcpServers) + size(self.tools) > 0",
-            "agent.kind {self.kind} needs at least one of mcpServers and tools: add a tool, or use "
-            "kind SingleTurn",
+            "!(self.kind in ['ToolLoop', 'ReAct']) || "
+            "size(self.mcpServers) + size(self.tools) + size(self.builtInTools) > 0",
+            "agent.kind {self.kind} needs at least one of mcpServers, tools and builtInTools: add "
+            "a tool, or use kind SingleTurn",
+        ),
+        rule(
+            "self.kind in ['ToolLoop', 'ReAct'] || "
+            "size(self.builtInTools) + size(self.finalTools) == 0",
+            "agent.builtInTools and finalTools are for kinds ToolLoop and ReAct, and kind is "
+            "{self.kind}: remove them or change kind",
+        ),
+        rule(
+            "!('Answer' in self.builtInTools) || "
+            "!self.finalTools.exists(tool, tool.name == 'answer')",
+            "agent.finalTools names answer, and the tool answer of builtInTools ends the episode "
+            "anyway: remove one of them",
+            field="finalTools",
         ),
         rule(
             "self.kind != 'Code' || size(self.mcpServers) + size(self.tools) == 0",
@@ -212,6 +244,13 @@ class Agent(Model):
     """MCP servers whose tools the policy may call."""
     tools: PythonTools = Field(default_factory=list)
     """Python functions that the policy may call."""
+    built_in_tools: BuiltInTools = Field(default_factory=list)
+    """Tools that need no server. `Answer`: the tool `answer`, whose argument is the answer that
+    scorers compare; its call ends the episode. `Python`: the tool `python`, which runs programs in
+    the sandbox. For kinds ToolLoop and ReAct."""
+    final_tools: FinalTools = Field(default_factory=list)
+    """Tools whose answered call ends the episode. For kinds ToolLoop and ReAct. Empty: only the
+    built-in tool `answer` does, if it is offered."""
     max_tool_result_characters: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """Characters of a tool's result that the policy is shown; the rest is cut. Unset: 20000."""
     browse: Browse | None = None

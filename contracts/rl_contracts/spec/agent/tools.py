@@ -11,6 +11,19 @@ from rl_contracts.spec.base import Model, Name, ObjectName, SecretKey, rule, rul
 ToolCallFormat = Literal["Hermes", "Qwen", "QwenCoder", "Llama", "Mistral", "GLM", "Pythonic"]
 
 
+BuiltInTool = Literal["Answer", "Python"]
+
+
+class FinalTool(Model):
+    """A tool whose call ends the episode."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    """Name of the tool as the policy calls it."""
+    answer_argument: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Argument of the call that is the answer, which scorers compare. Unset: scorers read the
+    answer in the text of the response, as without final tools."""
+
+
 class SecretKeyReference(Model):
     """A key of a Secret in the job's namespace."""
 

@@ -42,6 +42,21 @@ REFUSED_AGENTS = {
         changed("spec.agent", {"kind": "ReAct"}),
         "needs at least one of mcpServers",
     ),
+    "built-in tools for one turn": (
+        changed("spec.agent", {"builtInTools": ["Answer"]}),
+        "are for kinds ToolLoop and ReAct",
+    ),
+    "final tools of a program of the policy": (
+        changed("spec.agent", {"kind": "Code", "finalTools": [{"name": "submit"}]}),
+        "are for kinds ToolLoop and ReAct",
+    ),
+    "the built-in answer as a final tool": (
+        changed(
+            "spec.agent",
+            {"kind": "ReAct", "builtInTools": ["Answer"], "finalTools": [{"name": "answer"}]},
+        ),
+        "ends the episode anyway",
+    ),
     "too few turns": (changed("spec.agent", tool_loop(minTurns=11)), "must not exceed maxTurns"),
     "a server with two ways": (
         changed("spec.agent", tool_loop(server={"command": ["x"]})),

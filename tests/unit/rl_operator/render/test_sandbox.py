@@ -25,6 +25,7 @@ def test_the_example_is_taken() -> None:
     "sections",
     [
         {"agent": {"kind": "Code"}},
+        {"agent": {"kind": "ToolLoop", "builtInTools": ["Python"]}},
         {"reward": {"scorers": [{"kind": "ExactMatch"}, {"kind": "Code"}]}},
     ],
 )

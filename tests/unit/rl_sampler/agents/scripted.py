@@ -99,9 +99,15 @@ class ScriptedPolicy:
 class TableOfTools:
     """Answers from a table: a text, or an outcome and a text."""
 
-    def __init__(self, answers: Mapping[str, str | tuple[str, str]], tools: Sequence[Tool]) -> None:
+    def __init__(
+        self,
+        answers: Mapping[str, str | tuple[str, str]],
+        tools: Sequence[Tool],
+        final: Mapping[str, str | None] | None = None,
+    ) -> None:
         self._answers = answers
         self.listed = list(tools)
+        self.final = dict(final or {})
 
     async def call(self, wanted: WantedCall) -> ToolCall:
         answer = self._answers.get(wanted.arguments, "?")
@@ -172,6 +178,7 @@ async def play(
             **options,
         }
     )
+    final = {tool.name: tool.answer_argument for tool in agent.final_tools}
     member = Member(
         agent=agent,
         fields=fields or {},
@@ -179,7 +186,7 @@ async def play(
         user=ScriptedUser(user),
         chat=chat,
         policy=cast(Policy, policy),
-        tools=offered or cast(Tools, TableOfTools(answers or {}, tools)),
+        tools=offered or cast(Tools, TableOfTools(answers or {}, tools, final)),
     )
     (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
     member.open(opening)

@@ -30,6 +30,28 @@ def rewarded(response: Response, reward: Reward = EXACT, scorers: Scorers | None
 
 
 @pytest.mark.parametrize(
+    ("submitted", "schema", "reference", "value"),
+    [
+        ("72", "Auto", GSM8K, 1.0),
+        ("The answer is 72 clips", "Auto", GSM8K, 1.0),
+        ("71", "Auto", GSM8K, 0.0),
+        ("", "Auto", GSM8K, 0.0),
+        ("Paris", "Answer", "Paris", 1.0),
+        ("Paris", "Raw", "Paris", 1.0),
+        ("", "Boxed", "", 0.0),
+        (None, "Boxed", "9", 1.0),
+    ],
+)
+def test_submitted_answer_is_read_in_place_of_the_text(
+    submitted: str | None, schema: AnswerSchema, reference: str, value: float
+) -> None:
+    text = r"\boxed{9} <tool_call>answer</tool_call>"
+    response = Response(text=text, answer=None, reference=reference, submitted=submitted)
+    reward = EXACT.model_copy(update={"answer_schema": schema})
+    assert rewarded(response, reward) == value
+
+
+@pytest.mark.parametrize(
     ("text", "reference", "value"),
     [case[1:] for case in REPLIES],
     ids=[case[0] for case in REPLIES],
