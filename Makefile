@@ -9,7 +9,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs kubectl-rl unit contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
+.PHONY: help venv generate check docs kubectl-rl unit servers contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -47,7 +47,12 @@ docs: venv ## Build the documentation as a site into out/site
 unit: venv ## Pure tests
 	$(VENV)/pytest tests/unit -q
 
-contract: venv ## Stores, engine and API server as processes; five lanes side by side
+SERVERS := kubernetes etcd store minio
+
+servers: ## Build the servers that contract tests start; a test's time limit must not hold a build
+	@for name in $(SERVERS); do $(PYTHON) -m rl_local bin $$name > /dev/null; done
+
+contract: venv servers ## Stores, engine and API server as processes; five lanes side by side
 	@$(MAKE) --no-print-directory -j5 --output-sync=target $(addprefix contract-,objects process contracts sampler trainer)
 
 contract-objects:
