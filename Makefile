@@ -59,7 +59,7 @@ contract-objects:
 	$(VENV)/pytest tests/contract/rl_operator/jobs tests/contract/rl_operator/pools -q
 
 contract-process:
-	$(VENV)/pytest tests/contract/rl_operator/api tests/contract/rl_operator/process tests/contract/rl_console -q
+	$(VENV)/pytest tests/contract/rl_operator/api tests/contract/rl_operator/process tests/contract/rl_operator/viewers tests/contract/rl_console -q
 
 contract-contracts:
 	$(VENV)/pytest tests/contract/rl_contracts tests/contract/policy_broadcast -q

@@ -6,6 +6,7 @@ This module and ``kube`` alone use the client library.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ SERVER_ERRORS = range(500, 600)
 MERGE_PATCH = "application/merge-patch+json"
 SERVER_SIDE_APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+POD_TOKEN = Path(config.incluster_config.SERVICE_TOKEN_FILENAME)
+POD_NAMESPACE = POD_TOKEN.with_name("namespace")
 MOST_CHARACTERS = 2000
 """Of the cause of an error that is shown."""
 
@@ -53,9 +56,14 @@ class Api:
     ) -> Api:
         """Read a kubeconfig, without a request.
 
+        Within a pod, where neither a kubeconfig nor a context is named and kubectl's default files
+        do not exist, the pod's service account is used, as kubectl does.
+
         Raises:
             UsageError: the kubeconfig or the context does not exist.
         """
+        if kubeconfig is None and context is None and _is_pod_without_kubeconfig():
+            return cls._of_pod(request_seconds=request_seconds)
         file = str(kubeconfig) if kubeconfig else None
         settings = client.Configuration()
         settings.retries = urllib3.Retry(total=0)  # else a dead server takes four time limits
@@ -74,6 +82,14 @@ class Api:
         namespace = wanted["context"].get("namespace", "default")
         return cls(library, namespace=namespace, request_seconds=request_seconds)
 
+    @classmethod
+    def _of_pod(cls, *, request_seconds: float) -> Api:
+        settings = client.Configuration()
+        settings.retries = urllib3.Retry(total=0)
+        config.load_incluster_config(client_configuration=settings)
+        namespace = POD_NAMESPACE.read_text().strip() if POD_NAMESPACE.exists() else "default"
+        return cls(client.ApiClient(settings), namespace=namespace, request_seconds=request_seconds)
+
     @property
     def server(self) -> str:
         """URL of the API server."""
@@ -84,7 +100,7 @@ class Api:
         """The bearer token of the kubeconfig's user; empty for a user with a client certificate."""
         settings = self.library.configuration
         scheme, _, token = (settings.get_api_key_with_prefix("authorization") or "").partition(" ")
-        return token if scheme == "Bearer" else ""
+        return token if scheme.casefold() == "bearer" else ""
 
     def request(
         self,
@@ -181,6 +197,13 @@ class Api:
                 remedy="Check that the cluster runs, and that `kubectl config current-context` "
                 "is the one you mean",
             ) from error
+
+
+def _is_pod_without_kubeconfig() -> bool:
+    """Whether this is a pod with a service account, and kubectl's default files are missing."""
+    files = config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)
+    inside = "KUBERNETES_SERVICE_HOST" in os.environ and POD_TOKEN.exists()
+    return inside and not any(Path(file).expanduser().exists() for file in files if file)
 
 
 def _error(doing: str, error: client.ApiException) -> Exception:

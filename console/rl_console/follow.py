@@ -11,6 +11,7 @@ from rl_console.view import Snapshot, condition, is_true
 from rl_contracts.spec.status import Condition
 
 POLL_SECONDS = 1.0
+STALLED_SECONDS = 60.0
 
 Kind = Literal["Complete", "Failed", "Stalled", "Deadline", "Deleted", "Unreachable"]
 
@@ -20,7 +21,7 @@ class Limits:
     """How long to wait before following ends, in seconds."""
 
     total_seconds: float
-    stalled_seconds: float = 60.0
+    stalled_seconds: float = STALLED_SECONDS
     """How long the job may be Stalled; it recovers by itself once the cause is fixed."""
     silent_seconds: float = 120.0
     """How long the API server may not answer."""

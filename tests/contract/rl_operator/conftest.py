@@ -11,6 +11,7 @@ from rl_contracts.stores.connect import Stores
 from rl_operator.kube.cluster import Cluster
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Starter, grant, trainer_kind
+from tests.contract.rl_operator.viewing import Viewing, answered
 from tests.contract.rl_operator.world import IMAGES, RULES, WORLD_SYSTEM, World, Writes, a_namespace
 from tests.kubelet import ReaderKubelet
 
@@ -99,3 +100,9 @@ def world(
         made.operator.close()
     writes.crash_after = None
     made.clear()
+
+
+@pytest.fixture
+def viewing(world: World) -> Iterator[Viewing]:
+    with answered(world) as made:
+        yield made

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import secrets
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from rl_operator.kube import kinds
-from rl_operator.process.data_endpoint import PATH, TOKEN_HEADER, DataEndpoint
-from rl_operator.stores.readers import Readers
+from rl_operator.process.data_endpoint import DataEndpoint
 from rl_operator.stores.run_data import RunData
-from tests.apiserver import ApiServer
-from tests.contract.rl_operator.world import IMAGES, WORLD_SYSTEM, World, a_namespace
-from tests.viewed_run import Shape, fill
-from tests.waiting import HUNG_SECONDS, until
+from tests.contract.rl_operator.viewing import Viewing, post
+from tests.contract.rl_operator.world import WORLD_SYSTEM, World
+from tests.waiting import until
 
 QUERIES: dict[str, dict[str, Any]] = {
     "summary": {"kind": "summary"},
@@ -30,91 +23,6 @@ QUERIES: dict[str, dict[str, Any]] = {
     "search": {"kind": "search"},
     "policies": {"kind": "policies"},
 }
-VIEWER = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "Role",
-    "metadata": {"name": "viewer"},
-    "rules": [{"apiGroups": ["rl-operator.io"], "resources": ["rljobs"], "verbs": ["get", "list"]}],
-}
-
-
-def a_viewer(apiserver: ApiServer, namespace: str) -> str:
-    """The token of a service account that may read the RLJobs of one namespace, and no more."""
-    name = "viewer"
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-    }
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
-    items = {"apiVersion": "v1", "kind": "List", "items": [account, VIEWER, binding]}
-    apiserver.kubectl("-n", namespace, "apply", "-f", "-", stdin=json.dumps(items))
-    return apiserver.kubectl("-n", namespace, "create", "token", name).stdout.strip()
-
-
-@dataclass
-class Viewing:
-    """The endpoint with the chart's rights, a run in each of two namespaces, and two viewers."""
-
-    world: World
-    endpoint: DataEndpoint
-    other: str
-    mine: str
-    theirs: str
-    run: str
-
-    def ask(
-        self, token: str, query: dict[str, Any], *, namespace: str = "", job: str = "job"
-    ) -> tuple[int, dict[str, Any]]:
-        """Ask as a viewer; a reader that starts is asked again."""
-        text = json.dumps(query).replace("{run}", self.run)
-        body = {"namespace": namespace or self.world.namespace, "job": job}
-
-        def answered() -> tuple[int, dict[str, Any]] | None:
-            answer = post(self.endpoint, token, {**body, "query": json.loads(text)})
-            return None if answer[0] == 503 else answer
-
-        return until(answered, what="a reader that has started")
-
-
-def post(
-    endpoint: DataEndpoint, token: str, body: object, *, header: str = TOKEN_HEADER
-) -> tuple[int, dict[str, Any]]:
-    connection = http.client.HTTPConnection("127.0.0.1", endpoint.port, timeout=HUNG_SECONDS)
-    try:
-        connection.request("POST", PATH, json.dumps(body), {header: token})
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read() or b"{}")
-    finally:
-        connection.close()
-
-
-@pytest.fixture
-def viewing(world: World) -> Iterator[Viewing]:
-    world.make_secret()
-    key = world.make_job()
-    job = world.cluster.get(kinds.RLJOB, *key[1:])
-    assert job is not None
-    run = str(job["metadata"]["uid"])
-    fill(world.stores, Shape(steps=3, name=run, namespace=world.namespace))
-    other = a_namespace(world.apiserver)
-    readers = Readers(
-        world.operators, IMAGES, system=WORLD_SYSTEM, clock=time.monotonic, pod_read_seconds=0.0
-    )
-    endpoint = DataEndpoint(0)
-    endpoint.serve(RunData(world.operators, readers, clock=time.monotonic).answer)
-    endpoint.start()
-    yield Viewing(
-        world=world,
-        endpoint=endpoint,
-        other=other,
-        mine=a_viewer(world.apiserver, world.namespace),
-        theirs=a_viewer(world.apiserver, other),
-        run=run,
-    )
-    endpoint.close()
 
 
 def test_a_viewer_of_one_namespace_gets_nothing_of_another_by_any_query(viewing: Viewing) -> None:
