@@ -18,6 +18,7 @@ from rl_console.errors import (
     ClusterUnavailableError,
     NotAllowedError,
     NotFoundError,
+    NotLoggedInError,
     RequestRefusedError,
     UsageError,
 )
@@ -89,6 +90,24 @@ class Api:
         config.load_incluster_config(client_configuration=settings)
         namespace = POD_NAMESPACE.read_text().strip() if POD_NAMESPACE.exists() else "default"
         return cls(client.ApiClient(settings), namespace=namespace, request_seconds=request_seconds)
+
+    @classmethod
+    def of_token(
+        cls, server: str, token: str, *, authorities: Path, request_seconds: float = REQUEST_SECONDS
+    ) -> Api:
+        """The API server for the owner of a bearer token, without a request.
+
+        Args:
+            server: its URL.
+            token: visible ASCII characters.
+            authorities: file of the certificates that the server's is checked by.
+            request_seconds: that one request may take.
+        """
+        settings = client.Configuration(host=server)
+        settings.retries = urllib3.Retry(total=0)
+        settings.ssl_ca_cert = str(authorities)
+        settings.api_key = {"authorization": f"Bearer {token}"}
+        return cls(client.ApiClient(settings), request_seconds=request_seconds)
 
     @property
     def server(self) -> str:
@@ -212,7 +231,7 @@ def _error(doing: str, error: client.ApiException) -> Exception:
         return _not_found(doing, error)
     if error.status == UNAUTHORIZED:
         remedy = "Log in to the cluster again: the kubeconfig's credentials are not valid"
-        return NotAllowedError(doing=doing, cause=cause, remedy=remedy)
+        return NotLoggedInError(doing=doing, cause=cause, remedy=remedy)
     if error.status == FORBIDDEN:
         remedy = "Ask for this right in the namespace, or choose another one with -n"
         return NotAllowedError(doing=doing, cause=cause, remedy=remedy)

@@ -75,6 +75,10 @@ class NotAllowedError(RequestRefusedError):
     exit_code = NOT_ALLOWED
 
 
+class NotLoggedInError(NotAllowedError):
+    """The API server does not know the user: credentials are missing, wrong or out of date."""
+
+
 class PlanError(UsageError):
     """A manifest or a model's config cannot be planned; the message names file, field and cause."""
 

@@ -68,7 +68,7 @@ def requirements(pyproject: dict[str, object]) -> list[str]:
     project = pyproject["project"]
     assert isinstance(project, dict)
     extras: dict[str, list[str]] = project["optional-dependencies"]
-    wanted = [*project["dependencies"], *extras["contracts"]]
+    wanted = [*project["dependencies"], *extras["contracts"], *extras["dashboard"]]
     return [each for each in wanted if not each.startswith(("rl-operator[", *LEFT_OUT))]
 
 

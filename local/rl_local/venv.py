@@ -59,7 +59,9 @@ def demo_requirements(pyproject: dict[str, object]) -> list[str]:
         for requirement in extras["trainer"]
         if re.split(r"[=<>]", requirement)[0] in DEMO_SCRIPTS
     ]
-    return _foreign([*project["dependencies"], *extras["contracts"], *scripts])
+    return _foreign(
+        [*project["dependencies"], *extras["contracts"], *extras["dashboard"], *scripts]
+    )
 
 
 def key(wanted: list[str], constraints: bytes) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import ValidationError
@@ -11,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rl_console.dashboard.guard import Guard
@@ -23,6 +25,7 @@ from rl_console.errors import (
     ConsoleError,
     NotAllowedError,
     NotFoundError,
+    NotLoggedInError,
     UsageError,
 )
 from rl_console.queries.source import Source
@@ -30,8 +33,10 @@ from rl_contracts.errors import RLError
 
 FOLDER = Path(__file__).parent
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+Failed = Callable[[Request, Exception], Response]
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (
     (NotFoundError, 404, "There is no such thing"),
+    (NotLoggedInError, 401, "The cluster does not know you"),
     (NotAllowedError, 403, "You may not see this"),
     (UsageError, 400, "This cannot be answered"),
     (ValidationError, 400, "This cannot be answered"),
@@ -57,36 +62,63 @@ def environment() -> Environment:
 def application(
     source: Source, *, key: str, namespace: str = "", hosts: frozenset[str] = LOOPBACK
 ) -> Starlette:
-    """The dashboard of what a viewer may see.
+    """The dashboard of one user, on the user's own machine.
 
     Args:
-        source: with the viewer's rights.
+        source: with the user's rights.
         key: that a browser must show, see ``Guard``.
         namespace: shown first; empty: all.
         hosts: names by which the dashboard may be reached.
     """
-    templates = environment()
-    pages = Pages(source, templates, namespace=namespace)
+    guard = Middleware(Guard, source=source, key=key, hosts=hosts)
+    return assembled(environment(), guard, namespace=namespace)
+
+
+def assembled(
+    templates: Environment,
+    guard: Middleware,
+    *,
+    namespace: str = "",
+    routes: Sequence[BaseRoute] = (),
+    not_logged_in: Failed | None = None,
+) -> Starlette:
+    """The pages behind a guard that sets each request's viewer.
+
+    Args:
+        templates: of the pages.
+        guard: middleware that calls ``set_viewer``, or answers by itself.
+        namespace: shown first; empty: all.
+        routes: further ones.
+        not_logged_in: answers a request whose token the API server does not know (any more).
+    """
     job = "/n/{namespace}/jobs/{job}"
 
-    async def follow(request: Request) -> Response:
-        return await live(source, request)
+    def page(shown: Callable[[Pages, Request], Response]) -> Callable[[Request], Response]:
+        def show(request: Request) -> Response:
+            state = request.state
+            pages = Pages(state.source, templates, namespace=namespace, viewer=state.viewer)
+            return shown(pages, request)
 
-    routes = [
-        Route("/", pages.runs),
-        Route("/compare", pages.compare),
-        Route("/compare.json", pages.compare_data),
-        Route("/n/{namespace}", pages.runs),
-        Route(job, pages.run),
-        Route(f"{job}/metrics.json", pages.metrics),
+        return show
+
+    async def follow(request: Request) -> Response:
+        return await live(request.state.source, request)
+
+    pages = [
+        Route("/", page(Pages.runs)),
+        Route("/compare", page(Pages.compare)),
+        Route("/compare.json", page(Pages.compare_data)),
+        Route("/n/{namespace}", page(Pages.runs)),
+        Route(job, page(Pages.run)),
+        Route(f"{job}/metrics.json", page(Pages.metrics)),
         Route(f"{job}/live", follow),
-        Route(f"{job}/steps/{{step:int}}", pages.step),
-        Route(f"{job}/prompts", pages.prompts),
-        Route(f"{job}/rollouts/{{rollout}}", pages.rollout),
-        Route(f"{job}/search", pages.search),
-        Route(f"{job}/policies", pages.policies),
-        Route(f"{job}/pools", pages.pools),
-        Route(f"{job}/timeline", pages.timeline),
+        Route(f"{job}/steps/{{step:int}}", page(Pages.step)),
+        Route(f"{job}/prompts", page(Pages.prompts)),
+        Route(f"{job}/rollouts/{{rollout}}", page(Pages.rollout)),
+        Route(f"{job}/search", page(Pages.search)),
+        Route(f"{job}/policies", page(Pages.policies)),
+        Route(f"{job}/pools", page(Pages.pools)),
+        Route(f"{job}/timeline", page(Pages.timeline)),
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
 
@@ -98,18 +130,17 @@ def application(
         said = _said(error)
         if request.url.path.endswith(".json"):
             return JSONResponse({"problem": said}, status)
-        page = templates.get_template("error.html").render(
-            title=title, said=said, status=status, crumbs=[]
+        viewer = getattr(request.state, "viewer", "")
+        shown = templates.get_template("error.html").render(
+            title=title, said=said, status=status, crumbs=[], viewer=viewer
         )
-        return HTMLResponse(page, status)
+        return HTMLResponse(shown, status)
 
     kinds: list[type[Exception]] = [kind for kind, _, _ in STATUS]
-    handlers = dict.fromkeys([*kinds, HTTPException], failed)
-    return Starlette(
-        routes=routes,
-        exception_handlers=handlers,
-        middleware=[Middleware(Guard, key=key, hosts=hosts)],
-    )
+    handlers: dict[Any, Failed] = dict.fromkeys([*kinds, HTTPException], failed)
+    if not_logged_in is not None:
+        handlers[NotLoggedInError] = not_logged_in
+    return Starlette(routes=[*pages, *routes], exception_handlers=handlers, middleware=[guard])
 
 
 def _said(error: Exception) -> str:

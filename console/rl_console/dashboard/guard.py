@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from rl_console.queries.source import Source
+
 KEY = "key"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -28,6 +30,25 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 READING = ("GET", "HEAD")
+
+
+def guarded(send: Send) -> Send:
+    """Adds ``HEADERS`` to every answer."""
+
+    async def send_guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                if name != "Cache-Control" or "cache-control" not in headers:
+                    headers[name] = value
+        await send(message)
+
+    return send_guarded
+
+
+def set_viewer(scope: Scope, source: Source, *, name: str = "") -> None:
+    """Give a request the source of its viewer, and the name that pages show; empty: none."""
+    scope["state"] = {**scope.get("state", {}), "source": source, "viewer": name}
 
 
 def new_key() -> str:
@@ -48,15 +69,16 @@ class Guard:
     loopback: a page of another site could otherwise reach it by a name of its own.
     """
 
-    def __init__(self, app: ASGIApp, *, key: str, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, *, source: Source, key: str, hosts: frozenset[str]) -> None:
         """Wrap an application.
 
         Args:
             app: what is guarded.
+            source: with the user's rights.
             key: what a browser must show.
             hosts: allowed names in the header Host, without port.
         """
-        self._app, self._key, self._hosts = app, key, hosts
+        self._app, self._source, self._key, self._hosts = app, source, key, hosts
         self._cookie = cookie_name(key)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,16 +87,8 @@ class Guard:
             await self._app(scope, receive, send)
             return
         refused = self._refusal(scope)
-
-        async def send_guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    if name != "Cache-Control" or "cache-control" not in headers:
-                        headers[name] = value
-            await send(message)
-
-        await (refused or self._app)(scope, receive, send_guarded)
+        set_viewer(scope, self._source)
+        await (refused or self._app)(scope, receive, guarded(send))
 
     def _refusal(self, scope: Scope) -> Response | None:
         """The answer to a request that is not passed on; None for the others."""

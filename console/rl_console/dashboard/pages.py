@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from jinja2 import Environment
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from rl_console.dashboard.jobs import JobRow, job_row, marks, pools_of
 from rl_console.dashboard.panels import COLUMNS, COMPARED, MOST_COMPARED, PANELS
 from rl_console.dashboard.token_view import token_data
-from rl_console.errors import ConsoleError, UsageError
+from rl_console.errors import ConsoleError, NotAllowedError, NotLoggedInError, UsageError
 from rl_console.queries.source import Source, answer
 from rl_contracts.queries.messages import (
     GROUPS_PER_PAGE,
@@ -48,19 +49,31 @@ SORTS = {
 
 
 class Pages:
-    """Renders pages from a source. Each handler runs in a thread of its own."""
+    """Renders pages from a viewer's source. Each handler runs in a thread of its own."""
 
-    def __init__(self, source: Source, templates: Environment, *, namespace: str) -> None:
+    def __init__(
+        self, source: Source, templates: Environment, *, namespace: str, viewer: str = ""
+    ) -> None:
         self._source, self._templates, self._namespace = source, templates, namespace
+        self._viewer = viewer
 
     def runs(self, request: Request) -> Response:
         """All runs of a namespace, or of all."""
         namespace = request.path_params.get("namespace", self._namespace)
+        if named := request.query_params.get("namespace", "").strip():
+            return RedirectResponse(f"/n/{quote(named, safe='')}", 303)
         if request.query_params.get("all"):
             namespace = ""
         sort = request.query_params.get("sort", "started")
         wanted = request.query_params.get("q", "")[:200]
-        rows = [job_row(raw) for raw in self._source.jobs(namespace)]
+        try:
+            rows = [job_row(raw) for raw in self._source.jobs(namespace)]
+        except NotLoggedInError:
+            raise
+        except NotAllowedError:
+            if namespace:
+                raise
+            return self._page("namespace.html", title="Which namespace?", crumbs=[])
         shown = [
             row for row in rows if wanted.casefold() in f"{row.namespace}/{row.name}".casefold()
         ]
@@ -286,7 +299,8 @@ class Pages:
         return self._page(template, title=title, crumbs=crumbs, **values)
 
     def _page(self, template: str, **values: Any) -> HTMLResponse:
-        return HTMLResponse(self._templates.get_template(template).render(**values))
+        shown = self._templates.get_template(template).render(viewer=self._viewer, **values)
+        return HTMLResponse(shown)
 
 
 def _place(request: Request) -> tuple[str, str]:

@@ -117,37 +117,31 @@ def own_address() -> str:
         return str(asking.getsockname()[0])
 
 
-def publish(viewing: Viewing, *, system: str = WORLD_SYSTEM) -> None:
-    """Put the endpoint behind the chart's Service, for viewers who come through the API server."""
-    labels = {"kubernetes.io/service-name": "rl-operator"}
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "rl-operator", "namespace": system},
-        "spec": {"ports": [{"name": "data", "port": 8091}]},
-    }
-    addresses, port = [own_address()], viewing.endpoint.port
-    endpoints = {
-        "apiVersion": "v1",
-        "kind": "Endpoints",
-        "metadata": {"name": "rl-operator", "namespace": system},
-        "subsets": [
-            {
-                "addresses": [{"ip": each} for each in addresses],
-                "ports": [{"name": "data", "port": port}],
-            }
-        ],
-    }
-    slices = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": "rl-operator-x", "namespace": system, "labels": labels},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": addresses, "conditions": {"ready": True}}],
-        "ports": [{"name": "data", "port": port, "protocol": "TCP"}],
-    }
-    items = {"apiVersion": "v1", "kind": "List", "items": [service, endpoints, slices]}
-    viewing.world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(items))
+def publish(viewing: Viewing) -> None:
+    """Put the endpoint behind the chart's Service, for viewers who come through the API server.
+
+    Its proxy connects to addresses of pods alone, so the operator gets a pod with this machine's.
+    """
+    address, port = own_address(), viewing.endpoint.port
+    name = {"name": "rl-operator", "namespace": WORLD_SYSTEM}
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": name}
+    container = {"name": "operator", "image": "o:1"}
+    service = {"kind": "Service", "apiVersion": "v1", "metadata": name}
+    endpoints = {"kind": "Endpoints", "apiVersion": "v1", "metadata": name}
+    target = {"ip": address, "targetRef": {"kind": "Pod", **name}}
+    items = [
+        pod | {"spec": {"containers": [container]}},
+        service | {"spec": {"ports": [{"name": "data", "port": 8091}]}},
+        endpoints
+        | {"subsets": [{"addresses": [target], "ports": [{"name": "data", "port": port}]}]},
+    ]
+    kubectl = viewing.world.apiserver.kubectl
+    kubectl(
+        "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    )
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    command = ("-n", WORLD_SYSTEM, "patch", "pod", "rl-operator", "--subresource=status")
+    kubectl(*command, "--type=merge", "-p", json.dumps({"status": status}))
 
 
 def kubeconfig_of(viewing: Viewing, token: str, folder: Path, *, namespace: str = "") -> Path:

@@ -76,3 +76,14 @@ def test_no_right_is_for_everything() -> None:
 def test_what_is_never_asked_is_not_granted(resource: str, never: set[str]) -> None:
     assert verbs(resource)
     assert not verbs(resource) & never
+
+
+def test_nothing_is_granted_to_the_dashboard() -> None:
+    """It asks with its viewers' tokens: whoever takes it over has what they send, and no more."""
+    written = (TEMPLATES / "dashboard.yaml").read_text()
+    assert set(re.findall(r"^kind: (\w+)$", written, re.MULTILINE)) == {
+        *("ServiceAccount", "Deployment", "Service", "NetworkPolicy"),
+    }
+    others = [path for path in TEMPLATES.iterdir() if path.name != "dashboard.yaml"]
+    assert not [path for path in others if "rl-operator-dashboard\n" in path.read_text()]
+    assert written.count("automountServiceAccountToken: false") == 2

@@ -63,6 +63,9 @@ def test_values_and_schema_have_the_same_names() -> None:
     # What is free-form in the schema, as resources are, is the API server's to check.
     assert {one for one in stated - named if one.rpartition(".")[0] in named} <= {
         f"{free}.{part}"
-        for free in ("operator.resources", "stores.resources.store", "stores.resources.minio")
+        for free in (
+            *("operator.resources", "dashboard.resources"),
+            *("stores.resources.store", "stores.resources.minio"),
+        )
         for part in ("requests", "limits")
     } | {"grafana.dashboards.labels.grafana_dashboard"}

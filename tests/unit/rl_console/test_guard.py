@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -15,7 +17,8 @@ def page(request: Request) -> Response:
 
 
 def a_dashboard(key: str, port: int) -> TestClient:
-    guard = Middleware(Guard, key=key, hosts=frozenset({"127.0.0.1"}))
+    nothing: Any = None
+    guard = Middleware(Guard, source=nothing, key=key, hosts=frozenset({"127.0.0.1"}))
     app = Starlette(routes=[Route("/", page)], middleware=[guard])
     return TestClient(app, base_url=f"http://127.0.0.1:{port}")
 

@@ -20,13 +20,15 @@ def test_the_shims_key_ignores_bytecode(tmp_path: Path) -> None:
 def test_the_demo_needs_the_console_and_the_examples_scripts_alone() -> None:
     pyproject: dict[str, object] = {
         "project": {
-            "dependencies": ["rl-operator[contracts]", "rich>=14"],
+            "dependencies": ["rl-operator[contracts,dashboard]", "rich>=14"],
             "optional-dependencies": {
                 "contracts": ["pydantic>=2"],
+                "dashboard": ["uvicorn>=0.38"],
                 "trainer": ["torch==2.14.1", "transformers==5", "wandb>=0.29", "numpy>=2"],
                 "dev": ["rl-operator[trainer]", "ruff"],
             },
         }
     }
     wanted = ["numpy>=2", "pydantic>=2", "rich>=14", "torch==2.14.1", "transformers==5"]
+    wanted += ["uvicorn>=0.38"]
     assert demo_requirements(pyproject) == wanted

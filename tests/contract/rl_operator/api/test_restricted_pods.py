@@ -106,6 +106,7 @@ def of_chart() -> list[tuple[str, Manifest]]:
         "--kube-version=1.34.0",
     ]
     options = ["--set=stores.embedded.enabled=true,operator.replicas=2"]
+    options += ["--set=dashboard.enabled=true,dashboard.tlsSecretName=runs-tls"]
     done = subprocess.run([*command, *images, *options], check=True, capture_output=True, text=True)
     return [
         (f"{manifest['kind']} {manifest['metadata']['name']}", manifest["spec"]["template"])
@@ -167,7 +168,7 @@ def test_pods_of_the_chart_are_admitted(restricted: tuple[Cluster, str]) -> None
             *([{"name": "data", "emptyDir": {}}] if "StatefulSet" in what else []),
         ]
         assert refusal(restricted, template) == "", what
-    assert len(of_chart()) == 4
+    assert len(of_chart()) == 5
 
 
 def test_the_namespace_refuses_what_the_standard_refuses(restricted: tuple[Cluster, str]) -> None:
