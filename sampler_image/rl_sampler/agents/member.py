@@ -286,7 +286,7 @@ class Group:
             fields=self.task.record_fields,
             chat=self.chat,
             policy=self.policy_of(number),
-            tools=self.tools,
+            tools=self.tools.of_episode(),
             user=self.users(self.task),
             number=number,
         )

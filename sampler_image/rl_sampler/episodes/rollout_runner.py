@@ -128,7 +128,10 @@ class RolloutRunner:
                 (opening,) = Opening.of_group(group.prompt, sampled)
             if opening is not None:
                 member.open(opening)
-            reason = await self.act(member)
+            try:
+                reason = await self.act(member)
+            finally:
+                await member.tools.close()
             ending = await self._score(member, group.task, reason)
         except PromptError:
             raise  # it ends the whole group

@@ -26,21 +26,35 @@ from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult
 logger = logging.getLogger(__name__)
 
 PROBE_SECONDS = 10.0
+CLOSE_SECONDS = 1.0
+"""For a server to end the session of an episode; then its connection is dropped."""
 MAX_PAGES = 100
 TOKEN_FILE = "token"
 
 
 class Connection:
-    """A connection to an MCP server, shared by all episodes of this process."""
+    """A session with an MCP server: shared by all episodes of this process, or of one of them."""
 
-    def __init__(self, server: McpServer, *, secrets: Path, code: CodeContainer | None) -> None:
+    def __init__(
+        self,
+        server: McpServer,
+        *,
+        secrets: Path,
+        code: CodeContainer | None,
+        keeps_state: bool = False,
+    ) -> None:
         """Make a connection; it is opened on the first use.
 
         Args:
             server: the section of the manifest.
             secrets: folder in which ``<server>/token`` is mounted.
             code: where a server with a command runs.
+            keeps_state: the server keeps state for this session. Then it is not opened again once
+                it has ended: its tools are down, and what the episode did cannot go on.
         """
+        self._keeps_state, self._was_open = keeps_state, False
+        # Since 2026-07-28 the protocol has no sessions: only the older handshake opens one.
+        self._mode = "legacy" if keeps_state else "auto"
         self._server, self._secrets, self._code = server, secrets, code
         self._lock = asyncio.Lock()
         self._client: Client | None = None
@@ -128,6 +142,8 @@ class Connection:
         async with self._lock:
             if self._client is not None and self._owner is not None and not self._owner.done():
                 return self._client
+            if self._keeps_state and self._was_open:
+                raise self._down(RuntimeError("the session of this episode has ended"))
             await self._disconnect()
             ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
             self._leave = asyncio.Event()
@@ -137,6 +153,7 @@ class Connection:
             try:
                 async with asyncio.timeout(self._server.timeout_seconds):
                     self._client = await ready
+                self._was_open = True
             except (TimeoutError, ToolDownError, asyncio.CancelledError) as error:
                 await self._disconnect()
                 if isinstance(error, TimeoutError):
@@ -161,9 +178,10 @@ class Connection:
         server = self._server
         if server.url is None:
             assert self._code is not None
-            return Client(program_of(self._code, server.name), cache=None)
+            return Client(program_of(self._code, server.name), cache=None, mode=self._mode)
         http = await stack.enter_async_context(create_mcp_http_client(headers=self._headers()))
-        return Client(streamable_http_client(server.url, http_client=http), cache=None)
+        transport = streamable_http_client(server.url, http_client=http)
+        return Client(transport, cache=None, mode=self._mode)
 
     def _headers(self) -> dict[str, str]:
         if self._server.token_secret_ref is None:
@@ -183,10 +201,12 @@ class Connection:
         if owner is None:
             return
         self._leave.set()
-        done, _ = await asyncio.wait({owner}, timeout=PROBE_SECONDS)
+        # A stopping sampler closes the sessions of its episodes before it hands their tasks back.
+        seconds = CLOSE_SECONDS if self._keeps_state else PROBE_SECONDS
+        done, _ = await asyncio.wait({owner}, timeout=seconds)
         if not done:
             owner.cancel()
-            await asyncio.wait({owner}, timeout=PROBE_SECONDS)
+            await asyncio.wait({owner}, timeout=seconds)
 
     def _down(self, error: BaseException) -> ToolDownError:
         where = self._server.url or " ".join(self._server.command)

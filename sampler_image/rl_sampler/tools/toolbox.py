@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rl_contracts.documents.rollout import ToolCall
@@ -17,6 +18,7 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.answer import ANSWER_ARGUMENT, AnswerTool
 from rl_sampler.tools.browse import Browser
 from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.sessions import EpisodeSessions, SessionServer
 from rl_sampler.tools.tool import (
     Tool,
     ToolDownError,
@@ -36,6 +38,8 @@ class Offer:
     source: ToolSource
     source_name: str
     """The tool's name at its source."""
+    server: str = ""
+    """Name of the source in the manifest."""
 
 
 class Tools:
@@ -49,6 +53,7 @@ class Tools:
         counters: Counters,
         final: Mapping[str, str | None] | None = None,
         browser: Browser | None = None,
+        servers: Mapping[str, SessionServer] | None = None,
     ) -> None:
         """Offer tools.
 
@@ -59,7 +64,10 @@ class Tools:
             longest: most characters of a result; the rest is cut off.
             counters: count calls by outcome.
             browser: summarises long results; None to cut them off.
+            servers: those with which each episode has a session of its own, by name.
         """
+        self._servers = servers or {}
+        self._sessions = EpisodeSessions(self._servers)
         self._offers, self._longest, self._counters = offers, longest, counters
         self._browser = browser
         self.final = dict(final or {})
@@ -68,6 +76,23 @@ class Tools:
     def listed(self) -> list[Tool]:
         """The tools under the names that the policy uses."""
         return [offer.tool for offer in self._offers.values()]
+
+    def of_episode(self) -> Tools:
+        """The same tools for one episode, which must close them."""
+        if not self._servers:
+            return self
+        return Tools(
+            self._offers,
+            longest=self._longest,
+            counters=self._counters,
+            browser=self._browser,
+            final=self.final,
+            servers=self._servers,
+        )
+
+    async def close(self) -> None:
+        """Close the sessions of this episode; a second time does nothing."""
+        await self._sessions.close()
 
     async def call(self, wanted: WantedCall) -> ToolCall:
         """Make a call; every outcome is recorded, also ``down`` and ``refused``.
@@ -102,7 +127,8 @@ class Tools:
             return "refused", f"The arguments are not JSON: {error}."
         if not isinstance(arguments, dict):
             return "refused", "The arguments are not a JSON object."
-        result: ToolResult = await offer.source.call(offer.source_name, arguments)
+        source = await self._sessions.source(offer.server) or offer.source
+        result: ToolResult = await source.call(offer.source_name, arguments)
         if result.failed or self._browser is None:
             return ("failed" if result.failed else "answered"), result.text
         return "answered", await self._browser.read(wanted, result.text)
@@ -138,7 +164,10 @@ class Toolbox:
         """
         self._browser = browser
         self._counters, self._longest = counters, longest
-        self._sources = _connections(servers, secrets, code) if servers else {}
+        self._sources: dict[str, ToolSource] = {}
+        self._servers: dict[str, SessionServer] = {}
+        if servers:
+            self._sources, self._servers = _connections(servers, secrets, code)
         self._sources |= own or {}
         self._final = dict(final or {})
 
@@ -157,6 +186,7 @@ class Toolbox:
                 Tool(name=name, description=tool.description, parameters=tool.parameters),
                 self._sources[server],
                 tool.name,
+                server,
             )
             for name, server, tool in unique_names(by_server)
         }
@@ -166,6 +196,7 @@ class Toolbox:
             counters=self._counters,
             browser=self._browser,
             final=self._final_of(offers),
+            servers=self._servers,
         )
 
     def _final_of(self, offers: Mapping[str, Offer]) -> dict[str, str | None]:
@@ -216,7 +247,18 @@ def _prefixed_where_shared(pairs: Sequence[tuple[str, Tool]]) -> list[str]:
 
 def _connections(
     servers: Sequence[McpServer], secrets: Path, code: CodeContainer | None
-) -> dict[str, ToolSource]:
+) -> tuple[dict[str, ToolSource], dict[str, SessionServer]]:
+    """Connections that all episodes share, which list tools, and servers with sessions for each."""
     from rl_sampler.tools.connection import Connection  # takes a second; not all agents have tools
 
-    return {server.name: Connection(server, secrets=secrets, code=code) for server in servers}
+    def shared(server: McpServer) -> ToolSource:
+        return Connection(server, secrets=secrets, code=code)
+
+    def of_episodes(server: McpServer) -> SessionServer:
+        connect = partial(Connection, server, secrets=secrets, code=code, keeps_state=True)
+        return SessionServer(connect=connect, places=asyncio.Semaphore(server.places))
+
+    return (
+        {server.name: shared(server) for server in servers},
+        {server.name: of_episodes(server) for server in servers if server.scope == "Episode"},
+    )

@@ -11,6 +11,8 @@ from rl_contracts.spec.base import Model, Name, ObjectName, SecretKey, rule, rul
 ToolCallFormat = Literal["Hermes", "Qwen", "QwenCoder", "Llama", "Mistral", "GLM", "Pythonic"]
 
 
+MAX_SESSIONS = 64
+"""Of scope Episode where nothing is set."""
 BuiltInTool = Literal["Answer", "Python"]
 
 
@@ -47,6 +49,12 @@ class McpServer(Model):
             "code.env",
             field="tokenSecretRef",
         ),
+        rule(
+            "!has(self.maxSessions) || self.?scope.orValue('Shared') == 'Episode'",
+            "MCP server {self.name}: maxSessions goes with scope Episode; with scope Shared there "
+            "is one session for each sampler pod: remove maxSessions or set scope to Episode",
+            field="maxSessions",
+        ),
     )
     name: Name
     """Name of the server, unique in the list; messages and metrics use it."""
@@ -63,6 +71,17 @@ class McpServer(Model):
     """Whether the token may be sent without TLS, to a Service or a private address."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """Longest time in seconds that one tool call, or connecting, may take."""
+    scope: Literal["Shared", "Episode"] = "Shared"
+    """How a session with the server is shared. `Shared`: by all episodes of a sampler pod.
+    `Episode`: each episode has its own, from its first call to its end, for servers with state."""
+    max_sessions: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Number of sessions under scope Episode that one sampler pod has open at a time; further
+    episodes wait. Unset: 64."""
+
+    @property
+    def places(self) -> int:
+        """Sessions of its own that may be open at a time under scope Episode."""
+        return self.max_sessions or MAX_SESSIONS
 
 
 class Context(Model):

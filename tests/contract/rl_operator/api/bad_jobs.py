@@ -40,6 +40,16 @@ REFUSED_JOBS = {
         ),
         "Withhold goes neither with estimator.kind MaxEnt",
     ),
+    "a limit on one session": (
+        changed(
+            "spec.agent",
+            {
+                "kind": "ToolLoop",
+                "mcpServers": [{"name": "a", "url": "http://a/mcp", "maxSessions": 2}],
+            },
+        ),
+        "maxSessions goes with scope Episode",
+    ),
     "an interval of nothing": (
         changed("spec.algorithm.offPolicy", {"maxStaleness": 4, "retrainInterval": 2}),
         "retrainInterval needs maxTrainings",

@@ -8,10 +8,12 @@ import os
 from typing import Any
 
 import uvicorn
-from mcp.server import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 server = MCPServer("calculator")
+told: dict[str, list[str]] = {}
+"""By session; a program on stdio has one."""
 
 
 @server.tool()
@@ -39,6 +41,14 @@ async def wait(seconds: float) -> str:
 def crash() -> str:
     """Ends the server."""
     os._exit(1)
+
+
+@server.tool()
+def remember(text: str, context: Context) -> str:
+    """All that this session was told."""
+    session = (context.headers or {}).get("mcp-session-id", "")
+    told.setdefault(session, []).append(text)
+    return " ".join(told[session])
 
 
 class Guarded:
