@@ -14,7 +14,7 @@ from rl_contracts.capacity.context import context_refusal
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.model_import import TOKENIZER_FIELD
-from rl_contracts.spec import mesh_features
+from rl_contracts.spec import mesh_features, vision_features
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.model_folder import BaseLocations
 from rl_contracts.stores.objects import Objects
@@ -22,7 +22,7 @@ from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside
 from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import loading, lora, memory, microbatch
+from rl_trainer.model import loading, lora, memory, microbatch, vision
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 
@@ -64,6 +64,9 @@ def learner(
     own = folder / BASE
     own.mkdir()
     fetch_base(objects, base, own, chat_template=spec.agent.chat_template)
+    sees = vision.has_vision(loading.config_in(own, uri=spec.model.uri))
+    for refusal in vision_features.refusals(spec, sees=sees, processes=world.size):
+        raise RefusedError(refusal)
     spec = microbatch.resolved(spec, own, device=loading.device(), world=world)
     doing, shape = "the loading of the models", microbatch.shape_in(own)
     for refusal in [] if shape is None else experts.refusals(shape, spec):
@@ -86,6 +89,7 @@ def _loaded(
         offload_parameters=spec.training.offload_parameters,
         divided=world.mesh is not None,
         quantize=None if low_rank is None else low_rank.quantization,
+        train_vision=spec.training.vision == "Trained",
     )
     known = limits(policy, spec)
     _check_size(own, spec, vocabulary=known.vocabulary)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_contracts.capacity.shape import Shape
+from rl_contracts.capacity.vision import VisionShape
 
 FULL = 4
 """Bytes of a float32 number."""
@@ -50,6 +51,28 @@ def layer(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:
 def between_layers(shape: Shape, numbers: Numbers) -> int:
     """Bytes a token of a layer's input: all that is kept of a layer that is run again."""
     return shape.hidden * numbers.residual
+
+
+def of_vision(
+    vision: VisionShape | None, numbers: Numbers, checkpointing: bool, trained: bool
+) -> float:
+    """Bytes a token of the vision tower where all tokens stand for images, the most it can be.
+
+    A frozen tower keeps nothing for the backward pass; then it is what one of its layers makes.
+
+    Args:
+        vision: the tower; None without one.
+        numbers: bytes of numbers.
+        checkpointing: its layers are run again in the backward pass.
+        trained: it is trained.
+    """
+    if vision is None:
+        return 0.0
+    one = (9 * vision.hidden + 4 * vision.feed_forward) * numbers.compute
+    kept = 0.0
+    if trained:
+        kept = vision.layers * (vision.hidden * numbers.residual if checkpointing else one)
+    return vision.patches * (kept + one)
 
 
 def backward(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:

@@ -48,6 +48,7 @@ def setup_of(
         reference=algorithm.divergence is not None and (lora is None or algorithm.distils),
         critic=algorithm.critic is not None,
         distributions=_distributions(algorithm),
+        train_vision=training.vision == "Trained",
         microbatch_tokens=tokens,
         longest_tokens=min(most, tokens),
         mesh=mesh_sizes(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rl_contracts.capacity.vision import VisionShape, vision_fields, vision_of
 from rl_contracts.errors import RLError
 
 FIELDS = (
@@ -67,6 +68,15 @@ HEADS_NORMED = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 """Families that normalize each query's and key's head."""
 
 
+SEEING = {
+    "qwen2_5_vl": "qwen2",
+    "qwen2_5_vl_text": "qwen2",
+    "qwen3_vl": "qwen3",
+    "qwen3_vl_text": "qwen3",
+}
+"""``model_type`` of models that see images, by that of the language model in them."""
+
+
 class UnknownShapeError(RLError):
     """The config is not one of a decoder of attention and gated feed-forward layers."""
 
@@ -87,7 +97,7 @@ class Shape:
     """A decoder: numbers of layers, heads and experts, and widths in numbers, not bytes."""
 
     family: str
-    """``model_type`` of the config."""
+    """``model_type`` of the config; that of the language model in one that sees images."""
     hidden: int
     layers: int
     heads: int
@@ -110,6 +120,8 @@ class Shape:
     biases: str = ""
     """Of the attention's layers: ``qkv``, ``qkvo`` or none."""
     latent: LatentAttention | None = None
+    vision: VisionShape | None = None
+    """Of a model that sees images."""
 
     @property
     def norms(self) -> int:
@@ -187,7 +199,13 @@ class Shape:
         each = self.attention_parameters + self.norms * self.hidden
         dense = (self.layers - self.expert_layers) * self.dense_parameters
         experts = self.expert_layers * self.expert_parameters
-        return self.layers * each + dense + experts + self.outer_parameters
+        text = self.layers * each + dense + experts + self.outer_parameters
+        return text + self.vision_parameters
+
+    @property
+    def vision_parameters(self) -> int:
+        """Of the vision tower; 0 without one."""
+        return 0 if self.vision is None else self.vision.parameters
 
 
 def kept_fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -210,7 +228,7 @@ def kept_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     positions = kept.get("max_position_embeddings")
     if positions is not None:
         kept["max_position_embeddings"] = min(int(positions * _stretch(source)), 1 << 40)
-    return kept
+    return kept | vision_fields(config)
 
 
 def longest_of(config: Mapping[str, Any]) -> int | None:
@@ -241,14 +259,15 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
 
     Args:
         config: the file's content, or ``kept_fields`` of it. Of a model with a ``text_config`` it
-            is the language model alone.
+            sizes are those of the language model.
 
     Raises:
         UnknownShapeError: a size is missing or is not a positive number.
     """
     fields = kept_fields(config)
-    family = str(fields.get("model_type", ""))
-    fields = DEFAULTS.get(family, {}) | fields
+    named = str(fields.get("model_type", ""))
+    family = SEEING.get(named, named)
+    fields = DEFAULTS.get(family, {}) | fields | {"model_type": family}
     heads = _positive(fields, "num_attention_heads")
     hidden = _positive(fields, "hidden_size")
     layers = _positive(fields, "num_hidden_layers")
@@ -273,6 +292,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
         expert_layers=_expert_layers(fields, layers) if experts else 0,
         biases=_biases(fields),
         latent=_latent_of(fields),
+        vision=vision_of(fields),
     )
 
 

@@ -54,6 +54,8 @@ class Setup:
     """Entropies, or divergences over the whole vocabulary, are computed."""
     microbatch_tokens: int
     """Most tokens of a microbatch."""
+    train_vision: bool = False
+    """The vision tower is trained, too; otherwise it is frozen."""
     longest_tokens: int
     """Of the longest sequence, at most those of a microbatch."""
     mesh: MeshSizes = ONE_PROCESS
@@ -191,7 +193,7 @@ def _experts(shape: Shape) -> int:
 def trained_parameters(shape: Shape, setup: Setup) -> int:
     """Numbers that the optimizer changes."""
     if not setup.adapter_rank:
-        return shape.parameters
+        return shape.parameters - (0 if setup.train_vision else shape.vision_parameters)
     return (
         setup.adapter_rank
         * shape.layers
@@ -244,7 +246,10 @@ def _gathered(shape: Shape, setup: Setup) -> float:
 def _kept(shape: Shape, setup: Setup) -> float:
     """Activations at the end of the layers' forward pass."""
     tokens, numbers = setup.rank_tokens, setup.numbers
-    outer = 3 * shape.hidden * FULL  # last norm, the states of generated tokens, their gradient
+    outer: float = (
+        3 * shape.hidden * FULL
+    )  # last norm, the states of generated tokens, their gradient
+    outer += activations.of_vision(shape.vision, numbers, setup.checkpointing, setup.train_vision)
     if setup.checkpointing:
         between = activations.between_layers(shape, numbers) * shape.layers
         return tokens * (outer + (0 if setup.offload_activations else between))

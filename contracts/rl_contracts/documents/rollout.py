@@ -75,6 +75,18 @@ class TokenRange(Record):
     end: int
 
 
+class ImageSpan(Record):
+    """Tokens [start, end) of a rollout stand for an image: one for each square of its patches."""
+
+    sha256: str
+    """Of the stored image, whose name it is (``rl_contracts.images.stored``)."""
+    width: int
+    """Pixels of the stored image, a multiple of the side of what one token stands for."""
+    height: int
+    start: int
+    end: int
+
+
 class ToolCall(Record):
     """A tool call of the policy and its result."""
 
@@ -179,6 +191,9 @@ class Rollout(Document):
     spans: list[VersionSpan]
     sequence_starts: list[int] = Field(default_factory=list)
     """Token indices at which the second and further sequences begin, ascending."""
+    images: list[ImageSpan] = Field(default_factory=list)
+    """Which tokens stand for images, ascending; an image that several sequences show is there for
+    each of them."""
     turns: list[Turn] = Field(default_factory=list)
     text: str
     """The decoded last response, which the scorers judge."""

@@ -18,7 +18,7 @@ from rl_contracts.documents.arrays import (
     repeat_int32,
 )
 from rl_contracts.documents.batch import TRAINED_FORMAT, Batch, BatchMember, TrainedDigest
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.rollout import ImageSpan, Rollout, TokenRange
 from rl_contracts.errors import IntegrityError
 
 SEQUENCE_FORMAT = "rl-operator/sequence/1"
@@ -55,6 +55,8 @@ class Sequence:
     """float32 ``[G]``, factor of the token's loss."""
     returns: bytes = b""
     """float32 ``[G]``, targets of the critic; empty without a critic."""
+    images: tuple[ImageSpan, ...] = ()
+    """Images that it shows, by its own tokens."""
 
     @property
     def num_tokens(self) -> int:
@@ -121,6 +123,7 @@ def rollout_sequences(rollout: Rollout, member: BatchMember) -> list[Sequence]:
                     advantages=advantages[chosen],
                     weights=repeat_float32(member.weight, count),
                     returns=member.token_returns[chosen],
+                    images=_images(rollout, sequence),
                 )
             )
     assert first == generated
@@ -176,6 +179,9 @@ def digest(given: Iterable[Sequence]) -> TrainedDigest:
         if sequence.returns:
             hasher.update(b"returns")
             hasher.update(sequence.returns)
+        for image in sequence.images:
+            hasher.update(b"image" + bytes.fromhex(image.sha256))
+            hasher.update(struct.pack("<IIII", image.start, image.end, image.width, image.height))
         count += 1
         tokens += sequence.num_tokens
         generated += sequence.num_generated
@@ -229,6 +235,17 @@ def _advantages(rollout: Rollout, member: BatchMember) -> bytes:
             "generated tokens"
         )
     return advantages
+
+
+def _images(rollout: Rollout, sequence: TokenRange) -> tuple[ImageSpan, ...]:
+    """The images of a sequence, counted from its first token."""
+    return tuple(
+        image.model_copy(
+            update={"start": image.start - sequence.start, "end": image.end - sequence.start}
+        )
+        for image in rollout.images
+        if sequence.start <= image.start < sequence.end
+    )
 
 
 def _policy_steps(rollout: Rollout) -> bytes:

@@ -100,6 +100,7 @@ UPDATING = (
     "training.passesPerStep",
     "training.promptsPerUpdate",
     "training.tracking",
+    "training.vision",
     "weightSync.everySteps",
     "weightSync.keepLast",
     "weightSync.pause",

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl_contracts.documents.rollout import ImageSpan
 from rl_trainer.algorithm.samples import Sample
 
 Row = tuple[int, ...]
@@ -88,6 +89,8 @@ class Packed:
     """float32, what it predicted before the step, where it was asked."""
     reference: Tensor | None = None
     """float32, the reference's log-probability of the token, where it is known."""
+    images: tuple[ImageSpan, ...] = ()
+    """Which tokens of the row stand for images, ascending."""
 
     def split(self, values: Tensor) -> list[tuple[int, Tensor]]:
         """Give each sequence its part of ``[N]`` values: pairs of sample index and values."""
@@ -103,9 +106,9 @@ class Packed:
     def parts(self, max_tokens: int) -> Iterator[tuple[slice, Packed]]:
         """Whole sequences, one after the other, of at most so many generated tokens together.
 
-        A longer sequence is a part of its own. ``tokens``, ``positions`` and ``lengths`` stay those
-        of the whole microbatch; of the rest each part has what belongs to its slice of the N
-        tokens.
+        A longer sequence is a part of its own. ``tokens``, ``positions``, ``lengths`` and
+        ``images`` stay those of the whole microbatch; of the rest each part has what belongs to
+        its slice of the N tokens.
         """
         counts, first, start = self.counts, 0, 0
         while first < len(counts):
@@ -161,7 +164,18 @@ def collate(samples: Sequence[Sample], row: Row, *, filler: bool = False) -> Pac
         returns=_all_or_none(chosen, lambda sample: sample.returns),
         values=_all_or_none(chosen, lambda sample: sample.values),
         reference=_all_or_none(chosen, lambda sample: sample.reference),
+        images=tuple(_images(chosen)),
     )
+
+
+def _images(samples: Sequence[Sample]) -> Iterator[ImageSpan]:
+    """The images of a row, by its tokens."""
+    first = 0
+    for sample in samples:
+        for image in sample.images:
+            moved = {"start": image.start + first, "end": image.end + first}
+            yield image.model_copy(update=moved)
+        first += len(sample)
 
 
 def _generated(samples: Sequence[Sample], of: Callable[[Sample], Tensor]) -> Tensor:

@@ -16,7 +16,7 @@ from torch import Tensor
 from rl_contracts.documents import trained
 from rl_contracts.documents.arrays import ITEM_BYTES
 from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
-from rl_contracts.documents.rollout import Rollout, TokenRange, VersionSpan
+from rl_contracts.documents.rollout import ImageSpan, Rollout, TokenRange, VersionSpan
 
 INT32, FLOAT32 = "<i4", "<f4"
 
@@ -77,6 +77,8 @@ class Sample:
     """float32 ``[num_generated]``: log-probabilities before the step, where they were computed."""
     reference: Tensor | None = None
     """float32 ``[num_generated]``: the reference's log-probabilities, where they were computed."""
+    images: tuple[ImageSpan, ...] = ()
+    """Which tokens stand for images, ascending."""
     unread: Unread | None = None
     """Set where ``tokens``, ``mask``, ``logprobs`` and ``policy_steps`` were left out."""
 
@@ -185,6 +187,7 @@ def _samples(rollout: Rollout, member: BatchMember) -> list[Sample]:
             if member.token_advantages
             else None,
             returns=_tensor(sequence.returns, FLOAT32, torch.float32) if sequence.returns else None,
+            images=sequence.images,
         )
         for sequence in trained.rollout_sequences(rollout, member)
     ]
@@ -203,6 +206,7 @@ def _sequence(sample: Sample) -> trained.Sequence:
         advantages=_bytes(sample.advantages, FLOAT32),
         weights=_bytes(torch.full((sample.num_generated,), sample.weight), FLOAT32),
         returns=b"" if sample.returns is None else _bytes(sample.returns, FLOAT32),
+        images=sample.images,
     )
 
 

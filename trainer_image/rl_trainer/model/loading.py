@@ -12,16 +12,17 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.model_files import read_header, weight_files
 from rl_contracts.spec.training.lora import Quantization
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.model import attention, quantization
+from rl_trainer.model import attention, quantization, vision
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import Originals
+from rl_trainer.model.vision import Vision
 
 UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)
 CHECK_TOLERANCE = 1e-3
@@ -46,6 +47,8 @@ def load(
     offload_parameters: bool = False,
     divided: bool = False,
     quantize: Quantization | None = None,
+    images: vision.Read | None = None,
+    train_vision: bool = False,
 ) -> Policy:
     """Load a model in Hugging Face layout and prove that it can be trained packed.
 
@@ -61,20 +64,25 @@ def load(
         divided: the model is left in host memory, from where processes take their parts: no device
             needs room for all of it.
         quantize: its linear layers, which are then frozen; ``folder`` must stay.
+        images: fetches stored images for a model with a vision tower; None: it is given none.
+        train_vision: the vision tower, too; otherwise it is frozen.
 
     Raises:
         RefusedError: it is no causal model that transformers can build and fill from the folder,
             its weights are quantized or not finite, it does not keep packed sequences apart, or
             its layers cannot be run again or quantized.
     """
-    _check_unquantized(folder, uri=uri, field=field)
+    config = config_in(folder, uri=uri, field=field)
+    _check_unquantized(config, uri=uri, field=field)
+    seeing = _vision(config, folder, images, uri=uri, field=field)
     _check_attention(folder, uri=uri, field=field)
     attention.register()
+    kind = AutoModelForCausalLM if seeing is None else AutoModelForImageTextToText
     try:
-        module, report = AutoModelForCausalLM.from_pretrained(
+        module, report = kind.from_pretrained(
             folder,
             dtype=torch.float32,
-            attn_implementation=attention.NAME,
+            attn_implementation=_attention(attention.NAME, seeing),
             local_files_only=True,
             use_safetensors=True,
             ignore_mismatched_sizes=True,  # else the error says that some differ, not which
@@ -85,6 +93,10 @@ def load(
     _check_filled(report, uri=uri, field=field)
     _check_used(module, folder, report, uri=uri, field=field)
     _check_finite(module, uri=uri, field=field)
+    if seeing is not None:
+        vision.prepare(module)
+        if not train_vision:
+            vision.freeze(module)
     home = torch.device("cpu") if offload_parameters or divided else device()
     originals = None
     if quantize is not None:
@@ -98,6 +110,7 @@ def load(
         offload=offload,
         offload_parameters=offload_parameters,
         originals=originals,
+        vision=seeing,
     )
     check(policy, uri=uri, field=field)
     if recompute:
@@ -125,13 +138,58 @@ def _recompute(module: Any) -> None:
         ) from error
 
 
-def _check_unquantized(folder: Path, *, uri: str, field: str) -> None:
+def config_in(folder: Path, *, uri: str, field: str = "spec.model.uri") -> dict[str, Any]:
+    """The ``config.json`` of a model; refuses one that cannot be read."""
     try:
-        quantized = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
-    except (OSError, ValueError, AttributeError) as error:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError) as error:
         raise refused(
             uri, f"Its config cannot be read: {_first_line(error)}.", field=field
         ) from error
+    if not isinstance(config, dict):
+        raise refused(uri, "Its config is no object of JSON.", field=field)
+    return config
+
+
+def _vision(
+    config: dict[str, Any],
+    folder: Path,
+    images: vision.Read | None,
+    *,
+    uri: str,
+    field: str,
+) -> Vision | None:
+    """What makes the model's images; None where it has no vision tower."""
+    if not vision.has_vision(config):
+        return None
+    family = str(config.get("model_type"))[:64]
+    if family not in vision.FAMILIES:
+        raise refused(
+            uri,
+            f"It is a vision-language model of type {family}; those of type "
+            f"{' and '.join(vision.FAMILIES)} can be trained.",
+            field=field,
+            remedy=LISTED,
+        )
+    try:
+        return Vision(folder, images or _no_images)
+    except UNLOADABLE as error:
+        raise refused(
+            uri, f"Its image processor cannot be loaded: {_first_line(error)}.", field=field
+        ) from error
+
+
+def _no_images(sha256: str) -> bytes:
+    raise AssertionError(f"image {sha256} of a model that is given none")
+
+
+def _attention(name: str, seeing: Vision | None) -> str | dict[str, str]:
+    """Attention by part of the model: the vision tower's is that of single images."""
+    return name if seeing is None else {"text_config": name, "vision_config": "sdpa"}
+
+
+def _check_unquantized(config: dict[str, Any], *, uri: str, field: str) -> None:
+    quantized = config.get("quantization_config")
     if quantized:
         named = quantized.get("quant_method") if isinstance(quantized, dict) else None
         raise RefusedError(
@@ -229,6 +287,9 @@ def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
     was_training = policy.module.training
     policy.module.eval()
     samples = [_probe(policy.vocabulary, length=length) for length in (11, 7, 9)]
+    if policy.vision is not None:
+        exact = dataclasses.replace(exact, vision=policy.vision.with_probes())
+        samples = [_seeing(policy, sample, number) for number, sample in enumerate(samples)]
     with torch.no_grad():
         packed = collate(samples, tuple(range(len(samples)))).to(policy.device)
         try:
@@ -237,8 +298,8 @@ def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
             message = f"{type(policy.module).__name__} cannot be trained: {error}."
             raise refused(uri, message, field=field, remedy=LISTED) from error
         policy.module.set_attn_implementation("sdpa")
-        alone = torch.cat([_ordinary(policy, sample) for sample in samples])
-        policy.module.set_attn_implementation(attention.NAME)
+        alone = torch.cat([ordinary(exact, sample) for sample in samples])
+        policy.module.set_attn_implementation(_attention(attention.NAME, policy.vision))
     policy.module.train(was_training)
     gap = float((together - alone).abs().max())
     if not gap <= CHECK_TOLERANCE:
@@ -263,10 +324,50 @@ def _probe(vocabulary: int, *, length: int) -> Sample:
     )
 
 
-def _ordinary(policy: Policy, sample: Sample) -> Tensor:
+def _seeing(policy: Policy, sample: Sample, number: int) -> Sample:
+    """The probe with ``number`` images in its beginning, none in the first."""
+    image = policy.module.config.image_token_id
+    sizes = [(2 + at, 3) for at in range(number)]
+    tokens, spans = [sample.tokens[:1]], []
+    for at, (height, width) in enumerate(sizes):
+        assert policy.vision is not None
+        spans.append(policy.vision.probe(at, height, width, start=sum(map(len, tokens))))
+        tokens += [torch.full((height * width,), image), sample.tokens[1:2]]
+    # A placeholder that stands for no image is a token like any other.
+    rest = torch.where(
+        sample.tokens[1:] == image, (image + 1) % policy.vocabulary, sample.tokens[1:]
+    )
+    whole = torch.cat([*tokens, rest])
+    mask = torch.zeros(len(whole), dtype=torch.bool)
+    mask[-len(rest) :] = True
+    return dataclasses.replace(
+        sample,
+        tokens=whole,
+        mask=mask,
+        logprobs=torch.zeros(len(whole)),
+        policy_steps=torch.zeros(len(whole), dtype=torch.int64),
+        images=tuple(spans),
+    )
+
+
+def ordinary(policy: Policy, sample: Sample) -> Tensor:
+    """Log-probabilities of the generated tokens by a call of transformers as its docs show it."""
     tokens = sample.tokens.to(policy.device)
-    logits: Tensor = policy.module(input_ids=tokens[None], use_cache=False).logits[0].float()
-    return logits[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
+    given: dict[str, Tensor] = {}
+    if sample.images and policy.vision is not None:
+        kinds = torch.zeros_like(tokens, dtype=torch.int32)
+        for image in sample.images:
+            kinds[image.start : image.end] = 1
+        patches = [policy.vision.patches(image) for image in sample.images]
+        grids = [policy.vision.grid(image) for image in sample.images]
+        given = {
+            "mm_token_type_ids": kinds[None],
+            "pixel_values": torch.cat(patches).to(policy.device),
+            "image_grid_thw": torch.tensor(grids, device=policy.device),
+        }
+    logits: Tensor = policy.module(input_ids=tokens[None], use_cache=False, **given).logits[0]
+    chosen = logits.float()[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
+    return chosen[sample.mask.to(policy.device)[1:]]
 
 
 def refused(

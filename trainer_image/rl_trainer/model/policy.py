@@ -29,11 +29,12 @@ from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.model import attention, flops, memory, microbatch, sharding
 from rl_trainer.model.quantization import Originals
 from rl_trainer.model.routers import Routers
+from rl_trainer.model.vision import Vision, showing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """A causal language model and how it computes."""
+    """A causal language model, which may see images, and how it computes."""
 
     module: Any
     """transformers model; parameters are float32 and are the masters."""
@@ -54,6 +55,8 @@ class Policy:
     """Those that compute each layer together with this one; None where this one does so alone."""
     context: ContextRanks | None = None
     """Those that share each row of tokens with this one; None where this one has it alone."""
+    vision: Vision | None = None
+    """What makes the model's images; None where it has no vision tower."""
     around: Callable[[Any], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     """Given the module, what its layers are run in."""
     routers: Routers | None = None
@@ -91,8 +94,6 @@ class Policy:
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         """Trained parameters by name, tied ones once."""
         named = dict(self.module.named_parameters())
-        if self.adapter is None:
-            return named
         return {name: parameter for name, parameter in named.items() if parameter.requires_grad}
 
     def states(self, packed: Packed) -> Tensor:
@@ -100,7 +101,7 @@ class Policy:
         saving = memory.saving(self.device, offload=self.offload)
         with self.precision(), saving, self.around(self.module), self._routed(packed):
             hidden = (self.run_layers or partial(hidden_states, self.module))(
-                packed=packed, context=self.context
+                packed=packed, context=self.context, vision=self.vision
             )
         return own_states(hidden, packed, self.context)
 
@@ -216,9 +217,25 @@ class Policy:
         return contextlib.nullcontext()
 
 
-def hidden_states(module: Any, *, packed: Packed, context: ContextRanks | None = None) -> Tensor:
+def hidden_states(
+    module: Any,
+    *,
+    packed: Packed,
+    context: ContextRanks | None = None,
+    vision: Vision | None = None,
+) -> Tensor:
     """Of the last layer of a causal model, as ``run_row``."""
+    if vision is not None:
+        return run_row_with_images(module.base_model, packed, vision)
     return run_row(module.base_model, packed, context)
+
+
+def run_row_with_images(layers: Any, packed: Packed, vision: Vision) -> Tensor:
+    """Of the last layer of a model that sees images, ``[1, T, H]``; on one rank."""
+    given = vision.inputs(layers, packed)
+    with attention.packed(packed.lengths), showing(packed):
+        hidden: Tensor = layers(input_ids=packed.tokens, use_cache=False, **given).last_hidden_state
+    return hidden
 
 
 def run_row(layers: Any, packed: Packed, context: ContextRanks | None) -> Tensor:

@@ -172,6 +172,12 @@ class Training(Model):
             field="offloadActivations",
         ),
         rule(
+            "self.vision == 'Frozen' || !has(self.lora)",
+            "training.vision Trained trains all weights of the vision tower, and lora trains "
+            "adapters alone: set it to Frozen, or remove lora",
+            field="vision",
+        ),
+        rule(
             "!self.offloadParameters || !self.offloadOptimizer",
             "training.offloadParameters keeps the moments in host memory too: remove "
             "offloadOptimizer",
@@ -203,6 +209,9 @@ class Training(Model):
     weights is FP32 in both cases."""
     lora: LoRA | None = None
     """Train low-rank adapters instead of all weights. Unset: all weights are trained."""
+    vision: Literal["Frozen", "Trained"] = "Frozen"
+    """What becomes of the vision tower of a vision-language model. `Frozen`: the language model
+    alone is trained. `Trained`: both are. `Trained` is refused for other models."""
     gradient_checkpointing: bool | None = None
     """Whether activations are computed again in the backward pass instead of kept: less memory,
     about a third more time. Unset: on GPUs they are, without GPUs they are not."""

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from rl_contracts.capacity.shape import UnknownShapeError, kept_fields, shape_of
 from tests.families import FAMILIES, SIZES, config_of
+from tests.tiny_vision import SEEING, seeing_config
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -17,6 +18,21 @@ def test_parameters_are_those_of_the_model_that_transformers_builds(family: str)
         module = AutoModelForCausalLM.from_config(config)
     built = sum(parameter.numel() for parameter in module.parameters())
     assert shape_of(config.to_dict()).parameters == built
+
+
+@pytest.mark.parametrize("family", SEEING)
+@pytest.mark.parametrize("tiny", [True, False])
+def test_parameters_of_a_vision_language_model_are_those_that_transformers_builds(
+    family: str, tiny: bool
+) -> None:
+    config = seeing_config(family) if tiny else AutoConfig.for_model(family)
+    with torch.device("meta"):
+        module = AutoModelForImageTextToText.from_config(config)
+    shape = shape_of(config.to_dict())
+    assert shape.parameters == sum(parameter.numel() for parameter in module.parameters())
+    tower = sum(parameter.numel() for parameter in module.model.visual.parameters())
+    assert shape.vision_parameters == tower
+    assert shape_of(kept_fields(config.to_dict())) == shape
 
 
 def test_parameters_of_published_models() -> None:

@@ -1,0 +1,75 @@
+"""What does not work with a vision-language model, and what only works with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rl_contracts.errors import Refusal
+from rl_contracts.spec.resources import RLJobSpec
+
+FIELD = "spec.training.vision"
+
+
+def refusals(spec: RLJobSpec, *, sees: bool, processes: int) -> Iterator[Refusal]:
+    """Options that the manifest's model cannot have.
+
+    Args:
+        spec: the manifest.
+        sees: the model has a vision tower.
+        processes: of the trainer, all replicas together.
+    """
+    if sees:
+        yield from _of_seeing(spec, processes)
+    elif spec.training.vision != "Frozen":
+        yield Refusal(
+            field=FIELD,
+            value=spec.training.vision,
+            reason="OptionUnused",
+            message="The model has no vision tower.",
+            remedy="Remove it, or name a vision-language model in spec.model.uri.",
+        )
+
+
+def _of_seeing(spec: RLJobSpec, processes: int) -> Iterator[Refusal]:
+    training, algorithm = spec.training, spec.algorithm
+    if training.lora is not None:
+        yield _refused(
+            "spec.training.lora",
+            "set",
+            "Adapters of a vision-language model are not built.",
+            "Remove it: all weights of the language model are then trained.",
+        )
+    if algorithm.critic is not None:
+        yield _refused(
+            "spec.algorithm.critic",
+            "set",
+            "A critic that sees images is not built.",
+            "Use an estimator without a critic, e.g. estimator.kind GRPO.",
+        )
+    if algorithm.distils:
+        yield _refused(
+            "spec.algorithm.teacher",
+            str(algorithm.teacher),
+            "Distillation of a vision-language model is not built.",
+            "Use another objective, or a language model.",
+        )
+    if processes > 1:
+        yield _refused(
+            "spec.trainer",
+            f"{processes} processes",
+            "A vision-language model is trained by one process.",
+            "Set replicas to 1, and processesPerReplica or the GPUs of a pod to 1.",
+        )
+    if training.offload_parameters:
+        yield _refused(
+            "spec.training.offloadParameters",
+            "true",
+            "A vision-language model is not divided, not even into one part.",
+            "Remove it; offloadOptimizer and offloadActivations work.",
+        )
+
+
+def _refused(field: str, value: str, message: str, remedy: str) -> Refusal:
+    return Refusal(
+        field=field, value=value[:200], reason="OptionUnusable", message=message, remedy=remedy
+    )

@@ -1,0 +1,188 @@
+"""Images of a microbatch: patches of their pixels, and positions in three dimensions (M-RoPE).
+
+Only forms of Qwen2.5-VL (arXiv 2502.13923) and Qwen3-VL (arXiv 2511.21631) are known. transformers
+computes all of it: the patches by the model's own image processor, the positions and the vision
+tower by the model. Stored images have a size that needs no resizing, so that the engine's processor
+makes the same patches of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from rl_contracts.documents.rollout import ImageSpan
+from rl_trainer.algorithm.packing import Packed
+
+FAMILIES = ("qwen2_5_vl", "qwen3_vl")
+"""``model_type`` of the models whose images can be trained."""
+CACHED_BYTES = 256 << 20
+"""Of patches that are kept for the next pass over the same images."""
+
+Read = Callable[[str], bytes]
+"""The stored image (PNG) of a SHA-256."""
+
+_tokens: ContextVar[Tensor | None] = ContextVar("image_tokens", default=None)
+
+
+def has_vision(config: Mapping[str, Any]) -> bool:
+    """Whether a ``config.json`` is that of a model with a vision tower."""
+    return config.get("vision_config") is not None
+
+
+class Vision:
+    """Makes what a model is given beside tokens; patches are made once for each image."""
+
+    def __init__(self, folder: Path, read: Read) -> None:
+        """Use a model's image processor.
+
+        Args:
+            folder: of the model, for its ``preprocessor_config.json``.
+            read: fetches stored images.
+
+        Raises:
+            OSError, ValueError: it has none.
+        """
+        self._processor = Qwen2VLImageProcessorPil.from_pretrained(folder, local_files_only=True)
+        self._read = read
+        self._patches: OrderedDict[str, Tensor] = OrderedDict()
+        self._held = 0
+        self._drawn = False
+
+    @property
+    def _width(self) -> int:
+        """Numbers of a patch."""
+        of = self._processor
+        return 3 * int(of.temporal_patch_size) * int(of.patch_size) ** 2
+
+    @property
+    def side(self) -> int:
+        """Pixels on each side of the square that a token stands for."""
+        return int(self._processor.patch_size * self._processor.merge_size)
+
+    def grid(self, image: ImageSpan) -> tuple[int, int, int]:
+        """Numbers of patches of an image in time, height and width."""
+        size = self._processor.patch_size
+        return 1, image.height // size, image.width // size
+
+    def patches(self, image: ImageSpan) -> Tensor:
+        """Normalized pixels of an image, float32 ``[patches, channels * 2 * size * size]``."""
+        known = self._patches.get(image.sha256)
+        if known is None:
+            known = self._made(image)
+            self._patches[image.sha256] = known
+            self._held += known.nbytes
+            while self._held > CACHED_BYTES and len(self._patches) > 1:
+                _, dropped = self._patches.popitem(last=False)
+                self._held -= dropped.nbytes
+        self._patches.move_to_end(image.sha256)
+        return known
+
+    def _made(self, image: ImageSpan) -> Tensor:
+        if self._drawn:
+            rows = self.grid(image)[1] * self.grid(image)[2]
+            generator = torch.Generator().manual_seed(int(image.sha256, 16))
+            return torch.randn(rows, self._width, generator=generator)
+        with Image.open(io.BytesIO(self._read(image.sha256)), formats=("PNG",)) as opened:
+            made = self._processor(opened, do_resize=False, return_tensors="pt")
+        assert made["image_grid_thw"].tolist() == [list(self.grid(image))], "not as it was stored"
+        patches: Tensor = made["pixel_values"]
+        return patches
+
+    def probe(self, number: int, height: int, width: int, *, start: int) -> ImageSpan:
+        """An image for trying a model, of so many tokens; ``with_probes`` knows its pixels."""
+        return ImageSpan(
+            sha256=f"{number:064x}",
+            width=width * self.side,
+            height=height * self.side,
+            start=start,
+            end=start + height * width,
+        )
+
+    def with_probes(self) -> Vision:
+        """The same for images that ``probe`` names, which no store holds."""
+        made = copy.copy(self)
+        made._patches, made._held = OrderedDict(), 0
+        made._drawn = True
+        return made
+
+    def inputs(self, layers: Any, packed: Packed) -> dict[str, Tensor]:
+        """What the layers of a model are given for a row of T tokens beside the tokens.
+
+        ``position_ids`` is int64 ``[4, 1, T]``: the position in the sequence, then those in time,
+        height and width (M-RoPE); the others are there where the row has images.
+        """
+        device = packed.tokens.device
+        given = {"position_ids": self._positions(layers, packed)}
+        if packed.images:
+            pixels = [self.patches(image) for image in packed.images]
+            given["pixel_values"] = torch.cat(pixels).to(device)
+            grids = [self.grid(image) for image in packed.images]
+            given["image_grid_thw"] = torch.tensor(grids, device=device)
+        return given
+
+    def _positions(self, layers: Any, packed: Packed) -> Tensor:
+        parts, first = [], 0
+        for length in packed.lengths:
+            end = first + length
+            images = [image for image in packed.images if first <= image.start < end]
+            own = packed.positions[:, first:end].expand(3, 1, -1)
+            if images:
+                kinds = torch.zeros(1, length, dtype=torch.int32)
+                for image in images:
+                    kinds[:, image.start - first : image.end - first] = 1
+                own, _ = layers.get_rope_index(
+                    packed.tokens[:, first:end],
+                    mm_token_type_ids=kinds,
+                    image_grid_thw=torch.tensor([self.grid(image) for image in images]),
+                )
+            parts.append(torch.cat([packed.positions[None, :, first:end], own]))
+            first = end
+        return torch.cat(parts, dim=2)
+
+
+def prepare(module: Any) -> None:
+    """Have a model take for images the tokens that ``showing`` names, and no others.
+
+    transformers takes all tokens of the placeholder's id for images. A policy may generate that
+    token, too: then it is a token like any other, as in the engine.
+    """
+    layers = module.base_model
+    own = layers.get_placeholder_mask
+
+    def mask(*args: Any, **options: Any) -> Any:
+        tokens = _tokens.get()
+        if tokens is None:
+            return own(*args, **options)
+        return tokens[..., None], torch.zeros_like(tokens[..., None])
+
+    layers.get_placeholder_mask = mask
+
+
+@contextmanager
+def showing(packed: Packed) -> Iterator[None]:
+    """A pass over a row: which of its tokens stand for images."""
+    tokens = torch.zeros_like(packed.tokens, dtype=torch.bool)
+    for image in packed.images:
+        tokens[:, image.start : image.end] = True
+    held = _tokens.set(tokens)
+    try:
+        yield
+    finally:
+        _tokens.reset(held)
+
+
+def freeze(module: Any) -> None:
+    """Train the language model alone."""
+    module.base_model.visual.requires_grad_(False)
