@@ -18,6 +18,11 @@ def task_id(run: RunId, split: str, sequence: int) -> TaskId:
     return TaskId(f"{run}.{split}.{sequence:08d}")
 
 
+def task_sequence(task: str) -> int:
+    """Position of a task in its split's stream, from its id."""
+    return int(task.rpartition(".")[2])
+
+
 def rollout_id(task: TaskId, attempt: int, member: int) -> RolloutId:
     """Id of group member ``member`` (≥ 0) of claim ``attempt`` (≥ 1) of a task."""
     return RolloutId(f"{task}.{attempt}.{member}")

@@ -35,9 +35,31 @@ def answer_step(stores: Stores, run: Run, query: StepQuery) -> StepAnswer:
     metrics = answer.metrics
     if metrics is None and run.latest is not None and run.latest.step == batch.step:
         metrics = run.latest
-    rows = _groups(stores, batch, shown)
-    changes = {"rows": rows, "first_group": query.first_group, "metrics": metrics}
+    first, end = _prompts(stores, run, lineage, batch)
+    changes = {
+        "rows": _groups(stores, batch, shown),
+        "first_group": query.first_group,
+        "first_prompt": first,
+        "end_prompt": end,
+        "metrics": metrics,
+    }
     return answer.model_copy(update=changes)
+
+
+def _prompts(stores: Stores, run: Run, lineage: Lineage, batch: Batch) -> tuple[int, int]:
+    """Positions from a batch's first prompt up to the next batch's first, or to its last one.
+
+    Groups finish in another order than that of the stream, so those of two batches may overlap.
+    """
+    own = [ids.task_sequence(task) for task in batch.tasks]
+    if not own:
+        return 0, 0
+    if batch.step >= run.step:
+        return min(own), max(max(own) + 1, batch.next_sequence)
+    name = lineage.batches(batch.step + 1, batch.step + 1).get(batch.step + 1)
+    stored = find_ids(stores.mongo, "batches", [name] if name else [], ["tasks"])
+    later = [ids.task_sequence(task) for each in stored.values() for task in each.get("tasks", [])]
+    return min(own), max(max(own) + 1, min(later, default=0))
 
 
 def step_row(batch: Batch) -> StepAnswer:

@@ -268,6 +268,11 @@ class StepAnswer(Answer):
     members: int = 0
     groups: int = 0
     first_group: int = 0
+    first_prompt: int = 0
+    """Lowest position of its prompts in the stream."""
+    end_prompt: int = 0
+    """First position that belongs to the next batch: prompts from ``first_prompt`` up to it that
+    are not in the batch were dropped beside it, or are in another one. 0: not known."""
     metrics: StepMetrics | None = None
     rows: list[GroupRow] = []
     problem: str = ""

@@ -87,6 +87,15 @@ def test_a_step_shows_its_groups_with_advantages_and_its_digest(stores: Stores) 
     assert "not trained yet" in absent.problem
 
 
+def test_a_step_names_the_prompts_up_to_the_next_batch(stores: Stores) -> None:
+    """Three prompts for each step, of which the last one is dropped."""
+    fill(stores, Shape(epochs=(7, 9)))
+    for step in (1, 3, 11, 12):
+        answer = ask(stores, {"kind": "step", "step": step})
+        assert isinstance(answer, StepAnswer)
+        assert (answer.first_prompt, answer.end_prompt) == (3 * step - 3, 3 * step), step
+
+
 def test_prompts_show_what_was_dropped_and_why(stores: Stores) -> None:
     fill(stores, Shape())
     answer = ask(stores, {"kind": "prompts", "first": 0, "count": 3})
