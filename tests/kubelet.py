@@ -80,6 +80,8 @@ class ReaderKubelet:
     running: dict[tuple[str, str], Running] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)
     """Namespaces in which no pod starts."""
+    namespace: str = ""
+    """Empty: the pods of all."""
 
     def start(self) -> None:
         self._watch = watch.Watch()
@@ -96,12 +98,13 @@ class ReaderKubelet:
 
     def _follow(self) -> None:
         core = client.CoreV1Api(self.api)
+        listing, place = core.list_pod_for_all_namespaces, {}
+        if self.namespace:
+            listing, place = core.list_namespaced_pod, {"namespace": self.namespace}
         while not self._closed:
             try:
                 for event in self._watch.stream(
-                    core.list_pod_for_all_namespaces,
-                    label_selector=rendered.selector(),
-                    timeout_seconds=30,
+                    listing, label_selector=rendered.selector(), timeout_seconds=30, **place
                 ):
                     self._see(event["type"], event["raw_object"])
             except (urllib3.exceptions.HTTPError, client.ApiException, OSError):

@@ -73,6 +73,34 @@ def show(listing: Listing, output: Output) -> None:
         print(document(_whole(listing), output))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Data of a run in every form: text for people, values for programs, and names."""
+
+    text: str
+    """Empty: there is nothing to show."""
+    values: Mapping[str, Any]
+    names: Sequence[str] = ()
+    """Kind and name of each thing, e.g. ``rollout/train.00000012.1.0``."""
+    empty: str = ""
+    """What a person reads where there is no text."""
+    notes: Sequence[str] = ()
+    """Sentences for a person about what is shown."""
+
+
+def show_data(shown: Shown, output: Output) -> None:
+    """Print data of a run; notes go to standard error, and only beside a table."""
+    if output is Output.NAME:
+        for name in shown.names:
+            print(plain_line(name))
+    elif output in (Output.JSON, Output.YAML):
+        print(document(shown.values, output))
+    else:
+        print(shown.text or shown.empty, file=sys.stdout if shown.text else sys.stderr)
+        for note in shown.notes:
+            print(f"note: {plain_line(note)}", file=sys.stderr)
+
+
 def _whole(listing: Listing) -> Mapping[str, Any]:
     bare = [_without_managed_fields(each) for each in listing.objects]
     return bare[0] if listing.single else {"apiVersion": "v1", "kind": "List", "items": bare}

@@ -46,7 +46,7 @@ def watch(
         float | None, typer.Option(help="Stop after this many seconds. Default: never.")
     ] = None,
 ) -> None:
-    """Print a line for each job, and another one whenever it changes."""
+    """Print a line for each job, and one whenever it changes."""
     from rl_console.actions.watching import watch_jobs
 
     cluster = invocation.cluster()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +9,9 @@ import pytest
 
 from rl_console import app, times
 from tests.apiserver import ApiServer
+from tests.contract.rl_console.viewing import Viewed, serving
 from tests.contract.rl_console.world import World, make
+from tests.servers import MinioServer, StoreServer, settings_of
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 """Before the objects of a test are created: each is 0 s old."""
@@ -18,6 +20,19 @@ NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
 @pytest.fixture(scope="session")
 def world(apiserver: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> World:
     return make(apiserver, tmp_path_factory.mktemp("console"))
+
+
+@pytest.fixture(scope="session")
+def viewed(
+    world: World,
+    store_server: StoreServer,
+    minio_server: MinioServer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Viewed]:
+    """Runs in real stores, and the operator's endpoint that answers for them."""
+    settings = settings_of(store_server, minio_server)
+    with serving(world.apiserver, settings, tmp_path_factory.mktemp("readers")) as started:
+        yield started
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.contract.rl_console.conftest import Run
+from tests.contract.rl_console.viewing import OF_OPERATOR, Viewed
 from tests.contract.rl_console.world import World
 
 FOLDER = Path(__file__).parent / "golden"
@@ -42,6 +44,27 @@ COMMANDS = {
     "plan-missing": ("plan", "-f", "good.yaml", "--config", "nowhere.json"),
     "report": ("report", "{job}"),
     "report-yaml": ("report", "{job}", "-o", "yaml"),
+    "trajectories": ("trajectories", "{job}", "--limit", "5", *OF_OPERATOR),
+    "trajectories-wide": (
+        *("trajectories", "{job}", "--steps", "2-4", "--reward-min", "1", "--tool", "calc"),
+        *("--errors", "-o", "wide", *OF_OPERATOR),
+    ),
+    "trajectories-none": ("trajectories", "{job}", "--text", "no such text", *OF_OPERATOR),
+    "trajectories-mistaken": ("trajectories", "{job}", "--stopped-by", "magic", *OF_OPERATOR),
+    "trajectory": (
+        *("trajectories", "{job}", "train.00000012.1.1", "--tokens", "--first-token", "40"),
+        *OF_OPERATOR,
+    ),
+    "trajectory-name": ("trajectories", "{job}", "train.00000012.1.1", "-o", "name", *OF_OPERATOR),
+    "trajectory-missing": ("trajectories", "{job}", "train.00000999.1.1", *OF_OPERATOR),
+    "batch": ("batch", "{job}", "5", *OF_OPERATOR),
+    "batch-name": ("batch", "{job}", "5", "-o", "name", *OF_OPERATOR),
+    "batch-late": ("batch", "{job}", "500", *OF_OPERATOR),
+    "policies": ("policies", "{job}", "--limit", "3", *OF_OPERATOR),
+    "policies-wide": ("policies", "{job}", "--limit", "2", "-o", "wide", *OF_OPERATOR),
+    "policies-one": ("policies", "{job}", "11", *OF_OPERATOR),
+    "policies-two": ("policies", "{job}", "6", "12", *OF_OPERATOR),
+    "policies-missing": ("policies", "{job}", "400", *OF_OPERATOR),
     "retry": ("retry", "{job}", "--yes"),
     "scale": ("scale", "{job}", "2"),
     "scale-group": ("scale", "{job}", "3", "--group", "judge"),
@@ -89,9 +112,14 @@ def sections(run: Run, world: World, command: tuple[str, ...]) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_prints_what_the_table_has(
-    name: str, run: Run, world: World, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    run: Run,
+    world: World,
+    viewed: Viewed,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.chdir(FOLDER.parent / "files")
+    monkeypatch.chdir(shutil.copytree(FOLDER.parent / "files", tmp_path / "files"))
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     text = "".join(sections(run, world, COMMANDS[name]))
     file = FOLDER / f"{name}.txt"

@@ -1,0 +1,144 @@
+"""What commands show of a run's data, answered from real stores: hostile text is shown as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rl_console.actions.batch_text import batch_of_step
+from rl_console.actions.policy_table import compared_policies, one_policy, policy_listing
+from rl_console.actions.trajectory_table import found_trajectories
+from rl_console.actions.trajectory_text import one_trajectory
+from rl_console.errors import NotFoundError
+from rl_console.output import Output, Shown, document, show_data
+from rl_console.queries.run_data import RunData
+from rl_contracts.documents.task import Cause
+from rl_contracts.queries.messages import SearchQuery
+from rl_contracts.stores.connect import Stores
+from tests.servers import MinioServer, StoreServer, settings_of
+from tests.viewed_run import Shape, fill
+from tests.viewed_source import ViewedSource
+
+BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+NAME = "train.00000012.1.1"
+MANY = Shape(name="run3", job="many", steps=3, groups=20)
+
+
+@pytest.fixture(scope="module")
+def source(store_server: StoreServer, minio_server: MinioServer) -> Iterator[ViewedSource]:
+    stores = Stores.connect(settings_of(store_server, minio_server), patience_seconds=20)
+    stores.mongo.ensure_indexes()
+    stores.objects.make_bucket()
+    made = ViewedSource(stores)
+    shapes = (Shape(job="hostile", hostile=True), Shape(name="run2", job="plain"), MANY)
+    for shape in shapes:
+        fill(stores, shape)
+        made.add(shape)
+    yield made
+    stores.close()
+
+
+def search(data: RunData, output: Output = Output.TABLE) -> Shown:
+    return found_trajectories(data, SearchQuery(), most=20, seconds=60, output=output)
+
+
+def trajectory(data: RunData) -> Shown:
+    return one_trajectory(data, NAME, step=None, tokens=True, first_token=0, wide=True)
+
+
+SHOWN: dict[str, Callable[[RunData], Shown]] = {
+    "search": search,
+    "trajectory": trajectory,
+    "batch": lambda data: batch_of_step(data, 5, output=Output.TABLE),
+    "policies": lambda data: policy_listing(data, before=None, most=20, wide=True),
+    "policy": lambda data: one_policy(data, 11),
+    "two policies": lambda data: compared_policies(data, 6, 11),
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_hostile_text_is_shown_as_text(
+    source: ViewedSource, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = SHOWN[name](RunData(source, "ns", "hostile"))
+    for output in Output:
+        show_data(shown, output)
+        printed = capsys.readouterr()
+        assert printed.out, output
+        assert not BAD.search(printed.out + printed.err), output
+    if name in ("search", "trajectory", "batch"):
+        assert "<script>alert(1)</script>" in shown.text
+        assert "\\x1b[31mred" in shown.text
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_table_fits_a_terminal_and_cuts_no_number(
+    source: ViewedSource, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("trajectory_table", "batch_text", "policy_table", "token_table"):
+        monkeypatch.setattr(f"rl_console.actions.{module}.width", lambda: 80)
+    if name == "policies":
+        shown = policy_listing(RunData(source, "ns", "plain"), before=None, most=20, wide=False)
+    else:
+        shown = SHOWN[name](RunData(source, "ns", "plain"))
+    headings = r" *(SCORER|TOKEN|TRAJECTORY|DROPPED|VERSION) "
+    tables = [part for part in shown.text.split("\n\n") if re.match(headings, part)]
+    assert tables or name == "policy"
+    for line in "\n".join(tables).splitlines():
+        assert len(line) <= 80, line
+
+
+def test_a_trajectory_says_everything_that_is_stored(source: ViewedSource) -> None:
+    text = trajectory(RunData(source, "ns", "plain")).text
+    for said in (
+        "It was trained in step 5.",
+        "cdcd" * 16,
+        "advantage:     0.5, loss weight 1",
+        "3 for tokens 24 to 35, 4 for tokens 36 to 47",
+        "exact       1       1",
+        "call calculator: failed, 0.2 s",
+        "log-prob gap:",
+    ):
+        assert said in text, said
+    rows = text.rpartition("TOKEN ")[2].splitlines()[1:]
+    assert len(rows) == 48
+    assert [row.split()[2] for row in rows] == ["masked"] * 24 + ["policy"] * 24
+    assert [row.split()[3] for row in rows[24:]] == ["3"] * 12 + ["4"] * 12
+
+
+def test_a_batch_is_read_whole_with_the_groups_that_were_dropped_beside_it(
+    source: ViewedSource,
+) -> None:
+    batch = RunData(source, "ns", "many").batch(2)
+    assert len(batch.step.rows) == batch.step.groups == MANY.groups
+    assert sum(len(group.rollouts) for group in batch.step.rows) == MANY.groups * MANY.members
+    assert [(group.sequence, group.cause) for group in batch.dropped] == [(41, Cause.STALE)]
+    newest = RunData(source, "ns", "many").batch(3)
+    assert [group.sequence for group in newest.dropped] == [62]
+    shown = batch_of_step(RunData(source, "ns", "many"), 2, output=Output.TABLE).text
+    assert re.search(r"41  stale +1  Its oldest token was 9 steps old", shown)
+
+
+def test_a_search_goes_on_until_it_has_enough_or_the_range_is_over(source: ViewedSource) -> None:
+    data = RunData(source, "ns", "many")
+    everything = data.trajectories(SearchQuery(), most=1000, seconds=60)
+    assert (len(everything.hits), everything.next_last) == (3 * 40, None)
+    some = data.trajectories(SearchQuery(), most=1, seconds=60)
+    assert (len(some.hits), some.next_last) == (40, 2)  # a step is looked through whole
+    hurried = data.trajectories(SearchQuery(text="never said"), most=1, seconds=0)
+    assert hurried.hits == []
+
+
+def test_names_lead_to_the_same_trajectory_with_and_without_the_run(source: ViewedSource) -> None:
+    data = RunData(source, "ns", "plain")
+    assert data.trajectory(NAME).row == data.trajectory(f"run2.{NAME}").row
+    with pytest.raises(NotFoundError, match=r"run2\.run1\.train.* is not in the store"):
+        data.trajectory(f"run1.{NAME}")
+
+
+def test_what_is_long_is_cut_and_says_so(source: ViewedSource) -> None:
+    shown = search(RunData(source, "ns", "plain"))
+    assert max(map(len, shown.text.splitlines())) < 300
+    assert "more down to step" not in document(shown.values, Output.JSON)
