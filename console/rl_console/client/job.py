@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,17 +12,15 @@ from rich.console import Console
 from rl_console.actions.submitting import create
 from rl_console.actions.suspension import set_suspended
 from rl_console.client.connection import Connection, connect
-from rl_console.client.metrics import Metrics, chosen
+from rl_console.client.run_queries import RunQueries
 from rl_console.client.watching import Watch
 from rl_console.errors import UsageError
 from rl_console.follow import POLL_SECONDS, STALLED_SECONDS, Limits
 from rl_console.jobs import JobObject
 from rl_console.manifests.checks import problems
 from rl_console.manifests.files import Document, read
-from rl_console.queries.every_step import every_step
-from rl_console.queries.source import answer
+from rl_console.queries.run_data import RunData
 from rl_console.session import Session
-from rl_contracts.queries.messages import MetricsAnswer, MetricsQuery
 from rl_contracts.spec.resources import API_VERSION, RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
 
@@ -32,7 +30,7 @@ SUSPEND_SECONDS = 600.0
 """The same of a suspension: the trainer writes a checkpoint first."""
 
 
-class RLJob:
+class RLJob(RunQueries):
     """An RLJob of a cluster, whether it exists already or is to be submitted.
 
     Calls raise a ConsoleError that says what was being done, why it failed, and what to do:
@@ -205,35 +203,9 @@ class RLJob:
         """
         return self._set_suspended(False, timeout)
 
-    def metrics(
-        self,
-        columns: Sequence[str] = (),
-        *,
-        first: int = 0,
-        last: int | None = None,
-        points: int | None = None,
-    ) -> Metrics:
-        """Metrics by step.
-
-        Args:
-            columns: e.g. ``reward_mean``, or ``reward_parts.`` for all that begin with it; at most
-                64. Empty: the first 64 by name.
-            first: step.
-            last: step; None: the newest.
-            points: at most so many rows, up to 2,000: each is the mean of some steps. None: a row
-                for each step.
-
-        Raises:
-            NotFoundError: the run has no data yet, or no more.
-            UsageError: it has no such column.
-        """
-        place = self.connection.source, self.namespace, self.name
-        names = answer(*place, MetricsQuery(points=1), MetricsAnswer).names
-        wanted = chosen(columns, names)
-        if points is None:
-            return Metrics(every_step(*place, columns=wanted, first=first, last=last))
-        query = MetricsQuery(columns=wanted, first=first, last=last, points=points)
-        return Metrics([answer(*place, query, MetricsAnswer)])
+    @property
+    def _data(self) -> RunData:
+        return RunData(self.connection.source, self.namespace, self.name)
 
     def _object(self) -> JobObject:
         return self.connection.cluster.job(self.namespace, self.name)

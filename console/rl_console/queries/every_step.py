@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rl_console.queries.source import Source, answer
+from rl_console.queries.run_data import RunData
 from rl_contracts.queries.messages import MOST_POINTS, MetricsAnswer, MetricsQuery
 
 
 def every_step(
-    source: Source,
-    namespace: str,
-    job: str,
-    *,
-    columns: tuple[str, ...],
-    first: int,
-    last: int | None,
+    data: RunData, *, columns: tuple[str, ...], first: int, last: int | None
 ) -> Iterator[MetricsAnswer]:
     """Answers for [first, last] in the order of steps, in which every point is one step.
 
     Args:
-        source: with the viewer's rights.
-        namespace: of the job.
-        job: its name.
+        data: of the run.
         columns: as of ``MetricsQuery``.
         first: step.
         last: step; None: the newest one at the time of the first answer.
@@ -35,7 +27,7 @@ def every_step(
             last=window if last is None else min(window, last),
             points=MOST_POINTS,
         )
-        given = answer(source, namespace, job, query, MetricsAnswer)
+        given = data.metrics(query)
         yield given
         last = given.last if last is None else min(last, given.last)
         first = max(window + 1, given.first)

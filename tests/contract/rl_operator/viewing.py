@@ -24,10 +24,10 @@ from tests.waiting import HUNG_SECONDS, until
 READING = ("get", "list")
 
 
-def a_viewer(
-    apiserver: ApiServer, namespace: str, *, name: str = "viewer", verbs: Sequence[str] = READING
-) -> str:
-    """The token of a service account with rights to the namespace's jobs and pools alone."""
+def viewer_objects(
+    namespace: str, name: str, verbs: Sequence[str] = READING
+) -> list[dict[str, Any]]:
+    """A service account with rights to the namespace's jobs and pools alone."""
     resources = ["rljobs", "samplerpools"]
     rules = [{"apiGroups": ["rl-operator.io"], "resources": resources, "verbs": [*verbs]}]
     metadata = {"name": name}
@@ -36,11 +36,18 @@ def a_viewer(
         "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
     }
-    items = [
+    return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
         {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
         {"apiVersion": f"{rbac}/v1", "kind": "RoleBinding", "metadata": metadata, **binding},
     ]
+
+
+def a_viewer(
+    apiserver: ApiServer, namespace: str, *, name: str = "viewer", verbs: Sequence[str] = READING
+) -> str:
+    """The token of such a service account."""
+    items = viewer_objects(namespace, name, verbs)
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
     apiserver.kubectl("-n", namespace, "apply", "-f", "-", stdin=listed)
     return apiserver.kubectl("-n", namespace, "create", "token", name).stdout.strip()

@@ -14,7 +14,14 @@ import pytest
 from kubernetes.config import incluster_config, kube_config
 
 from rl_console import api
-from rl_console.client import NotAllowedError, NotFoundError, RLJob, UsageError, connect
+from rl_console.client import (
+    NotAllowedError,
+    NotFoundError,
+    RLJob,
+    TimeOverError,
+    UsageError,
+    connect,
+)
 from tests.contract.rl_operator.viewing import Viewing, a_viewer, kubeconfig_of, publish
 from tests.contract.rl_operator.world import WORLD_SYSTEM
 from tests.servers import ROOT
@@ -85,7 +92,7 @@ def test_the_page_runs_from_the_first_cell_to_the_last(
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
     place = f'"{world.namespace}", operator_namespace="{WORLD_SYSTEM}"'
     cells = [each.replace('"research"', place) for each in blocks(PAGE, "python")]
-    choosing, submitting, watching, awaiting, reading, stopping = cells
+    choosing, submitting, watching, awaiting, reading, searching, stopping = cells
     notebook = Notebook()
 
     notebook.run(choosing)
@@ -113,6 +120,16 @@ def test_the_page_runs_from_the_first_cell_to_the_last(
     }
     assert len(handle.metrics(points=2)) == 2
 
+    notebook.printed.clear()
+    notebook.run(searching)
+    *rows, sentence, numbers = notebook.printed
+    assert [step for step, _, _ in rows] == sorted([*range(1, STEPS + 1)] * 2, reverse=True)
+    assert {reward for _, reward, _ in rows} == {1.0}
+    assert sentence[1] == "It was trained in step 1."
+    assert (numbers[0] < 0, numbers[1]) == (True, 0.5)
+    assert len(list(handle.trajectories(reward_max=0.5))) == 2 * STEPS
+    assert [row.step for row in handle.trajectories(first=3, last=3, errors=True)] == [3, 3]
+
     world.set_status("RLJob", "sums", SUSPENDED)
     notebook.run(stopping)
     spec = world.apiserver.get("-n", world.namespace, "rljob", "sums")["spec"]
@@ -132,10 +149,26 @@ def test_every_step_of_a_run_longer_than_an_answer_is_there(
     assert [row.step for row in job.metrics(["loss"], last=2)] == [1, 2]
 
 
+def test_a_search_that_takes_too_long_says_where_to_go_on(
+    viewer: Viewing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_contracts.queries.search.STEPS_PER_SEARCH", 1)
+    file = kubeconfig_of(viewer, viewer.mine, tmp_path)
+    job = RLJob("job", connection=connect(file, operator_namespace=WORLD_SYSTEM))
+    with pytest.raises(TimeOverError, match=r"down to step 3 in .*Go on with last=2"):
+        list(job.trajectories(timeout=0.0))
+    assert {row.step for row in job.trajectories()} == {1, 2, 3}
+
+
 def test_a_notebook_of_another_namespace_gets_nothing(viewer: Viewing, tmp_path: Path) -> None:
     file = kubeconfig_of(viewer, viewer.theirs, tmp_path)
     job = RLJob("job", connection=connect(file, operator_namespace=WORLD_SYSTEM))
-    for ask in (job.status, job.metrics, lambda: list(job.watch()), job.suspend, job.resume):
+    asking = (
+        *(job.status, job.metrics, job.suspend, job.resume),
+        *(lambda: list(job.watch()), lambda: list(job.trajectories())),
+        lambda: job.trajectory("x.train.00000000.1.0"),
+    )
+    for ask in asking:
         with pytest.raises(NotAllowedError):
             ask()
 
