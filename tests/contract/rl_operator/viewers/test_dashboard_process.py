@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -16,6 +17,16 @@ from tests.contract.rl_operator.viewing import Viewing, publish
 from tests.contract.rl_operator.world import WORLD_SYSTEM
 from tests.servers import ROOT, free_port
 from tests.waiting import HUNG_SECONDS, until
+
+MOST_MEMORY = 300 << 20
+"""Bytes; the pod's limit leaves room for answers to many viewers at once."""
+
+
+def peak_memory(pid: int) -> int:
+    """Bytes that a process held at most."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (kilobytes,) = re.findall(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(kilobytes) << 10
 
 
 def certificate(folder: Path) -> None:
@@ -80,6 +91,7 @@ def test_the_program_of_the_pod_serves_a_run_over_tls(viewing: Viewing, tmp_path
         assert "server" not in headers
         status, _, metrics = ask("GET", f"{run}/metrics.json?columns=loss", Cookie=cookie)
         assert (status, '"last":3' in metrics) == (200, True), metrics
+        assert peak_memory(process.pid) < MOST_MEMORY
     finally:
         process.terminate()
         assert process.wait(HUNG_SECONDS) == -signal.SIGTERM  # uvicorn ends by the signal itself
