@@ -103,6 +103,7 @@ async def live(assignment: Assignment, stores: Stores, *, after: float) -> None:
         outages=Outages(serving=serving, problems=problems),
         weights=assignment.weights,
         code=None,
+        programs=None,
         sessions=Sessions(),
         environments=cast(Any, None),
     )

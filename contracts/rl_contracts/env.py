@@ -40,6 +40,7 @@ ENDPOINT_SECRETS_FOLDER = "RL_ENDPOINT_SECRETS_FOLDER"
 SANDBOX_SOCKET = "RL_SANDBOX_SOCKET"
 CODE_SOCKET = "RL_CODE_SOCKET"
 CODE_FOLDER = "RL_CODE_FOLDER"
+PROGRAMS = "RL_PROGRAMS"
 
 OPTIONAL = (
     HUB_TOKEN_FILE,
@@ -58,6 +59,7 @@ OPTIONAL = (
     SANDBOX_SOCKET,
     CODE_SOCKET,
     CODE_FOLDER,
+    PROGRAMS,
 )
 """Variables that may be missing; an empty value counts as missing."""
 
@@ -203,11 +205,14 @@ class SamplerEnv:
     chat_port: int | None = None
     """Loopback port of the chat endpoint for people; None: no chat."""
     gateway_port: int | None = None
-    """Loopback port of the API for programs; None: the agent is none."""
+    """Port of the API for programs; None: the agent is none."""
+    programs: str = ""
+    """``host:port`` of the pods that run programs; empty: programs run in this pod, and the API for
+    them listens on loopback."""
     relay_port: int | None = None
     """Port that serves policies to other samplers; None: no relay."""
     pod_ip: str = ""
-    """Set only when there is a relay."""
+    """Set only where other pods connect to this one: with a relay, or with pods for programs."""
     code_socket: Path | None = None
     """Unix socket of the container that runs user code; None: no such container."""
     hub_token_file: Path | None = None
@@ -236,7 +241,10 @@ class SamplerEnv:
             chat_port=_port(environ, CHAT_PORT),
             gateway_port=_port(environ, GATEWAY_PORT),
             relay_port=_port(environ, RELAY_PORT),
-            pod_ip=required(environ, POD_IP) if environ.get(RELAY_PORT) else "",
+            pod_ip=required(environ, POD_IP)
+            if environ.get(RELAY_PORT) or environ.get(PROGRAMS)
+            else "",
+            programs=environ.get(PROGRAMS, ""),
             code_socket=_path(environ, CODE_SOCKET),
             hub_token_file=_path(environ, HUB_TOKEN_FILE),
             sandbox_socket=_path(environ, SANDBOX_SOCKET),

@@ -33,6 +33,8 @@ from rl_sampler.policy.verify import run_signature
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.sandbox.client import sandbox_of
 from rl_sampler.user_code.components import Components, load_components
+from rl_sampler.user_code.program_pod import purpose
+from rl_sampler.user_code.program_pods import program_pods_of
 from rl_sampler.wiring import Agent, Claiming, claiming_of
 
 logger = logging.getLogger(__name__)
@@ -69,6 +71,11 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             outages=Outages(serving=serving, problems=problems),
             weights=assignment.weights,
             code=code_container_of(assignment, counters=counters),
+            programs=program_pods_of(
+                assignment,
+                key=stores.objects.shared_token(purpose(assignment.run)),
+                counters=counters,
+            ),
             sessions=Sessions(),
             environments=environments,
         )
@@ -83,7 +90,11 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             listening(application, port=assignment.env.listen_port),
             relay_listening(assignment, stores),
             serving_passthrough(agent.passthrough(), port=assignment.env.chat_port),
-            serving_gateway(agent.sessions, port=gateway_port_of(assignment)),
+            serving_gateway(
+                agent.sessions,
+                port=gateway_port_of(assignment),
+                host=assignment.env.pod_ip if agent.programs is not None else "",
+            ),
         ):
             components = await load_components(
                 assignment.spec,

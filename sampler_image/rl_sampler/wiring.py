@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from rl_contracts.documents.sampler import ENVIRONMENT_SERVER
+from rl_contracts.documents.sampler import ENVIRONMENT_SERVER, PROGRAM_PODS
 from rl_contracts.spec.agent.environment import HEADERS_FOLDER
 from rl_sampler.agents import AGENTS
 from rl_sampler.agents import Agent as Act
@@ -32,6 +32,7 @@ from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.episodes.rollout_runner import RolloutRunner
+from rl_sampler.gateway.server import url_of
 from rl_sampler.gateway.session import Sessions
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
@@ -41,6 +42,7 @@ from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.tools.waiting import WaitingToolbox
 from rl_sampler.user_code.components import Components
 from rl_sampler.user_code.program_agent import ProgramAgent
+from rl_sampler.user_code.program_pods import ProgramPods, ProgramServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +60,8 @@ class Agent:
     weights: WeightsFolder
     code: CodeContainer | None
     """None where the pod has no container ``code``."""
+    programs: ProgramPods | None
+    """None where programs run in the container ``code``, or there are none."""
     sessions: Sessions
     """Of programs."""
     environments: aiohttp.ClientSession
@@ -171,19 +175,20 @@ def _environment(agent: Agent) -> EnvironmentServer | None:
 
 def _act(agent: Agent, prompts: Prompts, environment: EnvironmentServer | None) -> Act:
     spec = agent.assignment.spec
-    program, port = spec.agent.program, agent.assignment.env.gateway_port
+    program, ours = spec.agent.program, agent.assignment.env
     if environment is not None:
         return EnvironmentAgent(server=environment)
     if program is None:
         return AGENTS[spec.agent.kind]
-    assert agent.code is not None
+    runs = agent.programs or agent.code
+    assert runs is not None
     return ProgramAgent(
         spec=spec,
         program=program,
         chats=Chats(prompts),
         sessions=agent.sessions,
-        code=agent.code,
-        url=f"http://127.0.0.1:{port}",
+        code=runs,
+        url=url_of(ours.pod_ip if agent.programs is not None else "", ours.gateway_port),
     )
 
 
@@ -193,6 +198,9 @@ def _toolbox(
     spec = agent.assignment.spec
     if environment is not None:
         return WaitingToolbox(environment, outages=agent.outages, kind=ENVIRONMENT_SERVER)
+    if agent.programs is not None:
+        servers = ProgramServers(agent.programs, counters=agent.counters)
+        return WaitingToolbox(servers, outages=agent.outages, kind=PROGRAM_PODS)
     tools = Toolbox(
         spec.agent.mcp_servers,
         secrets=agent.assignment.env.tool_secrets_folder,

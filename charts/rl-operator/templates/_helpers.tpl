@@ -96,6 +96,10 @@ imagePullSecrets: {{ toJson . }}
   # delete: when a job or pool no longer wants one (networkPolicy: None, disruption.pdb: false).
   verbs: [get, create, patch, delete]
 - apiGroups: [""]
+  resources: [services]
+  # Of pods that run programs; delete: when programs run in the sampler's pod from now on.
+  verbs: [get, create, patch, delete]
+- apiGroups: [""]
   resources: [configmaps]
   verbs: [get, create]
 - apiGroups: [""]

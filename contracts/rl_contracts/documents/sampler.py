@@ -16,6 +16,7 @@ SIMULATED_USER = "simulated user"
 BROWSE_MODEL = "browse model"
 TOOL_SERVER = "MCP server"
 ENVIRONMENT_SERVER = "environment"
+PROGRAM_PODS = "pods of programs"
 """Keys in ``unavailable``; a server's name follows TOOL_SERVER. No scorer can have such a name."""
 CLOCK_STEP_SECONDS = 120.0
 """A heartbeat further in the future was written before the store's clock was set back."""

@@ -18,6 +18,13 @@ SOURCES = {
 
 OF_SECTIONS = (
     rule(
+        "!has(self.agent.program) || self.agent.program.runsIn != 'Pod' || "
+        "!self.samplers.exists(sampler, has(sampler.poolRef))",
+        "agent.program.runsIn is Pod, and shared pools (samplers[].poolRef) have no pods for "
+        "programs: use samplers of the job's own, or runsIn: Sidecar for code that you trust",
+        field="agent.program.runsIn",
+    ),
+    rule(
         "self.reward.scorers.all(scorer, !(scorer.kind in ['Program', 'Environment']) || "
         "scorer.kind == self.agent.kind || has(scorer.entryPoint) || has(scorer.judge))",
         "reward.scorers has kind Program, the reward that a program posts, or Environment, and "

@@ -50,6 +50,10 @@ IMAGES = {
         Image(name="training-operator", dockerfile="local/images/training-operator.Dockerfile"),
     )
 }
+EXAMPLE_IMAGES = {
+    "agents-sdk": Image(name="agents-sdk", dockerfile="examples/agents-sdk/Dockerfile", base="base")
+}
+"""Of examples, which users build: made by name alone."""
 CLUSTER_IMAGES = ("pause", "coredns", "training-operator")
 
 
@@ -59,10 +63,11 @@ def select(names: Iterable[str]) -> list[Image]:
     Raises:
         LocalError: a name is unknown.
     """
-    unknown = [name for name in names if name not in IMAGES]
+    known = IMAGES | EXAMPLE_IMAGES
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise LocalError(f"no image {', '.join(unknown)}; known images: {', '.join(IMAGES)}")
-    return [IMAGES[name] for name in names]
+        raise LocalError(f"no image {', '.join(unknown)}; known images: {', '.join(known)}")
+    return [known[name] for name in names]
 
 
 def sources(dockerfile: str, *, where: str) -> list[str]:

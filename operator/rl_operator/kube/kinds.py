@@ -63,6 +63,7 @@ CONFIG_MAP = Kind("v1", "configmaps", "ConfigMap")
 SECRET = Kind("v1", "secrets", "Secret")
 DISRUPTION_BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
 NETWORK_POLICY = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+SERVICE = Kind("v1", "services", "Service")
 EVENT = Kind("events.k8s.io/v1", "events", "Event")
 LEASE = Kind("coordination.k8s.io/v1", "leases", "Lease")
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -86,6 +87,7 @@ WRITTEN = (
     CONFIG_MAP,
     DISRUPTION_BUDGET,
     NETWORK_POLICY,
+    SERVICE,
     WORKLOAD,
 )
 

@@ -16,6 +16,9 @@ POOL_LABEL = f"{GROUP}/pool"
 BESIDE_PREFIX = f"runs.{GROUP}/"
 """Prefix of labels on pods of a shared pool that serves several runs: one for each run
 but the first, with its job as value. The first run has the labels of any pod."""
+PROGRAMS_LABEL = f"{GROUP}/programs"
+"""On pods that run programs for a pool's samplers, with the pool as value. They lack the labels of
+the run and of the pool, by which samplers are counted, evicted and let through."""
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 COMPONENT_LABEL = f"{GROUP}/component"
 PART_OF = {
@@ -40,6 +43,8 @@ STATUS_MANAGER = "rl-operator-status"
 FINALIZER_MANAGER = "rl-operator-finalizer"
 POOL_MANAGER = "rl-operator-pool"
 
+MOST_CHARACTERS = 63
+"""Of a Service's name."""
 SPEC_KEY = "rljob.json"
 SPEC_VOLUME = "spec"
 """Of trainer and sampler pods: the ConfigMap with the job's spec."""
@@ -85,6 +90,12 @@ def beside(run: str) -> str:
 def shared_policy(pool: str) -> str:
     """Name of a shared pool's NetworkPolicy; no job's has a dot."""
     return f"{pool}.pool"
+
+
+def programs(pool: str) -> str:
+    """Name of the Deployment, Service and NetworkPolicy of the pods that run a pool's programs."""
+    name = f"{pool}-programs"
+    return name if len(name) <= MOST_CHARACTERS else f"{pool[:52]}-{digest(pool)}"
 
 
 def workload(job: str) -> str:

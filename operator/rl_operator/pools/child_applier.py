@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.apply.applier import Applier
+from rl_operator.kube import kinds, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall, is_true
-from rl_operator.kube.metadata import Meta
+from rl_operator.kube.metadata import Child, Meta
 from rl_operator.kube.plan import Manifest, Wanted
 from rl_operator.kube.settings import Images
-from rl_operator.render import agents, deployment, objects
+from rl_operator.render import agents, deployment, objects, programs
 from rl_operator.render.shared_engine import PORT_STEP
 from rl_operator.state import observe
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
@@ -51,8 +52,16 @@ class PoolChildApplier:
         if self.applier.rests(snapshot.key, source):
             return None
         pods = self.rendered(snapshot, spec, job, replicas)
-        wanted = [Wanted(manifest=pods), *_beside(meta, spec, job, guarded=guarded)]
+        run_programs = [] if spec.shared else self._programs(meta, spec, job, replicas)
+        wanted = [
+            *(Wanted(manifest=manifest) for manifest in (pods, *run_programs)),
+            *_beside(meta, spec, job, guarded=guarded),
+        ]
+        if not run_programs:
+            empty_programs(self.cluster, snapshot)
         dropped = objects.of_pool_not_wanted(meta, spec)
+        if _programs_deployment(snapshot) is not None:  # else a read for each pool
+            dropped += programs.not_wanted(meta, job.spec)
         made = self.applier.make(
             snapshot.key,
             wanted=wanted,
@@ -88,6 +97,29 @@ class PoolChildApplier:
                 (other.meta, other.spec) for other in snapshot.beside if other.spec is not None
             ],
         )
+
+    def _programs(
+        self, meta: Meta, spec: SamplerPoolSpec, job: Job, replicas: int
+    ) -> list[Manifest]:
+        """Objects of the pods that run programs for these samplers; none where there are none."""
+        assert job.spec is not None
+        return programs.beside(
+            meta, spec, job=job.meta, job_spec=job.spec, size=replicas, images=self.images
+        )
+
+
+def empty_programs(cluster: Cluster, snapshot: PoolSnapshot) -> None:
+    """Remove the pods that run programs; their Deployment goes with its pool."""
+    child = _programs_deployment(snapshot)
+    if child is not None and child.raw["spec"].get("replicas", 1):
+        cluster.merge(kinds.DEPLOYMENT, deployment.emptied(child.meta))
+
+
+def _programs_deployment(snapshot: PoolSnapshot) -> Child | None:
+    name = names.programs(snapshot.key.name)
+    child = snapshot.children.get((kinds.DEPLOYMENT.name, name))
+    ours = child is not None and child.meta.owner_uid == snapshot.pool.meta.uid
+    return child if ours else None
 
 
 def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job, *, guarded: bool) -> list[Wanted]:

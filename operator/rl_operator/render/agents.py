@@ -9,7 +9,16 @@ from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import disk, engine, hub_access, pods, sandbox, tool_secrets, user_code
+from rl_operator.render import (
+    disk,
+    engine,
+    hub_access,
+    pods,
+    programs,
+    sandbox,
+    tool_secrets,
+    user_code,
+)
 from rl_operator.render.shared_engine import Part, Seat
 
 Manifest = dict[str, Any]
@@ -19,8 +28,8 @@ RELAY_PORT = 8082
 """The job's NetworkPolicy lets only its own pods reach it."""
 CHAT_PORT = 8083
 """Port of the agent's chat on loopback, for ``kubectl port-forward``."""
-GATEWAY_PORT = 8084
-"""Port of the API for programs, on loopback."""
+GATEWAY_PORT = programs.GATEWAY_PORT
+"""Port of the API for programs: on loopback, or for the pods that run them."""
 REQUESTS = {"cpu": "50m", "memory": "256Mi"}
 
 
@@ -32,6 +41,9 @@ def part(
     stage = hub_access.reached_by(_stage(agent), job_spec)
     if job_spec.weight_sync.transport.relay:
         _relay(agent, stage, seat)
+    if programs.program_of(job_spec) is not None:
+        _opened(agent, seat)
+    _named_by_address(agent, stage, job_spec)
     agent["volumeMounts"] = [*agent["volumeMounts"], *tool_secrets.mounts(job_spec)]
     volumes: list[Manifest] = []
     sidecars: list[Manifest] = []
@@ -75,7 +87,7 @@ def _agent(
         env.ENGINE_URL: f"http://127.0.0.1:{engine.PORT}",
         env.LISTEN_PORT: str(port),
         env.CHAT_PORT: str(seat.port(CHAT_PORT)),
-        **_gateway(job_spec, seat),
+        **_gateway(pool, job_spec, seat),
         **seat.variables(),
         env.DRAIN_SECONDS: str(spec.template.drain.seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
@@ -106,12 +118,20 @@ def _agent(
     }
 
 
-def _gateway(job_spec: RLJobSpec, seat: Seat) -> dict[str, str]:
-    """Where the agent serves the API for programs of its own pod; nothing without any."""
-    program = job_spec.agent.program
-    if program is None or not program.in_sidecar:
+def _gateway(pool: Meta, job_spec: RLJobSpec, seat: Seat) -> dict[str, str]:
+    """Where the agent serves the API for programs, and who runs them; nothing without any."""
+    if job_spec.agent.program is None:
         return {}
-    return {env.GATEWAY_PORT: str(seat.port(GATEWAY_PORT))}
+    port = {env.GATEWAY_PORT: str(seat.port(GATEWAY_PORT))}
+    if programs.program_of(job_spec) is None:
+        return port
+    return port | {env.PROGRAMS: programs.address(pool)}
+
+
+def _opened(agent: Manifest, seat: Seat) -> None:
+    """Open the gateway's port to pods of programs."""
+    port = {"name": seat.named("gateway"), "containerPort": seat.port(GATEWAY_PORT)}
+    agent["ports"] = [*agent["ports"], port | {"protocol": "TCP"}]
 
 
 def _stage(agent: Manifest) -> Manifest:
@@ -130,11 +150,14 @@ def _relay(agent: Manifest, stage: Manifest, seat: Seat) -> None:
         {"name": seat.named("relay"), "containerPort": port, "protocol": "TCP"},
     ]
     for container in (agent, stage):
-        container["env"] = [
-            *container["env"],
-            {"name": env.RELAY_PORT, "value": str(port)},
-            _from_pod(env.POD_IP, "status.podIP"),
-        ]
+        container["env"] = [*container["env"], {"name": env.RELAY_PORT, "value": str(port)}]
+
+
+def _named_by_address(agent: Manifest, stage: Manifest, job_spec: RLJobSpec) -> None:
+    """Tell the pod its address, where other pods connect to it."""
+    if job_spec.weight_sync.transport.relay or programs.program_of(job_spec) is not None:
+        for container in (agent, stage):
+            container["env"] = [*container["env"], _from_pod(env.POD_IP, "status.podIP")]
 
 
 def _from_pod(name: str, path: str) -> Manifest:

@@ -10,7 +10,7 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.plan import Wanted
 from rl_operator.kube.settings import Images
-from rl_operator.render import objects, pool, trainer
+from rl_operator.render import objects, pool, programs, trainer
 from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Complete, Decision, Ended
 from rl_operator.state.snapshot import JobSnapshot
@@ -40,7 +40,9 @@ def wanted(
     result = [Wanted(manifest=objects.spec_config(meta, spec), immutable=True)]
     if checked or status.attempt or snapshot.pools:
         if spec.network_policy != "None":
-            result.append(Wanted(manifest=objects.network_policy(meta)))
+            own_pods = programs.program_of(spec) is not None
+            policy = objects.network_policy(meta, with_programs=own_pods)
+            result.append(Wanted(manifest=policy))
         result += [
             Wanted(
                 manifest=pool.render(

@@ -10,6 +10,7 @@ from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.weak_memo import WeakMemo
+from rl_operator.render import programs
 from rl_operator.render.metadata import labels, owned_by, stamped
 
 Manifest = dict[str, Any]
@@ -39,9 +40,13 @@ def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
     )
 
 
-def network_policy(job: Meta) -> Manifest:
-    """Allows traffic between this run's pods, plus metrics scraping."""
+def network_policy(job: Meta, *, with_programs: bool = False) -> Manifest:
+    """Allows traffic between this run's pods, plus metrics scraping.
+
+    Pods of programs are not among the run's: ``with_programs`` lets them reach the gateway alone.
+    """
     own = {"podSelector": {"matchLabels": {names.RUN_LABEL: job.run}}}
+    outside = [programs.let_in(job)] if with_programs else []
     return stamped(
         {
             "apiVersion": kinds.NETWORK_POLICY.api_version,
@@ -58,6 +63,7 @@ def network_policy(job: Meta) -> Manifest:
                 "ingress": [
                     {"from": [own]},
                     {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+                    *outside,
                 ],
             },
         }

@@ -6,6 +6,7 @@ one folder with a socket, with the agent only.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rl_contracts import env
@@ -57,7 +58,12 @@ def kept_from(pod: Manifest) -> dict[str, str]:
         for init_container in pod["initContainers"]
         if init_container["name"].split("-")[0] in ("code", "sandbox")
     ]
-    return {name: between.join(mine) for name, between in NO_IDENTITY.items() if mine}
+    return without_identity(mine) if mine else {}
+
+
+def without_identity(containers: Sequence[str]) -> dict[str, str]:
+    """The same for these containers."""
+    return {name: between.join(containers) for name, between in NO_IDENTITY.items()}
 
 
 def volume() -> Manifest:

@@ -6,10 +6,10 @@ One pod set for the trainer and one for each group of samplers: admitted togethe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.scheduling import SamplerQuota
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
@@ -17,7 +17,7 @@ from rl_operator.kube.kinds import Kind
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.kube.subset_diff import amount
-from rl_operator.render import deployment, trainer
+from rl_operator.render import deployment, programs, trainer
 from rl_operator.render.metadata import labels, owned_by, stamped
 
 Manifest = dict[str, Any]
@@ -87,7 +87,7 @@ def render(
     for sampler in spec.samplers:
         count = pods_asked(sampler, spec.scheduling.sampler_quota)
         if count:
-            template = deployment.pod_template(job, spec, sampler, images=images)
+            template = _with_programs(job, spec, sampler, images=images)
             sets.append(_pod_set(group_set(sampler.name), count, template))
     body: Manifest = {"queueName": spec.scheduling.queue_name, "podSets": sets}
     if priority is not None:
@@ -109,6 +109,22 @@ def render(
             "spec": body,
         }
     )
+
+
+def _with_programs(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
+    """A sampler's template, with the container of the pod that runs programs for it.
+
+    There are as many of these as samplers, and Kueue takes few pod sets.
+    """
+    template = deployment.pod_template(job, spec, group, images=images)
+    if programs.program_of(spec) is None:
+        return template
+    pool = replace(job, name=names.pool_of(job.name, group))
+    of_pool = SamplerPoolSpec(job=job.name, template=group.template)
+    beside = programs.pod_template(pool, of_pool, job=job, job_spec=spec, images=images)
+    pod = template["spec"]
+    counted = {**pod, "containers": [*pod["containers"], *beside["spec"]["containers"]]}
+    return {**template, "spec": counted}
 
 
 def _pod_set(name: str, count: int, template: Manifest) -> Manifest:

@@ -102,8 +102,10 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
     if pool.spec is not None and pool.spec.shared:
         labels = f"{names.POOL_LABEL}={key.name}"
         sharing = tuple(map(_job, cluster.select(kinds.RLJOB, key.namespace, labels=labels)))
-    children = named(cluster, key, [(kinds.DEPLOYMENT, key.name)])
-    deployment = next((child for child in children if child.meta.owner_uid == pool.meta.uid), None)
+    deployments = [(kinds.DEPLOYMENT, name) for name in (key.name, names.programs(key.name))]
+    children = named(cluster, key, deployments)
+    own = [child for child in children if child.meta.owner_uid == pool.meta.uid]
+    deployment = next((child for child in own if child.meta.name == key.name), None)
     pods = cluster.select(kinds.POD, key.namespace, labels=f"{names.POOL_LABEL}={key.name}")
     return PoolSnapshot(
         key=key,

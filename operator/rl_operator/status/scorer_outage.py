@@ -5,6 +5,7 @@ from __future__ import annotations
 from rl_contracts.documents.sampler import (
     BROWSE_MODEL,
     ENVIRONMENT_SERVER,
+    PROGRAM_PODS,
     SIMULATED_USER,
     TOOL_SERVER,
 )
@@ -44,7 +45,7 @@ def describe_outage(status_input: StatusInput) -> str:
 
 
 def _subject(name: str) -> str:
-    named = (SIMULATED_USER, BROWSE_MODEL, ENVIRONMENT_SERVER)
+    named = (SIMULATED_USER, BROWSE_MODEL, ENVIRONMENT_SERVER, PROGRAM_PODS)
     others = name in named or name.startswith(f"{TOOL_SERVER} ")
     return f"The {name}" if others else f"Scorer {name}"
 

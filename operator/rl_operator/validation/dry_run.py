@@ -12,18 +12,19 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rl_contracts.errors import Refusal
-from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.workers import Placement
+from rl_contracts.spec.base import Model
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import deployment, trainer, user_code
+from rl_operator.render import deployment, programs, trainer, user_code
 from rl_operator.render.metadata import owned_by
 from rl_operator.render.overrides import reserved_variable
 from rl_operator.state import pool_ref
@@ -62,6 +63,10 @@ CONTAINER_FIELDS = {
     ("code", "image"): "image",
     ("code", "env"): "env",
     ("code", "envFrom"): "envFrom",
+    ("program", "resources"): "resources",
+    ("program", "image"): "image",
+    ("program", "env"): "env",
+    ("program", "envFrom"): "envFrom",
     ("pytorch", "env"): "env",
     ("pytorch", "envFrom"): "envFrom",
     ("engine", "env"): "engine.env",
@@ -123,7 +128,10 @@ class DryRun:
                 # The chart's admission policy lets the operator write owned objects only.
                 "ownerReferences": owned_by(job, kinds.RLJOB),
             },
-            "spec": {"selector": {"matchLabels": {names.RUN_LABEL: job.run}}, "template": template},
+            "spec": {
+                "selector": {"matchLabels": {names.JOB_LABEL: job.name}},
+                "template": template,
+            },
         }
         try:
             self.cluster.try_out(kinds.DEPLOYMENT, manifest)
@@ -149,13 +157,24 @@ def _shared(spec: RLJobSpec) -> str:
 
 def _templates(
     job: Meta, spec: RLJobSpec, images: Images
-) -> Iterator[tuple[str, Placement, Callable[[], Manifest]]]:
+) -> Iterator[tuple[str, Model, Callable[[], Manifest]]]:
     """Path, section and renderer of the pod template, of the trainer and each sampler group."""
     of_trainer = functools.partial(trainer.pod_template, job, spec, attempt=1, images=images)
     yield "spec.trainer", spec.trainer, of_trainer
     for index, group in enumerate(spec.samplers):
         of_group = functools.partial(deployment.pod_template, job, spec, group, images=images)
         yield pool_ref.place(index, group), group.template, of_group
+    program = programs.program_of(spec)
+    if program is not None and spec.samplers:
+        of_program = functools.partial(_program, job, spec, spec.samplers[0], images=images)
+        yield "spec.agent.program", program, of_program
+
+
+def _program(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
+    """The template of the pods that run programs for a group."""
+    pool = replace(job, name=names.pool_of(job.name, group))
+    of_pool = SamplerPoolSpec(job=job.name, template=group.template)
+    return programs.pod_template(pool, of_pool, job=job, job_spec=spec, images=images)
 
 
 def _first_cause(error: ApiRefusedError) -> tuple[str, str]:

@@ -28,6 +28,8 @@ def of_spec(spec: RLJobSpec, rules: JobRules) -> Iterator[Refusal]:
     yield from _of_placement("spec.trainer", trainer, rules)
     yield from _of_image("spec.trainer.image", trainer.image, rules)
     yield from _of_image("spec.code.image", spec.code.image, rules)
+    if spec.agent.program is not None:
+        yield from _of_image("spec.agent.program.image", spec.agent.program.image, rules)
     for index, group in enumerate(spec.samplers):
         yield from of_template(pool_ref.place(index, group), group.template, rules)
 

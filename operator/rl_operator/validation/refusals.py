@@ -19,7 +19,7 @@ from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.settings import DEFAULT_RULES, JobRules
 from rl_operator.kube.weak_memo import WeakMemo
-from rl_operator.render import overrides
+from rl_operator.render import overrides, programs
 from rl_operator.state import pool_ref
 from rl_operator.validation import (
     addresses,
@@ -193,7 +193,14 @@ def _of_built_in_scorers(spec: RLJobSpec) -> Iterator[Refusal]:
 
 def _of_code(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from _of_environment("spec.code.env", spec.code.env, trainer=False)
-    if spec.code != Code() and not spec.needs_code_container and not spec.algorithm.supervised:
+    program = programs.program_of(spec)
+    if program is not None:
+        yield from _of_environment("spec.agent.program.env", program.env, trainer=False)
+    if spec.needs_code_container or spec.algorithm.supervised:
+        return
+    if program is not None:
+        yield from _not_in_a_pod(spec.code)
+    elif spec.code != Code():
         yield Refusal(
             field="spec.code",
             value="set",
@@ -201,6 +208,21 @@ def _of_code(spec: RLJobSpec) -> Iterator[Refusal]:
             message="Nothing in this job runs in the container code.",
             remedy="Remove the section, or name your code by an entryPoint.",
         )
+
+
+def _not_in_a_pod(code: Code) -> Iterator[Refusal]:
+    """Options of a container that pods of programs do not have; they use the rest of ``code``."""
+    for name in ("env", "env_from", "resources"):
+        if getattr(code, name) != getattr(Code(), name):
+            alias = Code.model_fields[name].alias or name
+            yield Refusal(
+                field=f"spec.code.{alias}",
+                value="set",
+                reason="OptionUnused",
+                message="Nothing in this job runs in the container code: agent.program runs in "
+                "pods of its own.",
+                remedy=f"Use spec.agent.program.{alias}.",
+            )
 
 
 def _of_scorers(spec: RLJobSpec, samplers: Iterable[Sampler]) -> Iterator[Refusal]:

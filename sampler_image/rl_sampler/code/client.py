@@ -1,4 +1,4 @@
-"""The agent's client of the container ``code``."""
+"""The agent's client of what runs others' code: the container ``code``, or pods of programs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,20 @@ PAUSE_SECONDS = 0.2
 R = TypeVar("R", bound=Reply)
 
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
 class CodeContainerError(RLError):
-    """The container ``code`` does not listen, ended during a call, or answered with nonsense."""
+    """What runs the code does not listen, ended during a call, or answered with nonsense."""
 
 
 class Channel:
     """The connection of one call."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, name: str
+    ) -> None:
+        self.reader, self.writer, self._name = reader, writer, name
         self.failed = ""
         """Outcome of a call whose answer is a failure, or none of this call."""
 
@@ -44,7 +49,7 @@ class Channel:
             self.writer.write(line(message))
             await self.writer.drain()
         except OSError as error:
-            raise CodeContainerError("the container `code` ended during the call") from error
+            raise CodeContainerError(f"{self._name} ended during the call") from error
 
     async def receive(self, model: type[R]) -> R:
         """The next message.
@@ -55,9 +60,9 @@ class Channel:
         try:
             received = await self.reader.readline()
         except (OSError, ValueError) as error:  # ValueError: more than MAX_LINE_BYTES
-            raise CodeContainerError(f"the container `code` does not answer: {error}") from error
+            raise CodeContainerError(f"{self._name} does not answer: {error}") from error
         if not received.endswith(b"\n"):
-            raise CodeContainerError("the container `code` ended during the call")
+            raise CodeContainerError(f"{self._name} ended during the call")
         try:
             reply = model.model_validate_json(received)
         except ValidationError as error:
@@ -65,27 +70,31 @@ class Channel:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(map(str, first["loc"]))
             raise CodeContainerError(
-                f"the container `code` gave an answer that cannot be used: {place} {first['msg']}"
+                f"{self._name} gave an answer that cannot be used: {place} {first['msg']}"
             ) from error
         if isinstance(reply, Answer) and reply.failure is not None:
             self.failed = "late" if reply.failure.kind == "time" else "failed"
         return reply
 
 
-class CodeContainer:
-    """Calls what runs in the container beside this one, without the agent's credentials."""
+class CodeCalls:
+    """Makes calls, over a connection for each."""
 
-    def __init__(
-        self, socket: Path, *, counters: Counters, start_seconds: float = START_SECONDS
-    ) -> None:
-        """Make a client; it connects for each call.
+    name: str
+    """Of what answers, in messages."""
+
+    def __init__(self, *, counters: Counters, start_seconds: float = START_SECONDS) -> None:
+        """Make a client.
 
         Args:
-            socket: Unix socket of the server.
             counters: count calls by outcome; not those that the agent ends.
             start_seconds: how long to wait for a server that does not listen.
         """
-        self._socket, self._counters, self._start_seconds = socket, counters, start_seconds
+        self._counters, self._start_seconds = counters, start_seconds
+
+    async def open(self) -> Streams:
+        """A new connection; raises OSError, of which TimeoutError is one."""
+        raise NotImplementedError
 
     async def ask(self, request: dict[str, Any], model: type[R], *, seconds: float) -> R:
         """Make a call with a single answer.
@@ -109,7 +118,7 @@ class CodeContainer:
         """
         call = str(request["call"])
         try:
-            channel = Channel(*await self._connected())
+            channel = Channel(*await self._connected(), name=self.name)
         except CodeContainerError:
             self._count(call, "lost")
             raise
@@ -131,17 +140,34 @@ class CodeContainer:
     def _count(self, call: str, outcome: str) -> None:
         self._counters.code_calls[call, outcome] += 1
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connected(self) -> Streams:
         until = time.monotonic() + self._start_seconds
         while True:
             try:
-                return await asyncio.open_unix_connection(self._socket, limit=MAX_LINE_BYTES)
+                return await self.open()
             except OSError as error:
                 if time.monotonic() > until:
                     raise CodeContainerError(
-                        f"the container `code` does not listen ({error}): its log says why"
+                        f"{self.name} does not listen ({error}): its log says why"
                     ) from error
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+class CodeContainer(CodeCalls):
+    """Calls what runs in the container beside this one, without the agent's credentials."""
+
+    name = "the container `code`"
+
+    def __init__(
+        self, socket: Path, *, counters: Counters, start_seconds: float = START_SECONDS
+    ) -> None:
+        """Make a client of the server at a Unix socket; the rest is as for any calls."""
+        super().__init__(counters=counters, start_seconds=start_seconds)
+        self._socket = socket
+
+    async def open(self) -> Streams:
+        """A new connection."""
+        return await asyncio.open_unix_connection(self._socket, limit=MAX_LINE_BYTES)
 
 
 def code_container_of(assignment: Assignment, *, counters: Counters) -> CodeContainer | None:

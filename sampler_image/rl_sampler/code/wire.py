@@ -1,6 +1,7 @@
-"""Messages between the agent and the container ``code``: a line of JSON each, over a Unix socket.
+"""Messages between the agent and what runs others' code for it: a line of JSON each.
 
-The agent opens a connection for each call and sends a request, ``{"call": …}``:
+The container ``code`` listens on a Unix socket, the pods of programs on a port. The agent opens a
+connection for each call and sends a request, ``{"call": …}``:
 
 =============  ==================================  =============================================
 call           with                                answer
@@ -12,11 +13,14 @@ call           with                                answer
                ``seconds`` of processor time
 ``act``        the member: ``messages``,           requests ``{"do": …}`` of the user's agent,
                ``turn``, ``turns``, ``room``       each answered; then ``reason``, or ``failure``
-``run``        ``task`` and ``environment`` of    ``exit_code``, ``late``, ``log`` and
-               an episode's program                ``seconds``, or ``failure``
+``run``        ``program``: a ``ProgramCall``;    ``exit_code``, ``late``, ``log`` and
+               its ``task`` and ``environment``    ``seconds``, or ``failure``
+``ping``       nothing                             an empty object
 ``start``      ``server``: name of an MCP server   an empty object, then the program's own bytes
                with a command                      in both directions; or ``failure``
 =============  ==================================  =============================================
+
+A pod of programs knows ``ping`` and ``run``. It reads a line with the run's key before each.
 
 A connection that closes ends its call on both sides. Nothing that arrives is trusted: the agent
 parses it with the models of ``replies``, and limits its size and time.
@@ -25,7 +29,7 @@ parses it with the models of ``replies``, and limits its size and time.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 MAX_LINE_BYTES = 16 << 20
 MESSAGE_CHARACTERS = 1000
@@ -34,6 +38,17 @@ LOG_CHARACTERS = 16384
 """Of a program's output; what is between its start and its end is cut out."""
 GRACE_SECONDS = 10.0
 """How much longer than a call's own limit the agent waits for the answer."""
+
+
+class ProgramCall(TypedDict):
+    """A program of the manifest, as it is sent to what runs it."""
+
+    command: list[str]
+    seconds: float
+    """Longest time; then the program is killed."""
+    megabytes: int | None
+    """Of data that each process may have; None: no limit of its own."""
+
 
 FailureKind = Literal["user", "time", "down"]
 """``user``: the user's code is wrong; ``time``: it took too long; ``down``: it says that a service

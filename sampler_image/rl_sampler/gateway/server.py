@@ -27,6 +27,7 @@ BODY_BYTES = 32 << 20
 RESULT_PATH = "/session/result"
 POLICY = "policy"
 BEARER = "bearer "
+LOOPBACK = "127.0.0.1"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -167,14 +168,22 @@ def gateway_port_of(assignment: Assignment) -> int | None:
     return assignment.env.gateway_port
 
 
+def url_of(host: str, port: int | None) -> str:
+    """The gateway's address for programs; ``host`` is an IP address, empty on the loopback."""
+    host = f"[{host}]" if ":" in host else host or LOOPBACK
+    return f"http://{host}:{port}"
+
+
 @asynccontextmanager
-async def serving_gateway(sessions: Sessions, *, port: int | None) -> AsyncIterator[None]:
-    """Serve until the block ends, on loopback; does nothing without a port."""
+async def serving_gateway(
+    sessions: Sessions, *, port: int | None, host: str = ""
+) -> AsyncIterator[None]:
+    """Serve until the block ends, on the loopback or on ``host``; does nothing without a port."""
     if port is None:
         yield
         return
     application = Gateway(sessions).application()
     async with listening(
-        application, port=port, connections=CONNECTIONS, host="127.0.0.1", cancels=True
+        application, port=port, connections=CONNECTIONS, host=host or LOOPBACK, cancels=True
     ):
         yield

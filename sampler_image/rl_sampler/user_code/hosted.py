@@ -115,10 +115,8 @@ class Hosted:
     async def _run(self, request: Request, ask: Ask) -> Answer:
         from rl_sampler.user_code.program_process import run_program
 
-        spec = await asyncio.to_thread(self.spec)
-        assert spec.agent.program is not None
         return await run_program(
-            spec.agent.program, task=request["task"], environment=request["environment"]
+            request["program"], task=request["task"], environment=request["environment"]
         )
 
     async def _compare(self, request: Request, ask: Ask) -> Answer:

@@ -13,9 +13,9 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.member import GeneratedSegment, Member
 from rl_sampler.agents.policy import Policy
-from rl_sampler.code.client import CodeContainer, CodeContainerError
+from rl_sampler.code.client import CodeCalls, CodeContainerError
 from rl_sampler.code.replies import Ran
-from rl_sampler.code.wire import GRACE_SECONDS
+from rl_sampler.code.wire import GRACE_SECONDS, ProgramCall
 from rl_sampler.gateway.server import RESULT_PATH
 from rl_sampler.gateway.session import Session, Sessions
 from rl_sampler.tasks.claims import UnusableMemberError
@@ -33,7 +33,8 @@ class ProgramAgent:
     program: Program
     chats: Chats
     sessions: Sessions
-    code: CodeContainer
+    code: CodeCalls
+    """Runs the programs: the container of this pod, or pods of their own."""
     url: str
     """Of the gateway."""
 
@@ -73,6 +74,7 @@ class ProgramAgent:
         """Run the program to its end, or until the session has failed."""
         request = {
             "call": "run",
+            "program": self._call,
             "task": task_json(member.policy.claim.task, member.number),
             "environment": self._environment(session),
         }
@@ -85,11 +87,20 @@ class ProgramAgent:
         except CodeContainerError as error:
             raise UnusableMemberError(f"the program was lost: {error}") from error
         except TimeoutError as error:
-            raise UnusableMemberError("the container `code` did not end the program") from error
+            raise UnusableMemberError(f"{self.code.name} did not end the program") from error
         finally:
             for task in (running, failed):
                 task.cancel()
             await asyncio.gather(running, failed, return_exceptions=True)
+
+    @property
+    def _call(self) -> ProgramCall:
+        program = self.program
+        return {
+            "command": list(program.command),
+            "seconds": program.timeout_seconds,
+            "megabytes": program.megabytes,
+        }
 
     def _environment(self, session: Session) -> dict[str, str]:
         return {
@@ -104,6 +115,8 @@ class ProgramAgent:
 
     def _judge(self, member: Member, session: Session, ran: Ran) -> None:
         """Apply the manifest's policy on failures."""
+        if ran.failure is not None and ran.failure.kind == "down":
+            raise UnusableMemberError(ran.failure.message)
         if ran.failure is not None:
             raise UserCodeError(ran.failure.message)
         failed = self._failed(session, ran)

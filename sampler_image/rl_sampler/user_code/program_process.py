@@ -1,9 +1,14 @@
-"""Runs the program of an episode, in the container ``code``."""
+"""Runs the program of an episode, in the container ``code`` or in a pod of programs.
+
+It imports the standard library alone and needs no more than Python 3.11, because it also runs in
+users' images.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -12,20 +17,20 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rl_contracts import env
-from rl_sampler.code.wire import LOG_CHARACTERS, failure
-
-if TYPE_CHECKING:
-    from rl_contracts.spec.agent.program import Program
+from rl_sampler.code.wire import LOG_CHARACTERS, FailureKind, ProgramCall, failure
 
 TASK_FILE = "RL_TASK_FILE"
 CHUNK = 1 << 16
 HEAD_BYTES = 4096
 TAIL_BYTES = 8192
 """So few that any bytes, as text, are at most LOG_CHARACTERS."""
+REAP_TRIES, REAP_PAUSE_SECONDS = 100, 0.01
 CUT = "\n[…]\n"
+UNUSABLE = (errno.EACCES, errno.ENOENT, errno.ENOEXEC)
+"""Errors of a start that are the command's own."""
 LIMITED = 'ulimit -d "$1" && shift && exec "$@"'
 """``ulimit -d`` limits what a process may write to; programs may reserve more addresses."""
 
@@ -53,7 +58,7 @@ class Log:
 
 
 async def run_program(
-    program: Program, *, task: Mapping[str, Any], environment: Mapping[str, str]
+    program: ProgramCall, *, task: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run a program to its end; it is killed, with all that it started, when this is cancelled.
 
@@ -65,12 +70,15 @@ async def run_program(
     Returns:
         The answer of the call ``run``.
     """
-    if shutil.which(program.command[0]) is None:
-        return failure("user", f"agent.program.command: {program.command[0]} is no program here")
+    if shutil.which(program["command"][0]) is None:
+        return failure("user", f"agent.program.command: {program['command'][0]} is no program here")
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="episode-"))
     try:
         await asyncio.to_thread((folder / "task.json").write_text, json.dumps(task))
         return await _run(program, folder, _environment(folder, environment))
+    except OSError as error:
+        kind: FailureKind = "user" if error.errno in UNUSABLE else "down"
+        return failure(kind, f"the program cannot be started: {error}")
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
@@ -82,26 +90,35 @@ def _environment(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **python, **ours, **given}
 
 
-def _command(program: Program) -> Sequence[str]:
-    if program.megabytes is None:
-        return program.command
-    return ["/bin/sh", "-c", LIMITED, "sh", str(program.megabytes * 1000), *program.command]
+def _command(program: ProgramCall) -> Sequence[str]:
+    if program["megabytes"] is None:
+        return program["command"]
+    return ["/bin/sh", "-c", LIMITED, "sh", str(program["megabytes"] * 1000), *program["command"]]
 
 
-async def _run(program: Program, folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+async def _run(
+    program: ProgramCall, folder: Path, environment: Mapping[str, str]
+) -> dict[str, Any]:
     began, log, late = time.monotonic(), Log(), False
-    process = await asyncio.create_subprocess_exec(
-        *_command(program),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        cwd=folder,
-        env=environment,
-        start_new_session=True,
-    )
-    reading = asyncio.create_task(_read(process, log))
+    output, theirs = os.pipe()
     try:
-        async with asyncio.timeout(program.timeout_seconds):
+        process = await asyncio.create_subprocess_exec(
+            *_command(program),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=theirs,  # asyncio would wait until all that the program started has closed it
+            stderr=theirs,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(output)
+        raise
+    finally:
+        os.close(theirs)
+    reading = asyncio.create_task(_read(output, log))
+    try:
+        async with asyncio.timeout(program["seconds"]):
             await process.wait()
     except TimeoutError:
         late = True
@@ -110,6 +127,7 @@ async def _run(program: Program, folder: Path, environment: Mapping[str, str]) -
             os.killpg(process.pid, signal.SIGKILL)  # also what it left behind
         await process.wait()
         await _drained(reading)
+        await _reap(process.pid)
     return {
         "exit_code": None if late else process.returncode,
         "late": late,
@@ -118,10 +136,25 @@ async def _run(program: Program, folder: Path, environment: Mapping[str, str]) -
     }
 
 
-async def _read(process: asyncio.subprocess.Process, log: Log) -> None:
-    assert process.stdout is not None
-    while chunk := await process.stdout.read(CHUNK):
-        log.add(chunk)
+async def _reap(group: int) -> None:
+    """Collect what the program has started and left: it falls to a container's first process."""
+    with contextlib.suppress(ChildProcessError):
+        for _ in range(REAP_TRIES):
+            if os.waitpid(-group, os.WNOHANG)[0] == 0:  # noqa: ASYNC222 - returns at once
+                await asyncio.sleep(REAP_PAUSE_SECONDS)
+
+
+async def _read(output: int, log: Log) -> None:
+    """Read from a pipe to its end, and close it."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(output, "rb", 0)
+    )
+    try:
+        while chunk := await reader.read(CHUNK):
+            log.add(chunk)
+    finally:
+        transport.close()
 
 
 async def _drained(reading: asyncio.Task[None]) -> None:

@@ -16,11 +16,11 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
 from rl_contracts.env import CodeEnv
 from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
 from rl_sampler.user_code import programs
+from rl_sampler.user_code.connection import REQUEST_SECONDS, Connection
 from rl_sampler.user_code.hosted import Hosted
 
 logger = logging.getLogger("rl_sampler.code")
@@ -28,31 +28,6 @@ logger = logging.getLogger("rl_sampler.code")
 SOCKET_MODE = 0o660
 """The agent reaches the socket through the group that the pod gives to the folder's files."""
 BACKLOG = 4096
-REQUEST_SECONDS = 60.0
-
-
-class Connection:
-    """The connection of a call."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._received: asyncio.Queue[bytes] = asyncio.Queue()
-
-    async def listen(self) -> None:
-        """Receive messages; returns once the agent has closed the connection."""
-        while (received := await self._reader.readline()).endswith(b"\n"):
-            self._received.put_nowait(received)
-
-    async def send(self, message: dict[str, Any]) -> None:
-        """Send a message."""
-        self._writer.write(line(message))
-        await self._writer.drain()
-
-    async def ask(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Send a question and wait for the answer."""
-        await self.send(message)
-        answer: dict[str, Any] = json.loads(await self._received.get())
-        return answer
 
 
 class Server:
@@ -70,7 +45,8 @@ class Server:
             if request["call"] == "start":
                 await self._start(request["server"], reader, writer)
             else:
-                await self._call(request, Connection(reader, writer))
+                connection = Connection(reader, writer)
+                await connection.answer(self._hosted.answer(request, connection.ask))
             await writer.drain()
         except (OSError, TimeoutError, ValueError, KeyError) as error:
             logger.warning("a connection was dropped: %s", error)
@@ -86,25 +62,6 @@ class Server:
             await programs.run(commands[server], reader, writer)
         else:
             writer.write(line(failure("down", f"the manifest has no command for {server!r}")))
-
-    async def _call(self, request: dict[str, Any], connection: Connection) -> None:
-        """Make a call; it is cancelled where the agent closes the connection first."""
-        work = asyncio.create_task(self._hosted.answer(request, connection.ask))
-        gone = asyncio.create_task(connection.listen())
-        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (work, gone):
-            task.cancel()
-        await asyncio.wait({work, gone})
-        if not work.cancelled():
-            await connection.send(_answer_of(work))
-
-
-def _answer_of(work: asyncio.Task[dict[str, Any]]) -> dict[str, Any]:
-    error = work.exception()
-    if error is None:
-        return work.result()
-    logger.error("a call failed", exc_info=error)
-    return failure("user", f"{type(error).__name__}: {error}")
 
 
 def listening_at(path: Path) -> socket.socket:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from rl_contracts.ids import RunId, sampler_id
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_sampler.user_code.program_pod import KEY_DIGEST, SERVER_FOLDER, prepare_programs
 from tests.code_container import PROGRAM
 from tests.contract.rl_sampler.engine_server import get
 from tests.contract.rl_sampler.fork_server import SOURCES
@@ -84,6 +85,8 @@ class Pod:
     """Folders of the user's modules, in the container ``code`` alone."""
     code: subprocess.Popen[bytes] | None = None
     """The program of the container ``code``, where the job needs it."""
+    programs: subprocess.Popen[bytes] | None = None
+    """The server of the pod that runs programs, where the job has one."""
 
     def stage(self) -> Staged:
         """Run the init container's program."""
@@ -96,6 +99,8 @@ class Pod:
         """Start the agent, and the container ``code`` unless it runs."""
         if env.CODE_SOCKET in self.environment and self.code is None:
             self.code = self._serve_code()
+        if env.PROGRAMS in self.environment and self.programs is None:
+            self.serve_programs()
         self.process = self.launch("serve", self._environment, self.folder / "agent.log")
 
     def _serve_code(self) -> subprocess.Popen[bytes]:
@@ -108,8 +113,34 @@ class Pod:
         with (self.folder / "code.log").open("ab") as log:
             return subprocess.Popen(command, env=variables, stdout=log, stderr=log)
 
+    def serve_programs(self) -> None:
+        """Start the server of the pod that runs programs, as its containers do."""
+        folder = self.folder / "programs"
+        settings = StoreSettings.from_folder(Path(self.environment[env.STORES_FOLDER]))
+        prepare_programs(folder, run=RunId(self.environment[env.RUN]), settings=settings)
+        port = self.environment[env.PROGRAMS].rpartition(":")[2]
+        command = [sys.executable, "-I", "-S", str(folder / SERVER_FOLDER)]
+        options = ["--port", port, "--key-digest", str(folder / KEY_DIGEST)]
+        with (self.folder / "programs.log").open("ab") as log:
+            self.programs = subprocess.Popen(
+                [*command, *options], env={"PATH": os.environ["PATH"]}, stdout=log, stderr=log
+            )
+
+    def kill_programs(self) -> None:
+        """Kill that server, and with it what it runs, as the end of its container does."""
+        assert self.programs is not None
+        running = _children(self.programs.pid)
+        self.programs.kill()
+        self.programs.wait(timeout=HUNG_SECONDS)
+        for group in running:
+            with suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGKILL)
+        self.programs = None
+
     def end(self) -> None:
         """Kill what still runs."""
+        if self.programs is not None:
+            self.kill_programs()
         if self.process is not None:
             self.signal(signal.SIGKILL)
         if self.code is not None:
@@ -171,6 +202,12 @@ class Pod:
 
         until(holds, what=what)
         return found[0]
+
+
+def _children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    listed = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in listed for child in path.read_text().split()]
 
 
 MakePod = Callable[..., Pod]
@@ -243,6 +280,9 @@ def new_pod(
         environment[env.CODE_SOCKET] = str(folder / "calls")
     if parsed.agent.program is not None:
         environment[env.GATEWAY_PORT] = str(free_port())
+        if not parsed.agent.program.in_sidecar:
+            environment[env.PROGRAMS] = f"localhost:{free_port()}"
+            environment[env.POD_IP] = "127.0.0.1"
     return Pod(folder=folder, environment=environment, stores=stores, port=port, launch=launch)
 
 

@@ -68,6 +68,7 @@ def test_no_right_is_for_everything() -> None:
         ("deployments", {"delete", "update"}),
         ("configmaps", {"list", "watch", "patch", "update", "delete"}),
         ("networkpolicies", {"list", "watch", "update"}),
+        ("services", {"list", "watch", "update"}),
         ("poddisruptionbudgets", {"list", "watch", "update"}),
         ("leases", {"list", "watch", "patch", "delete"}),
         ("events", {"watch", "update", "delete"}),

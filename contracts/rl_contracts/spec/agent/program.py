@@ -6,31 +6,58 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, rule, rules
+from rl_contracts.spec.base import Model, Resources, rule, rules
+from rl_contracts.spec.workers import Environment, EnvironmentSources, Image
 
 PROGRAM = "Program"
 """The agent, and the scorer that takes the reward which the program posts."""
+OF_POD = {
+    "image": "has(self.image)",
+    "env": "size(self.env) > 0",
+    "envFrom": "size(self.envFrom) > 0",
+    "resources": "has(self.resources.limits) || has(self.resources.requests)",
+    "network": "self.network != 'Gateway'",
+}
+"""Fields of a program's own pod, and CEL that is true where one is set."""
 
 
 class Program(Model):
     """A program of yours that plays the agent, unmodified; see docs/guides/programs.md."""
 
     model_config = rules(
-        rule(
-            "self.runsIn == 'Sidecar'",
-            "agent.program.runsIn Pod is not available yet: set runsIn: Sidecar, which runs the "
-            "program in the container code of the sampler pod, without the job's Secrets",
-            field="runsIn",
+        *(
+            rule(
+                f"self.runsIn == 'Pod' || !({is_set})",
+                f"agent.program.{field} is for runsIn Pod, and runsIn is Sidecar: set "
+                f"{'runsIn: Pod' if field == 'network' else f'code.{field}'} instead",
+                field=field,
+            )
+            for field, is_set in OF_POD.items()
         ),
     )
     command: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=1024)]],
         Field(min_length=1, max_length=64),
     ]
-    """Program and arguments, e.g. `[python, -m, my_agent]`, in code.configMapRef or code.image."""
+    """Program and arguments, e.g. `[python, -m, my_agent]`, in its image or code.configMapRef."""
     runs_in: Literal["Pod", "Sidecar"] = "Pod"
-    """Where it runs. `Pod`: in a pod of its own; not available yet. `Sidecar`: in the container
-    `code`, beside the programs of other episodes, so for code that you trust."""
+    """Where it runs. `Pod`: in pods of its own, which reach the policy's API and nothing else.
+    `Sidecar`: in the container `code` of the sampler's pod, for code that you trust."""
+    image: Image | None = None
+    """Image of the pod with runsIn Pod; it needs Python 3.11 or newer as `python3`. Unset:
+    code.image, else the sampler's image."""
+    env: Environment = Field(default_factory=list)
+    """Environment variables of the program with runsIn Pod, as in core/v1. It can read their
+    values, also those from Secrets."""
+    env_from: EnvironmentSources = Field(default_factory=list)
+    """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
+    variables of the program, with runsIn Pod."""
+    resources: Resources = Field(default_factory=Resources)
+    """CPU and memory of each pod with runsIn Pod, for all programs in it together. Unset: it
+    requests 50m of CPU and 128Mi of memory."""
+    network: Literal["Gateway", "Open"] = "Gateway"
+    """What the pods reach with runsIn Pod, by a NetworkPolicy. `Gateway`: the policy's API and the
+    cluster's name service. `Open`: also every other address, except link-local ones."""
     on_failure: Literal["InfrastructureError", "RewardZero"]
     """What an exit code other than 0, a time-out or a missing reward means.
     `InfrastructureError`: no data, the episode is played again. `RewardZero`: the policy's fault,
@@ -38,8 +65,8 @@ class Program(Model):
     timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 3600
     """Longest time in seconds of one episode; then the program is killed."""
     megabytes: Annotated[int, Field(ge=16, le=1048576)] | None = None
-    """Memory in MB that each process of the program may use. Unset: only code.resources limits
-    it."""
+    """Memory in MB that each process of the program may use. Unset: only the resources of its
+    container limit it."""
     max_responses: Annotated[int, Field(ge=1, le=4096)] = 256
     """Most responses of the policy in one episode; later requests are refused."""
 

@@ -26,12 +26,18 @@ class Waiting:
     """A group whose programs wait in the middle of their episodes."""
 
     def __init__(
-        self, trainer: ScriptedTrainer, make_pod: MakePod, model: Path, folder: Path, *said: str
+        self,
+        trainer: ScriptedTrainer,
+        make_pod: MakePod,
+        model: Path,
+        folder: Path,
+        *said: str,
+        place: str = "Pod",
     ) -> None:
         self.trainer, self.folder = trainer, folder / "marks"
         self.folder.mkdir()
         command = [sys.executable, str(PROGRAMS / "waiter.py"), str(self.folder), *said]
-        sections = program_job(trainer, model, command)
+        sections = program_job(trainer, model, command, runsIn=place)
         sections["agent"]["sampling"] = {"maxTokensPerTurn": 16, "maxContextTokens": 400}
         self.pod: Pod = make_pod(**sections)
         self.pod.serve_first_of(trainer)
@@ -121,7 +127,7 @@ def test_agent_that_is_killed_ends_its_programs_and_their_keys(
 def test_container_that_is_killed_costs_an_attempt_and_no_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, tmp_path: Path
 ) -> None:
-    waiting = Waiting(trainer, make_pod, tiny_model, tmp_path)
+    waiting = Waiting(trainer, make_pod, tiny_model, tmp_path, place="Sidecar")
     before = waiting.wait(1)
     pod = waiting.pod
     assert pod.code is not None
@@ -129,6 +135,34 @@ def test_container_that_is_killed_costs_an_attempt_and_no_reward(
         os.kill(pid, signal.SIGKILL)
     pod.code.wait()
     pod.code = pod._serve_code()
+    waiting.wait(2)
+    waiting.go()
+    assert {rollout.attempt for rollout in trainer.chosen(waiting.tasks)} == {2}
+
+
+def test_pod_of_programs_that_goes_and_comes_costs_attempts_and_no_reward(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, tmp_path: Path
+) -> None:
+    waiting = Waiting(trainer, make_pod, tiny_model, tmp_path)
+    for attempt in (1, 2):
+        waiting.wait(attempt)
+        waiting.pod.kill_programs()
+        waiting.pod.serve_programs()
+    waiting.wait(3)
+    waiting.go()
+    assert {rollout.attempt for rollout in trainer.chosen(waiting.tasks)} == {3}
+
+
+def test_nothing_begins_and_no_attempt_is_lost_while_no_pod_of_programs_answers(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, tmp_path: Path
+) -> None:
+    waiting = Waiting(trainer, make_pod, tiny_model, tmp_path)
+    waiting.wait(1)
+    waiting.pod.kill_programs()
+    waiting.pod.wait_document(
+        lambda document: "pods of programs" in document.unavailable, what="the outage"
+    )
+    waiting.pod.serve_programs()
     waiting.wait(2)
     waiting.go()
     assert {rollout.attempt for rollout in trainer.chosen(waiting.tasks)} == {2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.manifests import changed
+from tests.manifests import a_job, changed
 
 Manifest = dict[str, Any]
 
@@ -101,9 +101,32 @@ REFUSED_AGENTS = {
         changed("spec.agent", {"kind": "Program"}),
         "kind Program needs it",
     ),
-    "a program in a pod of its own": (
-        changed("spec.agent", program(runsIn=...)),
-        "set runsIn: Sidecar",
+    "an image of a pod that a sidecar has not": (
+        changed("spec.agent", program(image="mine:1")),
+        "set code.image instead",
+    ),
+    "variables of a pod that a sidecar has not": (
+        changed("spec.agent", program(env=[{"name": "A", "value": "b"}])),
+        "set code.env instead",
+    ),
+    "resources of a pod that a sidecar has not": (
+        changed("spec.agent", program(resources={"limits": {"memory": "1Gi"}})),
+        "set code.resources instead",
+    ),
+    "a network of a pod that a sidecar has not": (
+        changed("spec.agent", program(network="Open")),
+        "set runsIn: Pod instead",
+    ),
+    "pods of programs beside a shared pool": (
+        changed(
+            "spec",
+            a_job()["spec"]
+            | {
+                "agent": program(runsIn=...),
+                "samplers": [{"name": "main", "poolRef": {"name": "shared"}}],
+            },
+        ),
+        "shared pools (samplers[].poolRef) have no pods for",
     ),
     "a program whose failures mean nothing": (
         changed("spec.agent", program(onFailure=...)),

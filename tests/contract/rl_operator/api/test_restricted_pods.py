@@ -20,7 +20,7 @@ from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
-from rl_operator.render import deployment, reader, trainer
+from rl_operator.render import deployment, programs, reader, trainer
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.world import IMAGES, a_namespace
 from tests.manifests import EXAMPLES
@@ -73,6 +73,10 @@ def of_job(meta: Meta, spec: RLJobSpec) -> Pods:
     for group in spec.samplers:
         template = deployment.pod_template(meta, spec, group, images=IMAGES)
         yield f"samplers {group.name}", template
+        if programs.program_of(spec) is not None:
+            pool = SamplerPoolSpec(job=meta.name, template=group.template)
+            template = programs.pod_template(meta, pool, job=meta, job_spec=spec, images=IMAGES)
+            yield f"programs {group.name}", template
 
 
 def of_shared_engine() -> Pods:

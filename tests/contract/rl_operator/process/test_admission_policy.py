@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from kubernetes import client, config
 
-from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import objects, trainer
+from rl_operator.render import objects, programs, trainer
 from rl_operator.render import reader as rendered
 from rl_operator.render.metadata import labels, owned_by
 from tests.apiserver import ApiServer
@@ -120,6 +120,33 @@ def a_deployment(namespace: str) -> Manifest:
     }
 
 
+def run_programs(pool: Meta) -> list[Manifest]:
+    """The objects of a pool whose programs run in pods of their own."""
+    program = {"command": ["a"], "onFailure": "RewardZero"}
+    spec = RLJobSpec.model_validate(a_job(agent={"kind": "Program", "program": program})["spec"])
+    template = spec.samplers[0].template
+    of_pool = SamplerPoolSpec(job="job", template=template)
+    return programs.beside(pool, of_pool, job=pool, job_spec=spec, size=1, images=IMAGES)
+
+
+OUTSIDE: dict[str, Change] = {
+    "a balancer": lambda spec: spec.update(type="LoadBalancer"),
+    "a port of the nodes": lambda spec: spec.update(type="NodePort"),
+    "others' addresses": lambda spec: spec.update(externalIPs=["192.0.2.7"]),
+    "pods of others": lambda spec: spec.update(selector={"app": "web"}),
+    "a name of the outside": lambda spec: spec.update(type="ExternalName", externalName="a.b"),
+}
+
+
+@pytest.mark.parametrize("change", OUTSIDE.values(), ids=OUTSIDE.keys())
+def test_no_service_reaches_out_of_the_cluster_or_to_other_pods(
+    place: Place, change: Change
+) -> None:
+    (service,) = (each for each in run_programs(job_of(place.namespace)) if "ports" in each["spec"])
+    change(service["spec"])
+    assert "Services within the cluster" in refused(place.operator, service)
+
+
 def container(pod: Manifest) -> Manifest:
     made: Manifest = pod["spec"]["containers"][0]
     return made
@@ -134,6 +161,7 @@ def test_what_the_operator_renders_is_admitted(place: Place) -> None:
         rendered.policy(place.namespace, system=SYSTEM),
         objects.network_policy(job),
         objects.disruption_budget(job, job="job", run="run"),
+        *run_programs(job),
     ):
         assert refused(place.operator, manifest) == "", manifest["kind"]
 

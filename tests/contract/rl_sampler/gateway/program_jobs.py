@@ -19,9 +19,9 @@ PROGRAMS = Path(__file__).parent / "programs"
 def program_job(
     trainer: ScriptedTrainer, model: Path, command: list[str], **options: Any
 ) -> dict[str, Any]:
-    """Sections of a job whose members a program acts out, in the container ``code``."""
+    """Sections of a job whose members a program acts out, in a pod of its own by default."""
     sections = with_tools(trainer, model)
-    program = {"command": command, "runsIn": "Sidecar", "onFailure": "InfrastructureError"}
+    program = {"command": command, "onFailure": "InfrastructureError"}
     sections["agent"] = {
         "kind": "Program",
         "program": program | options,

@@ -1,9 +1,11 @@
-"""A program acts out episodes through the gateway: real engine, stores and container ``code``."""
+"""A program acts out episodes through the gateway: real engine, stores and runner of programs."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.contract.rl_sampler.gateway.program_jobs import (
     PROGRAMS,
@@ -19,10 +21,13 @@ from tests.waiting import until
 TALKER = [sys.executable, str(PROGRAMS / "talker.py")]
 
 
+@pytest.mark.parametrize("place", ["Pod", "Sidecar"])
 def test_program_talks_streams_branches_and_posts_its_reward(
-    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, place: str
 ) -> None:
-    sections = program_job(trainer, tiny_model, [*TALKER, "fail"], onFailure="RewardZero")
+    sections = program_job(
+        trainer, tiny_model, [*TALKER, "fail"], onFailure="RewardZero", runsIn=place
+    )
     sections["agent"]["sampling"] = {"maxTokensPerTurn": 24, "maxContextTokens": 400}
     pod = make_pod(**sections)
     pod.serve_first_of(trainer)
@@ -41,3 +46,25 @@ def test_program_talks_streams_branches_and_posts_its_reward(
     assert failed.program is not None
     assert failed.program.exit_code == 3
     assert failed.turns[-1].error is not None
+
+
+def test_pod_of_programs_that_is_killed_costs_an_attempt_and_no_reward(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    command = [sys.executable, str(PROGRAMS / "holder.py"), str(marks)]
+    pod = make_pod(**program_job(trainer, tiny_model, command, onFailure="RewardZero"))
+    pod.serve_first_of(trainer)
+    tasks = trainer.insert(1, group_size=2)
+    until(lambda: len(list(marks.glob("1-?"))) == 2, what="both programs of the first attempt")
+    pod.kill_programs()
+    pod.serve_programs()
+    (marks / "go").touch()
+    until(lambda: trainer.all_done(tasks), what="the group")
+    chosen = trainer.chosen(tasks)
+    assert [(rollout.attempt, rollout.reward) for rollout in chosen] == [(2, 0.5)] * 2
+    lost = [each for each in trainer.stores.rollouts.of_task(tasks[0]) if each.attempt == 1]
+    for rollout in lost:
+        assert rollout.error is not None
+        assert (rollout.error.kind, rollout.reward) == ("infrastructure", 0.0)

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rl_contracts.spec.agent.program import Program
+from rl_sampler.code.wire import ProgramCall
 from rl_sampler.user_code.program_process import HEAD_BYTES, TAIL_BYTES, Log, run_program
 
+PR_SET_CHILD_SUBREAPER = 36
+"""Of Linux, ``prctl(2)``."""
 
-def a_program(code: str, **options: Any) -> Program:
-    fields = {"command": [sys.executable, "-S", "-c", code], "runsIn": "Sidecar"}
-    return Program.model_validate(fields | {"onFailure": "RewardZero"} | options)
+
+@pytest.fixture
+def subreaper() -> Iterator[None]:
+    """Orphans fall to this process, as to the first process of a container."""
+    system = ctypes.CDLL(None, use_errno=True)
+    assert system.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    yield
+    assert system.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) == 0
+
+
+def a_program(
+    code: str,
+    *,
+    seconds: float = 3600,
+    megabytes: int | None = None,
+    command: list[str] | None = None,
+) -> ProgramCall:
+    return {
+        "command": command or [sys.executable, "-S", "-c", code],
+        "seconds": seconds,
+        "megabytes": megabytes,
+    }
 
 
 async def run(code: str, **options: Any) -> dict[str, Any]:
@@ -54,9 +77,20 @@ async def test_program_is_killed_at_its_time_limit_with_what_it_started() -> Non
         "import os, time; child = os.fork(); print(child, flush=True) if child else None;"
         "time.sleep(600)"
     )
-    ran = await run(code, timeoutSeconds=1)
+    ran = await run(code, seconds=1)
     assert (ran["exit_code"], ran["late"]) == (None, True)
     _expect_gone(int(ran["log"]))
+
+
+async def test_what_a_program_leaves_behind_does_not_stay_as_a_zombie(
+    subreaper: None,
+) -> None:
+    code = (
+        "import os, time; child = os.fork();print(child, flush=True) if child else time.sleep(600)"
+    )
+    ran = await run(code)
+    assert ran["exit_code"] == 0
+    assert not await asyncio.to_thread(os.path.exists, f"/proc/{int(ran['log'])}")
 
 
 async def test_program_that_needs_more_memory_than_allowed_fails() -> None:

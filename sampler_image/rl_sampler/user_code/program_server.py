@@ -1,0 +1,129 @@
+"""The program of a pod of programs: runs an episode's program for whoever has the run's key.
+
+``program_pod`` copies it into the image of the user, where ``python3`` starts it: it imports the
+standard library alone, and needs no more than Python 3.11. ``rl_sampler.code.wire`` has the
+messages. It knows the SHA-256 of the key, not the key, so the programs beside it cannot find it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from rl_sampler.code.wire import MAX_LINE_BYTES, failure
+from rl_sampler.user_code.connection import REQUEST_SECONDS, Connection, keep_alive
+from rl_sampler.user_code.program_process import run_program
+
+logger = logging.getLogger("rl_sampler.programs")
+
+KEY_BYTES = 1024
+"""Longest first line. What a client without the key may send is small."""
+MOST_STRANGERS = 256
+"""Connections at the same time whose key was not read yet; others are closed."""
+BACKLOG = 4096
+CHUNK = 1 << 16
+
+
+class RefusedCallError(ValueError):
+    """A connection without the key, or with a request that is none."""
+
+
+class Server:
+    """Accepts connections, each for one call."""
+
+    def __init__(self, digest: str) -> None:
+        """Serve clients whose key has this SHA-256, in hexadecimal digits."""
+        self._digest = digest
+        self._strangers = 0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection to its end."""
+        keep_alive(writer.get_extra_info("socket"))
+        try:
+            async with asyncio.timeout(REQUEST_SECONDS):
+                await self._check(reader)
+                request = await _request(reader)
+            await Connection(reader, writer).answer(_called(request))
+            await writer.drain()
+        except (OSError, TimeoutError, ValueError, KeyError) as error:
+            logger.warning("a connection was dropped: %s", error)
+        finally:
+            writer.close()
+
+    async def _check(self, reader: asyncio.StreamReader) -> None:
+        """Read the key; raises RefusedCallError."""
+        if self._strangers >= MOST_STRANGERS:
+            raise RefusedCallError(f"{MOST_STRANGERS} others have not sent their key yet")
+        self._strangers += 1
+        try:
+            key = (await reader.readline()).rstrip(b"\n")
+        finally:
+            self._strangers -= 1
+        if not hmac.compare_digest(hashlib.sha256(key).hexdigest(), self._digest):
+            raise RefusedCallError("its key is not the run's")
+
+
+async def _request(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """The line behind the key, which is longer than the reader's limit; nothing follows it."""
+    received = bytearray()
+    while not received.endswith(b"\n"):
+        chunk = await reader.read(CHUNK)
+        received += chunk
+        if not chunk or len(received) > MAX_LINE_BYTES:
+            raise RefusedCallError(f"its request ended after {len(received)} bytes")
+    request: dict[str, Any] = json.loads(received)
+    return request
+
+
+async def _called(request: dict[str, Any]) -> dict[str, Any]:
+    if request["call"] == "ping":
+        return {}
+    if request["call"] == "run":
+        return await run_program(
+            request["program"], task=request["task"], environment=request["environment"]
+        )
+    return failure("down", f"this pod knows no call {request['call']}")
+
+
+async def serve(server: Server, *, port: int) -> None:
+    """Serve until SIGTERM; programs that run then may end, as long as the kubelet waits."""
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    running: set[asyncio.Task[None]] = set()
+
+    def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(server.accept(reader, writer))
+        running.add(task)
+        task.add_done_callback(running.discard)
+
+    listener = await asyncio.start_server(accepted, port=port, limit=KEY_BYTES, backlog=BACKLOG)
+    logger.info("ready")
+    await stop.wait()
+    listener.close()
+    logger.info("%d programs still run", len(running))
+    if running:
+        await asyncio.wait(running)
+    os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the programs of a run."""
+    parser = argparse.ArgumentParser(prog="programs", description=__doc__)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--key-digest", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    asyncio.run(serve(Server(given.key_digest.read_text().strip()), port=given.port))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

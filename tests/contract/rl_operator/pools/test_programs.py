@@ -1,0 +1,58 @@
+"""Pods of programs on a real API server: they follow their pool, and go when it needs none."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key, Kind
+from tests.contract.rl_operator.world import World
+
+NAME = "job-main-programs"
+
+
+def agent(place: str) -> dict[str, Any]:
+    program = {"command": ["agent"], "onFailure": "RewardZero", "runsIn": place}
+    return {"kind": "Program", "program": program}
+
+
+def patch(world: World, **spec: Any) -> None:
+    body = json.dumps({"spec": spec})
+    command = ("patch", "spool/job-main", "--type=merge", "-p", body)
+    world.apiserver.kubectl("-n", world.namespace, *command)
+
+
+def sizes(world: World, job: Key) -> dict[str, int]:
+    """Wanted pods by Deployment, once all is settled."""
+    world.settle(job)
+    listed = world.objects(kinds.DEPLOYMENT)
+    return {each["metadata"]["name"]: each["spec"]["replicas"] for each in listed}
+
+
+def exists(world: World, kind: Kind) -> bool:
+    return NAME in {each["metadata"]["name"] for each in world.objects(kind)}
+
+
+def test_pods_of_programs_follow_their_pool(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(agent=agent("Pod"))
+    assert sizes(world, job) == {"job-main": 2, NAME: 2}
+    assert exists(world, kinds.SERVICE)
+    assert exists(world, kinds.NETWORK_POLICY)
+    before = world.writes.count
+    assert (sizes(world, job)[NAME], world.writes.count) == (2, before), "nothing is left to do"
+    world.apiserver.kubectl("-n", world.namespace, "scale", "spool/job-main", "--replicas=3")
+    assert sizes(world, job) == {"job-main": 3, NAME: 3}
+    patch(world, suspend=True)
+    assert sizes(world, job) == {"job-main": 0, NAME: 0}
+    patch(world, suspend=False)
+    assert sizes(world, job) == {"job-main": 3, NAME: 3}
+    world.make_job(agent=agent("Pod"), networkPolicy="None")
+    assert sizes(world, job)[NAME] == 3
+    assert not exists(world, kinds.NETWORK_POLICY)
+    world.make_job(agent=agent("Sidecar"))
+    assert sizes(world, job)[NAME] == 0
+    assert not exists(world, kinds.SERVICE)
+    assert not exists(world, kinds.NETWORK_POLICY)

@@ -1,0 +1,186 @@
+"""Pods that run a job's programs: what they hold, whom they reach, and how many there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts import env
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_operator.kube import names
+from rl_operator.render import agents, objects, pods, programs, user_code, workload
+from rl_operator.validation.refusals import of_spec
+from tests.unit.rl_operator.builders import IMAGES, a_spec
+from tests.unit.rl_operator.rendered import JOB, POOL, a_deployment, environment_of, pod_of
+
+Manifest = dict[str, Any]
+SAMPLERS = [{"name": "main", "template": {"envFrom": [{"secretRef": {"name": "of-the-agent"}}]}}]
+
+
+def sections(code: Manifest | None = None, **options: Any) -> Manifest:
+    fields = {"command": ["agent"], "onFailure": "RewardZero", **options}
+    agent = {"kind": "Program", "program": fields}
+    return {"agent": agent, "samplers": SAMPLERS, **({"code": code} if code is not None else {})}
+
+
+def rendered(size: int = 3, network: str = "RunOnly", **options: Any) -> dict[str, Manifest]:
+    """The objects by kind."""
+    spec = a_spec(**sections(**options), networkPolicy=network)
+    pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
+    listed = programs.beside(POOL, pool, job=JOB, job_spec=spec, size=size, images=IMAGES)
+    return {manifest["kind"]: manifest for manifest in listed}
+
+
+def pod(**options: Any) -> Manifest:
+    made: Manifest = rendered(**options)["Deployment"]["spec"]["template"]["spec"]
+    return made
+
+
+def test_pod_is_the_default_and_a_sidecar_has_none_of_these_objects() -> None:
+    assert set(rendered()) == {"NetworkPolicy", "Service", "Deployment"}
+    assert not rendered(runsIn="Sidecar")
+    assert set(rendered(network="None")) == {"Service", "Deployment"}
+
+
+def test_the_container_of_the_program_has_no_token_no_store_and_no_secret_of_the_agent() -> None:
+    made = pod()
+    assert made["automountServiceAccountToken"] is False
+    (container,), (prepare,) = made["containers"], made["initContainers"]
+    mounted = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert set(mounted) == {"programs", "tmp"}
+    assert mounted["programs"]["readOnly"]
+    assert "stores" in {mount["name"] for mount in prepare["volumeMounts"]}
+    assert env.STORES_FOLDER not in environment_of(container)
+    assert "envFrom" not in container, "of the agent alone"
+    assert container["securityContext"] == pods.container_security()
+    assert made["securityContext"]["runAsUser"] == user_code.USER != pods.USER
+    for volume in made["volumes"]:
+        assert volume["name"] == "stores" or volume["emptyDir"]["sizeLimit"]
+
+
+def test_what_the_manifest_names_for_the_pod_is_used() -> None:
+    limits = {"limits": {"memory": "2Gi"}}
+    variable = {"name": "MODE", "value": "fast"}
+    sources = [{"secretRef": {"name": "mine"}}]
+    made = pod(image="mine:1", env=[variable], envFrom=sources, resources=limits)
+    (container,) = made["containers"]
+    assert container["image"] == "mine:1"
+    assert environment_of(container)["MODE"] == "fast"
+    assert environment_of(container)[env.PROGRAMS] == "", "no key of a Secret can set it"
+    assert container["envFrom"] == sources
+    assert container["resources"]["limits"] == {"memory": "2Gi"}
+    assert container["resources"]["requests"] == programs.REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("options", "image"),
+    [
+        ({}, IMAGES.sampler),
+        ({"code": {"image": "code:1"}}, "code:1"),
+        ({"code": {"image": "code:1"}, "image": "mine:1"}, "mine:1"),
+    ],
+)
+def test_image_of_the_program(options: Manifest, image: str) -> None:
+    made = pod(**options)
+    assert made["containers"][0]["image"] == image
+    assert made["initContainers"][0]["image"] == IMAGES.sampler, "ours, whatever the program's is"
+
+
+def test_modules_of_a_config_map_are_mounted() -> None:
+    made = pod(code={"configMapRef": {"name": "modules"}})
+    (container,) = made["containers"]
+    assert environment_of(container)[env.CODE_FOLDER] == user_code.FOLDER
+    assert {"name": "code", "configMap": {"name": "modules"}} in made["volumes"]
+
+
+def test_pods_are_as_many_as_samplers_and_are_counted_as_none() -> None:
+    deployment = rendered(size=5)["Deployment"]
+    assert deployment["spec"]["replicas"] == 5
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert not {names.RUN_LABEL, names.POOL_LABEL} & labels.keys(), "samplers' selectors"
+    assert rendered()["Service"]["spec"]["selector"].items() <= labels.items()
+
+
+@pytest.mark.parametrize("network", ["Gateway", "Open"])
+def test_pods_reach_the_gateway_and_only_agents_reach_them(network: str) -> None:
+    policy = rendered(network="RunOnly")["NetworkPolicy"]["spec"]
+    spec = a_spec(**sections(network=network))
+    program = programs.program_of(spec)
+    assert program is not None
+    policy = programs.policy(POOL, JOB, program)["spec"]
+    agents_pods = {"podSelector": {"matchLabels": {names.POOL_LABEL: POOL.name}}}
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["podSelector"]["matchLabels"] == {names.PROGRAMS_LABEL: POOL.name}
+    calls = {"port": programs.PORT, "protocol": "TCP"}
+    assert policy["ingress"] == [{"from": [agents_pods], "ports": [calls]}]
+    gateway, dns, *others = policy["egress"]
+    port = {"port": agents.GATEWAY_PORT, "protocol": "TCP"}
+    assert gateway == {"to": [agents_pods], "ports": [port]}
+    assert {(port["port"], port["protocol"]) for port in dns["ports"]} == {(53, "TCP"), (53, "UDP")}
+    if network == "Gateway":
+        assert not others
+    else:
+        assert others[0]["to"][0]["ipBlock"]["except"] == ["169.254.0.0/16"]
+
+
+def test_the_runs_policy_lets_them_to_the_gateway_alone() -> None:
+    own, metrics, theirs = objects.network_policy(JOB, with_programs=True)["spec"]["ingress"]
+    labels = rendered()["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    (peer,) = theirs["from"]
+    assert peer["podSelector"]["matchLabels"].items() <= labels.items()
+    assert theirs["ports"] == [{"port": agents.GATEWAY_PORT, "protocol": "TCP"}]
+    assert not own["from"][0]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert "from" not in metrics
+
+
+def test_agents_know_the_service_and_their_own_address() -> None:
+    (agent,) = pod_of(a_deployment(**sections()))["containers"]
+    parsed = env.SamplerEnv.parse(environment_of(agent))
+    service = rendered()["Service"]["metadata"]["name"]
+    assert parsed.programs == f"{service}.{POOL.namespace}.svc:{programs.PORT}"
+    assert parsed.pod_ip == "from the pod"
+    assert agents.GATEWAY_PORT in {port["containerPort"] for port in agent["ports"]}
+    assert parsed.code_socket is None, "nothing needs the container code"
+
+
+def test_names_fit_a_service() -> None:
+    assert names.programs("job-main") == "job-main-programs"
+    longest = f"{'j' * 40}-{'g' * 22}"
+    assert len(names.programs(longest)) == 63
+    assert names.programs(longest) != names.programs(f"{longest[:-1]}h")
+
+
+def test_a_queue_counts_them_with_the_samplers() -> None:
+    queue = {"provider": "Kueue", "queueName": "q"}
+    resources = {"requests": {"cpu": "2"}}
+    spec = a_spec(**sections(resources=resources), scheduling=queue)
+    sets = workload.render(JOB, spec, images=IMAGES)["spec"]["podSets"]
+    (samplers,) = [each for each in sets if each["name"] == "sampler-main"]
+    containers = samplers["template"]["spec"]["containers"]
+    assert [each["name"] for each in containers] == ["agent", programs.NAME]
+    assert containers[1]["resources"]["requests"] == {"cpu": "2"}
+
+
+@pytest.mark.parametrize(
+    ("code", "field"),
+    [
+        ({"env": [{"name": "A", "value": "b"}]}, "spec.code.env"),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, "spec.code.envFrom"),
+        ({"resources": {"limits": {"memory": "1Gi"}}}, "spec.code.resources"),
+        ({"image": "mine:1", "configMapRef": {"name": "m"}}, ""),
+    ],
+)
+def test_options_of_the_container_code_are_refused_where_nothing_runs_there(
+    code: Manifest, field: str
+) -> None:
+    spec = RLJobSpec.model_validate(a_spec(**sections(code=code)))
+    fields = [refusal.field for refusal in of_spec(spec)]
+    assert fields == ([field] if field else [])
+
+
+def test_variables_of_ours_are_refused() -> None:
+    spec = a_spec(**sections(env=[{"name": "RL_RUN", "value": "x"}]))
+    (refusal,) = of_spec(spec)
+    assert (refusal.field, refusal.reason) == ("spec.agent.program.env[0].name", "VariableReserved")
