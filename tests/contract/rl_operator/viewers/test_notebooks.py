@@ -193,6 +193,9 @@ def test_a_pod_without_a_kubeconfig_uses_its_service_account(
     assert len(RLJob("job", connection=connection).metrics()) == 3
     with pytest.raises(UsageError, match="kubeconfig"):
         connect(tmp_path / "absent")
+    file = kubeconfig_of(viewer, viewer.theirs, tmp_path, namespace="chosen")
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    assert connect().namespace == "chosen"
 
 
 def test_a_run_without_data_says_so(viewer: Viewing, tmp_path: Path) -> None:
