@@ -169,7 +169,7 @@ class RLJob(RunQueries):
         """
         session = Session(
             cluster=self.connection.cluster,
-            console=Console(quiet=True),
+            console=Console(quiet=True, force_terminal=False, force_jupyter=False),
             namespace=self.namespace,
             job=self.name,
         )
