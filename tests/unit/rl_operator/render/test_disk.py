@@ -56,7 +56,7 @@ def test_all_temporary_volumes_of_the_chart_are_limited() -> None:
         for line in path.read_text().splitlines()
         if "emptyDir:" in line
     ]
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert all("sizeLimit" in line for line in lines)
 
 
