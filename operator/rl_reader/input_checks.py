@@ -72,12 +72,18 @@ class InputChecks:
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
         skip = spec.data.on_bad_record == "Skip"
-        read_as = f"{skip} {spec.algorithm.objective} {spec.reward.model_dump_json()}"
+        images = spec.data.images
+        read_as = f"{skip} {spec.algorithm.objective} {spec.reward.model_dump_json()} {images}"
         for split, sources in spec.data.by_split.items():
             for index, source in enumerate(sources):
                 field = f"spec.data.{split}[{index}]"
                 begin = functools.partial(
-                    SourceReader, source, field=field, skip=skip, compares=spec.compares
+                    SourceReader,
+                    source,
+                    field=field,
+                    skip=skip,
+                    compares=spec.compares,
+                    images=images,
                 )
                 yield from self._dataset(source, stores, begin, field=field, read_as=read_as)
 

@@ -14,6 +14,7 @@ from rl_contracts.capacity.context import context_refusal
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.model_import import TOKENIZER_FIELD
+from rl_contracts.images.placeholders import Placeholders
 from rl_contracts.spec import mesh_features, vision_features
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.model_folder import BaseLocations
@@ -40,6 +41,7 @@ def learner(
     folder: Path,
     world: World = ALONE,
     clock: Callable[[], float] = time.monotonic,
+    images: vision.Read | None = None,
 ) -> tuple[Learner, Limits]:
     """Fetch and load the manifest's models into ``folder``; every rank does so for itself.
 
@@ -50,6 +52,7 @@ def learner(
         folder: where to.
         world: all ranks.
         clock: monotonic seconds.
+        images: fetches stored images.
 
     Raises:
         DiskFullError: there is no room for one of them.
@@ -72,11 +75,17 @@ def learner(
     for refusal in [] if shape is None else experts.refusals(shape, spec):
         raise RefusedError(refusal)
     with memory.explaining(spec, shape, doing=doing, ranks=world.size):
-        return _loaded(objects, spec, folder, world=world, clock=clock)
+        return _loaded(objects, spec, folder, world=world, clock=clock, images=images)
 
 
 def _loaded(
-    objects: Objects, spec: RLJobSpec, folder: Path, *, world: World, clock: Callable[[], float]
+    objects: Objects,
+    spec: RLJobSpec,
+    folder: Path,
+    *,
+    world: World,
+    clock: Callable[[], float],
+    images: vision.Read | None,
 ) -> tuple[Learner, Limits]:
     own, uri = folder / BASE, spec.model.uri
     low_rank = spec.training.lora
@@ -89,6 +98,7 @@ def _loaded(
         offload_parameters=spec.training.offload_parameters,
         divided=world.mesh is not None,
         quantize=None if low_rank is None else low_rank.quantization,
+        images=images,
         train_vision=spec.training.vision == "Trained",
     )
     known = limits(policy, spec)
@@ -165,7 +175,11 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
                 "spec.agent.sampling.maxContextTokens.",
             )
         )
-    return Limits(vocabulary=policy.vocabulary, max_tokens=longest)
+    return Limits(
+        vocabulary=policy.vocabulary,
+        max_tokens=longest,
+        placeholders=Placeholders.of(policy.module.config.to_dict()),
+    )
 
 
 def critic_model(

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rl_contracts.documents.run import Resolved, Run
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
+from rl_contracts.stores.images import ImageStore
+from rl_contracts.stores.model_folder import BaseLocations
 from rl_contracts.stores.objects import split_uri
 from rl_trainer import inputs
 from rl_trainer.algorithm.groups import Limits
@@ -15,6 +19,7 @@ from rl_trainer.context.artifacts import MANIFEST
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.images import ImageIntake, intake_for
 from rl_trainer.data.run_datasets import read_data
 from rl_trainer.distributed.rank_commands import LoadModels
 from rl_trainer.model.learner import Learner
@@ -38,8 +43,10 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     folder = job.folder / "data"
     folder.mkdir()
     job.heartbeat.say("fetching data and model")
-    job, datasets = read_data(job, run, folder)
-    base = base_model.places(job, run)
+    base = base_model.places(job, run) if job.spec.data.images else None
+    with _intake(job, base) as images:
+        job, datasets = read_data(job, run, folder, images=images)
+    base = base or base_model.places(job, run)
     job = base_model.pinned(job, base)
     learner, limits = job.team.call(
         LoadModels(spec=job.spec.model_dump_json(by_alias=True), base=base),
@@ -50,12 +57,35 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
             folder=job.folder,
             world=job.team.world,
             clock=job.clock,
+            images=image_store(job).get,
         ),
     )
     job.heartbeat.watch(job.team.check)
     if learner.trains:
         job.stores.runs.record_resolved(job.run, epoch=job.epoch, resolved=_resolved(learner))
     return job, datasets, learner, limits
+
+
+def image_store(job: Job) -> ImageStore:
+    """The images of the run."""
+    return ImageStore(job.stores.objects, run_prefix=job.prefix)
+
+
+@contextmanager
+def _intake(job: Job, base: BaseLocations | None) -> Iterator[ImageIntake | None]:
+    """What stores images while data are read; None where records have none.
+
+    Its model is known before its data then: how large an image is depends on it.
+    """
+    limits, objects = job.spec.data.images, job.stores.objects
+    if base is None or limits is None:
+        yield None
+        return
+    intake = intake_for(limits, base.model, objects=objects, store=image_store(job))
+    try:
+        yield intake
+    finally:
+        intake.close()
 
 
 def _resolved(learner: Learner) -> Resolved:

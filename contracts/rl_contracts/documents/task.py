@@ -42,6 +42,22 @@ class ContentPart(Record):
     text: str
 
 
+class ImagePart(Record):
+    """An image in a message: as a record names it, then as it is stored."""
+
+    type: Literal["image"] = "image"
+    source: str = ""
+    """URI or path in the record; empty once the image is stored."""
+    sha256: str = ""
+    """Of the stored image, whose name it is; empty before."""
+    width: int = 0
+    """Pixels of the stored image."""
+    height: int = 0
+
+
+Part = ContentPart | ImagePart
+
+
 class Cause(StrEnum):
     """Class of reasons why an attempt gave no data or a group was not trained."""
 
@@ -69,7 +85,7 @@ class Message(Record):
     """A chat message; a plain string becomes its only part."""
 
     role: str
-    content: tuple[ContentPart, ...]
+    content: tuple[Part, ...]
 
     @field_validator("content", mode="before")
     @classmethod
@@ -77,16 +93,40 @@ class Message(Record):
         return (ContentPart(text=value),) if isinstance(value, str) else value
 
     @field_serializer("content")
-    def _as_text(self, content: tuple[ContentPart, ...]) -> object:
+    def _as_text(self, content: tuple[Part, ...]) -> object:
         """A single text part as a string, the form of all earlier documents."""
-        if len(content) == 1:
+        if len(content) == 1 and isinstance(content[0], ContentPart):
             return content[0].text
         return [part.model_dump() for part in content]
 
     @property
     def text(self) -> str:
-        """The text of all parts."""
-        return "".join(part.text for part in self.content)
+        """The text of all text parts."""
+        return "".join(part.text for part in self.content if isinstance(part, ContentPart))
+
+    @property
+    def images(self) -> list[ImagePart]:
+        """Its images, in their order."""
+        return [part for part in self.content if isinstance(part, ImagePart)]
+
+    @property
+    def chat(self) -> dict[str, object]:
+        """The form that chat templates take; parts only where there is an image."""
+        if not self.images:
+            return {"role": self.role, "content": self.text}
+        return {"role": self.role, "content": [_chat_part(part) for part in self.content]}
+
+    def with_text(self, text: str, *, before: bool = False) -> Message:
+        """The message with another text part, behind the others or before them."""
+        added = ContentPart(text=text)
+        content = (added, *self.content) if before else (*self.content, added)
+        return Message(role=self.role, content=content)
+
+
+def _chat_part(part: Part) -> dict[str, object]:
+    if isinstance(part, ContentPart):
+        return {"type": "text", "text": part.text}
+    return {"type": "image", "image": part.sha256}
 
 
 class HeldTask(Document):

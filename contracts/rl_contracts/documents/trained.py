@@ -10,6 +10,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from rl_contracts.documents.arrays import (
     ITEM_BYTES,
@@ -20,6 +21,14 @@ from rl_contracts.documents.arrays import (
 from rl_contracts.documents.batch import TRAINED_FORMAT, Batch, BatchMember, TrainedDigest
 from rl_contracts.documents.rollout import ImageSpan, Rollout, TokenRange
 from rl_contracts.errors import IntegrityError
+
+
+class Hasher(Protocol):
+    """Of hashlib."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take more bytes."""
+
 
 SEQUENCE_FORMAT = "rl-operator/sequence/1"
 """Names how a sequence of a rollout becomes a digest."""
@@ -75,7 +84,13 @@ class Sequence:
         hasher.update(struct.pack("<IId", self.num_tokens, self.num_generated, self.temperature))
         for array in (self.tokens, self.positions, self.mask, self.logprobs, self.policy_steps):
             hasher.update(array)
+        self._add_images(hasher)
         return hasher.hexdigest()
+
+    def _add_images(self, hasher: Hasher) -> None:
+        for image in self.images:
+            hasher.update(b"image" + bytes.fromhex(image.sha256))
+            hasher.update(struct.pack("<IIII", image.start, image.end, image.width, image.height))
 
 
 def unweighted_sequences(rollout: Rollout) -> list[Sequence]:
@@ -179,9 +194,7 @@ def digest(given: Iterable[Sequence]) -> TrainedDigest:
         if sequence.returns:
             hasher.update(b"returns")
             hasher.update(sequence.returns)
-        for image in sequence.images:
-            hasher.update(b"image" + bytes.fromhex(image.sha256))
-            hasher.update(struct.pack("<IIII", image.start, image.end, image.width, image.height))
+        sequence._add_images(hasher)
         count += 1
         tokens += sequence.num_tokens
         generated += sequence.num_generated

@@ -161,6 +161,28 @@ class Hub(Model):
     """Whether the token may be sent without TLS, to a Service or a private address."""
 
 
+class Images(Model):
+    """Images that records and tools may show a vision-language model, and their limits."""
+
+    model_config = rules(
+        rule(
+            "!has(self.minPixels) || !has(self.maxPixels) || self.minPixels <= self.maxPixels",
+            "data.images.minPixels must not exceed maxPixels: {self.minPixels} is more than "
+            "{self.maxPixels}",
+            field="minPixels",
+        )
+    )
+    max_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = 10 << 20
+    """Largest image file in bytes. A record with a larger one is bad; a tool's is not shown."""
+    max_pixels: Annotated[int, Field(ge=1024, le=16_777_216)] | None = None
+    """Most pixels of an image as the model sees it; images with more are scaled down. A token
+    stands for 28 x 28 pixels in Qwen2.5-VL and for 32 x 32 in Qwen3-VL. At most what the model's
+    image processor allows. Unset: 1003520, or that if it is less."""
+    min_pixels: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
+    """Fewest pixels of an image as the model sees it; images with fewer are scaled up. At least
+    what the model's image processor allows. Unset: that."""
+
+
 class Data(Model):
     """Training, validation and test data, and how they are read."""
 
@@ -187,6 +209,9 @@ class Data(Model):
     """What happens to a record that cannot be read. `Fail`: the attempt fails and names it. `Skip`:
     it is left out and counted in status.datasets."""
     hub: Hub = Field(default_factory=Hub)
+    images: Images | None = None
+    """Images in messages of records and in results of tools, for a vision-language model. Unset:
+    records with images are bad, and those of tools are left out."""
 
     @property
     def by_split(self) -> dict[Split, Sequence[DatasetSource]]:

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 
-FIELD = "spec.training.vision"
+FIELD, IMAGES = "spec.training.vision", "spec.data.images"
+SHOWING = ("SingleTurn", "ToolLoop", "ReAct", "Conversation")
+BLIND = ("Code", "Custom", "Program", "Environment")
+"""Kinds of agents whose messages are texts alone."""
 
 
 def refusals(spec: RLJobSpec, *, sees: bool, processes: int) -> Iterator[Refusal]:
@@ -27,6 +30,27 @@ def refusals(spec: RLJobSpec, *, sees: bool, processes: int) -> Iterator[Refusal
             reason="OptionUnused",
             message="The model has no vision tower.",
             remedy="Remove it, or name a vision-language model in spec.model.uri.",
+        )
+    if not sees and spec.data.images is not None:
+        yield Refusal(
+            field=IMAGES,
+            value="set",
+            reason="OptionUnused",
+            message="The model has no vision tower and sees no images.",
+            remedy="Remove it, or name a vision-language model in spec.model.uri.",
+        )
+
+
+def of_images(spec: RLJobSpec) -> Iterator[Refusal]:
+    """Options that do not go with images, whatever the model."""
+    if spec.data.images is None:
+        return
+    if spec.agent.kind in BLIND:
+        yield _refused(
+            "spec.agent.kind",
+            spec.agent.kind,
+            f"Agents of this kind cannot show images, and {IMAGES} is set.",
+            f"Use one of {', '.join(SHOWING)}, or remove {IMAGES}.",
         )
 
 

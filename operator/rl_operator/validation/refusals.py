@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
+from rl_contracts.spec import vision_features
 from rl_contracts.spec.agent.user_code import Code
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.correction import WEIGHING
@@ -60,6 +61,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from objectives.unread(spec)
     yield from unused_options.of_spec(spec)
     yield from addresses.of_spec(spec)
+    yield from vision_features.of_images(spec)
     yield from _of_chat_template(spec)
     yield from _of_importance_cap(spec.algorithm)
     yield from _of_processes(spec)

@@ -34,5 +34,7 @@ IN_TEXT: dict[str, Callable[[Sequence[Tool]], str]] = {
 def with_instructions(messages: Sequence[Message], instructions: str) -> list[Message]:
     """Add text to a task's messages: behind its system message, or else before its first."""
     first, *others = messages
+    if first.images:
+        return [first.with_text(f"{instructions}\n\n", before=True), *others]
     parts = (first.text, instructions) if first.role == "system" else (instructions, first.text)
     return [Message(role=first.role, content="\n\n".join(parts)), *others]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_contracts.documents.task import Message
+from rl_contracts.images.placeholders import Placeholders
 from rl_sampler.agents.continuation import Continuation, tool_message
 from rl_sampler.agents.prompt import Prompts
 from rl_sampler.tools.tool import Tool
@@ -88,6 +89,11 @@ class Chats:
     def __init__(self, prompts: Prompts) -> None:
         self._prompts = prompts
         self._latest: dict[str, Chat] = {}
+
+    @property
+    def placeholders(self) -> Placeholders | None:
+        """Of images; None where the model sees none."""
+        return self._prompts.placeholders
 
     def of(self, tools: Sequence[Tool], *, several_turns: bool) -> Chat:
         """The chat with these tools.

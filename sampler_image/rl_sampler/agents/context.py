@@ -72,4 +72,6 @@ def _with_notes(messages: Sequence[Message], notes: str) -> list[Message]:
     if not notes:
         return list(messages)
     *others, last = messages
+    if last.images:
+        return [*others, last.with_text(NOTES + notes)]
     return [*others, Message(role=last.role, content=last.text + NOTES + notes)]

@@ -154,6 +154,12 @@ class Member:
         self.trace.restart(tokens)
         return True
 
+    @property
+    def last_tokens(self) -> Sequence[int]:
+        """Of the last response."""
+        response = self.turns[-1].response
+        return self.trace.tokens[response.start : response.end]
+
     async def respond(self, *, limit: int | None = None) -> Turn:
         """Sample the policy's next turn.
 

@@ -10,6 +10,7 @@ from rl_contracts.documents.rollout import GREEDY_TEMPERATURE
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Queue
 from rl_contracts.spec.agent.agents import Sampling
+from rl_sampler.agents.images import Seen
 from rl_sampler.agents.prompt import tokens_left
 from rl_sampler.engine.client import GENERATE_SECONDS, Engine
 from rl_sampler.engine.counters import Counters
@@ -46,6 +47,8 @@ class Policy:
     counters: Counters
     greedy: bool = False
     """The engine takes the most probable token each time."""
+    seen: Seen | None = None
+    """Images that every prompt shows."""
     member: int = 0
     """Whose tokens are sampled."""
 
@@ -85,7 +88,9 @@ class Policy:
         if info is None:
             raise EngineUnavailableError("engine is not up")
         request = GenerateRequest(
-            prompt=list(context),
+            prompt=list(context) if self.seen is None else self.seen.prompt(context),
+            prompt_tokens=len(context),
+            images=() if self.seen is None else self.seen.files,
             members=members,
             temperature=GREEDY_TEMPERATURE if self.greedy else self.claim.task.temperature,
             greedy=self.greedy,

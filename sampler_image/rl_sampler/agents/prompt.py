@@ -11,6 +11,7 @@ from jinja2 import TemplateError
 
 from rl_contracts.documents.task import Message
 from rl_contracts.errors import RLError
+from rl_contracts.images.placeholders import PlaceholderError, Placeholders
 
 
 class PromptError(RLError):
@@ -27,6 +28,7 @@ class Prompts:
         vocabulary: int,
         stop_tokens: tuple[int, ...],
         arguments: Mapping[str, Any] | None = None,
+        placeholders: Placeholders | None = None,
     ) -> None:
         """Use a tokenizer.
 
@@ -35,7 +37,9 @@ class Prompts:
             vocabulary: number of token ids that the model has.
             stop_tokens: token ids that end a turn.
             arguments: what the chat template is given besides messages and tools.
+            placeholders: of images; None where the model sees none.
         """
+        self.placeholders = placeholders
         self._arguments = arguments or {}
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
@@ -54,8 +58,17 @@ class Prompts:
             PromptError: the chat template refuses the messages, or the tokenizer gives ids that
                 the model does not have.
         """
-        chat = [{"role": message.role, "content": message.text} for message in messages]
-        return self.tokens(self.render(chat, tools=tools))
+        chat = [message.chat for message in messages]
+        tokens = self.tokens(self.render(chat, tools=tools))
+        images = [image for message in messages for image in message.images]
+        if not images:
+            return tokens
+        if self.placeholders is None:
+            raise PromptError("the prompt shows images, and the model sees none")
+        try:
+            return self.placeholders.expanded(tokens, images)
+        except PlaceholderError as error:
+            raise PromptError(f"the tokens of the prompt {error}") from error
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]]
@@ -131,13 +144,14 @@ def load_prompts(
         tokenizer.chat_template = template
     if not tokenizer.chat_template:
         raise PromptError("the model's tokenizer has no chat template")
-    config = json.loads((folder / "config.json").read_bytes())
-    config = config.get("text_config", config)
+    whole = json.loads((folder / "config.json").read_bytes())
+    config = whole.get("text_config", whole)
     return Prompts(
         tokenizer,
         vocabulary=int(config["vocab_size"]),
         stop_tokens=stop_tokens(folder, tokenizer_eos=tokenizer.eos_token_id),
         arguments=arguments,
+        placeholders=Placeholders.of(whole),
     )
 
 

@@ -187,6 +187,7 @@ class Engine:
         members = _parsed(GENERATIONS, listed, "/generate")
         if len(members) != request.members:
             raise EngineProtocolError(f"asked for {request.members} members, got {len(members)}")
+        _check_prompt(request, members)
         return members
 
     async def parse_calls(
@@ -315,6 +316,19 @@ class Engine:
             raise EngineUnavailableError(f"engine did not answer while {doing}: {cause}") from error
         except ValueError as error:
             raise EngineProtocolError(f"{path} answered with invalid JSON: {error}") from error
+
+
+def _check_prompt(request: GenerateRequest, members: list[Generation]) -> None:
+    """The engine makes tokens of images; they must be those that are trained."""
+    if not request.images:
+        return
+    for member in members:
+        made = member.meta_info.prompt_tokens
+        if made != request.prompt_tokens:
+            raise EngineProtocolError(
+                f"the engine made {made} tokens of a prompt with images, not "
+                f"{request.prompt_tokens}: its image processor is not the model's"
+            )
 
 
 def _parsed(adapter: TypeAdapter[T], answer: object, path: str) -> T:

@@ -61,6 +61,8 @@ class MetaInfo(Answer):
     """``[log-probability, token, text]``: natural logarithms, of the full distribution at the
     sampling temperature. Missing where the request was aborted before it began."""
     weight_versions: list[EngineSpan] = []
+    prompt_tokens: int | None = None
+    """With those that stand for images."""
 
 
 class Generation(Answer):
@@ -111,6 +113,10 @@ class GenerateRequest:
     """Token ids. Hazard: an id outside the vocabulary kills the engine."""
     members: int
     """Number of sequences to sample."""
+    images: tuple[str, ...] = ()
+    """Data URIs; the prompt has one placeholder for each, of which the engine makes more."""
+    prompt_tokens: int | None = None
+    """Of which the prompt has so many then; None: no matter."""
     temperature: float
     max_new_tokens: int
     stop_tokens: tuple[int, ...]
@@ -131,9 +137,11 @@ class GenerateRequest:
         all the same. Hazard: SGLang leaves the temperature out of the log-probabilities where all
         sequences of a batch are greedy, and only there. So sample greedily at temperature 1.
         """
-        salt = {"extra_key": self.cache_key} if self.cache_key else {}
+        salt: dict[str, object] = {"extra_key": self.cache_key} if self.cache_key else {}
         if self.adapter:
             salt["lora_path"] = self.adapter
+        if self.images:
+            salt["image_data"] = list(self.images)
         stops = {"stop": list(self.stop_texts)} if self.stop_texts else {}
         return salt | {
             "input_ids": self.prompt,

@@ -155,6 +155,7 @@ class RolloutRunner:
             task=group.task,
             member=number,
             claimed_at=group.task.lease_until - LEASE_SECONDS,
+            seen=member.policy.seen,
         )
         return self._reject_if_unusable(rollout, group.task)
 

@@ -10,6 +10,7 @@ from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, Rollout
 from rl_contracts.documents.task import Task
 from rl_contracts.ids import RunId, batch_id
+from rl_contracts.images.placeholders import Placeholders
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.staleness import is_trainable
 from rl_trainer.algorithm import credit
@@ -54,6 +55,8 @@ class Limits:
     vocabulary: int
     max_tokens: int
     """Of one sequence, prompt included."""
+    placeholders: Placeholders | None = None
+    """Of images; None where the model sees none."""
 
 
 def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Group | str:
@@ -92,7 +95,12 @@ def _rollout_fault(rollout: Rollout, task: Task, limits: Limits) -> str:
     temperature = GREEDY_TEMPERATURE if rollout.greedy else task.temperature
     if not math.isclose(rollout.temperature, temperature):
         return f"sampled at temperature {rollout.temperature}, not {temperature}"
-    return fault(rollout, vocabulary=limits.vocabulary, max_tokens=limits.max_tokens)
+    return fault(
+        rollout,
+        vocabulary=limits.vocabulary,
+        max_tokens=limits.max_tokens,
+        placeholders=limits.placeholders,
+    )
 
 
 def select(

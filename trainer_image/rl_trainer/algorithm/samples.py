@@ -17,6 +17,7 @@ from rl_contracts.documents import trained
 from rl_contracts.documents.arrays import ITEM_BYTES
 from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
 from rl_contracts.documents.rollout import ImageSpan, Rollout, TokenRange, VersionSpan
+from rl_contracts.images.placeholders import Placeholders
 
 INT32, FLOAT32 = "<i4", "<f4"
 
@@ -218,13 +219,20 @@ def _bytes(tensor: Tensor, kind: str) -> bytes:
     return tensor.numpy().astype(kind).tobytes()
 
 
-def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
+def fault(
+    rollout: Rollout,
+    *,
+    vocabulary: int,
+    max_tokens: int,
+    placeholders: Placeholders | None = None,
+) -> str:
     """What makes a rollout unusable; empty when nothing does.
 
     Args:
         rollout: as a sampler wrote it.
         vocabulary: number of token ids that the model knows.
         max_tokens: longest sequence that the model and a microbatch hold.
+        placeholders: of images; None where the model sees none.
     """
     if rollout.error is not None:
         return f"it ended with an error: {rollout.error.message}"
@@ -241,7 +249,31 @@ def fault(rollout: Rollout, *, vocabulary: int, max_tokens: int) -> str:
     wrong = _value_fault(rollout, vocabulary=vocabulary)
     if wrong:
         return wrong
-    return _cover_fault(rollout)
+    return _image_fault(rollout, placeholders) or _cover_fault(rollout)
+
+
+def _image_fault(rollout: Rollout, placeholders: Placeholders | None) -> str:
+    if not rollout.images:
+        return ""
+    if placeholders is None:
+        return "it shows images, and the model sees none"
+    tokens = np.frombuffer(rollout.tokens, INT32)
+    at = 0
+    for image in rollout.images:
+        inside = any(
+            sequence.start <= image.start < image.end <= sequence.end
+            for sequence in rollout.sequences
+        )
+        side, count = placeholders.side, image.end - image.start
+        fits = image.width % side == image.height % side == 0
+        if not inside or image.start < at or not fits or any(rollout.mask[image.start : image.end]):
+            return "an image is not within what a sequence was shown"
+        if (image.width // side) * (image.height // side) != count:
+            return f"{count} tokens stand for an image of {image.width} x {image.height} pixels"
+        if (tokens[image.start : image.end] != placeholders.token).any():
+            return "tokens that stand for an image are not its placeholders"
+        at = image.end
+    return ""
 
 
 def _value_fault(rollout: Rollout, *, vocabulary: int) -> str:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from rl_contracts.documents.datasets.example import Example
@@ -14,11 +15,12 @@ from rl_contracts.documents.datasets.reading import SourceReader
 from rl_contracts.documents.datasets.records import Compares
 from rl_contracts.documents.datasets.text import read_text
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.spec.data import Columns, Data, DatasetSource
+from rl_contracts.spec.data import Columns, Data, DatasetSource, Images
 from rl_contracts.stores.objects import Objects, split_uri
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.data.dataset import Dataset, Split
 from rl_trainer.data.hub import HubAddress, HubClient
+from rl_trainer.data.images import ImageIntake, beside_of
 from rl_trainer.data.parquet import read_parquet
 from rl_trainer.data.spool import Spool
 
@@ -36,6 +38,8 @@ class Places:
     hub: HubClient
     folder: Path
     """For downloads and parsed examples."""
+    images: ImageIntake | None = None
+    """Stores images; None where records have none."""
     pinned: Mapping[str, str] = field(default_factory=dict)
     """Commits by name of a training source, for those that a run has begun with."""
 
@@ -69,7 +73,10 @@ def fetch_datasets(
         StoreUnavailableError: the bucket or the hub does not answer.
     """
     skip = data.on_bad_record == "Skip"
-    return [_fetch(wanted, places, skip=skip, compares=compares) for wanted in _wanted(data)]
+    return [
+        _fetch(wanted, places, data.images, skip=skip, compares=compares)
+        for wanted in _wanted(data)
+    ]
 
 
 def _wanted(data: Data) -> Iterator[_Wanted]:
@@ -78,9 +85,15 @@ def _wanted(data: Data) -> Iterator[_Wanted]:
             yield _Wanted(source=source, split=split, field=f"spec.data.{split}[{number}]")
 
 
-def _fetch(wanted: _Wanted, places: Places, *, skip: bool, compares: Compares) -> Dataset:
-    source = wanted.source
-    reader = SourceReader(source, field=wanted.field, skip=skip, compares=compares)
+def _fetch(
+    wanted: _Wanted, places: Places, limits: Images | None, *, skip: bool, compares: Compares
+) -> Dataset:
+    source, intake = wanted.source, places.images
+    showing: dict[str, Any] = {}
+    if limits is not None and intake is not None:
+        beside = beside_of(source.uri, places.objects, limits)
+        showing = {"images": limits, "show": lambda example: intake.shown(example, beside)}
+    reader = SourceReader(source, field=wanted.field, skip=skip, compares=compares, **showing)
     revision, files = _files(wanted, places)
     spool = Spool(
         places.folder / f"{wanted.split}-{source.name}",

@@ -15,11 +15,16 @@ from rl_trainer.context.job import Job
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.fetch import Places, fetch_datasets
 from rl_trainer.data.hub import HubClient
+from rl_trainer.data.images import ImageIntake
 from rl_trainer.data.scorers import check_scorers
 
 
-def read_data(job: Job, run: Run, folder: Path) -> tuple[Job, list[Dataset]]:
+def read_data(
+    job: Job, run: Run, folder: Path, *, images: ImageIntake | None = None
+) -> tuple[Job, list[Dataset]]:
     """Fetch, parse and check all data, and record its summaries in the run's document.
+
+    ``images`` stores those that records name; None where they have none.
 
     Returns:
         The job with its number of steps filled in, and the datasets, those of training first.
@@ -33,6 +38,7 @@ def read_data(job: Job, run: Run, folder: Path) -> tuple[Job, list[Dataset]]:
         objects=job.stores.objects,
         hub=HubClient(section.hub.endpoint, token_file=job.hub_token_file),
         folder=folder,
+        images=images,
         pinned=pinned(run),
     )
     datasets = fetch_datasets(section, places, compares=job.spec.compares)

@@ -64,4 +64,5 @@ class ShareReader:
         read = known[unread.sequence]
         if sha256_of_tokens(read) != unread.sha256:
             raise ShareUnreadableError(f"rollout {sample.rollout} is not what rank 0 has read")
-        return replace(sample, unread=None, **{name: getattr(read, name) for name in ARRAYS})
+        arrays = {name: getattr(read, name) for name in ARRAYS}
+        return replace(sample, unread=None, images=read.images, **arrays)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 from transformers import AutoTokenizer
 
-from rl_contracts.documents.task import Message
+from rl_contracts.documents.rollout import ImageSpan
+from rl_contracts.documents.task import ImagePart, Message
 from rl_contracts.errors import RLError
+from rl_contracts.images.placeholders import PlaceholderError, Placeholders
 
 GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 """The block of a chat template that marks what the assistant generates."""
@@ -30,6 +32,8 @@ class Encoded:
     tokens: list[int]
     mask: list[int]
     """1 where the assistant generates the token, the one that ends its turn included."""
+    images: list[ImageSpan] = field(default_factory=list)
+    """Which tokens stand for images."""
 
 
 class ChatTemplate:
@@ -52,8 +56,9 @@ class ChatTemplate:
         *,
         stop_tokens: Sequence[int],
         arguments: Mapping[str, Any] | None = None,
+        placeholders: Placeholders | None = None,
     ) -> None:
-        self._arguments = arguments or {}
+        self._arguments, self._placeholders = arguments or {}, placeholders
         self._tokenizer, self._stops = tokenizer, frozenset(stop_tokens)
         self._marks = bool(GENERATION.search(str(tokenizer.chat_template)))
 
@@ -66,7 +71,13 @@ class ChatTemplate:
             path = folder / name
             named = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
             stop_tokens |= {named} if isinstance(named, int) else set(named or ())
-        return cls(tokenizer, stop_tokens=sorted(stop_tokens), arguments=arguments)
+        config = json.loads((folder / "config.json").read_bytes())
+        return cls(
+            tokenizer,
+            stop_tokens=sorted(stop_tokens),
+            arguments=arguments,
+            placeholders=Placeholders.of(config),
+        )
 
     def encode(self, messages: Sequence[Message]) -> Encoded:
         """Tokens of a conversation that ends with an assistant's turn.
@@ -75,7 +86,7 @@ class ChatTemplate:
             UntrainableError: the template refuses it, has no room for the assistant's turns in
                 what it renders, or nothing of it was generated.
         """
-        chat = [{"role": message.role, "content": message.text} for message in messages]
+        chat = [message.chat for message in messages]
         try:
             encoded = self._marked(chat) if self._marks else self._by_turns(chat)
         except (TemplateError, ValueError, TypeError) as error:
@@ -84,9 +95,29 @@ class ChatTemplate:
             raise UntrainableError("nothing of it was said by the assistant")
         if encoded.mask[0]:
             raise UntrainableError("its first token is the assistant's: nothing predicts it")
-        return encoded
+        return self._with_images(encoded, [part for each in messages for part in each.images])
 
-    def _marked(self, chat: list[dict[str, str]]) -> Encoded:
+    def _with_images(self, encoded: Encoded, images: Sequence[ImagePart]) -> Encoded:
+        if not images:
+            return encoded
+        if self._placeholders is None:
+            raise UntrainableError("it has images, and the model sees none")
+        shown = [
+            token for token, said in zip(encoded.tokens, encoded.mask, strict=True) if not said
+        ]
+        try:
+            self._placeholders.check(shown, images)
+        except PlaceholderError as error:
+            raise UntrainableError(f"its tokens {error}") from error
+        counts, tokens, mask = iter(images), list[int](), list[int]()
+        for token, said in zip(encoded.tokens, encoded.mask, strict=True):
+            stands = token == self._placeholders.token and not said
+            count = self._placeholders.count(next(counts)) if stands else 1
+            tokens += [token] * count
+            mask += [said] * count
+        return Encoded(tokens, mask, list(self._placeholders.spans(tokens, mask, images, start=0)))
+
+    def _marked(self, chat: list[dict[str, object]]) -> Encoded:
         rendered = self._tokenizer.apply_chat_template(
             chat,
             tokenize=True,
@@ -96,7 +127,7 @@ class ChatTemplate:
         )
         return Encoded(list(rendered["input_ids"]), list(rendered["assistant_masks"]))
 
-    def _by_turns(self, chat: list[dict[str, str]]) -> Encoded:
+    def _by_turns(self, chat: list[dict[str, object]]) -> Encoded:
         tokens: list[int] = []
         mask: list[int] = []
         before = ""
@@ -121,7 +152,7 @@ class ChatTemplate:
         length = ends[0] + 1 if ends else len(said)
         return [1] * length + [0] * (len(said) - length)
 
-    def _render(self, chat: Sequence[Mapping[str, str]], *, prompt: bool) -> str:
+    def _render(self, chat: Sequence[Mapping[str, object]], *, prompt: bool) -> str:
         text: str = self._tokenizer.apply_chat_template(
             list(chat), add_generation_prompt=prompt, tokenize=False, **self._arguments
         )

@@ -15,7 +15,13 @@ from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
+from rl_contracts.documents.rollout import (
+    ImageSpan,
+    Rollout,
+    StopReason,
+    Timings,
+    VersionSpan,
+)
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Message, Queue, Task, TaskState
 from rl_contracts.errors import Refusal, RefusedError
@@ -165,9 +171,14 @@ class Demonstrations:
     def _rollout(self, task: Task) -> Rollout:
         answer = Message.model_validate({"role": "assistant", "content": task.answer})
         encoded = self._template.encode([*task.messages, answer])
-        rollout = demonstration(task, encoded.tokens, encoded.mask)
+        rollout = demonstration(task, encoded.tokens, encoded.mask, encoded.images)
         limits = self._limits
-        wrong = fault(rollout, vocabulary=limits.vocabulary, max_tokens=limits.max_tokens)
+        wrong = fault(
+            rollout,
+            vocabulary=limits.vocabulary,
+            max_tokens=limits.max_tokens,
+            placeholders=limits.placeholders,
+        )
         if wrong:
             raise UntrainableError(wrong)
         return rollout
@@ -183,7 +194,9 @@ class Demonstrations:
         )
 
 
-def demonstration(task: Task, tokens: Sequence[int], mask: Sequence[int]) -> Rollout:
+def demonstration(
+    task: Task, tokens: Sequence[int], mask: Sequence[int], images: Sequence[ImageSpan] = ()
+) -> Rollout:
     """A conversation as a rollout with 1 in the mask where the assistant speaks.
 
     Its log-probabilities are 0, and its policy version, too: no policy wrote it.
@@ -203,6 +216,7 @@ def demonstration(task: Task, tokens: Sequence[int], mask: Sequence[int]) -> Rol
             VersionSpan(version=0, step=task.created_step, start=match.start(), end=match.end())
             for match in re.finditer(b"\1+", bytes(mask))
         ],
+        images=list(images),
         text=task.answer,
         stop_reason=StopReason.STOP,
         reward=0.0,

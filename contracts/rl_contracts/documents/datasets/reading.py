@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
 from rl_contracts.documents.datasets.records import BadRecordError, Compares, parse_record
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.spec.data import DatasetSource
+from rl_contracts.spec.data import DatasetSource, Images
 
 SHOWN_SKIPPED = 3
 REMEDY = "Fix the file, or set columns to the column names that it uses"
@@ -24,6 +24,8 @@ class SourceReader:
         field: str,
         skip: bool = False,
         compares: Compares = lambda scorer: True,
+        images: Images | None = None,
+        show: Callable[[Example], Example] = lambda example: example,
     ) -> None:
         """Start with no records read.
 
@@ -32,9 +34,11 @@ class SourceReader:
             field: path of the source in the manifest, e.g. ``spec.data.train[0]``.
             skip: skip bad records instead of raising RefusedError.
             compares: as ``parse_record``.
+            images: as ``parse_record``.
+            show: stores the images of an example, and raises BadRecordError for a bad one.
         """
         self._source, self._field, self._skip = source, field, skip
-        self._compares = compares
+        self._compares, self._images, self._show = compares, images, show
         self._seen: set[str] = set()
         self.skipped = 0
         self.first_skipped: list[str] = []
@@ -81,11 +85,14 @@ class SourceReader:
         try:
             if raw.problem:
                 raise BadRecordError(raw.problem)
-            example = parse_record(
-                raw.value,
-                columns=self._source.columns,
-                place=raw.place,
-                compares=self._compares,
+            example = self._show(
+                parse_record(
+                    raw.value,
+                    columns=self._source.columns,
+                    place=raw.place,
+                    compares=self._compares,
+                    images=self._images,
+                )
             )
         except BadRecordError as error:
             named = str(error).startswith("field ")

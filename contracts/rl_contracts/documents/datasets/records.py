@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeGuard, get_args
 
+from rl_contracts.documents.datasets import image_sources
 from rl_contracts.documents.datasets.example import Example
-from rl_contracts.documents.task import ContentPart, Message
-from rl_contracts.spec.data import Columns
+from rl_contracts.documents.task import ContentPart, ImagePart, Message, Part
+from rl_contracts.spec.data import Columns, Images
 from rl_contracts.spec.reward import AnswerSchema, named_like
 
 SHOWN_CHARACTERS = 120
@@ -19,6 +20,8 @@ MAX_FIELDS_CHARACTERS = 65_536
 """Of all fields of a record that the user's code is given, as JSON."""
 SCORER = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 ANSWER_SCHEMAS = get_args(AnswerSchema)
+SEEN = ("user", "tool")
+"""Roles whose messages may have images."""
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 Values = Mapping[str, object]
@@ -30,7 +33,12 @@ class BadRecordError(ValueError):
 
 
 def parse_record(
-    record: object, *, columns: Columns, place: str, compares: Compares = lambda scorer: True
+    record: object,
+    *,
+    columns: Columns,
+    place: str,
+    compares: Compares = lambda scorer: True,
+    images: Images | None = None,
 ) -> Example:
     """Parse a record.
 
@@ -39,6 +47,7 @@ def parse_record(
         columns: which field holds which part.
         place: id of a record that has none, e.g. ``line 7``.
         compares: whether a record that names a scorer, or none (empty), needs a reference.
+        images: the manifest's limits; None: records have none.
 
     Raises:
         BadRecordError: a field is missing or has a wrong type or value.
@@ -53,7 +62,7 @@ def parse_record(
         answer = _answer(record, columns.answer or "answer", needed=needed)
     else:
         messages, answer = _conversation(
-            record, columns.messages, columns.answer, answer_needed=needed
+            record, columns.messages, columns.answer, answer_needed=needed, images=images
         )
     return Example(
         id=_id(record, columns, place),
@@ -144,13 +153,20 @@ def columns_of(columns: Columns, *, compares: Compares) -> tuple[list[str], list
 
 
 def _conversation(
-    record: Values, column: str, answer: str | None, *, answer_needed: bool
+    record: Values,
+    column: str,
+    answer: str | None,
+    *,
+    answer_needed: bool,
+    images: Images | None,
 ) -> tuple[tuple[Message, ...], str]:
     """The messages up to the last user turn, and the reference answer.
 
     The reference is the last assistant turn after them, unless a column holds it.
     """
-    turns = [_message(turn, f"{column}[{at}]") for at, turn in enumerate(_list(record, column))]
+    turns = [
+        _message(turn, f"{column}[{at}]", images) for at, turn in enumerate(_list(record, column))
+    ]
     asked = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=-1)
     if asked < 0:
         _refuse(column, "has no user turn")
@@ -166,7 +182,7 @@ def _conversation(
     return tuple(turns[: asked + 1]), replies[-1]
 
 
-def _message(value: object, field: str) -> Message:
+def _message(value: object, field: str, images: Images | None) -> Message:
     if not isinstance(value, Mapping):
         _refuse(field, f"is {_shown(value)}, not a message")
     # Parquet sets fields that only other rows have to None.
@@ -177,30 +193,50 @@ def _message(value: object, field: str) -> Message:
     content = written.pop("content", None)
     if written:
         _refuse(f"{field}.{next(iter(written))}", "is not supported in a message")
-    message = Message(role=str(role), content=_content(content, f"{field}.content"))
-    if role == "user" and not message.text:
+    message = Message(role=str(role), content=_content(content, f"{field}.content", images))
+    if role not in SEEN and message.images:
+        _refuse(f"{field}.content", f"has an image, and role {role} cannot show one")
+    if role == "user" and not message.text and not message.images:
         _refuse(f"{field}.content", "is empty")
     return message
 
 
-def _content(content: object, field: str) -> tuple[ContentPart, ...]:
+def _content(content: object, field: str, images: Images | None) -> tuple[Part, ...]:
     if isinstance(content, str):
         return (ContentPart(text=_clean(content, field)),)
     if not _is_list(content):
         _refuse(field, f"is {_shown(content)}, not a text")
-    return tuple(_part(part, f"{field}[{at}]") for at, part in enumerate(content))
+    return tuple(_part(part, f"{field}[{at}]", images) for at, part in enumerate(content))
 
 
-def _part(value: object, field: str) -> ContentPart:
+def _part(value: object, field: str, images: Images | None) -> Part:
     if not isinstance(value, Mapping):
         _refuse(field, f"is {_shown(value)}, not a part of a message")
     written = {key: item for key, item in value.items() if item is not None}
-    if written.get("type") != "text":
-        _refuse(f"{field}.type", f"is {_shown(written.get('type'))}; only text can be sampled")
+    kind = written.get("type")
+    if kind in image_sources.KINDS:
+        return _image(written, str(kind), field, images)
+    if kind != "text":
+        known = ", ".join(("text", *image_sources.KINDS))
+        _refuse(f"{field}.type", f"is {_shown(kind)}, not one of {known}")
     text = written.get("text")
     if not isinstance(text, str):
         _refuse(f"{field}.text", f"is {_shown(text)}, not a text")
     return ContentPart(text=_clean(text, f"{field}.text"))
+
+
+def _image(written: Values, kind: str, field: str, images: Images | None) -> ImagePart:
+    if images is None:
+        _refuse(f"{field}.type", f"is {kind}: set spec.data.images to show images")
+    named = written.get(kind)
+    if isinstance(named, Mapping):  # OpenAI's form
+        named = named.get("url")
+    if not isinstance(named, str) or not named:
+        _refuse(f"{field}.{kind}", f"is {_shown(named)}, not the address of an image")
+    problem = image_sources.problem(named, images)
+    if problem:
+        _refuse(f"{field}.{kind}", problem)
+    return ImagePart(source=_clean(named, f"{field}.{kind}"))
 
 
 def _list(record: Values, column: str) -> Sequence[object]:

@@ -139,7 +139,7 @@ def test_a_bad_record_names_its_field(record: Any, message: str) -> None:
         ),
         (
             [turn("user", [{"type": "image"}])],
-            "content[0].type' is a text of 5 characters; only text",
+            "content[0].type' is image: set spec.data.images",
         ),
         ([turn("user", [{"type": "text"}])], "content[0].text' is missing"),
         (

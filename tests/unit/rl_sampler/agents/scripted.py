@@ -15,6 +15,7 @@ from rl_contracts.documents.task import Message
 from rl_contracts.spec.agent.agents import Agent as AgentSpec
 from rl_sampler.agents import AGENTS, IN_TEXT, Agent, with_instructions
 from rl_sampler.agents.chat import Chat
+from rl_sampler.agents.images import Seen
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.prompt import Prompts
@@ -70,6 +71,7 @@ class ScriptedPolicy:
     serving: Any = field(default_factory=lambda: SimpleNamespace(known=KNOWN))
     contexts: list[str] = field(default_factory=list)
     """What it was shown, once for each line."""
+    seen: Seen | None = None
 
     def room(self, context: int) -> int:
         return self.longest - context

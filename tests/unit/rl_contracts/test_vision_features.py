@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.vision_features import of_images, refusals
+from tests.manifests import a_job
+
+
+def spec(**sections: Any) -> RLJobSpec:
+    base: dict[str, Any] = a_job()["spec"]
+    for name, values in sections.items():
+        base[name] = base.get(name, {}) | values
+    return RLJobSpec.model_validate(base)
+
+
+@pytest.mark.parametrize(
+    ("sections", "processes", "field"),
+    [
+        ({"training": {"lora": {"rank": 4}}}, 1, "spec.training.lora"),
+        (
+            {"algorithm": {"estimator": {"kind": "GAE"}, "critic": {}}},
+            1,
+            "spec.algorithm.critic",
+        ),
+        (
+            {"algorithm": {"objective": "Distillation", "teacher": "s3://models/teacher"}},
+            1,
+            "spec.algorithm.teacher",
+        ),
+        ({}, 2, "spec.trainer"),
+        ({"training": {"offloadParameters": True}}, 1, "spec.training.offloadParameters"),
+    ],
+)
+def test_what_a_vision_language_model_cannot_have_is_refused_by_field(
+    sections: dict[str, Any], processes: int, field: str
+) -> None:
+    job = spec(**sections)
+    assert [each.field for each in refusals(job, sees=True, processes=processes)] == [field]
+    assert not list(refusals(job, sees=False, processes=processes))
+
+
+@pytest.mark.parametrize(
+    ("sections", "field"),
+    [
+        ({"training": {"vision": "Trained"}}, "spec.training.vision"),
+        ({"data": {"images": {}}}, "spec.data.images"),
+    ],
+)
+def test_what_only_a_vision_language_model_reads_is_refused_for_others(
+    sections: dict[str, Any], field: str
+) -> None:
+    job = spec(**sections)
+    assert [each.field for each in refusals(job, sees=False, processes=1)] == [field]
+    assert not list(refusals(job, sees=True, processes=1))
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("SingleTurn", False), ("Code", True)])
+def test_agents_that_cannot_show_images_are_refused(kind: str, refused: bool) -> None:
+    job = spec(agent={"kind": kind}, data={"images": {}})
+    assert [each.field for each in of_images(job)] == (["spec.agent.kind"] if refused else [])
+    assert not list(of_images(spec(agent={"kind": kind})))

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rl_contracts.documents.task import ContentPart, ImagePart, Message
+from rl_contracts.images.placeholders import Placeholders
+from rl_sampler.agents import with_instructions
+from rl_sampler.agents.chat import Chat
+from rl_sampler.agents.images import Seen
+from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts
+from rl_sampler.agents.trace import Trace
+from rl_sampler.engine.protocol import GenerateRequest
+from tests.tiny_vision import ASSISTANT, END, IMAGE, START, STOP, USER, seeing_config, tokenizer
+
+SIDE = 28
+FIRST = ImagePart(sha256="aa" * 32, width=3 * SIDE, height=SIDE)
+SECOND = ImagePart(sha256="bb" * 32, width=SIDE, height=2 * SIDE)
+MESSAGE = Message(role="user", content=(FIRST, ContentPart(text="12"), SECOND))
+PROMPT = [USER, START, *[IMAGE] * 3, STOP, 1, 2, START, *[IMAGE] * 2, STOP, END, ASSISTANT]
+SHORT = [USER, START, IMAGE, STOP, 1, 2, START, IMAGE, STOP, END, ASSISTANT]
+
+
+@pytest.fixture(scope="module")
+def prompts(tmp_path_factory: pytest.TempPathFactory) -> Prompts:
+    folder = tmp_path_factory.mktemp("seeing")
+    tokenizer().save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(seeing_config("qwen2_5_vl").to_dict()))
+    return load_prompts(folder)
+
+
+def seen(prompts: Prompts) -> Seen:
+    assert prompts.placeholders == Placeholders(token=IMAGE, side=SIDE)
+    return Seen(placeholders=prompts.placeholders, images=(FIRST, SECOND), files=("a", "b"))
+
+
+def test_a_prompt_has_a_token_for_each_part_of_an_image(prompts: Prompts) -> None:
+    assert prompts.encode([MESSAGE]) == PROMPT
+
+
+def test_the_engine_is_given_one_placeholder_for_each_image(prompts: Prompts) -> None:
+    assert seen(prompts).prompt([*PROMPT, 4, END]) == [*SHORT, 4, END]
+    request = GenerateRequest(
+        prompt=SHORT,
+        members=2,
+        temperature=1.0,
+        max_new_tokens=4,
+        stop_tokens=(END,),
+        images=("a", "b"),
+        prompt_tokens=len(PROMPT),
+    )
+    assert request.to_json()["image_data"] == ["a", "b"]
+
+
+def test_a_placeholder_in_a_text_is_refused(prompts: Prompts) -> None:
+    written = Message(role="user", content=(FIRST, ContentPart(text="<|image_pad|>")))
+    with pytest.raises(PromptError, match="have 2 placeholders of images, and there are 1 images"):
+        prompts.encode([written])
+
+
+def test_images_are_where_each_sequence_of_a_trace_shows_them(prompts: Prompts) -> None:
+    trace = Trace()
+    trace.restart(PROMPT)
+    trace.tokens += [4, IMAGE, END]
+    trace.mask += b"\1\1\1"
+    trace.logprobs += [-1.0] * 3
+    trace.restart(PROMPT)
+    starts = [(span.sha256[:2], span.start, span.end) for span in seen(prompts).spans(trace)]
+    again = len(PROMPT) + 3
+    assert starts == [
+        ("aa", 2, 5),
+        ("bb", 9, 11),
+        ("aa", again + 2, again + 5),
+        ("bb", again + 9, again + 11),
+    ]
+
+
+def test_an_episode_that_failed_before_its_prompt_shows_nothing(prompts: Prompts) -> None:
+    assert seen(prompts).spans(Trace()) == []
+
+
+def test_instructions_leave_images_where_they_are(prompts: Prompts) -> None:
+    (message,) = with_instructions([MESSAGE], "33")
+    assert message.images == [FIRST, SECOND]
+    assert message.text == "33\n\n12"
+
+
+def test_messages_between_responses_are_texts(prompts: Prompts) -> None:
+    chat = Chat(prompts, [])
+    assert chat.between([{"role": "user", "content": "5"}]) == [USER, 5, END, ASSISTANT]
+
+
+def test_a_model_without_vision_refuses_a_prompt_with_images() -> None:
+    plain = Prompts(tokenizer(), vocabulary=32, stop_tokens=(END,))
+    with pytest.raises(PromptError, match="the model sees none"):
+        plain.encode([MESSAGE])
