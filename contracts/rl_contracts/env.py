@@ -41,6 +41,7 @@ SANDBOX_SOCKET = "RL_SANDBOX_SOCKET"
 CODE_SOCKET = "RL_CODE_SOCKET"
 CODE_FOLDER = "RL_CODE_FOLDER"
 PROGRAMS = "RL_PROGRAMS"
+TURNS_FOLDER = "RL_TURNS_FOLDER"
 
 OPTIONAL = (
     HUB_TOKEN_FILE,
@@ -60,6 +61,8 @@ OPTIONAL = (
     CODE_SOCKET,
     CODE_FOLDER,
     PROGRAMS,
+    TURNS_FOLDER,
+    WEIGHTS_FOLDER,
 )
 """Variables that may be missing; an empty value counts as missing."""
 
@@ -141,6 +144,11 @@ class TrainerEnv:
     """``host:port`` of the first pod; empty when there is a single process."""
     listen_port: int | None = None
     """Port that serves metrics; None: no metrics."""
+    turns_folder: Path | None = None
+    """Folder with the agent's socket where trainer and engine share the pod's devices by turns;
+    None: the devices are the trainer's own."""
+    weights_folder: Path | None = None
+    """The engine's weights folder, where they share the pod."""
 
     @property
     def size(self) -> int:
@@ -172,6 +180,10 @@ class TrainerEnv:
             hub_token_file=_path(environ, HUB_TOKEN_FILE),
             tracking_folder=_path(environ, TRACKING_FOLDER),
             listen_port=_port(environ, LISTEN_PORT),
+            turns_folder=_path(environ, TURNS_FOLDER),
+            weights_folder=(
+                Path(required(environ, WEIGHTS_FOLDER)) if environ.get(TURNS_FOLDER) else None
+            ),
         )
 
 
@@ -219,6 +231,9 @@ class SamplerEnv:
     """File with the token for an hf:// model."""
     sandbox_socket: Path | None = None
     """Unix socket of the sandbox that runs programs; None: no sandbox."""
+    turns_folder: Path | None = None
+    """Folder of the socket and the gate where trainer and engine share the pod's devices by turns;
+    None: the devices are the engine's own."""
 
     @classmethod
     def parse(cls, environ: Mapping[str, str]) -> SamplerEnv:
@@ -248,6 +263,7 @@ class SamplerEnv:
             code_socket=_path(environ, CODE_SOCKET),
             hub_token_file=_path(environ, HUB_TOKEN_FILE),
             sandbox_socket=_path(environ, SANDBOX_SOCKET),
+            turns_folder=_path(environ, TURNS_FOLDER),
             drain_seconds=integer(environ, DRAIN_SECONDS),
             tool_secrets_folder=Path(required(environ, TOOL_SECRETS_FOLDER)),
             endpoint_secrets_folder=Path(required(environ, ENDPOINT_SECRETS_FOLDER)),
