@@ -78,7 +78,7 @@ class Heartbeat:
             return SamplerState.DRAINING
         if self._serving.engine is None:
             return SamplerState.STARTING
-        return SamplerState.READY if self._serving.policy else SamplerState.LOADING
+        return SamplerState.READY if self._serving.shown else SamplerState.LOADING
 
     async def _beat(self, state: SamplerState) -> None:
         with contextlib.suppress(*OUTAGES):  # reported by SharedStores
@@ -107,8 +107,8 @@ class Heartbeat:
             pool=env.pool,
             pod=env.pod_name,
             state=state,
-            version=serving.policy.version if serving.policy else 0,
-            step=serving.policy.step if serving.policy else 0,
+            version=serving.shown.version if serving.shown else 0,
+            step=serving.shown.step if serving.shown else 0,
             staging_version=serving.staging.version if serving.staging else 0,
             engine=f"sglang {serving.engine.version}" if serving.engine else "",
             relay_url=relay_url(env),

@@ -9,6 +9,7 @@ from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.key import make_key
+from rl_sampler.engine.turns import open_gate
 from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.model import base_locations
 from rl_sampler.policy.relay.wiring import relay_of
@@ -29,6 +30,8 @@ def prepare(assignment: Assignment, *, stores: Stores) -> None:
     weights = assignment.weights
     if assignment.env.engine_key_folder is not None:
         make_key(assignment.env.engine_key_folder)
+    if assignment.env.turns_folder is not None:
+        open_gate(assignment.env.turns_folder)
     if not weights.base.is_dir():
         weights.base.parent.mkdir(parents=True, exist_ok=True)
         stage_base(stores.objects, places=base_locations(assignment, stores), folder=weights.base)

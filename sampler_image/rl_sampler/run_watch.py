@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -64,7 +63,7 @@ class RunWatch:
         while True:
             with contextlib.suppress(*OUTAGES):  # reported by SharedStores
                 await self._read()
-            await asyncio.sleep(self._interval())
+            await self._serving.run_asked(seconds=self._interval())
 
     def _interval(self) -> float:
         """Seconds between two reads: longer while nothing changes."""

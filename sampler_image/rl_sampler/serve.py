@@ -22,6 +22,7 @@ from rl_sampler.engine.passthrough import serving_passthrough
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedStores
+from rl_sampler.engine.turn_server import serving_turns
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.gateway.server import gateway_port_of, serving_gateway
@@ -95,6 +96,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
                 port=gateway_port_of(assignment),
                 host=assignment.env.pod_ip if agent.programs is not None else "",
             ),
+            serving_turns(agent.turns(), assignment.env.turns_folder),
         ):
             components = await load_components(
                 assignment.spec,

@@ -25,6 +25,7 @@ from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
+from rl_sampler.engine.turns import Turns
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.environments.agent import EnvironmentAgent
@@ -84,6 +85,18 @@ class Agent:
             outages=self.outages,
             scorers=components.known,
             refusals=components.refusals,
+        )
+
+    def turns(self) -> Turns | None:
+        """Turns with the trainer of this pod; None where the engine's devices are its own."""
+        if self.assignment.env.turns_folder is None:
+            return None
+        return Turns(
+            self.assignment.env.turns_folder,
+            engine=self.engine,
+            health=self.health,
+            serving=self.serving,
+            problems=self.problems,
         )
 
     def reaper(self) -> Reaper:

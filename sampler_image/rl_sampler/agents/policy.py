@@ -119,16 +119,14 @@ class Policy:
         """Repeat a request until no update of the weights invalidates the answer."""
         serving = self.serving
         while True:
-            if serving.committing:
-                resumed = serving.wait_until(
-                    lambda: not serving.committing, seconds=GENERATE_SECONDS
-                )
+            if serving.updating:
+                resumed = serving.wait_until(lambda: not serving.updating, seconds=GENERATE_SECONDS)
                 await self.claim.run(resumed)
             policy, key, commits = self._served(), serving.cache_key, serving.commits
             self.claim.note_sampling(policy.step, member=self.member)
             keyed = replace(request, cache_key=key)
             answer = await self._attempt(keyed, label_of(policy), progress)
-            updated = serving.committing or serving.commits != commits
+            updated = serving.updating or serving.commits != commits
             if not is_invalidated(answer, label=label_of(policy), keyed=bool(key), updated=updated):
                 self.claim.keep_tokens(member=self.member)
                 return answer

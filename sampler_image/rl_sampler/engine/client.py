@@ -224,6 +224,22 @@ class Engine:
         """Go on after a pause."""
         await self._send("POST", "/continue_generation", doing="resuming", body={})
 
+    async def release_memory(self, *, seconds: float) -> None:
+        """Give back the devices' memory but the context; weights and cache are gone after it.
+
+        Hazard: the server must be paused with requests retracted, or idle; else it ends. It ends,
+        too, when memory is given back twice or taken twice.
+        """
+        await self._occupy("release", doing="giving back its memory", seconds=seconds)
+
+    async def resume_memory(self, *, seconds: float) -> None:
+        """Take the memory again. Hazard: its weights are undefined until they are loaded."""
+        await self._occupy("resume", doing="taking its memory again", seconds=seconds)
+
+    async def _occupy(self, verb: str, *, doing: str, seconds: float) -> None:
+        path = f"/{verb}_memory_occupation"
+        await self._send("POST", path, doing=doing, body={}, seconds=seconds)
+
     async def load(
         self, folder: Path, *, label: str, seconds: float, empty_cache: bool = True
     ) -> None:

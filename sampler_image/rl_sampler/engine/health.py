@@ -21,6 +21,7 @@ class EngineHealth:
         self._ping = PingResult.NOT_LISTENING
         self._since = now
         self._requested = ""
+        self._held_back = False
 
     @property
     def up(self) -> bool:
@@ -35,6 +36,14 @@ class EngineHealth:
             # The process that had to be restarted is gone; the request does not hold for the next.
             self._requested = ""
 
+    def hold_back(self) -> None:
+        """The engine may not start now, because the trainer has the devices."""
+        self._held_back = True
+
+    def let_start(self, *, now: float) -> None:
+        """The engine may start from now on."""
+        self._held_back, self._since = False, now
+
     def request_restart(self, reason: str) -> None:
         """Request a restart, because it is unknown which weights the engine holds."""
         self._requested = reason
@@ -48,6 +57,8 @@ class EngineHealth:
         if self._requested:
             return self._requested
         waited = now - self._since
+        if self._ping is PingResult.NOT_LISTENING and self._held_back:
+            return ""
         if self._ping is PingResult.NOT_LISTENING and waited > self._startup_seconds:
             return f"the engine has not been listening for {waited:.0f} s"
         if self._ping is PingResult.UNHEALTHY and waited > UNHEALTHY_SECONDS:

@@ -58,7 +58,7 @@ class Probes:
 
     async def ready(self, request: web.Request) -> web.Response:
         """200 while the engine is up and serves a published policy."""
-        policy = self._serving.policy
+        policy = self._serving.shown
         if self._serving.engine is not None and policy is not None:
             return web.Response(text=f"serves version {policy.version}\n")
         if self._shares_engine and self._serving.engine and self._serving.published is None:

@@ -22,6 +22,16 @@ class ServerInfo(Answer):
     """Number of sequences that the engine decodes concurrently."""
     max_req_input_len: int = Field(ge=1)
     """Most tokens of a request."""
+    device: str = ""
+    """Kind of the devices that it computes on, e.g. ``cuda``."""
+
+    @property
+    def on_processor(self) -> bool:
+        """Whether it computes on a processor, which has no memory to give back.
+
+        SGLang 0.5.23 ends where it is asked to, because it looks for a GPU.
+        """
+        return self.device == "cpu"
 
     def share(self, runs: int) -> ServerInfo:
         """The share of one of ``runs`` runs: equal for all, at least 1 sequence."""

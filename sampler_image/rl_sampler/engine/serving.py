@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.run import FollowedRun, PolicyPointer
+from rl_contracts.turns import Turn
 from rl_sampler.engine.protocol import ServerInfo
 
 MODEL_LABEL = "base"
@@ -29,6 +30,14 @@ class Serving:
     disowned: PolicyPointer | None = None
     """A policy that the run document did not know when it was read: the document was restored from
     a backup. No task is claimed while the engine serves it."""
+    turn: Turn = Turn.SAMPLE
+    """Whose the devices are; always the engine's where it has devices of its own."""
+    between_turns: bool = False
+    """From the trainer's turn on until the engine has loaded a policy again; requests wait."""
+    resting: PolicyPointer | None = None
+    """What was served before; reported as served until then."""
+    wanted: int = 0
+    """Oldest version that may be loaded between turns."""
     staging: PolicyPointer | None = None
     """The policy that is being downloaded and verified."""
     committing: bool = False
@@ -47,6 +56,7 @@ class Serving:
     changes: int = 0
     """Number of changes of this state."""
     _change: asyncio.Event = field(default_factory=asyncio.Event)
+    _run_asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def changed(self) -> None:
         """Wake all tasks that wait for a change."""
@@ -60,6 +70,17 @@ class Serving:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._change.wait()
+
+    def ask_run(self) -> None:
+        """Have the run document read at once."""
+        self._run_asked.set()
+
+    async def run_asked(self, *, seconds: float) -> None:
+        """Wait until the run document is to be read, at most ``seconds``."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._run_asked.wait()
+        self._run_asked.clear()
 
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
         """Wait until a condition on this state holds; False where it does not hold in time."""
@@ -93,6 +114,16 @@ class Serving:
             self.disowned = served
         elif run.policy == self.disowned:
             self.disowned = None
+
+    @property
+    def updating(self) -> bool:
+        """Whether requests must wait: a policy is being loaded, or will be in the next turn."""
+        return self.committing or self.between_turns
+
+    @property
+    def shown(self) -> PolicyPointer | None:
+        """The policy to report: the served one, also between two turns on shared devices."""
+        return self.policy or self.resting
 
     @property
     def lag(self) -> int:

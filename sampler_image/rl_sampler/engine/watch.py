@@ -82,6 +82,7 @@ class EngineWatch:
         if self._serving.engine is not None:
             self._problems.note("engine", f"does not answer ({result.value})")
             self._serving.engine, self._serving.policy = None, None
+            self._serving.resting = None
             self._serving.changed()
 
     async def _compare_weights(self) -> None:

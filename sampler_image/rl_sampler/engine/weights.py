@@ -2,6 +2,7 @@
 
 - ``base/``: the model of the manifest.
 - ``policies/<version>-<epoch>-<nonce>/``: published policies, verified before they get this name.
+- ``handover/``: policies that a trainer in this pod hands over; absent where there is none.
 - ``current``: a link to the folder that the engine starts from: the newest policy, or the model
   where policies are adapters.
 - ``adapter``: a link to the newest policy where policies are adapters.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.turns import HANDOVER, folder_name
 
 POINTER_FILE = "pointer.json"
 MANIFEST_FILE = "manifest.json"
@@ -27,11 +29,6 @@ class Staged:
 
     pointer: PolicyPointer
     folder: Path
-
-
-def policy_folder_name(prefix: str) -> str:
-    """Name of a policy's folder: the last part of its prefix in the bucket."""
-    return prefix.rstrip("/").rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +52,18 @@ class WeightsFolder:
         return self.root / "policies"
 
     @property
+    def handover(self) -> Path:
+        """Folder where a trainer of this pod puts policies."""
+        return self.root / HANDOVER
+
+    @property
     def current(self) -> Path:
         """The link that the engine starts from."""
         return self.root / "current"
 
     def of_policy(self, pointer: PolicyPointer) -> Path:
         """Folder of a verified policy."""
-        return self.policies / policy_folder_name(pointer.prefix)
+        return self.policies / folder_name(pointer.prefix)
 
     @property
     def policy(self) -> Path:

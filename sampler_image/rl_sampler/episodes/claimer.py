@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.staleness import oldest_trainable_step
+from rl_contracts.turns import Turn
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.counters import Counters
@@ -42,7 +43,7 @@ def open_queues(serving: Serving, *, max_staleness: int) -> list[Queue]:
     run, policy = serving.run, serving.policy
     if run is None or run.outcome is not None or policy is None or serving.engine is None:
         return []
-    if policy == serving.disowned:
+    if policy == serving.disowned or serving.turn is not Turn.SAMPLE:
         return []
     queues = []
     if run.policy == policy:

@@ -22,6 +22,7 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.spec.storage import WeightSync
+from rl_contracts.turns import Turn
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineError
@@ -129,16 +130,29 @@ class PolicyFollower:
     async def _step(self) -> None:
         self._begin_staging()
         staged = self._collect_staged()
-        if self._serving.engine is None:
+        if not self._may_load:
             return
-        if staged is not None:
+        if staged is not None and self._is_wanted(staged):
             await self._load(staged)
         elif (
-            self._serving.policy is None and self._served is not None and self._is_due(self._served)
+            self._serving.policy is None
+            and self._served is not None
+            and self._is_due(self._served)
+            and self._is_wanted(self._served)
         ):
             await self._load(self._served)
         if self._adapters is not None and self._serving.policy is not None:
             await self._unload()
+
+    @property
+    def _may_load(self) -> bool:
+        """Whether the engine is up and has the devices."""
+        return self._serving.engine is not None and self._serving.turn is Turn.SAMPLE
+
+    def _is_wanted(self, staged: Staged) -> bool:
+        """Whether a policy may be loaded now: between two turns only what the trainer waits for."""
+        serving = self._serving
+        return not serving.between_turns or staged.pointer.version >= serving.wanted
 
     def _is_due(self, staged: Staged) -> bool:
         return self._backoff.due(staged.pointer.version, now=time.monotonic())
@@ -177,7 +191,7 @@ class PolicyFollower:
                 limit = f"weightSync.timeoutSeconds = {self._timeout:.0f}"
                 self._failed(job.pointer, f"{doing} took longer than {limit}")
             return None
-        if self._serving.engine is None and job.task.exception() is None:
+        if not self._may_load and job.task.exception() is None:
             return None
         self._end_job(job)
         try:
@@ -259,7 +273,8 @@ class PolicyFollower:
         if self._served is not None and self._served.folder != new.folder:
             self._previous = self._served.folder
         self._served = new
-        self._serving.policy = new.pointer
+        self._serving.policy, self._serving.resting = new.pointer, None
+        self._serving.between_turns = False
         if self._pause == "InPlace":
             self._serving.cache_key = f"{label_of(new.pointer)}.{self._serving.commits}"
         self._weights.link_policy(new.folder)

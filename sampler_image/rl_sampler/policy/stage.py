@@ -20,13 +20,14 @@ from rl_contracts.documents.manifest import BasePolicy, Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError, ObjectMissingError, StoreUnavailableError
 from rl_contracts.stores.objects import Objects
+from rl_contracts.turns import folder_name
 from rl_sampler.engine.weights import (
     MANIFEST_FILE,
     POINTER_FILE,
     Staged,
     WeightsFolder,
-    policy_folder_name,
 )
+from rl_sampler.policy import handover
 from rl_sampler.policy.base import companions
 from rl_sampler.policy.build import build
 from rl_sampler.policy.fetch import Source, StagingCancelledError
@@ -93,6 +94,12 @@ class Stager:
             if folder.is_dir():
                 return self.restage(pointer)
             started = time.monotonic()
+            if handover.offered(self._weights, pointer):
+                self._take_over(pointer, folder, keep=keep)
+                logger.info(
+                    "took over version %d in %.2f s", pointer.version, time.monotonic() - started
+                )
+                return Staged(pointer=pointer, folder=folder)
             source: Source = self._objects
             if self._relay is not None:
                 source = self._relay.source(source, pointer, cancelled=cancelled)
@@ -139,6 +146,25 @@ class Stager:
         self._complete(partial, stored=stored, pointer=pointer)
         partial.rename(folder)
         return route
+
+    def _take_over(self, pointer: PolicyPointer, folder: Path, *, keep: Collection[Path]) -> None:
+        """Verify what the trainer of this pod has put into the weights folder, and keep it."""
+        offer = self._weights.handover / folder.name
+        stored = (offer / MANIFEST_FILE).read_bytes()
+        manifest = Manifest.from_bytes(stored, sha256=pointer.manifest_sha256)
+        check_manifest(manifest, pointer=pointer, signature=self._signature)
+        partial = folder.with_name(folder.name + PARTIAL)
+        self.clear_partial()
+        self.prune(keep=keep)
+        try:
+            handover.link(offer, manifest, partial)
+            check_folder(partial, manifest)
+        except IntegrityError:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        self._complete(partial, stored=stored, pointer=pointer)
+        partial.rename(folder)
+        handover.discard(self._weights, through=folder.name)
 
     def restage(self, pointer: PolicyPointer) -> Staged:
         """Verify a policy that was staged earlier by reading all of it; remove it when damaged.
@@ -235,7 +261,7 @@ class Stager:
         )
 
     def _local(self, base: BasePolicy) -> Path | None:
-        folder = self._weights.policies / policy_folder_name(base.prefix)
+        folder = self._weights.policies / folder_name(base.prefix)
         manifest = folder / MANIFEST_FILE
         if not manifest.is_file():
             return None

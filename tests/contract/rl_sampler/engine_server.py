@@ -47,17 +47,26 @@ class EngineServer:
     folder: Path
     dtype: str = "float32"
     arguments: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    """A program that becomes the server, with its arguments."""
     process: subprocess.Popen[bytes] | None = None
 
     @classmethod
     @contextlib.contextmanager
     def running(
-        cls, *, model: Path, folder: Path, arguments: tuple[str, ...] = ()
+        cls,
+        *,
+        model: Path,
+        folder: Path,
+        arguments: tuple[str, ...] = (),
+        before: tuple[str, ...] = (),
     ) -> Iterator[Self]:
         """An engine that takes requests; killed at the end of the block."""
         if not ENGINE_PYTHON.exists():
             pytest.fail(f"{ENGINE_PYTHON} is missing: `make venv` makes it")
-        server = cls(port=free_port(), model=model, folder=folder, arguments=arguments)
+        server = cls(
+            port=free_port(), model=model, folder=folder, arguments=arguments, before=before
+        )
         server.start()
         try:
             server.wait_ready()
@@ -72,6 +81,7 @@ class EngineServer:
     def start(self) -> None:
         """Start it; ``wait_ready`` waits."""
         command = [
+            *self.before,
             str(ENGINE_PYTHON),
             "-m",
             "sglang.launch_server",

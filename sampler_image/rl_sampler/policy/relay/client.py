@@ -17,7 +17,8 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
-from rl_sampler.engine.weights import MANIFEST_FILE, policy_folder_name
+from rl_contracts.turns import folder_name
+from rl_sampler.engine.weights import MANIFEST_FILE
 from rl_sampler.policy.fetch import Source
 from rl_sampler.policy.relay.peers import Peer, Registry, for_joiner, parents
 
@@ -109,7 +110,7 @@ class Relay:
         Waits for a peer at most ``timeouts.wait`` seconds.
         """
         try:
-            peer = self._find(policy_folder_name(pointer.prefix), cancelled=cancelled)
+            peer = self._find(folder_name(pointer.prefix), cancelled=cancelled)
         except (AccessDeniedError, CommandRefusedError, StoreUnavailableError) as error:
             logger.warning("cannot read the list of peers, using the bucket: %s", error)
             return bucket
@@ -218,7 +219,7 @@ class RelayedSource:
         if self._failed.is_set():
             raise PeerError("an earlier request to this peer failed")
         prefix, _, name = key.rpartition("/")
-        url = f"{self._peer.url}/policies/{policy_folder_name(prefix)}/{name}"
+        url = f"{self._peer.url}/policies/{folder_name(prefix)}/{name}"
         size = wanted[1] - wanted[0] if wanted else 0
         deadline = self._clock() + self._timeouts.range
         deadline += size / self._timeouts.min_bytes_per_second
