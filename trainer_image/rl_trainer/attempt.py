@@ -122,7 +122,7 @@ def _run(
         ) as folder,
     ):
         if not team.world.leads:
-            return _follow(team, stores, folder=Path(folder))
+            return _follow(env, team, stores, folder=Path(folder))
         return _attempt(env, spec, stores, folder=Path(folder), team=team)
 
 
@@ -171,6 +171,8 @@ def _attempt(
         folder=folder,
         hub_token_file=env.hub_token_file,
         tracking_folder=env.tracking_folder,
+        turns_folder=env.turns_folder,
+        weights_folder=env.weights_folder,
         team=team,
     )
     log.info("run %s: epoch %d, from step %d", env.run, run.epoch, run.step)
@@ -190,11 +192,11 @@ def _attempt(
     return EXIT_CODES[outcome.kind]
 
 
-def _follow(team: Team, stores: Stores, *, folder: Path) -> int:
+def _follow(env: TrainerEnv, team: Team, stores: Stores, *, folder: Path) -> int:
     """Follow rank 0 until it ends."""
     try:
         with rank_loss_as_failure():
-            return Follower(team, stores, folder).follow()
+            return Follower(team, stores, folder, weights_folder=env.weights_folder).follow()
     except OutOfMemoryError as error:
         log.error("rank %d: %s", team.world.rank, error)
         return FAILED

@@ -18,6 +18,7 @@ from rl_trainer.distributed.rank_commands import (
     GatherTrainingState,
     GatherWeights,
     LoadModels,
+    MoveModels,
     Ping,
     RankCommand,
     RestoreCheckpoint,
@@ -27,9 +28,10 @@ from rl_trainer.distributed.rank_commands import (
 )
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.distributed.team import Team
-from rl_trainer.model import weights
+from rl_trainer.model import residence, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.publish.channel import ShardResponder
+from rl_trainer.publish.handover import policy_files
 from rl_trainer.publish.policy_shards import PolicyShards, encoders, take
 
 log = logging.getLogger(__name__)
@@ -42,14 +44,17 @@ class Follower:
         team: of which this is a rank above 0.
         stores: where models, checkpoints and rollouts come from; nothing is written.
         folder: scratch space.
+        weights_folder: of the engine, where it shares the pod.
     """
 
-    def __init__(self, team: Team, stores: Stores, folder: Path) -> None:
+    def __init__(
+        self, team: Team, stores: Stores, folder: Path, *, weights_folder: Path | None = None
+    ) -> None:
         self._team, self._objects, self._folder = team, stores.objects, folder
         self._share = ShareReader(stores.rollouts)
         self._learner: Learner | None = None
         self._precision: Literal["BF16", "FP32"] = "FP32"
-        self._shards = PolicyShards(stores.objects, encoders())
+        self._shards = PolicyShards(policy_files(stores.objects, weights_folder), encoders())
         self._responder = ShardResponder(team.world, self._shards)
 
     def follow(self) -> int:
@@ -88,26 +93,23 @@ class Follower:
                 self._own.score(self._share.attached(samples), temperature=temperature)
             case AssessSamples(samples=samples):
                 self._own.assess(self._share.attached(samples))
-            case GatherWeights():
-                self._snapshot(command)
-            case SnapshotShard():
-                take(
-                    self._shards,
-                    command,
-                    self._own.policy,
-                    precision=self._precision,
-                    world=self._team.world,
-                )
-            case GatherTrainingState():
-                saved.copied(self._own)
+            case GatherWeights() | GatherTrainingState() | SnapshotShard():
+                self._copy(command)
             case RestoreCheckpoint():
                 saved.put_back(self._read(command), self._own)
+            case MoveModels(to_device=to_device):
+                residence.move(self._own, to_device=to_device)
             case Ping() | Exit():
                 pass
 
-    def _snapshot(self, command: GatherWeights) -> None:
+    def _copy(self, command: GatherWeights | GatherTrainingState | SnapshotShard) -> None:
         world = self._team.world
-        if command.adapter:
+        if isinstance(command, GatherTrainingState):
+            saved.copied(self._own)
+        elif isinstance(command, SnapshotShard):
+            policy, precision = self._own.policy, self._precision
+            take(self._shards, command, policy, precision=precision, world=world)
+        elif command.adapter:
             weights.adapter(self._own.policy, precision="FP32", world=world)
         else:
             weights.snapshot(self._own.policy, precision=self._precision, world=world)

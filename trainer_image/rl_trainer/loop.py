@@ -15,6 +15,7 @@ from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint import export, hub_models, report, restored
 from rl_trainer.checkpoint.checkpointer import Checkpointer
 from rl_trainer.context.job import Job, Progress
+from rl_trainer.context.turns import devices_of
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.errors import TerminatedError
@@ -24,7 +25,7 @@ from rl_trainer.phases import EVALUATE, EXPORT, HAND_OUT, Phases
 from rl_trainer.publish.publisher import Publisher, Unpublished
 from rl_trainer.rollouts import evaluate, leftovers, signals
 from rl_trainer.rollouts import results as results_of_run
-from rl_trainer.rollouts.collect import Collector
+from rl_trainer.rollouts.collect import Collected, Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.step import StepContext, take_step
 from rl_trainer.tracking import trackers
@@ -48,6 +49,8 @@ def train(job: Job, run: Run) -> Outcome:
     trackers.check(job)
     hub_models.make_repository(job)
     run = restored.check(job, run)
+    devices = devices_of(job)
+    devices.take()
     job, datasets, learner, limits = startup.prepare(job, run)
     checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
     evaluations = results_of_run.of_run(job, run)
@@ -63,7 +66,9 @@ def train(job: Job, run: Run) -> Outcome:
         phases=Phases(job.clock),
         datasets=datasets,
         limits=limits,
+        devices=devices,
     )
+    devices.hold(learner, context.phases)
     context.collector.recall(progress)
     context.watched_by(job.heartbeat)
     context.trackers.go_on(progress, progress.evaluations)
@@ -152,7 +157,7 @@ def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) ->
     _evaluate(job, context, progress)
     while progress.step < job.spec.training.total_steps:
         job.heartbeat.check()
-        collected = context.collector.collect(progress)
+        collected = _collect(context, progress)
         job.heartbeat.say(f"training: step {progress.step + 1} of {job.spec.training.total_steps}")
         take_step(job, context, progress, collected)
         signals.check(job, progress)
@@ -169,6 +174,15 @@ def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) ->
                 evaluations=progress.evaluations,
             )
     return _finish(job, context, progress, base=base)
+
+
+def _collect(context: StepContext, progress: Progress) -> Collected:
+    """The next step's groups; while they are sampled, an engine of this pod has the devices."""
+    collector, devices = context.collector, context.devices
+    if isinstance(collector, Demonstrations) or not devices.shared or collector.ready(progress):
+        return collector.collect(progress)
+    with devices.sampling(context.publisher.settled):
+        return collector.collect(progress)
 
 
 def _hand_out(job: Job, context: StepContext, progress: Progress) -> None:
@@ -190,7 +204,12 @@ def _evaluate(job: Job, context: StepContext, progress: Progress) -> None:
         pointer = context.publisher.require(step=progress.step)
         assert pointer is not None
         results = evaluate.evaluate(
-            job, context.learner, datasets, pointer=pointer, limits=context.limits
+            job,
+            context.learner,
+            datasets,
+            pointer=pointer,
+            limits=context.limits,
+            devices=context.devices,
         )
     results_of_run.record(job, progress, results)
     context.trackers.evaluated(results, time=job.stores.mongo.now())

@@ -10,6 +10,8 @@ WAIT, FORM = "wait", "form"
 CRITIC, ANNOTATE, UPDATE = "critic", "annotate", "update"
 """Of the learner: the critic's updates; passes without gradient, e.g. of the reference; the
 policy's updates."""
+TURN = "turn"
+"""Changes of turns with an engine that shares the devices, before a step."""
 HAND_OUT, EVALUATE, EXPORT = "hand_out", "evaluate", "export"
 """Between two steps; counted with the later one."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.rollout import Rollout
@@ -16,6 +16,7 @@ from rl_trainer.algorithm.step_metrics import Circumstances, add, step_metrics
 from rl_trainer.checkpoint.checkpointer import Checkpointer
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job, Progress
+from rl_trainer.context.turns import Devices, OwnDevices
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.distributed.rank_commands import AssessSamples, TrainStep
 from rl_trainer.model.learner import Learner
@@ -41,6 +42,7 @@ class StepContext:
     phases: Phases
     datasets: list[Dataset]
     limits: Limits
+    devices: Devices = field(default_factory=OwnDevices)
 
     def watched_by(self, heartbeat: Heartbeat) -> None:
         """Let an error of any of their threads end the attempt."""

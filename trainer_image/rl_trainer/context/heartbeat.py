@@ -101,6 +101,10 @@ class Heartbeat:
         self._terminated.wait(seconds)
         self.check()
 
+    def wait(self, seconds: float) -> None:
+        """Sleep, after SIGTERM too."""
+        self._ended.wait(seconds)
+
     def _beat(self) -> None:
         next_sweep = self._clock() + SWEEP_SECONDS
         while True:

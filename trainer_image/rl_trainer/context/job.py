@@ -33,6 +33,10 @@ class Job:
     """Holds the token for hf:// sources."""
     tracking_folder: Path | None = None
     """Holds the trackers' credentials."""
+    turns_folder: Path | None = None
+    """Holds the agent's socket where the engine of this pod shares the devices."""
+    weights_folder: Path | None = None
+    """Of that engine."""
     team: Team = field(default_factory=Team)
     """The ranks that this one, rank 0, leads."""
     figures: Figures = field(default_factory=Figures)

@@ -82,6 +82,13 @@ class RestoreCheckpoint:
     manifest_sha256: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveModels:
+    """Move models and moments to the device, or to host memory while the engine has the device."""
+
+    to_device: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Ping:
     """Do nothing: the answer shows that the rank is alive."""
@@ -103,6 +110,7 @@ RankCommand: TypeAlias = (
     | SnapshotShard
     | GatherTrainingState
     | RestoreCheckpoint
+    | MoveModels
     | Ping
     | Exit
 )

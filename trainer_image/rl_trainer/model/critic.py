@@ -88,6 +88,11 @@ class Critic:
         )
         self.optimizer = optimizer.build(self.parameters, self._options)
 
+    @property
+    def module(self) -> torch.nn.Module:
+        """Layers and head."""
+        return self._module
+
     def values(self, samples: Sequence[Sample]) -> list[Tensor]:
         """Of each sample's generated tokens, float32 ``[num_generated]``."""
         return forward.values(

@@ -18,8 +18,8 @@ from rl_contracts.documents.manifest import AdapterEntry, BasePolicy, DeltaEntry
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
 from rl_contracts.spec.storage import Delta
-from rl_contracts.stores.objects import Objects
 from rl_trainer.context.artifacts import MANIFEST
+from rl_trainer.publish.handover import PolicyFiles
 from rl_trainer.publish.policy_shard import (
     MODEL_STEM,
     NO_VERSION,
@@ -64,7 +64,7 @@ class Sent:
 
 
 def send(
-    objects: Objects,
+    objects: PolicyFiles,
     request_all: RequestAll,
     *,
     ranks: int,
@@ -78,7 +78,7 @@ def send(
     """Write a policy under its pointer's prefix.
 
     Args:
-        objects: the run's bucket.
+        objects: where the files go: the run's bucket, or a folder.
         request_all: sends each rank, by rank, its request; each holds some of the tensors.
         ranks: how many.
         number: of the snapshot that all of them have taken.
@@ -128,7 +128,7 @@ def _delta_entry(base: Base | None, uploaded: Sequence[UploadedFiles]) -> DeltaE
 
 
 def _commit(
-    objects: Objects, pointer: PolicyPointer, manifest: Manifest, *, since_anchor: int | None
+    objects: PolicyFiles, pointer: PolicyPointer, manifest: Manifest, *, since_anchor: int | None
 ) -> Sent:
     """Write the manifest, which makes the policy complete."""
     stored, entry = manifest.to_bytes(), manifest.delta
@@ -204,7 +204,9 @@ def _before(counts: Sequence[int]) -> list[int]:
     return [0, *itertools.accumulate(counts)][: len(counts)]
 
 
-def _check_all_uploaded(objects: Objects, prefix: str, uploaded: Sequence[UploadedFiles]) -> None:
+def _check_all_uploaded(
+    objects: PolicyFiles, prefix: str, uploaded: Sequence[UploadedFiles]
+) -> None:
     """Check that rank 0, too, sees the files of all ranks in the bucket."""
     if len(uploaded) == 1:
         return

@@ -16,11 +16,11 @@ from typing import TypeAlias
 
 from rl_contracts.documents.manifest import FileEntry, TensorEntry
 from rl_contracts.stores.clients.multipart import Source
-from rl_contracts.stores.objects import Objects
 from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements
 from rl_trainer.model.weights import Snapshot
 from rl_trainer.publish import safetensors_files
+from rl_trainer.publish.handover import PolicyFiles
 from rl_trainer.publish.safetensors_files import FileContent, FileLayout, Form
 
 FILE_BYTES = 1 << 30
@@ -109,12 +109,12 @@ class PolicyShard:
     """The tensors of one snapshot that this rank publishes.
 
     Args:
-        objects: the run's bucket.
+        objects: where the files go: the run's bucket, or a folder.
         tensors: must not change any more.
         executor: for encoding and digests.
     """
 
-    def __init__(self, objects: Objects, tensors: Snapshot, executor: Executor) -> None:
+    def __init__(self, objects: PolicyFiles, tensors: Snapshot, executor: Executor) -> None:
         self._objects, self._executor = objects, executor
         self._state = {name: safetensors_files.flat(tensor) for name, tensor in tensors.items()}
         self._forms = {name: safetensors_files.form(tensor) for name, tensor in tensors.items()}
@@ -182,7 +182,7 @@ class PolicyShard:
         self._deltas = []
 
 
-def upload(objects: Objects, prefix: str, wanted: list[tuple[str, Source, int]]) -> None:
+def upload(objects: PolicyFiles, prefix: str, wanted: list[tuple[str, Source, int]]) -> None:
     """Write files of these names, contents and sizes, a few at a time."""
     with (
         ThreadPoolExecutor(PARTS_AT_A_TIME, thread_name_prefix="upload-part") as parts,

@@ -7,12 +7,12 @@ import threading
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Literal
 
-from rl_contracts.stores.objects import Objects
 from rl_trainer.distributed.rank_commands import SnapshotShard
 from rl_trainer.distributed.world import World
 from rl_trainer.model import weights
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.weights import Snapshot
+from rl_trainer.publish.handover import PolicyFiles
 from rl_trainer.publish.policy_shard import (
     EncodeDelta,
     KeepAsBase,
@@ -40,11 +40,11 @@ class PolicyShards:
     takes a snapshot must drop the one that waited before.
 
     Args:
-        objects: the run's bucket.
+        objects: where the files go: the run's bucket, or a folder.
         executor: for encoding and digests.
     """
 
-    def __init__(self, objects: Objects, executor: Executor) -> None:
+    def __init__(self, objects: PolicyFiles, executor: Executor) -> None:
         self._objects, self._executor = objects, executor
         self._lock = threading.Lock()
         self._waiting: dict[int, Snapshot] = {}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.ids import RunId, policy_id
+from rl_contracts.spec.storage import Delta
 from rl_trainer.context.job import Job
 from rl_trainer.context.uploads import Uploader
 from rl_trainer.distributed import rank_commands
@@ -20,6 +21,7 @@ from rl_trainer.model.policy import Policy
 from rl_trainer.publish import broadcast
 from rl_trainer.publish.broadcast import Base, Sent
 from rl_trainer.publish.channel import ShardRequester
+from rl_trainer.publish.handover import policy_files
 from rl_trainer.publish.policy_collector import PolicyCollector
 from rl_trainer.publish.policy_shards import PolicyShards, encoders, take
 
@@ -43,6 +45,10 @@ class Unpublished:
 
     def require(self, *, step: int) -> None:
         """Do nothing."""
+
+    def settled(self) -> int:
+        """No version."""
+        return self.version
 
     def check(self) -> None:
         """Do nothing."""
@@ -68,8 +74,12 @@ class Publisher:
     ) -> None:
         self._job, self._policy, self._nonce = job, policy, nonce
         self._uploader: Uploader[_Pending] = Uploader(self._publish, name="publisher")
+        self._files = policy_files(job.stores.objects, job.weights_folder)
+        # What is handed over in the pod is linked, not sent: a delta would only have to be applied.
+        local = job.weights_folder is not None
+        self._delta = Delta(anchor_every=1) if local else job.spec.weight_sync.transport.delta
         self._executor = encoders()
-        self._shards = PolicyShards(job.stores.objects, self._executor)
+        self._shards = PolicyShards(self._files, self._executor)
         self._requester = ShardRequester(job.team.world, self._shards, clock=job.clock)
         self._collector = PolicyCollector(
             job.stores,
@@ -125,6 +135,11 @@ class Publisher:
         assert self.latest.step == step
         return self.latest
 
+    def settled(self) -> int:
+        """Wait until nothing is being published; the newest version that samplers can see."""
+        self._uploader.flush(self._job.heartbeat)
+        return self.version
+
     def check(self) -> None:
         """Raise the error of an earlier publication."""
         self._uploader.check()
@@ -144,14 +159,14 @@ class Publisher:
             version=version, epoch=job.epoch, step=pending.step, prefix=prefix, manifest_sha256=""
         )
         sent = broadcast.send(
-            job.stores.objects,
+            self._files,
             self._requester.request_all,
             ranks=job.team.world.size,
             number=pending.number,
             pointer=pointer,
             run=job.run,
             base=self._base,
-            delta=job.spec.weight_sync.transport.delta,
+            delta=self._delta,
             adapter=self._policy.adapter,
         )
         pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})

@@ -128,6 +128,13 @@ class Collector:
             self._supply.wait(missing=self._per_step - len(chosen))
             self._job.heartbeat.check()
 
+    def ready(self, progress: Progress) -> bool:
+        """Whether ``collect`` would return at once: the groups are read, and no step is paced."""
+        self._take()
+        if self._off_policy.pace_seconds:
+            return False
+        return len(self._choose(step=progress.step + 1, again=False)) == self._per_step
+
     def retire(self, groups: list[Group], batch: Batch) -> None:
         """Take trained groups out of the queue; their step must be committed.
 

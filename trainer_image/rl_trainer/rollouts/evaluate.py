@@ -17,6 +17,7 @@ from rl_trainer.algorithm.groups import Limits, assemble
 from rl_trainer.algorithm.pass_rates import pass_rates
 from rl_trainer.algorithm.samples import sequences
 from rl_trainer.context.job import Job, Progress
+from rl_trainer.context.turns import Devices, OwnDevices
 from rl_trainer.context.waiting import poll_seconds, queue_summary
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.prompts import asked
@@ -26,6 +27,7 @@ from rl_trainer.model.learner import Learner
 
 log = logging.getLogger(__name__)
 
+OWN_DEVICES = OwnDevices()
 MAX_ATTEMPTS = 20
 """An attempt during which an engine loads another version does not count, and is repeated."""
 
@@ -73,6 +75,7 @@ def evaluate(
     *,
     pointer: PolicyPointer,
     limits: Limits,
+    devices: Devices = OWN_DEVICES,
 ) -> list[EvaluationResult]:
     """Have every example sampled at each temperature, and score the answers.
 
@@ -82,6 +85,7 @@ def evaluate(
         datasets: what to sample.
         pointer: the run's published policy.
         limits: of usable rollouts.
+        devices: lent to an engine of this pod while the answers are sampled.
 
     Returns:
         One result for each source and temperature; they share the wall time by their prompts.
@@ -95,9 +99,10 @@ def evaluate(
     started = job.clock()
     parts = _parts(job, pointer, datasets)
     tasks = [task for part in parts for task in part.tasks]
-    job.stores.tasks.insert(tasks)
-    job.stores.runs.hint(job.run, epoch=job.epoch)
-    finished, skipped = _wait(job, tasks, pointer=pointer)
+    with devices.sampling(lambda: pointer.version):
+        job.stores.tasks.insert(tasks)
+        job.stores.runs.hint(job.run, epoch=job.epoch)
+        finished, skipped = _wait(job, tasks, pointer=pointer)
     groups = [
         _groups(job, _answered(part, finished, skipped), pointer=pointer, limits=limits)
         for part in parts

@@ -19,7 +19,6 @@ from torch import Tensor
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.multipart import Source
-from rl_contracts.stores.objects import Objects
 from rl_trainer import __main__, inputs
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed import mesh as meshes
@@ -28,6 +27,7 @@ from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, sharding
 from rl_trainer.model.learner import Learner
 from rl_trainer.publish import policy_shard
+from rl_trainer.publish.handover import PolicyFiles
 from tests.tiny_model import VOCABULARY, tiny_model
 
 DEADLINE_SECONDS = 300.0
@@ -98,7 +98,9 @@ def _attempt(environment: dict[str, str], dies: bool) -> None:
     __main__.main()
 
 
-def _upload_and_die(objects: Objects, prefix: str, wanted: list[tuple[str, Source, int]]) -> None:
+def _upload_and_die(
+    objects: PolicyFiles, prefix: str, wanted: list[tuple[str, Source, int]]
+) -> None:
     assert wanted, "this rank has no tensors: the test shows nothing"
     UPLOAD(objects, prefix, wanted)
     os.kill(os.getpid(), signal.SIGKILL)
