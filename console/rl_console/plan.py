@@ -17,7 +17,7 @@ from rl_contracts.capacity.engine import engine_memory
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
 from rl_contracts.capacity.text import arithmetic, remedies
-from rl_contracts.capacity.training import GIB, SPARE_SHARE, Setup, memory
+from rl_contracts.capacity.training import CUDA_BYTES, GIB, SPARE_SHARE, Setup, memory
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
@@ -97,6 +97,23 @@ def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[st
         yield "  it fits by formula"
     for group in spec.samplers:
         yield from _engine(spec, group, shape, device_gib=device_gib)
+        if spec.colocated:
+            yield from _turns(spec, group, shape, device_gib=device_gib)
+
+
+def _turns(
+    spec: RLJobSpec, group: SamplerGroup, shape: Shape, *, device_gib: float
+) -> Iterator[str]:
+    """A line about the engine's turn on GPUs that it shares with the trainer."""
+    held = engine_memory(shape, spec, group.template, size_gib=device_gib)
+    left, contexts = (1 - held.fraction) * device_gib, 2 * CUDA_BYTES / GIB
+    verdict = "enough by formula"
+    if left < contexts:
+        verdict = "too little: lower --mem-fraction-static of engine.args"
+    yield (
+        f"  turns: in the engine's, {left:.2f} GiB are left for {contexts:g} GiB of contexts, "
+        f"{verdict}; the trainer's sum above has both contexts"
+    )
 
 
 def _engine(

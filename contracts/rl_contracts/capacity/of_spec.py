@@ -56,6 +56,7 @@ def setup_of(
             ranks or spec.trainer.replicas * spec.trainer.processes,
         ),
         cuda=cuda,
+        contexts=2 if spec.colocated else 1,
     )
 
 

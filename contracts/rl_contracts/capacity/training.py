@@ -62,6 +62,8 @@ class Setup:
     """The processes that train, and how they divide the model."""
     cuda: bool = True
     """The device is a GPU; False: the host's memory, without CUDA's own."""
+    contexts: int = 1
+    """Programs that use the GPU by turns; each keeps its context."""
 
     @property
     def sharded(self) -> bool:
@@ -167,7 +169,7 @@ def _held(shape: Shape, setup: Setup) -> Memory:
         moments=moments,
         reference=beside,
         critic=critic,
-        device=float(CUDA_BYTES) if setup.cuda else 0.0,
+        device=float(setup.contexts * CUDA_BYTES) if setup.cuda else 0.0,
         host=host,
     )
 

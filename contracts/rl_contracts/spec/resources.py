@@ -23,6 +23,7 @@ from rl_contracts.spec.job_rules import (
     only_raised,
 )
 from rl_contracts.spec.lifecycle import Lifecycle
+from rl_contracts.spec.placement_rules import OF_PLACEMENT
 from rl_contracts.spec.pool_rules import OF_POOL
 from rl_contracts.spec.reward import MATH, Reward
 from rl_contracts.spec.rollouts import Rollouts
@@ -49,6 +50,7 @@ FIXED_ONCE_STARTED = (
     "training",
     "storage",
     "weightSync",
+    "placement",
 )
 FIXED_UNLESS_SUSPENDED = ("trainer", "scheduling")
 
@@ -75,6 +77,7 @@ class RLJobSpec(Model):
         *OF_SECTIONS,
         *OF_LORA,
         *OF_QUEUE,
+        *OF_PLACEMENT,
     )
     suspend: bool = False
     """true stops all pods after a checkpoint; false lets the run go on from there."""
@@ -95,6 +98,9 @@ class RLJobSpec(Model):
     rollouts: Rollouts = Field(default_factory=Rollouts)
     training: Training
     trainer: Trainer = Field(default_factory=Trainer)
+    placement: Literal["Separate", "Colocated"] = "Separate"
+    """Where engines run. `Separate`: in pods of their own, and they sample while the trainer
+    trains. `Colocated`: in the trainer's pod; both use the same GPUs, by turns."""
     samplers: SamplerGroups = Field(default_factory=list)
     """Groups of sampler pods, at least one. Empty only under algorithm.objective SFT."""
     weight_sync: WeightSync = Field(default_factory=WeightSync)
@@ -108,6 +114,16 @@ class RLJobSpec(Model):
         if not self.algorithm.supervised and not (self.samplers and self.reward.scorers):
             raise ValueError("spec.samplers and spec.reward.scorers must not be empty")
         return self
+
+    @property
+    def colocated(self) -> bool:
+        """Whether the engine shares the trainer's pod and its devices."""
+        return self.placement == "Colocated"
+
+    @property
+    def pooled(self) -> list[SamplerGroup]:
+        """Groups of samplers with pods of their own."""
+        return [] if self.colocated else self.samplers
 
     def compares(self, scorer: str) -> bool:
         """Whether a record that names this scorer, or none (empty), needs a reference answer."""

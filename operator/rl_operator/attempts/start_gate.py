@@ -43,13 +43,13 @@ def find_shortfalls(
     that is less. Before the first attempt it needs at least one sampler, because only a sampler
     reports which scorers exist.
     """
-    if not spec.samplers or snapshot.job.suspended:
+    if not spec.pooled or snapshot.job.suspended:
         return ()
     alive = {sampler.pod for sampler in reading.samplers}
     declared = {pool.meta.name: _wanted(pool.spec) for pool in snapshot.pools if pool.spec}
     suspended = [pool.meta.name for pool in snapshot.pools if pool.spec and pool.spec.suspend]
     counts = []
-    for group in spec.samplers:
+    for group in spec.pooled:
         pool, least = names.pool_of(snapshot.key.name, group), group.template.autoscaling
         registered = sum(
             pod.pool == pool and pod.name in alive and not pod.deleting

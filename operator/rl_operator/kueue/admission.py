@@ -217,12 +217,12 @@ def sizes(spec: RLJobSpec, workload: Workload | None) -> dict[str, int]:
     """
     granted = workload.assignments if workload is not None else {}
     if workload is not None and spec.scheduling.sampler_quota != "MaxReplicas":
-        return {sampler.name: MOST_SAMPLERS for sampler in spec.samplers}
+        return {sampler.name: MOST_SAMPLERS for sampler in spec.pooled}
     return {
         sampler.name: granted[group_set(sampler.name)].count
         if group_set(sampler.name) in granted
         else 0
-        for sampler in spec.samplers
+        for sampler in spec.pooled
     }
 
 

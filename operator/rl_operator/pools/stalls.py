@@ -45,7 +45,7 @@ def of_own(snapshot: PoolSnapshot, rules: JobRules) -> Stall | None:
         )
     if job.spec is None:
         return Stall.of(_invalid(job, "spec.job"))
-    groups = (group for group in job.spec.samplers if group.pool_ref is None)
+    groups = (group for group in job.spec.pooled if group.pool_ref is None)
     declared = [names.pool(job.meta.name, group.name) for group in groups]
     if pool.meta.owner_uid != job.meta.uid or pool.meta.name not in declared:
         return Stall.of(

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.plan import Wanted
 from rl_operator.kube.settings import Images
-from rl_operator.render import objects, pool, programs, trainer
+from rl_operator.render import colocated, objects, pool, programs, trainer
 from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Complete, Decision, Ended
 from rl_operator.state.snapshot import JobSnapshot
@@ -40,8 +41,9 @@ def wanted(
     result = [Wanted(manifest=objects.spec_config(meta, spec), immutable=True)]
     if checked or status.attempt or snapshot.pools:
         if spec.network_policy != "None":
+            ports = [METRICS_PORT, *([colocated.agent_port()] if spec.colocated else [])]
             own_pods = programs.program_of(spec) is not None
-            policy = objects.network_policy(meta, with_programs=own_pods)
+            policy = objects.network_policy(meta, with_programs=own_pods, ports=ports)
             result.append(Wanted(manifest=policy))
         result += [
             Wanted(
@@ -53,7 +55,7 @@ def wanted(
                     "replicas": sampler.template.autoscaling.min_replicas,
                 },
             )
-            for sampler in spec.samplers
+            for sampler in spec.pooled
             if sampler.pool_ref is None and _may_have_pool(snapshot, sampler.name, admitted)
         ]
     if run_trainer and snapshot.current_trainer() is None:  # it is never changed
@@ -95,7 +97,7 @@ def unwanted(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
 def _unwanted_pools(snapshot: JobSnapshot, spec: RLJobSpec | None) -> list[Child]:
     job = snapshot.job
     over = job.finished and not job.keeps_samplers
-    own = spec.samplers if spec is not None and not over else []
+    own = spec.pooled if spec is not None and not over else []
     groups = [sampler.name for sampler in own if sampler.pool_ref is None]
     wanted = {names.pool(job.meta.name, group) for group in groups}
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rl_contracts.spec.training.lora import TARGETS, LoRA
+from rl_operator.render import arguments as arguments_of
 
 ARGUMENTS = (
     "--enable-lora",
@@ -46,6 +47,6 @@ def engine_arguments(sections: Sequence[LoRA], others: Sequence[str]) -> list[st
             "--max-loras-per-batch",
             str(max(ENGINES_OWN, ADAPTERS_OF_ONE * len(sections))),
         ]
-    if "cpu" in others or "--device=cpu" in others:
+    if arguments_of.on_processor(others):
         arguments += ["--lora-backend", "torch_native"]  # the others are kernels for accelerators
     return arguments

@@ -40,8 +40,10 @@ def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
     )
 
 
-def network_policy(job: Meta, *, with_programs: bool = False) -> Manifest:
-    """Allows traffic between this run's pods, plus metrics scraping.
+def network_policy(
+    job: Meta, *, with_programs: bool = False, ports: Sequence[int] = (METRICS_PORT,)
+) -> Manifest:
+    """Allows traffic between this run's pods, plus metrics scraping at these ports.
 
     Pods of programs are not among the run's: ``with_programs`` lets them reach the gateway alone.
     """
@@ -62,7 +64,7 @@ def network_policy(job: Meta, *, with_programs: bool = False) -> Manifest:
                 "policyTypes": ["Ingress"],
                 "ingress": [
                     {"from": [own]},
-                    {"ports": [{"port": METRICS_PORT, "protocol": "TCP"}]},
+                    {"ports": [{"port": port, "protocol": "TCP"} for port in ports]},
                     *outside,
                 ],
             },

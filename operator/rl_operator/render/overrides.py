@@ -36,10 +36,10 @@ SET_BY_SPEC = ("pytorch", "engine")
 OWN_VARIABLES = ("RL_",)
 TRAINER_VARIABLES = ("RL_", "PET_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 """Set by the operator, training-operator and the launcher; a user's value would be lost."""
-TRAINER_FOLDERS = ("/etc/rl",)
+TRAINER_FOLDERS = ("/etc/rl", "/run/rl-turns")
 OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox", "/run/rl-code", "/run/rl-engine")
 """Mount points of our own volumes."""
-OWN_VOLUMES = ("spec", "stores", "hub", "sandbox", "code-socket", "engine-key")
+OWN_VOLUMES = ("spec", "stores", "hub", "sandbox", "code-socket", "engine-key", "turns")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
 CONTAINER_LISTS = ("containers", "initContainers")
 ADDED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

@@ -20,7 +20,7 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.kube.settings import Images
-from rl_operator.render import disk, hub_access, pods
+from rl_operator.render import colocated, disk, hub_access, pods, sandbox
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.overrides import laid_over
 
@@ -94,9 +94,15 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
             *([_tracking_volume(tracking)] if tracking else []),
         ],
     }
-    mine = labels(job=job.name, run=job.run, component="trainer", attempt=attempt)
+    metadata: Manifest = {
+        "labels": labels(job=job.name, run=job.run, component="trainer", attempt=attempt)
+    }
+    if spec.colocated:
+        pod = colocated.joined(pod, job, spec, images=images)
+        identity = sandbox.kept_from(pod)
+        metadata |= {"annotations": identity} if identity else {}
     placed = pods.placed(pod, spec.trainer, like={RUN_LABEL: job.run, COMPONENT_LABEL: "trainer"})
-    template = {"metadata": {"labels": mine}, "spec": placed}
+    template = {"metadata": metadata, "spec": placed}
     return laid_over(template, spec.trainer.pod_template)
 
 

@@ -84,7 +84,7 @@ def render(
     sets = [_pod_set(TRAINER_SET, spec.trainer.replicas, template)]
     if spec.trainer.elastic is not None:
         sets[0]["minCount"] = spec.trainer.elastic.min_replicas
-    for sampler in spec.samplers:
+    for sampler in spec.pooled:
         count = pods_asked(sampler, spec.scheduling.sampler_quota)
         if count:
             template = _with_programs(job, spec, sampler, images=images)

@@ -162,7 +162,10 @@ class JobSnapshot:
         return tuple(sorted(pods, key=lambda pod: (pod.failure_rank, pod.created_at)))
 
     def sampler_pods(self) -> tuple[Pod, ...]:
-        """Pods of all pools."""
+        """Pods of all pools, or the trainer's pods where they have an engine."""
+        spec, attempt = self.job.spec, self.job.status.attempt
+        if spec is not None and spec.colocated:
+            return self.trainer_pods(attempt)
         return tuple(pod for pod in self.pods if pod.component == "sampler")
 
     def sampler_trouble(self) -> str:

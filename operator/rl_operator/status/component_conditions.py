@@ -50,9 +50,8 @@ def trainer_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUpd
     if job.suspended:
         return _suspended(kind, job)
     if after.attempt == 0:
-        first = "the inputs are checked" + (
-            "" if status_input.supervised else " and enough samplers have registered"
-        )
+        alone = status_input.supervised or (job.spec is not None and job.spec.colocated)
+        first = "the inputs are checked" + ("" if alone else " and enough samplers have registered")
         return ConditionUpdate(kind, "False", "NotStarted", f"The trainer starts after {first}.")
     if attempt_records.ended(after) and not attempt_records.halted(after):
         assert after.last_failure is not None
@@ -79,7 +78,11 @@ def samplers_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUp
     if pool_wait.lacks_pool(snapshot):
         message = "The job waits for its shared SamplerPool; see PoolAssigned."
         return ConditionUpdate(kind, "False", "WaitingForPool", message)
-    if not snapshot.pools:
+    colocated = snapshot.job.spec is not None and snapshot.job.spec.colocated
+    if colocated and after.attempt == 0:
+        message = "The engine starts with the trainer, whose pod it shares."
+        return ConditionUpdate(kind, "False", "NotStarted", message)
+    if not colocated and not snapshot.pools:
         message = "Samplers start after the inputs are checked."
         return ConditionUpdate(kind, "False", "NotStarted", message)
     if not after.samplers.desired:
@@ -100,7 +103,7 @@ def _below_minimum(snapshot: JobSnapshot) -> str:
     """That a pool without autoscaling has fewer pods than ``minReplicas``; only new ones follow."""
     pools = {pool.meta.name: pool for pool in snapshot.pools}
     spec = snapshot.job.spec
-    for index, group in enumerate(spec.samplers if spec is not None else ()):
+    for index, group in enumerate(spec.pooled if spec is not None else ()):
         pool = pools.get(names.pool(snapshot.key.name, group.name))
         wanted = group.template.autoscaling
         if group.pool_ref is not None or pool is None or pool.spec is None or wanted.mode != "None":

@@ -115,9 +115,7 @@ def _samplers(status_input: StatusInput, after: RLJobStatus) -> SamplersStatus:
     if released or (snapshot.job.suspended and not snapshot.sampler_pods()):
         return SamplersStatus(serving=0, summary="0/0", restarts=restarts)
     desired = 0 if snapshot.job.suspended else _declared(snapshot)
-    ready = sum(
-        sampler_pod.ready and not sampler_pod.deleting for sampler_pod in snapshot.sampler_pods()
-    )
+    ready = _ready(status_input)
     bound = staleness_bound(snapshot.job.spec)
     step = reading.run.step if reading.run else 0
     serving = sum(
@@ -132,9 +130,22 @@ def _samplers(status_input: StatusInput, after: RLJobStatus) -> SamplersStatus:
     )
 
 
+def _ready(status_input: StatusInput) -> int:
+    """Sampler pods that are ready; where an engine shares the trainer's, those that serve."""
+    snapshot = status_input.snapshot
+    if snapshot.job.spec is not None and snapshot.job.spec.colocated:
+        known = serving_is_known(status_input)
+        before = snapshot.job.status.samplers.ready
+        return len(serving_samplers(status_input)) if known else before
+    pods = snapshot.sampler_pods()
+    return sum(sampler_pod.ready and not sampler_pod.deleting for sampler_pod in pods)
+
+
 def _declared(snapshot: JobSnapshot) -> int:
     """Sampler pods that should exist; a pool that does not exist yet starts at its minimum."""
     spec = snapshot.job.spec
+    if spec is not None and spec.colocated:
+        return spec.trainer.replicas
     declared = {
         names.pool(snapshot.key.name, group.name): group.template.autoscaling.min_replicas
         for group in (spec.samplers if spec is not None else ())

@@ -102,9 +102,17 @@ def _weights(status_input: StatusInput, run: Run) -> WeightsStatus:
         version=run.policy.version if run.policy else 0,
         min_serving_version=min((sampler.version for sampler in serving), default=0),
         lag=lag(run, serving),
-        uri=f"s3://{status_input.bucket}/{run.policy.prefix}" if run.policy else "",
+        uri=_uri(status_input, run),
         digest=run.policy.manifest_sha256 if run.policy else "",
     )
+
+
+def _uri(status_input: StatusInput, run: Run) -> str:
+    """Where the policy lies in the bucket; empty where the engine has it from the trainer's pod."""
+    spec = status_input.snapshot.job.spec
+    if run.policy is None or (spec is not None and spec.colocated):
+        return ""
+    return f"s3://{status_input.bucket}/{run.policy.prefix}"
 
 
 def _tokens_per_second(status_input: StatusInput) -> float:

@@ -46,7 +46,9 @@ def _samplers(snapshot: JobSnapshot, spec: RLJobSpec) -> Iterator[tuple[int, Res
     if snapshot.job.suspended:
         return
     sizes = {pool.meta.name: pool.spec.size for pool in snapshot.pools if pool.spec is not None}
-    for group in spec.samplers:
+    if spec.colocated:
+        yield spec.trainer.replicas, spec.samplers[0].template.resources
+    for group in spec.pooled:
         if group.pool_ref is None:
             least = group.template.autoscaling.min_replicas
             size = sizes.get(names.pool(snapshot.key.name, group.name), least)

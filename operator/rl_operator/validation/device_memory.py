@@ -11,6 +11,7 @@ from rl_contracts.capacity.shape import UnknownShapeError, shape_of
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube.conditions import ConditionUpdate, Truth
+from rl_operator.render.arguments import on_processor
 
 KIND = "MemoryFits"
 BY_LABEL = ", by the largest label nvidia.com/gpu.memory of the nodes that its pods may get"
@@ -29,6 +30,13 @@ class DeviceMemory:
         status: Truth = "True" if self.fit.verdict == "Fits" else "False"
         message = f"{self.fit.message} {self.fit.remedy}".strip()
         return ConditionUpdate(KIND, status, self.fit.verdict, message)
+
+
+def _on_gpus(spec: RLJobSpec) -> bool:
+    """Whether GPUs train; an engine that shares claimed ones says so, no resource does."""
+    if spec.colocated:
+        return not on_processor(spec.samplers[0].template.engine.args)
+    return spec.trainer.gpus > 0
 
 
 def of_job(
@@ -52,7 +60,7 @@ def of_job(
         shape = shape_of(model)
     except UnknownShapeError:
         return None
-    source, cuda = "" if declared else BY_LABEL, spec.trainer.gpus > 0
+    source, cuda = "" if declared else BY_LABEL, _on_gpus(spec)
     compared = fit(spec, shape, size_gib=size, cuda=cuda, source=source)
     if compared is None:
         return None

@@ -106,7 +106,8 @@ class DryRun:
 
     def _refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
         for at, section, render in _templates(job, spec, self.images):
-            sections = [section.model_dump(mode="json"), spec.code.model_dump(mode="json")]
+            beside = spec.samplers if spec.colocated else []
+            sections = [each.model_dump(mode="json") for each in (section, spec.code, *beside)]
             known = (at, names.digest(sections, length=32))
             if known in self.passed:
                 continue
@@ -161,7 +162,7 @@ def _templates(
     """Path, section and renderer of the pod template, of the trainer and each sampler group."""
     of_trainer = functools.partial(trainer.pod_template, job, spec, attempt=1, images=images)
     yield "spec.trainer", spec.trainer, of_trainer
-    for index, group in enumerate(spec.samplers):
+    for index, group in enumerate(spec.pooled):
         of_group = functools.partial(deployment.pod_template, job, spec, group, images=images)
         yield pool_ref.place(index, group), group.template, of_group
     program = programs.program_of(spec)

@@ -24,6 +24,7 @@ from rl_operator.render import overrides, programs
 from rl_operator.state import pool_ref
 from rl_operator.validation import (
     addresses,
+    colocated,
     engine_arguments,
     job_rules,
     objectives,
@@ -66,6 +67,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from _of_importance_cap(spec.algorithm)
     yield from _of_processes(spec)
     yield from parallelism.refusals(spec)
+    yield from colocated.refusals(spec)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
     yield from _of_built_in_scorers(spec)

@@ -44,22 +44,26 @@ def of_template(at: str, template: SamplerTemplate) -> Iterator[Refusal]:
     if template.autoscaling.mode == "None":
         names = ("scale_up_cooldown_seconds", "scale_down_cooldown_seconds")
         message = "It is for autoscaling.mode Builtin, and mode is None."
-        yield from _set(f"{at}.autoscaling", template.autoscaling, Autoscaling(), names, message)
+        yield from differing(
+            f"{at}.autoscaling", template.autoscaling, Autoscaling(), names, message
+        )
 
 
 def _of_tracking(tracking: Tracking) -> Iterator[Refusal]:
     if tracking.wandb is None and tracking.mlflow is None:
         message = "Only wandb and mlflow read it, and neither is set."
         names = ("project", "run_name", "secret_name")
-        yield from _set("spec.training.tracking", tracking, Tracking(), names, message)
+        yield from differing("spec.training.tracking", tracking, Tracking(), names, message)
     if tracking.wandb is None:
         message = "Only wandb reads it, and it is not set."
-        yield from _set("spec.training.tracking", tracking, Tracking(), ("entity", "tags"), message)
+        yield from differing(
+            "spec.training.tracking", tracking, Tracking(), ("entity", "tags"), message
+        )
 
 
 def _of_evaluation(spec: RLJobSpec) -> Iterator[Refusal]:
     if not spec.data.validation and not spec.data.test:
-        yield from _set(
+        yield from differing(
             "spec.training.evaluation",
             spec.training.evaluation,
             Evaluation(),
@@ -74,7 +78,7 @@ def _of_agent(agent: Agent) -> Iterator[Refusal]:
         return
     message = "It is for tools, and neither agent.tools nor agent.mcpServers has any."
     names = ("tool_call_format", "browse", "max_tool_result_characters")
-    yield from _set("spec.agent", agent, Agent(), names, message)
+    yield from differing("spec.agent", agent, Agent(), names, message)
     if agent.context is not None and agent.context.overflow == "DiscardTools":
         yield _refusal("spec.agent.context.overflow", agent.context.overflow, message)
 
@@ -91,7 +95,7 @@ def _of_actions(agent: Agent) -> Iterator[Refusal]:
     if section.action == "Tool":
         return
     message = f"It is for action Tool; {message}"
-    yield from _set("spec.agent", agent, Agent(), ("tool_call_format",), message)
+    yield from differing("spec.agent", agent, Agent(), ("tool_call_format",), message)
     if agent.context is not None and agent.context.overflow == "DiscardTools":
         yield _refusal("spec.agent.context.overflow", agent.context.overflow, message)
 
@@ -114,7 +118,7 @@ def _of_prompts(agent: Agent) -> Iterator[Refusal]:
 
 def _of_shaping(spec: RLJobSpec) -> Iterator[Refusal]:
     if spec.agent.kind == "SingleTurn" and spec.algorithm.objective == "RL":
-        yield from _set(
+        yield from differing(
             "spec.algorithm.shaping",
             spec.algorithm.shaping,
             Algorithm().shaping,
@@ -132,17 +136,17 @@ def _of_fields(spec: RLJobSpec) -> Iterator[Refusal]:
     for split, sources in spec.data.by_split.items():
         for index, source in enumerate(sources):
             at = f"spec.data.{split}[{index}].columns"
-            yield from _set(at, source.columns, Columns(), ("fields",), message)
+            yield from differing(at, source.columns, Columns(), ("fields",), message)
 
 
 def _of_hub(spec: RLJobSpec) -> Iterator[Refusal]:
     if hub_access.of_trainer(spec):
         return
     message = "No model or data source is an hf:// URI, and training.checkpoint.hubRepo is unset."
-    yield from _set("spec.data.hub", spec.data.hub, Hub(), tuple(Hub.model_fields), message)
+    yield from differing("spec.data.hub", spec.data.hub, Hub(), tuple(Hub.model_fields), message)
 
 
-def _set(
+def differing(
     at: str, section: Model, usual: Model, names: tuple[str, ...], message: str
 ) -> Iterator[Refusal]:
     """A refusal of each of these fields that differs from its default."""

@@ -13,7 +13,7 @@ from tests.chaos.operator_cluster.jobs import FAULTS
 NOWHERE = {"rl-test/nowhere": "true"}
 SECTIONS = ("lifecycle", "networkPolicy", "samplers", "sandbox", "suspend")
 """What may change at any time."""
-FIXED: dict[str, dict[str, Any]] = {
+FIXED: dict[str, Any] = {
     "model": {"uri": "s3://rl-data/models/other"},
     "data": {"onBadRecord": "Skip"},
     "agent": {"systemPrompt": "Be brief."},
@@ -24,6 +24,7 @@ FIXED: dict[str, dict[str, Any]] = {
     "training": {"seed": 7},
     "storage": {"secretName": "other"},
     "weightSync": {"everySteps": 2},
+    "placement": "Colocated",
 }
 WHILE_SUSPENDED: dict[str, dict[str, Any]] = {
     "trainer": {"env": [{"name": "A", "value": "b"}]},
