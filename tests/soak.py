@@ -42,6 +42,7 @@ SHARDS = {
     "policies": Shard("broadcast of many policies", ("chaos/policy_broadcast",)),
     "trainer": Shard("kills and outages in every phase of a trainer", ("chaos/rl_trainer",)),
     "meshes": Shard("trainers on every mesh of processes", ("chaos/rl_trainer_meshes",)),
+    "turns": Shard("an engine and a trainer on the same devices", ("chaos/turns",)),
     "sampler": Shard("engines and agents that end, stop and stall", ("chaos/rl_sampler",)),
     "operator": Shard("storms of objects and a restored API server", ("chaos/rl_operator",)),
     "console": Shard(
