@@ -35,6 +35,10 @@ RequestTimeout = Annotated[
 Form = Annotated[
     Output | None, typer.Option("--output", "-o", help="Form of the output. Default: table.")
 ]
+OPERATOR_NAMESPACE = "rl-system"
+OperatorNamespace = Annotated[
+    str, typer.Option(help="Namespace of the operator, which answers for data of runs.")
+]
 OF_CLUSTER: dict[str, Any] = {
     "kubeconfig": Kubeconfig,
     "kube_context": Context,

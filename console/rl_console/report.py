@@ -62,17 +62,22 @@ def smoothed(values: list[float], *, window: int) -> list[float]:
     return [sum(values[start:end]) / (end - start) for end, start in enumerate(starts, start=1)]
 
 
-def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: Path) -> None:
+def draw(
+    steps: Sequence[int],
+    rewards: Sequence[float | None],
+    evaluations: Sequence[EvaluationResult],
+    path: Path,
+) -> None:
     """Draw mean reward by training step, with evaluations as points, into a PNG file."""
     from matplotlib.figure import Figure  # slow to import, and only needed here
 
     figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
     axes = figure.add_subplot()
-    steps = [metric.step for metric in metrics]
-    rewards = [metric.reward_mean for metric in metrics]
-    axes.plot(steps, rewards, color="tab:blue", alpha=0.35, label="training reward")
-    mean = smoothed(rewards, window=SMOOTHING_STEPS)
-    axes.plot(steps, mean, color="tab:blue", label=f"mean of {SMOOTHING_STEPS} steps")
+    known = [(step, value) for step, value in zip(steps, rewards, strict=True) if value is not None]
+    places, values = [step for step, _ in known], [value for _, value in known]
+    axes.plot(places, values, color="tab:blue", alpha=0.35, label="training reward")
+    mean = smoothed(values, window=SMOOTHING_STEPS)
+    axes.plot(places, mean, color="tab:blue", label=f"mean of {SMOOTHING_STEPS} steps")
     for label, points in _accuracy_curves(evaluations).items():
         axes.plot(
             [step for step, _ in points],
@@ -88,7 +93,7 @@ def draw(metrics: list[StepMetrics], evaluations: list[EvaluationResult], path: 
     figure.savefig(path)
 
 
-def _accuracy_curves(evaluations: list[EvaluationResult]) -> dict[str, list[tuple[int, float]]]:
+def _accuracy_curves(evaluations: Sequence[EvaluationResult]) -> dict[str, list[tuple[int, float]]]:
     """Step and accuracy of each evaluation, by the label of its dataset and temperature."""
     several = len({evaluation.dataset for evaluation in evaluations}) > 1
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -101,10 +106,10 @@ def _accuracy_curves(evaluations: list[EvaluationResult]) -> dict[str, list[tupl
     return curves
 
 
-def table(report: Report) -> str:
-    """Evaluations of a run as a table; supervised runs show the loss instead of accuracy."""
-    if any(evaluation.loss is not None for evaluation in report.evaluations):
-        return _losses(report)
+def table(job: str, evaluations: Sequence[EvaluationResult]) -> str:
+    """Evaluations of a job's run as a table; supervised runs show the loss instead of accuracy."""
+    if any(evaluation.loss is not None for evaluation in evaluations):
+        return _losses(job, evaluations)
     names = ("POLICY", "STEP", "DATA", "TEMPERATURE", "ACCURACY", "PASS@K", "PROMPTS", "TOKENS")
     rows = [
         (
@@ -118,12 +123,12 @@ def table(report: Report) -> str:
             str(evaluation.tokens),
             f"{evaluation.logprob_gap_mean:.1e}",
         )
-        for evaluation in report.evaluations
+        for evaluation in evaluations
     ]
-    return _titled(f"{report.job}: held-out accuracy", (*names, "MEAN |Δ| LOGP"), rows)
+    return _titled(f"{job}: held-out accuracy", (*names, "MEAN |Δ| LOGP"), rows)
 
 
-def _losses(report: Report) -> str:
+def _losses(job: str, evaluations: Sequence[EvaluationResult]) -> str:
     rows = [
         (
             str(evaluation.step),
@@ -132,10 +137,10 @@ def _losses(report: Report) -> str:
             str(evaluation.prompts),
             str(evaluation.tokens),
         )
-        for evaluation in report.evaluations
+        for evaluation in evaluations
     ]
     names = ("STEP", "DATA", "LOSS", "RECORDS", "TOKENS")
-    return _titled(f"{report.job}: held-out loss", names, rows)
+    return _titled(f"{job}: held-out loss", names, rows)
 
 
 def _titled(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

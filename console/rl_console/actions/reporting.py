@@ -1,4 +1,4 @@
-"""What a job has learned: from its status at any time, and from the bucket if that can be read."""
+"""What a job has learned: from its status at any time, and from its data where they can be had."""
 
 from __future__ import annotations
 
@@ -9,103 +9,102 @@ from pathlib import Path
 from typing import Any
 
 from rl_console.actions.describe import describe_progress
+from rl_console.actions.viewing import values_of
+from rl_console.dashboard.panels import COLUMNS
+from rl_console.errors import ConsoleError
 from rl_console.invocation import Invocation
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster
 from rl_console.output import Output, document, width
 from rl_console.plain_text import plain_line
-from rl_console.report import Report, draw, read_metrics, read_report, table
-from rl_console.stores import bucket
-from rl_console.tools import Tools
+from rl_console.queries.cluster_source import ClusterSource
+from rl_console.queries.run_data import RunData
+from rl_console.report import draw, table
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.step_metrics import StepMetrics
-from rl_contracts.errors import ObjectMissingError, RLError
-from rl_contracts.stores.objects import Objects
+from rl_contracts.queries.messages import MOST_POINTS, MetricsAnswer, MetricsQuery
+
+REWARD = "reward_mean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the bucket holds of a run."""
+    """What is stored of a run."""
 
-    report: Report | None = None
-    metrics: Sequence[StepMetrics] = ()
+    evaluations: Sequence[EvaluationResult] = ()
+    metrics: MetricsAnswer | None = None
+    """None: no step is trained."""
+    report: dict[str, Any] | None = None
+    """What the trainer wrote at its end."""
     unread: str = ""
-    """Why the bucket could not be read; empty: it was."""
+    """Why there are no data; empty: there are, or nothing was asked."""
 
 
-def report_on(invocation: Invocation, name: str, *, out: Path) -> None:
+def report_on(invocation: Invocation, name: str, *, out: Path, operator_namespace: str) -> None:
     """Print the report of a job in the wanted form.
 
     Raises:
-        ConsoleError: the job cannot be read. A bucket that cannot be read is only noted.
+        ConsoleError: the job cannot be read. Data that cannot be had are only noted.
     """
     cluster = invocation.cluster()
     job = cluster.job(cluster.default_namespace, name)
-    known = _read(cluster, invocation.tools, job) if job.status.attempt else Known()
-    if invocation.output in (Output.JSON, Output.YAML):
-        print(document(_values(job, known), invocation.output))
+    source = ClusterSource(cluster, invocation.tools, operator_namespace=operator_namespace)
+    try:
+        data = RunData(source, job.namespace, job.name)
+        known = read(data) if job.status.attempt else Known()
+    finally:
+        source.close()
+    show_report(job, known, invocation.output, out)
+
+
+def read(data: RunData) -> Known:
+    """What is stored of a run, in three questions; errors become a sentence."""
+    try:
+        summary = data.summary()
+        query = MetricsQuery(columns=COLUMNS, points=MOST_POINTS)
+        metrics = data.metrics(query) if summary.step else None
+        report = data.report() if summary.outcome is not None else None
+    except ConsoleError as error:
+        return Known(unread=str(error))
+    return Known(evaluations=summary.evaluations, metrics=metrics, report=report)
+
+
+def show_report(job: JobObject, known: Known, output: Output, out: Path) -> None:
+    """Print what is known, and draw the curve into a file."""
+    if output in (Output.JSON, Output.YAML):
+        print(document(_values(job, known), output))
     else:
         _print(job, known, out)
     if known.unread:
-        note = f"note: no evaluations and no curve, the bucket cannot be read: {known.unread}"
+        note = f"note: no evaluations and no curve: {known.unread}"
         print(plain_line(note), file=sys.stderr)
-
-
-def _read(cluster: Cluster, tools: Tools, job: JobObject) -> Known:
-    try:
-        with bucket(cluster, tools, job.namespace) as objects:
-            prefix = f"{objects.prefix}runs/{job.run}/"
-            return Known(report=_report(objects, prefix), metrics=_metrics(objects, prefix))
-    except RLError as error:
-        return Known(unread=str(error))
-
-
-def _report(objects: Objects, prefix: str) -> Report | None:
-    """The report, which the trainer writes at its end."""
-    try:
-        return read_report(objects, prefix)
-    except ObjectMissingError:
-        return None
-
-
-def _metrics(objects: Objects, prefix: str) -> Sequence[StepMetrics]:
-    """The metrics, which the trainer writes with checkpoints."""
-    try:
-        return read_metrics(objects, prefix)
-    except ObjectMissingError:
-        return ()
 
 
 def _print(job: JobObject, known: Known, out: Path) -> None:
     print(describe_progress(job, width=width()))
-    evaluations = known.report.evaluations if known.report is not None else []
-    if known.report is not None:
-        print(f"\n{table(known.report)}")
-    if known.metrics:
-        _draw(known.metrics, evaluations, out)
+    if known.evaluations:
+        print(f"\n{table(job.name, known.evaluations)}")
+    if known.metrics is not None and REWARD in known.metrics.series:
+        _draw(known.metrics, known.evaluations, out)
 
 
-def _draw(
-    metrics: Sequence[StepMetrics], evaluations: Sequence[EvaluationResult], out: Path
-) -> None:
+def _draw(metrics: MetricsAnswer, evaluations: Sequence[EvaluationResult], out: Path) -> None:
     try:
-        draw(list(metrics), list(evaluations), out)
+        draw(metrics.steps, metrics.series[REWARD].mean, evaluations, out)
     except ModuleNotFoundError as error:  # the single file does not hold it
         print(f"note: no curve, {error.name} is missing: pip install matplotlib", file=sys.stderr)
     else:
-        print(f"\nreward curve: {out}, up to step {metrics[-1].step}")
+        print(f"\nreward curve: {out}, up to step {metrics.steps[-1]}")
 
 
 def _values(job: JobObject, known: Known) -> dict[str, Any]:
     """The same for programs; ``report`` is null until the run has ended."""
     status = job.status.model_dump(mode="json", by_alias=True, exclude_none=True)
     kept = ("phase", "progress", "weights", "datasets", "finalModel", "startTime", "completionTime")
-    report = known.report
     return {
         "job": job.name,
         "namespace": job.namespace,
         "run": job.run,
         **{key: status[key] for key in kept if key in status},
-        "report": None if report is None else report.model_dump(mode="json", by_alias=True),
-        "metrics": [metric.model_dump(mode="json") for metric in known.metrics],
+        "report": known.report,
+        "evaluations": [values_of(each) for each in known.evaluations],
+        "metrics": None if known.metrics is None else values_of(known.metrics),
     }

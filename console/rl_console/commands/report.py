@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rl_console.invocation import Invocation, add
+from rl_console.invocation import OPERATOR_NAMESPACE, Invocation, OperatorNamespace, add
 
 
 def report(
@@ -17,17 +17,18 @@ def report(
     out: Annotated[Path, typer.Option(help="PNG file to write the reward curve to.")] = Path(
         "reward.png"
     ),
+    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
     """Print what a job has learned so far.
 
     Progress, evaluations, reward curve and final model, at any time.
 
-    Evaluations and curve are read from the namespace's bucket, which needs the right to read its
-    Secret. Without it, or before there are any, the job's status says what is known.
+    Evaluations and curve come from the operator, as the dashboard's do. Where they cannot be had,
+    or before there are any, the job's status says what is known.
     """
     from rl_console.actions.reporting import report_on
 
-    report_on(invocation, job, out=out)
+    report_on(invocation, job, out=out, operator_namespace=operator_namespace)
 
 
 def register(app: typer.Typer) -> None:

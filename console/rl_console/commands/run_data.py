@@ -7,11 +7,8 @@ from typing import Annotated
 import typer
 
 from rl_console.errors import UsageError
-from rl_console.invocation import Invocation, add
+from rl_console.invocation import OPERATOR_NAMESPACE, Invocation, OperatorNamespace, add
 
-OperatorNamespace = Annotated[
-    str, typer.Option(help="Namespace of the operator, which answers for data of runs.")
-]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Most rows of the table.")]
 
 
@@ -39,7 +36,7 @@ def trajectories(
         bool, typer.Option("--tokens", help="List the tokens of the one that is named.")
     ] = False,
     first_token: Annotated[int, typer.Option(min=0, help="First token of that list.")] = 0,
-    operator_namespace: OperatorNamespace = "rl-system",
+    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
     """Search trained trajectories of a job, or show one whole.
 
@@ -75,7 +72,7 @@ def batch(
     job: str,
     step: Annotated[int, typer.Argument(min=1, help="Training step.")],
     *,
-    operator_namespace: OperatorNamespace = "rl-system",
+    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
     """Show what a step was trained with.
 
@@ -98,7 +95,7 @@ def policies(
     *,
     before: Annotated[int | None, typer.Option(min=1, help="Only versions below it.")] = None,
     limit: Limit = 20,
-    operator_namespace: OperatorNamespace = "rl-system",
+    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
     """Show published policy versions and who serves them.
 

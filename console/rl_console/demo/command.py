@@ -56,7 +56,9 @@ def run_demo(
 
 
 def _print_ending(console: Console, settings: DemoSettings, report: Report) -> None:
-    console.print(table(report), markup=False, highlight=False, soft_wrap=True)
+    console.print(
+        table(report.job, report.evaluations), markup=False, highlight=False, soft_wrap=True
+    )
     before, after = report.accuracy_before, report.accuracy_after
     if before is not None and after is not None:
         console.print(f"held-out accuracy: {before:.3f} before, {after:.3f} after", markup=False)

@@ -25,7 +25,9 @@ def fetch(objects: Objects, run_prefix: str, out: Path) -> tuple[Report, Path]:
     Writes ``reward.png`` and ``model/`` into ``out``.
     """
     report = read_report(objects, run_prefix)
-    draw(read_metrics(objects, run_prefix), report.evaluations, out / "reward.png")
+    metrics = read_metrics(objects, run_prefix)
+    steps, rewards = [each.step for each in metrics], [each.reward_mean for each in metrics]
+    draw(steps, rewards, report.evaluations, out / "reward.png")
     return report, fetch_model(objects, report.final_model, out / "model")
 
 

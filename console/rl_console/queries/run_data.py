@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from rl_console.queries.source import Source, answer
 from rl_contracts.documents.task import TaskState
@@ -24,6 +25,8 @@ from rl_contracts.queries.messages import (
     PolicyRow,
     PromptsAnswer,
     PromptsQuery,
+    ReportAnswer,
+    ReportQuery,
     RolloutAnswer,
     RolloutQuery,
     RolloutRow,
@@ -86,6 +89,10 @@ class RunData:
     def metrics(self, query: MetricsQuery) -> MetricsAnswer:
         """Step metrics of a range."""
         return answer(self.source, self.namespace, self.job, query, MetricsAnswer)
+
+    def report(self) -> dict[str, Any] | None:
+        """``report.json`` of the run; None until it has ended."""
+        return answer(self.source, self.namespace, self.job, ReportQuery(), ReportAnswer).report
 
     def trajectories(self, query: SearchQuery, *, most: int, seconds: float) -> Found:
         """Trained trajectories that meet all conditions, the newest step first.

@@ -11,6 +11,7 @@ from rl_contracts.queries.messages import (
     PoliciesQuery,
     PromptsQuery,
     Query,
+    ReportQuery,
     RolloutQuery,
     SearchQuery,
     StepQuery,
@@ -67,3 +68,5 @@ class Answering:
                 return search.answer(stores, run, query)
             case PoliciesQuery():
                 return summaries.answer_policies(stores, run, query)
+            case ReportQuery():
+                return summaries.answer_report(stores, run)

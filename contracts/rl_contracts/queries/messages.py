@@ -30,6 +30,7 @@ ROLLOUTS_PER_SEARCH = 2048
 TEXT_CHARS = 2000
 """Of a text in a list of rollouts; a rollout alone comes with up to ``MOST_TEXT_CHARS``."""
 MOST_TEXT_CHARS = 200_000
+MOST_REPORT_BYTES = 4 << 20
 MOST_TOKENS = 65_536
 """Of one answer; ``first_token`` asks for the others."""
 
@@ -112,6 +113,12 @@ class PoliciesQuery(Message):
     before: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
 
 
+class ReportQuery(Message):
+    """The report that the trainer writes at the end of a run."""
+
+    kind: Literal["report"] = "report"
+
+
 Query = Annotated[
     SummaryQuery
     | MetricsQuery
@@ -119,7 +126,8 @@ Query = Annotated[
     | PromptsQuery
     | RolloutQuery
     | SearchQuery
-    | PoliciesQuery,
+    | PoliciesQuery
+    | ReportQuery,
     Field(discriminator="kind"),
 ]
 QUERY: TypeAdapter[Query] = TypeAdapter(Query)
@@ -362,6 +370,13 @@ class PoliciesAnswer(Answer):
     newest: int
 
 
+class ReportAnswer(Answer):
+    """The report as it is written."""
+
+    report: dict[str, Any] | None
+    """None: the run has not ended, or its report is larger than ``MOST_REPORT_BYTES``."""
+
+
 class NotFound(Answer):
     """The run, or the document that a query names, does not exist (any more)."""
 
@@ -376,6 +391,7 @@ ANSWERS: dict[str, type[Answer]] = {
     "rollout": RolloutAnswer,
     "search": SearchAnswer,
     "policies": PoliciesAnswer,
+    "report": ReportAnswer,
 }
 """By the kind of query."""
 

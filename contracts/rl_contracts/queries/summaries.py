@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 from rl_contracts import ids
@@ -9,17 +10,20 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
+from rl_contracts.errors import ObjectMissingError
 from rl_contracts.queries.lineage import File, find_ids
 from rl_contracts.queries.messages import (
+    MOST_REPORT_BYTES,
     MOST_SAMPLERS,
     POLICIES_PER_PAGE,
     PoliciesAnswer,
     PoliciesQuery,
     PolicyRow,
+    ReportAnswer,
     SamplerRow,
     SummaryAnswer,
 )
-from rl_contracts.stores import overview
+from rl_contracts.stores import overview, reports
 from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.connect import Stores
 
@@ -126,6 +130,18 @@ def answer_policies(stores: Stores, run: Run, query: PoliciesQuery) -> PoliciesA
     ]
     more = bool(versions) and versions[-1] > 1
     return PoliciesAnswer(rows=rows, next_before=versions[-1] if more else None, newest=newest)
+
+
+def answer_report(stores: Stores, run: Run) -> ReportAnswer:
+    """The report of the newest trainer that wrote one."""
+    objects, prefix = stores.objects, stores.run_prefix(run.id)
+    try:
+        key = reports.newest_key(objects, prefix, reports.REPORT)
+        if objects.stat(key).size_bytes > MOST_REPORT_BYTES:
+            return ReportAnswer(report=None)
+        return ReportAnswer(report=json.loads(objects.get(key)))
+    except ObjectMissingError:
+        return ReportAnswer(report=None)
 
 
 def _epochs(stores: Stores, run: Run) -> list[int]:

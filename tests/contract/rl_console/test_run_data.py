@@ -9,6 +9,7 @@ import pytest
 
 from rl_console.actions.batch_text import batch_of_step
 from rl_console.actions.policy_table import compared_policies, one_policy, policy_listing
+from rl_console.actions.reporting import read
 from rl_console.actions.trajectory_table import found_trajectories
 from rl_console.actions.trajectory_text import one_trajectory
 from rl_console.errors import NotFoundError
@@ -16,6 +17,7 @@ from rl_console.output import Output, Shown, document, show_data
 from rl_console.queries.run_data import RunData
 from rl_contracts.documents.task import Cause
 from rl_contracts.queries.messages import SearchQuery
+from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from tests.servers import MinioServer, StoreServer, settings_of
 from tests.viewed_run import Shape, fill
@@ -136,6 +138,20 @@ def test_names_lead_to_the_same_trajectory_with_and_without_the_run(source: View
     assert data.trajectory(NAME).row == data.trajectory(f"run2.{NAME}").row
     with pytest.raises(NotFoundError, match=r"run2\.run1\.train.* is not in the store"):
         data.trajectory(f"run1.{NAME}")
+
+
+def test_a_report_has_evaluations_curve_and_what_the_trainer_wrote(source: ViewedSource) -> None:
+    prefix = source.stores.run_prefix("run2")
+    key = reports.key(prefix, reports.REPORT, epoch=7)
+    source.stores.objects.put(key, b'{"run": "run2", "accuracyAfter": 0.8}')
+    data = RunData(source, "ns", "plain")
+    assert data.report() == {"run": "run2", "accuracyAfter": 0.8}
+    assert RunData(source, "ns", "many").report() is None
+    known = read(data)
+    assert [each.accuracy for each in known.evaluations] == [0.1, 0.8]
+    assert known.metrics is not None
+    assert known.metrics.steps == list(range(1, 13))
+    assert len(known.metrics.series["reward_mean"].mean) == 12
 
 
 def test_what_is_long_is_cut_and_says_so(source: ViewedSource) -> None:

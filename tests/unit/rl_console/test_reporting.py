@@ -1,107 +1,78 @@
-"""A report at any time: what is there is shown, and what cannot be read is noted."""
+"""A report at any time: what is there is shown, and what cannot be had is noted."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rl_console.actions import reporting
+from rl_console.actions.reporting import Known, read, show_report
 from rl_console.errors import NotAllowedError
-from rl_console.invocation import Invocation
 from rl_console.output import Output
-from rl_contracts.stores import reports
+from rl_console.queries.run_data import RunData
+from rl_contracts.queries.messages import MetricsAnswer, Series
 from tests.unit.rl_console.builders import snapshot
-from tests.unit.rl_console.test_report import EVALUATION, WRITTEN, metrics
+from tests.unit.rl_console.test_report import EVALUATION, WRITTEN
 
-PREFIX = "runs/u1/"
-METRICS = {reports.key(PREFIX, reports.METRICS, epoch=1): metrics(1).model_dump_json().encode()}
-REPORT = json.loads(WRITTEN) | {"evaluations": [EVALUATION.model_dump(mode="json")]}
-ENDED = METRICS | {reports.key(PREFIX, reports.REPORT, epoch=1): json.dumps(REPORT).encode()}
-
-
-class FakeObjects:
-    prefix = ""
-
-    def __init__(self, stored: dict[str, bytes]) -> None:
-        self._stored = stored
-
-    def list(self, root: str) -> list[SimpleNamespace]:
-        return [SimpleNamespace(key=key) for key in self._stored if key.startswith(root)]
-
-    def get(self, key: str) -> bytes:
-        return self._stored[key]
-
-    def uri(self, key: str) -> str:
-        return f"s3://bucket/{key}"
+METRICS = MetricsAnswer(
+    steps=[1, 2],
+    times=[1.0, 2.0],
+    series={"reward_mean": Series(mean=[0.1, 0.2])},
+    names=["reward_mean"],
+    first=1,
+    last=2,
+    rows=2,
+)
+JOB = snapshot(phase="Running", attempt=1, progress={"step": 1, "steps": 9}).job
 
 
-class FakeInvocation(Invocation):
-    def cluster(self) -> Any:
-        job = snapshot(phase="Running", attempt=1, progress={"step": 1, "steps": 9}).job
-        return SimpleNamespace(default_namespace="lab", job=lambda namespace, name: job)
-
-
-def run(
-    stored: dict[str, bytes] | Exception,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    output: Output = Output.TABLE,
-) -> Path:
-    @contextlib.contextmanager
-    def bucket(*_: Any) -> Iterator[FakeObjects]:
-        if isinstance(stored, Exception):
-            raise stored
-        yield FakeObjects(stored)
-
-    monkeypatch.setattr(reporting, "bucket", bucket)
+def show(known: Known, folder: Path, output: Output = Output.TABLE) -> Path:
     curve = folder / "reward.png"
-    reporting.report_on(FakeInvocation(output=output), "sums", out=curve)
+    show_report(JOB, known, output, curve)
     return curve
 
 
 def test_a_run_without_metrics_shows_its_status(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    curve = run({}, tmp_path, monkeypatch)
+    curve = show(Known(), tmp_path)
     printed = capsys.readouterr()
     assert "step:         1 of 9" in printed.out
     assert not curve.exists()
     assert printed.err == ""
 
 
-def test_a_run_at_work_has_its_curve_so_far(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_run_at_work_has_its_curve_and_its_evaluations_so_far(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(METRICS, tmp_path, monkeypatch).exists()
-    assert "reward.png, up to step 1" in capsys.readouterr().out
+    assert show(Known(metrics=METRICS, evaluations=[EVALUATION]), tmp_path).exists()
+    printed = capsys.readouterr().out
+    assert "reward.png, up to step 2" in printed
+    assert f"{JOB.name}: held-out accuracy" in printed
 
 
-def test_a_run_that_has_ended_has_its_evaluations(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_programs_get_report_evaluations_and_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(ENDED, tmp_path, monkeypatch).exists()
-    assert "sums: held-out accuracy" in capsys.readouterr().out
-
-
-def test_programs_get_report_and_metrics(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(ENDED, tmp_path, monkeypatch, Output.JSON)
+    known = Known(report=json.loads(WRITTEN), evaluations=[EVALUATION], metrics=METRICS)
+    show(known, tmp_path, Output.JSON)
     written = json.loads(capsys.readouterr().out)
     assert written["report"]["accuracyAfter"] == 0.78
-    assert [metric["step"] for metric in written["metrics"]] == [1]
+    assert written["metrics"]["steps"] == [1, 2]
+    assert [each["accuracy"] for each in written["evaluations"]] == [0.31]
 
 
-def test_a_bucket_that_may_not_be_read_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_data_that_cannot_be_had_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(NotAllowedError(doing="reading the Secret", cause="403"), tmp_path, monkeypatch)
+    class Refusing:
+        def ask(self, *_: Any) -> Any:
+            raise NotAllowedError(doing="asking the operator", cause="403")
+
+    source: Any = Refusing()
+    show(read(RunData(source, "lab", "sums")), tmp_path)
     printed = capsys.readouterr()
     assert "step:         1 of 9" in printed.out
-    assert "the bucket cannot be read: refused while reading the Secret: 403" in printed.err
+    assert "no evaluations and no curve: refused while asking the operator: 403" in printed.err

@@ -21,6 +21,7 @@ QUERIES: list[dict[str, object]] = [
     {"kind": "rollout", "rollout": "run1.train.00000012.1.0"},
     {"kind": "search", "text": "#"},
     {"kind": "policies"},
+    {"kind": "report"},
 ]
 
 

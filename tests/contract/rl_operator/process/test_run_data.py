@@ -22,6 +22,7 @@ QUERIES: dict[str, dict[str, Any]] = {
     "rollout": {"kind": "rollout", "rollout": "{run}.train.00000000.1.0"},
     "search": {"kind": "search"},
     "policies": {"kind": "policies"},
+    "report": {"kind": "report"},
 }
 
 
