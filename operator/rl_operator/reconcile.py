@@ -124,7 +124,8 @@ class JobReconciler:
         spec, status = snapshot.job.spec, snapshot.job.status
         if spec is None or gate is None or gate.spec is None:
             return None
-        if spec.suspend and (status.attempt == 0 or attempt_records.ended(status)):
+        stops = spec.suspend or spec.stop
+        if stops and (status.attempt == 0 or attempt_records.ended(status)):
             inputs = self.inputs.of_idle(snapshot, spec)
         else:
             inputs = self.inputs.read(snapshot, spec, fresh=fresh)

@@ -62,7 +62,7 @@ def replacement(raw: Mapping[str, Any]) -> dict[str, Any]:
         "apiVersion": raw["apiVersion"],
         "kind": "RLJob",
         "metadata": {key: value for key, value in metadata.items() if value},
-        "spec": {**spec, "runId": job.run, "suspend": False},
+        "spec": {**spec, "runId": job.run, "suspend": False, "stop": False},
     }
 
 

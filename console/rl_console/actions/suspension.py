@@ -1,14 +1,15 @@
-"""Suspension of a job."""
+"""Suspension of a job, and its end before the last step."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from rl_console.api import MERGE_PATCH
 from rl_console.errors import RequestRefusedError, TimeOverError
 from rl_console.jobs import JobObject
 from rl_console.kube import Cluster, path
-from rl_console.view import is_true
+from rl_console.view import condition, is_true
 from rl_contracts.spec.resources import GROUP
 
 POLL_SECONDS = 1.0
@@ -36,42 +37,76 @@ def set_suspended(
         RequestRefusedError: the job has ended.
         TimeOverError: it was not done in time.
     """
-    raw = cluster.raw_job(namespace, job)
     doing = f"{'suspending' if suspended else 'resuming'} RLJob {namespace}/{job}"
-    _refuse_ended(JobObject.parse(raw), doing=doing)
-    if raw["spec"].get("suspend", False) is not suspended:
+    _set(cluster, namespace, job, "suspend", suspended, doing=doing)
+    said = f"rljob.{GROUP}/{job} {'suspended' if suspended else 'resumed'}"
+    if wait is None:
+        return said
+    _await(cluster, namespace, job, _is_suspended if suspended else _is_at_work, seconds=wait)
+    return f"{said}: {'all its pods are gone' if suspended else 'it is at work'}"
+
+
+def stop_job(cluster: Cluster, namespace: str, job: str, *, wait: float | None) -> str:
+    """End a job's run for good; return what to tell the user.
+
+    Args:
+        cluster: where the job is.
+        namespace: of the job.
+        job: its name.
+        wait: seconds to wait until it has ended; None: no wait.
+
+    Raises:
+        RequestRefusedError: the job has ended.
+        TimeOverError: it was not done in time.
+    """
+    _set(cluster, namespace, job, "stop", True, doing=f"stopping RLJob {namespace}/{job}")
+    if wait is None:
+        return f"rljob.{GROUP}/{job} stops"
+    ended = _await(cluster, namespace, job, _is_over, seconds=wait)
+    final = condition(ended.status, "Failed") or condition(ended.status, "Complete")
+    return f"rljob.{GROUP}/{job} {ended.status.phase}: {final.message if final else ''}"
+
+
+def _set(
+    cluster: Cluster, namespace: str, job: str, field: str, value: bool, *, doing: str
+) -> None:
+    """Set a switch of a job that has not ended, unless it has the value already."""
+    raw = cluster.raw_job(namespace, job)
+    refuse_ended(JobObject.parse(raw), doing=doing)
+    if raw["spec"].get(field, False) is not value:
         cluster.api.request(
             "PATCH",
             path("rljobs", namespace, job),
             doing=doing,
-            body={"spec": {"suspend": suspended}},
+            body={"spec": {field: value}},
             content_type=MERGE_PATCH,
         )
-    said = f"rljob.{GROUP}/{job} {'suspended' if suspended else 'resumed'}"
-    if wait is None:
-        return said
-    _await(cluster, namespace, job, suspended=suspended, seconds=wait)
-    return f"{said}: {'all its pods are gone' if suspended else 'it is at work'}"
 
 
-def _refuse_ended(job: JobObject, *, doing: str) -> None:
+def refuse_ended(job: JobObject, *, doing: str) -> None:
+    """Raise RequestRefusedError for a job that is over."""
     if is_true(job.status, "Complete"):
         raise RequestRefusedError(doing=doing, cause="it is complete")
     if is_true(job.status, "Failed"):
         remedy = f"`kubectl rl retry {job.name}` continues its run"
-        raise RequestRefusedError(doing=doing, cause="it has failed", remedy=remedy)
+        was = "it was stopped" if job.status.phase == "Stopped" else "it has failed"
+        raise RequestRefusedError(doing=doing, cause=was, remedy=remedy)
 
 
 def _await(
     cluster: Cluster,
     namespace: str,
     job: str,
+    reached: Callable[[JobObject], bool],
     *,
-    suspended: bool,
     seconds: float,
-) -> None:
+) -> JobObject:
+    """Wait until the operator has seen the job's spec and the job is as wanted."""
     deadline = time.monotonic() + seconds
-    while not _reached(current := cluster.job(namespace, job), suspended=suspended):
+    while True:
+        current = cluster.job(namespace, job)
+        if current.status.observed_generation >= current.generation and reached(current):
+            return current
         if time.monotonic() >= deadline:
             raise TimeOverError(
                 f"{job} is {current.status.phase} after {seconds:.0f} s",
@@ -80,9 +115,13 @@ def _await(
         pause(POLL_SECONDS)
 
 
-def _reached(job: JobObject, *, suspended: bool) -> bool:
-    """Whether the job is as wanted, and the operator has seen its spec."""
-    if job.status.observed_generation < job.generation:
-        return False
-    is_suspended = is_true(job.status, "Suspended")
-    return is_suspended if suspended else not is_suspended and is_true(job.status, "Ready")
+def _is_suspended(job: JobObject) -> bool:
+    return is_true(job.status, "Suspended")
+
+
+def _is_at_work(job: JobObject) -> bool:
+    return not is_true(job.status, "Suspended") and is_true(job.status, "Ready")
+
+
+def _is_over(job: JobObject) -> bool:
+    return is_true(job.status, "Complete") or is_true(job.status, "Failed")

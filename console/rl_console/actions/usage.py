@@ -36,7 +36,7 @@ OF_PODS = (
     Column(heading="NODE", wide=True),
     Column(heading="TROUBLE", text=True),
 )
-ENDED = ("Succeeded", "Failed")
+ENDED = ("Succeeded", "Stopped", "Failed")
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods"
 MEBI = 1 << 20
 

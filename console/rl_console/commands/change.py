@@ -1,4 +1,4 @@
-"""``suspend``, ``resume`` and ``retry``: whether a job works."""
+"""``suspend``, ``resume``, ``stop`` and ``retry``: whether a job works."""
 
 from __future__ import annotations
 
@@ -33,6 +33,28 @@ def resume(invocation: Invocation, job: str, *, wait: Wait = None) -> None:
     print(set_suspended(cluster, cluster.default_namespace, job, suspended=False, wait=wait))
 
 
+def stop(
+    invocation: Invocation,
+    job: str,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wait: Wait = None,
+) -> None:
+    """End a job's run for good, before its last step.
+
+    The trainer makes its step durable, all pods stop, and the job gets the phase Stopped. This
+    cannot be taken back; `retry` continues the run as a new job. The data stay.
+    """
+    from rl_console.actions.suspension import refuse_ended, stop_job
+
+    cluster = invocation.cluster()
+    namespace = cluster.default_namespace
+    refuse_ended(cluster.job(namespace, job), doing=f"stopping RLJob {namespace}/{job}")
+    if not yes:
+        typer.confirm(f"End the run of RLJob {namespace}/{job} for good?", abort=True, err=True)
+    print(stop_job(cluster, namespace, job, wait=wait))
+
+
 def retry(
     invocation: Invocation,
     job: str,
@@ -42,7 +64,7 @@ def retry(
         Path | None, typer.Option(help="File for the new manifest. Default: JOB-retry.yaml.")
     ] = None,
 ) -> None:
-    """Continue the run of a failed job as a new job.
+    """Continue the run of a failed or stopped job as a new job.
 
     The job is deleted and created again with the run's ID, so that it goes on from the last
     checkpoint. The new manifest is kept in a file.
@@ -70,4 +92,5 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     add(app, suspend, examples=["suspend gsm8k", "suspend gsm8k --wait 300"])
     add(app, resume, examples=["resume gsm8k"])
+    add(app, stop, examples=["stop gsm8k", "stop gsm8k --yes --wait 300"])
     add(app, retry, examples=["retry gsm8k", "retry gsm8k --yes --save gsm8k-again.yaml"])

@@ -116,7 +116,7 @@ class Pages:
                 ],
                 "marks": [each.plain() for each in happened],
                 "evaluations": _accuracies(summary),
-                "finished": row.phase in ("Succeeded", "Failed", "Completed"),
+                "finished": row.phase in ("Succeeded", "Stopped", "Failed"),
             },
         )
 

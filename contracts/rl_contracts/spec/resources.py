@@ -11,7 +11,7 @@ from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.agent.sandbox import CODE, Sandbox
 from rl_contracts.spec.agent.user_code import Code
 from rl_contracts.spec.algorithm.algorithm import Algorithm
-from rl_contracts.spec.base import Model, Name, rule, rules
+from rl_contracts.spec.base import RULES, Model, Name, rule, rules
 from rl_contracts.spec.data import Data, ModelSource
 from rl_contracts.spec.job_rules import (
     OF_JOB,
@@ -69,6 +69,13 @@ SamplerGroups = Annotated[
 MANAGERS = Literal["rl-operator.io/operator", "kueue.x-k8s.io/multikueue"]
 
 
+NEVER_TAKEN_BACK = rule(
+    "self || !oldSelf",
+    "spec.stop cannot be taken back: make a new job with this one's run as runId, as "
+    "`kubectl rl retry` does",
+)
+
+
 class RLJobSpec(Model):
     """One RL post-training run: what is learned, from which model and data, and with which pods."""
 
@@ -81,6 +88,9 @@ class RLJobSpec(Model):
     )
     suspend: bool = False
     """true stops all pods after a checkpoint; false lets the run go on from there."""
+    stop: Annotated[bool, Field(json_schema_extra={RULES: [NEVER_TAKEN_BACK]})] = False
+    """true ends the run for good before its last step: all pods stop after a checkpoint, and the
+    job gets the phase Stopped. Cannot be taken back."""
     managed_by: MANAGERS = OURS
     """Controller responsible for this job: this operator, or Kueue's MultiKueue. Cannot change."""
     run_id: RunId = ""

@@ -17,6 +17,7 @@ Phase = Literal[
     "Suspending",
     "Suspended",
     "Succeeded",
+    "Stopped",
     "Failed",
     "Stalled",
     "Terminating",

@@ -8,11 +8,20 @@ neither skips nor repeats an attempt.
 from __future__ import annotations
 
 from rl_contracts.documents.run import Outcome
+from rl_contracts.spec.status import RLJobStatus
 from rl_operator.attempts import ends, sizing
 from rl_operator.attempts.ends import REFUSED_RETRY_SECONDS
 from rl_operator.kube.timestamps import parse_time
 from rl_operator.state.attempt_records import ended, halted, refused
-from rl_operator.state.decisions import AttemptContext, Begin, Complete, Decision, Halted, Wait
+from rl_operator.state.decisions import (
+    AttemptContext,
+    Begin,
+    Complete,
+    Decision,
+    Halted,
+    Stopped,
+    Wait,
+)
 from rl_operator.state.pod import Pod
 
 SILENT_SECONDS = 60.0
@@ -56,6 +65,8 @@ def lingers(pod: Pod, now: float) -> bool:
 
 def _suspend(context: AttemptContext, outcome: Outcome | None) -> Decision:
     if context.status.attempt == 0 or ended(context.status):
+        if context.stop:
+            return Stopped(message=stop_message(context.status))
         return Wait(why="Suspended")
     if context.trainer is not None and context.trainer.state != "Active":
         return ends.conclude(
@@ -64,6 +75,18 @@ def _suspend(context: AttemptContext, outcome: Outcome | None) -> Decision:
     if context.trainer is not None or context.pods:
         return Wait(why="Stopping")
     return Halted(attempt=context.status.attempt)
+
+
+def stop_message(status: RLJobStatus) -> str:
+    """What remains of a run that was stopped, by the last status that has its progress."""
+    progress = status.progress
+    if not status.attempt:
+        return "spec.stop ended the job before its first attempt."
+    steps = f" of {progress.steps}" if progress.steps else ""
+    return (
+        f"spec.stop ended the run at step {progress.step}{steps}. Its last checkpoint stays: a new "
+        "job whose runId names the run goes on from there."
+    )
 
 
 def _gone(context: AttemptContext) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_operator.kube.timestamps import format_time
 from rl_operator.state import attempt_records
-from rl_operator.state.decisions import Begin, Complete, Decision, Ended, Halted
+from rl_operator.state.decisions import Begin, Complete, Decision, Ended, Halted, Stopped
 
 KEPT_RECORDS = 10
 
@@ -29,6 +29,8 @@ def decided(before: RLJobStatus, decision: Decision | None, now: float) -> RLJob
         case Complete(outcome=outcome):
             changes = {"completion_time": time, "final_model": outcome.final_model}
             changes["next_retry_time"] = None
+        case Stopped():
+            changes = {"completion_time": time, "next_retry_time": None}
         case Halted():
             changes = {"next_retry_time": None}
             changes["suspensions"] = before.suspensions + (records != before.attempts)

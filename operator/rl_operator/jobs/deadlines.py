@@ -21,6 +21,7 @@ from rl_operator.state.decisions import (
     Decision,
     Ended,
     Halted,
+    Stopped,
     Wait,
 )
 from rl_operator.state.snapshot import JobSnapshot
@@ -49,7 +50,7 @@ def requeue_after(
     match status_input.decision:
         case Begin():
             return 0.0  # the attempt's number is written: its trainer follows
-        case Complete() | Ended() | Halted():
+        case Complete() | Ended() | Halted() | Stopped():
             return SOON_SECONDS
         case Wait(why="Suspended"):
             # Pods that end and a queue's decision are events; what is wrong with inputs is none.

@@ -1,10 +1,11 @@
 """What happens to a job whose objects cannot be rendered: its spec is invalid or unreadable.
 
-It keeps what it has. A suspension, and an eviction by its queue, take effect all the same.
+It keeps what it has. A suspension, a stop, and an eviction by its queue take effect all the same.
 """
 
 from __future__ import annotations
 
+from rl_operator.attempts.lifecycle import stop_message
 from rl_operator.kube import kinds
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.plan import Wanted
@@ -13,7 +14,7 @@ from rl_operator.render import pool
 from rl_operator.render.job import stopped_trainers
 from rl_operator.state import attempt_records
 from rl_operator.state.attempt_records import is_at_rest
-from rl_operator.state.decisions import Halted
+from rl_operator.state.decisions import Halted, Stopped
 from rl_operator.state.snapshot import JobSnapshot
 
 
@@ -38,14 +39,17 @@ def unwanted(snapshot: JobSnapshot) -> list[Child]:
     return stopped_trainers(snapshot) + ([workload.child] if workload and leaves else [])
 
 
-def decide(snapshot: JobSnapshot) -> Halted | None:
+def decide(snapshot: JobSnapshot) -> Halted | Stopped | None:
     """Return how the attempt of a stopping job with an unreadable spec ends; None if it does not.
 
     However its trainer ended, no failure is counted: only the spec could say by which rules. A run
     that has succeeded is noticed once the spec can be read.
     """
     status, trainer = snapshot.job.status, snapshot.current_trainer()
-    if not snapshot.job.suspended or status.attempt == 0 or attempt_records.ended(status):
+    if status.attempt == 0 or attempt_records.ended(status):
+        stops = snapshot.job.basics.stop and is_at_rest(snapshot, status)
+        return Stopped(message=stop_message(status)) if stops else None
+    if not snapshot.job.suspended:
         return None
     at_work = trainer is not None and trainer.state == "Active"
     if at_work or any(pod.live for pod in snapshot.trainer_pods(status.attempt)):

@@ -90,6 +90,8 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[EventNote]:
     if _became_true(before.conditions, after.conditions, "Failed"):
         failed = find(after.conditions, "Failed")
         assert failed is not None
+        if failed.reason == "Stopped":
+            return [*notes, EventNote("Stopped", failed.message)]
         notes.append(EventNote("Failed", f"{failed.reason}: {failed.message}", "Warning"))
     return notes
 

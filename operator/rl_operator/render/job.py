@@ -13,7 +13,7 @@ from rl_operator.kube.plan import Wanted
 from rl_operator.kube.settings import Images
 from rl_operator.render import colocated, objects, pool, programs, trainer
 from rl_operator.state import attempt_records
-from rl_operator.state.decisions import Complete, Decision, Ended
+from rl_operator.state.decisions import Complete, Decision, Ended, Stopped
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.state.trainer_job import TrainerJob
 
@@ -76,7 +76,8 @@ def runs_trainer(snapshot: JobSnapshot, decision: Decision) -> bool:
     """Whether the status's attempt is active and stays so."""
     status = snapshot.job.status
     under_way = status.attempt > 0 and not attempt_records.ended(status)
-    return under_way and not snapshot.job.suspended and not isinstance(decision, Ended | Complete)
+    over = isinstance(decision, Ended | Complete | Stopped)
+    return under_way and not snapshot.job.suspended and not over
 
 
 def stopped_trainers(snapshot: JobSnapshot) -> list[Child]:

@@ -40,6 +40,8 @@ class AttemptContext:
     """Whether enough samplers have registered for a start after a suspension."""
     suspend: bool = False
     """The job must have no pods."""
+    stop: bool = False
+    """The user wants the run to end for good, and no pod is left."""
     late: str = ""
     """Why a sampler that lags makes the run fail; empty when none does."""
     now: float
@@ -98,10 +100,17 @@ class Halted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The user has ended the run before its last step."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Complete:
     """The run has succeeded."""
 
     outcome: Outcome
 
 
-Decision = Wait | Begin | Ended | Halted | Complete
+Decision = Wait | Begin | Ended | Halted | Stopped | Complete

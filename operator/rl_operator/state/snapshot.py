@@ -50,6 +50,8 @@ class Basics:
     """Fields of a spec that are known even when the rest of it cannot be parsed."""
 
     suspend: bool = False
+    stop: bool = False
+    """Its run ends for good once its pods have stopped."""
     queued: bool = False
     """Pods need a queue's admission."""
     queue_name: str = ""
@@ -64,6 +66,7 @@ class Basics:
         """The fields of a spec that was parsed."""
         return cls(
             suspend=spec.suspend,
+            stop=spec.stop,
             queued=spec.scheduling.queued,
             queue_name=spec.scheduling.queue_name,
             deletes_data=spec.lifecycle.data_policy == "Delete",
@@ -77,6 +80,7 @@ class Basics:
         scheduling, lifecycle = raw.get("scheduling") or {}, raw.get("lifecycle") or {}
         return cls(
             suspend=raw.get("suspend") is True,
+            stop=raw.get("stop") is True,
             queued=scheduling.get("provider") == "Kueue",
             queue_name=str(scheduling.get("queueName", "")),
             deletes_data=lifecycle.get("dataPolicy") == "Delete",
@@ -108,7 +112,7 @@ class Job:
     @property
     def suspended(self) -> bool:
         """Whether it must have no pods."""
-        return self.held or self.basics.suspend
+        return self.held or self.basics.suspend or self.basics.stop
 
     @property
     def keeps_samplers(self) -> bool:

@@ -118,11 +118,11 @@ def _below_minimum(snapshot: JobSnapshot) -> str:
 
 
 def _suspended(kind: str, job: Job) -> ConditionUpdate:
-    message = (
-        f"The job is suspended. {RESUME_REMEDY}"
-        if job.basics.suspend
-        else "The job waits for its queue; see Admitted."
-    )
+    message = "The job waits for its queue; see Admitted."
+    if job.basics.suspend:
+        message = f"The job is suspended. {RESUME_REMEDY}"
+    if job.basics.stop:
+        message = "The run is being ended by spec.stop."
     return ConditionUpdate(kind, "False", "Suspended", message)
 
 

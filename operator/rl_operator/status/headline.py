@@ -9,7 +9,7 @@ from rl_operator.attempts import start_gate
 from rl_operator.kube.conditions import STORE_CONDITIONS, Stall, find
 from rl_operator.kube.timestamps import format_time, parse_time
 from rl_operator.state import attempt_records
-from rl_operator.state.decisions import Complete, Ended
+from rl_operator.state.decisions import Complete, Ended, Stopped
 from rl_operator.state.pod import first_trouble
 from rl_operator.status import pool_wait
 from rl_operator.status.scorer_outage import describe_outage, stops_all
@@ -37,6 +37,8 @@ def headline(status_input: StatusInput, after: RLJobStatus) -> Headline:
     match status_input.decision:
         case Complete(outcome=outcome):
             return Headline("Succeeded", "Complete", outcome.message, "Ready")
+        case Stopped(message=message):
+            return Headline("Stopped", "Stopped", message, "Ready")
         case Ended(failure=failure, final=True):
             message = f"Attempt {failure.attempt} was the last one allowed. {failure.message}"
             return Headline("Failed", failure.reason, message, "Stalled")
@@ -89,12 +91,14 @@ def _stalled(stall: Stall) -> Headline:
 
 def _suspension(status_input: StatusInput, after: RLJobStatus) -> Headline:
     job, stall = status_input.snapshot.job, status_input.stall
-    if not job.basics.suspend:  # its queue lets it have no pods
+    if not job.basics.suspend and not job.basics.stop:  # its queue lets it have no pods
         return _stalled(stall) if stall is not None else _queued(status_input, after)
     if not attempt_records.is_at_rest(status_input.snapshot, after):
         return _stopping(status_input, after)
     if stall is not None:
         return _stalled(stall)
+    if job.basics.stop:
+        return Headline("Suspending", "Stopping", "No pod runs; the run ends now.")
     if status_input.checking:
         return Headline("Pending", "CheckingInputs", CHECKING)
     return Headline("Suspended", "Suspended", f"No pod runs. {RESUME_REMEDY}", "Ready")

@@ -6,7 +6,7 @@ from rl_contracts.spec.status import Condition, Phase, RLJobStatus
 from rl_operator.kube.conditions import ConditionUpdate, Truth, find, merged
 from rl_operator.kueue import admission
 from rl_operator.state import attempt_records
-from rl_operator.state.decisions import Complete, Decision, Ended
+from rl_operator.state.decisions import Complete, Decision, Ended, Stopped
 from rl_operator.status import pool_wait
 from rl_operator.status.component_conditions import (
     policy,
@@ -114,12 +114,16 @@ def _suspended(status_input: StatusInput, after: RLJobStatus) -> list[ConditionU
     if job.suspended and not attempt_records.is_over(after):
         if not attempt_records.is_at_rest(status_input.snapshot, after):
             return [ConditionUpdate(kind, "False", "Stopping", "The job's pods are terminating.")]
+        if job.basics.stop:
+            return [ConditionUpdate(kind, "True", "Stopping", "No pod runs; the run ends now.")]
         if job.basics.suspend:
             return [ConditionUpdate(kind, "True", "Suspended", f"No pod runs. {RESUME_REMEDY}")]
         message = "No pod runs while the job's queue does not admit it; see Admitted."
         return [ConditionUpdate(kind, "True", "NotAdmitted", message)]
     if find(job.status.conditions, kind) is None:
         return []
+    if job.basics.stop:
+        return [ConditionUpdate(kind, "False", "Stopped", "The run has ended for good.")]
     return [ConditionUpdate(kind, "False", "Resumed", "The job may have pods again.")]
 
 
@@ -128,6 +132,8 @@ def _outcome(decision: Decision | None) -> list[ConditionUpdate]:
         case Complete(outcome=outcome):
             message = outcome.message or "The run has succeeded."
             return [ConditionUpdate("Complete", "True", "Succeeded", message)]
+        case Stopped(message=message):
+            return [ConditionUpdate("Failed", "True", "Stopped", message)]
         case Ended(failure=failure, final=True):
             message = failure.message or f"Attempt {failure.attempt} was the last one allowed."
             return [ConditionUpdate("Failed", "True", failure.reason, message)]

@@ -41,6 +41,29 @@ def test_a_job_is_suspended_and_goes_on(world: World, run: Run, job: str) -> Non
     assert get(world, "rljob", job)["spec"]["suspend"] is False
 
 
+def test_a_job_is_stopped_once_and_for_good(
+    world: World, run: Run, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def operate(_: float) -> None:
+        generation = get(world, "rljob", job)["metadata"]["generation"]
+        final = condition("Failed", "True", "Stopped", "spec.stop ended the run at step 12 of 60.")
+        status = {"observedGeneration": generation, "phase": "Stopped", "conditions": [final]}
+        put_status(world.apiserver, "rljob", job, status)
+
+    monkeypatch.setattr(suspension, "pause", operate)
+    done = run("stop", job, "--yes", "--wait", "60", kubeconfig=world.admin)
+    assert (done.code, done.out) == (
+        0,
+        f"rljob.rl-operator.io/{job} Stopped: spec.stop ended the run at step 12 of 60.\n",
+    )
+    assert get(world, "rljob", job)["spec"]["stop"] is True
+    again = run("stop", job, "--yes", kubeconfig=world.admin)
+    assert (again.code, "it was stopped" in again.err) == (6, True)
+    back = ("-n", NAMESPACE, "patch", "rljob", job, "--type=merge", "-p", '{"spec":{"stop":false}}')
+    refused = world.apiserver.kubectl(*back, check=False)
+    assert "spec.stop cannot be taken back" in refused.stderr
+
+
 def test_waiting_ends_when_the_operator_says_so(
     world: World, run: Run, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

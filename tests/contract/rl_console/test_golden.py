@@ -40,10 +40,10 @@ COMMANDS = {
     "top-job": ("top", "{job}"),
     "suspend": ("suspend", "{job}", "--wait", "0"),
     "resume": ("resume", "{job}"),
+    "stop": ("stop", "{job}"),
     "plan": ("plan", "-f", "good.yaml", "--config", "config.json", "--device-gib", "24"),
     "plan-missing": ("plan", "-f", "good.yaml", "--config", "nowhere.json"),
-    "report": ("report", "{job}"),
-    "report-yaml": ("report", "{job}", "-o", "yaml"),
+    "report": ("report", "{job}", *OF_OPERATOR),
     "trajectories": ("trajectories", "{job}", "--limit", "5", *OF_OPERATOR),
     "trajectories-wide": (
         *("trajectories", "{job}", "--steps", "2-4", "--reward-min", "1", "--tool", "calc"),

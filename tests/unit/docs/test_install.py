@@ -17,6 +17,7 @@ HEALTH = {
     "at work as declared": "Healthy",
     "starting, recovering, growing": "Progressing",
     "suspended as declared": "Suspended",
+    "stopped for good, as declared": "Healthy",
     "waits for its queue": "Progressing",
     "stopping for a suspension, or because its queue says so": "Progressing",
     "waits for its user": "Degraded",

@@ -50,6 +50,43 @@ def at_work(world: World) -> Key:
     return job
 
 
+def test_a_job_is_stopped_for_good_once_its_pods_are_gone(world: World) -> None:
+    job = at_work(world)
+    patch = ("patch", "rljob", job.name, "--type=merge", "-p", '{"spec": {"stop": true}}')
+    world.apiserver.kubectl("-n", job.namespace, *patch)
+    status = world.settle(job)
+    assert world.objects(kinds.PYTORCH_JOB) == []
+    assert (status["phase"], "completionTime" in status) == ("Suspending", False)
+    for name in ("job-1-worker-0", "job-main-x-1"):
+        end_pod(world, name)
+        assert world.settle(job)["phase"] == "Suspending"
+    end_pod(world, "job-main-x-2")
+    status = world.settle(job)
+    assert (status["phase"], status["failures"], status["attempt"]) == ("Stopped", 0, 1)
+    assert "completionTime" in status
+    assert "lastFailure" not in status
+    final = world.condition(job, "Failed")
+    assert (final["status"], final["reason"]) == ("True", "Stopped")
+    assert "at step 3 of 60" in final["message"]
+    assert world.condition_now(job, "Ready")
+    assert not world.condition_now(job, "Complete")
+    assert not world.condition_now(job, "Suspended")
+    assert world.objects(kinds.SAMPLER_POOL) == []
+    suspend(world, job, suspended=False)
+    assert world.settle(job)["phase"] == "Stopped"
+
+
+def test_a_suspended_job_and_one_that_never_began_can_be_stopped(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(suspend=True)
+    assert world.settle(job)["phase"] == "Suspended"
+    patch = ("patch", "rljob", job.name, "--type=merge", "-p", '{"spec": {"stop": true}}')
+    world.apiserver.kubectl("-n", job.namespace, *patch)
+    assert world.settle(job)["phase"] == "Stopped"
+    assert "before its first attempt" in world.condition(job, "Failed")["message"]
+
+
 def test_job_is_suspended_and_resumed(world: World) -> None:
     job = at_work(world)
     suspend(world, job, suspended=True)

@@ -8,10 +8,10 @@ import pytest
 
 from rl_contracts.documents.run import Holder
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
-from rl_operator.attempts.lifecycle import decide
+from rl_operator.attempts.lifecycle import decide, stop_message
 from rl_operator.attempts.status import recorded
 from rl_operator.kube.timestamps import format_time
-from rl_operator.state.decisions import Begin, Complete, Decision, Ended, Halted, Wait
+from rl_operator.state.decisions import Begin, Complete, Decision, Ended, Halted, Stopped, Wait
 from tests.unit.rl_operator.builders import (
     NOW,
     a_failure,
@@ -118,6 +118,14 @@ WAITS: dict[str, tuple[dict[str, Any], Decision]] = {
         Halted(attempt=1),
     ),
     "suspended": ({"status": HALTED, "trainer": None, "suspend": True}, Wait(why="Suspended")),
+    "stopped for good, nothing is left of it": (
+        {"suspend": True, "stop": True, "trainer": None, "pods": ()},
+        Halted(attempt=1),
+    ),
+    "stopped for good": (
+        {"status": HALTED, "trainer": None, "suspend": True, "stop": True},
+        Stopped(message=stop_message(HALTED)),
+    ),
     "suspended between two attempts": (
         {"status": LATER, "trainer": a_trainer(state="Failed"), "suspend": True},
         Wait(why="Suspended"),
