@@ -37,6 +37,14 @@ class AgentCollector(Collector):
             "groups_failed": ("Groups handed back, dead or lost.", counters.groups_failed),
             "groups_expired": ("Groups aborted as too old to train.", counters.groups_expired),
             "members_adopted": ("Members adopted from earlier attempts.", counters.members_adopted),
+            "turns_saved": (
+                "Saves of a member with one more finished turn.",
+                counters.turns_saved,
+            ),
+            "turns_replayed": (
+                "Turns of earlier attempts that were replayed.",
+                counters.turns_replayed,
+            ),
             "tokens_generated": ("Tokens generated.", counters.tokens_generated),
             "requests_repeated": (
                 "Requests repeated because an update invalidated them.",

@@ -149,6 +149,15 @@ class EnvironmentOutcome(Record):
     """Its state at the end, as JSON, bounded; empty where it was not answered."""
 
 
+class Unfinished(Record):
+    """What another attempt needs, besides the tokens, to continue behind the last turn."""
+
+    shown: list[str]
+    """The messages that followed each turn, as JSON lists."""
+    heard: int = 0
+    """How often the user has spoken."""
+
+
 class Timings(Record):
     """Seconds by phase, over all turns."""
 
@@ -207,6 +216,13 @@ class Rollout(Document):
     """Only of agent kind Program."""
     environment: EnvironmentOutcome | None = None
     """Only of agent kind Environment."""
+    unfinished: Unfinished | None = None
+    """Only while the episode runs, under ``agent.durability: Turns``; ``error`` is set, too."""
+    continues: str = ""
+    """The unfinished rollout of an earlier attempt whose turns it replayed; empty: it replayed
+    none, and an attempt above 1 began the episode again."""
+    replayed_turns: int = 0
+    """Its first turns, which were replayed."""
     reward: float
     parts: list[RewardPart]
     timings: Timings

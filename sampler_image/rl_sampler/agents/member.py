@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rl_contracts.documents.rollout import (
     EnvironmentOutcome,
     ProgramOutcome,
+    Rollout,
     RolloutError,
     ToolCall,
     Turn,
@@ -103,6 +105,15 @@ class Member:
     """The sum of the rewards of the environment's steps."""
     submitted: str | None = None
     """The answer that a final tool was given; None where scorers read the response's text."""
+    shown: list[str] = field(default_factory=list)
+    """The messages that followed each turn, as JSON; of agents that run turn by turn."""
+    heard: int = 0
+    """How often the user has spoken."""
+    continues: str = ""
+    """The stored rollout whose turns were replayed."""
+    replayed_turns: int = 0
+    on_turn: Callable[[Member], None] | None = None
+    """Called with each finished turn."""
     forfeited: str = ""
     """Why every scorer's value is 0; empty where they judge."""
 
@@ -159,6 +170,32 @@ class Member:
         """Of the last response."""
         response = self.turns[-1].response
         return self.trace.tokens[response.start : response.end]
+
+    def resume(self, saved: Rollout) -> None:
+        """Continue an unfinished episode behind its last turn; nothing is sampled or called again.
+
+        Args:
+            saved: by an earlier attempt, from the same prompt.
+        """
+        assert saved.unfinished is not None
+        self.trace, self.turns = Trace.of(saved), list(saved.turns)
+        self.prompt = self.trace.tokens[: saved.turns[0].response.start]
+        self.shown, self.heard = list(saved.unfinished.shown), saved.unfinished.heard
+        self.history = []
+        for turn, messages in zip(self.turns, self.shown, strict=True):
+            tokens = self.trace.tokens[turn.response.start : turn.response.end]
+            self.history += [GeneratedSegment(tokens), ShownSegment(json.loads(messages))]
+        self.user.skip(self.heard)
+        self.continues, self.replayed_turns = saved.id, len(self.turns)
+        # Its oldest token decides how old it is, whoever samples the others.
+        self.policy.claim.note_sampling(saved.oldest_step, member=self.number)
+        self.policy.claim.keep_tokens(member=self.number)
+
+    def finish_turn(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Note that the last turn is over, and what was shown behind it."""
+        self.shown.append(json.dumps(list(messages), ensure_ascii=False))
+        if self.on_turn is not None:
+            self.on_turn(self)
 
     async def respond(self, *, limit: int | None = None) -> Turn:
         """Sample the policy's next turn.
@@ -239,7 +276,9 @@ class Member:
 
     async def listen(self) -> str | None:
         """The user's next message; None where the user ends the talk. Raises NoCompletionError."""
-        return await self.policy.claim.run(self.user.speak(self.conversation))
+        said = await self.policy.claim.run(self.user.speak(self.conversation))
+        self.heard += 1
+        return said
 
     def blame(self, message: str) -> None:
         """Record what the policy did wrong in its last turn."""

@@ -6,8 +6,10 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
-from rl_contracts.documents.rollout import StopReason, TokenRange, VersionSpan
+from rl_contracts.documents.arrays import unpack_float32, unpack_int32
+from rl_contracts.documents.rollout import Rollout, StopReason, TokenRange, VersionSpan
 from rl_contracts.documents.run import PolicyPointer
 from rl_sampler.engine.errors import EngineProtocolError
 from rl_sampler.engine.protocol import EngineSpan, Generation
@@ -42,6 +44,18 @@ class Trace:
     sequence_starts: list[int] = field(default_factory=list)
     """Where the second and later sequences begin."""
     _shown_from: int = 0
+
+    @classmethod
+    def of(cls, rollout: Rollout) -> Self:
+        """The trace of a stored rollout, whose log-probabilities are float32."""
+        return cls(
+            tokens=unpack_int32(rollout.tokens),
+            mask=bytearray(rollout.mask),
+            logprobs=unpack_float32(rollout.logprobs),
+            spans=list(rollout.spans),
+            sequence_starts=list(rollout.sequence_starts),
+            _shown_from=rollout.turns[-1].response.end,
+        )
 
     @property
     def start(self) -> int:

@@ -61,6 +61,8 @@ async def single_turn(member: Member) -> StopReason:
 async def run_turns(member: Member, reply: Reply) -> StopReason:
     """Run an episode, whose first response was sampled already, turn by turn.
 
+    Turns that were replayed are over: it goes on with the response to the last of them.
+
     Args:
         member: the episode.
         reply: answers each response.
@@ -69,8 +71,11 @@ async def run_turns(member: Member, reply: Reply) -> StopReason:
         Why the episode ended.
     """
     repetition = Repetition(limit=member.agent.repetitions)
-    turn = member.turns[-1]
-    for number in range(1, member.agent.turns + 1):
+    over = member.replayed_turns
+    for replayed in member.turns[:over]:
+        repetition.note(replayed.text)
+    turn = await member.respond() if over else member.turns[-1]
+    for number in range(over + 1, member.agent.turns + 1):
         if turn.stop_reason is not StopReason.STOP:
             return turn.stop_reason if member.room > 0 else StopReason.CONTEXT
         if repetition.note(turn.text):
@@ -88,5 +93,6 @@ async def run_turns(member: Member, reply: Reply) -> StopReason:
             break
         if not await show(member, messages):
             return StopReason.CONTEXT
+        member.finish_turn(messages)
         turn = await member.respond()
     return StopReason.TURNS

@@ -33,6 +33,9 @@ class User(Protocol):
     async def speak(self, conversation: Sequence[Mapping[str, str]]) -> str | None:
         """The user's next message; None where the user ends the conversation."""
 
+    def skip(self, turns: int) -> None:
+        """Leave out so many messages, which the user has said in the conversation already."""
+
 
 Users = Callable[[Task], User]
 """Makes the user of an episode."""
@@ -47,6 +50,10 @@ class ScriptedUser:
     async def speak(self, conversation: Sequence[Mapping[str, str]]) -> str | None:
         """The next turn of the scenario; None after the last."""
         return self._turns.pop(0) if self._turns else None
+
+    def skip(self, turns: int) -> None:
+        """Leave out so many turns of the scenario."""
+        del self._turns[:turns]
 
 
 class SimulatedUser:
@@ -63,6 +70,9 @@ class SimulatedUser:
             [{"role": "user", "content": content}], non_empty("the simulated user")
         )
         return None if END in reply else reply
+
+    def skip(self, turns: int) -> None:
+        """Nothing to do: the model reads the whole conversation each time."""
 
 
 def users_of(agent: Agent, failovers: Failovers) -> Users:

@@ -18,6 +18,10 @@ class Counters:
     """Failed groups that were aborted because their oldest tokens could no longer be trained."""
     members_adopted: int = 0
     """Finished by earlier attempts and adopted."""
+    turns_saved: int = 0
+    """Saves of members with one more finished turn."""
+    turns_replayed: int = 0
+    """Turns of earlier attempts that were replayed."""
     tokens_generated: int = 0
     requests_repeated: int = 0
     """Repeated because an update of the weights invalidated the answer."""

@@ -28,8 +28,9 @@ from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes import group_completion
-from rl_sampler.episodes.rollout import adopted
+from rl_sampler.episodes.rollout import adopted, resumable
 from rl_sampler.episodes.rollout_runner import RolloutRunner
+from rl_sampler.episodes.turn_saves import Turns, TurnSaves, keeps_turns
 from rl_sampler.tasks.claims import (
     LEASE_SECONDS,
     Claim,
@@ -99,20 +100,25 @@ class EpisodeRunner:
         self.rollout_runner.check_scorers(task)
         group = await self._group(claim)
         await self._reach_version(task)
-        members = await self._adopt(claim)
+        stored = await self._stored(claim)
+        members = self._adopt(claim, stored)
         missing = [index for index in range(task.num_members) if index not in members]
         failures: list[str] = []
         if missing:
             enough = (task.minimum or task.group_size) - sum(
                 not task.is_baseline(member) for member in members
             )
-            sampled = await (
-                self.rollout_runner.run_separately(
-                    group, missing, seconds=_seconds_left(claim), enough=enough
+            turns = self._turns(task, stored)
+            try:
+                sampled = await (
+                    self.rollout_runner.run_separately(
+                        group, missing, turns=turns, seconds=_seconds_left(claim), enough=enough
+                    )
+                    if task.minimum or self.rollout_runner.withholds(task)
+                    else self.rollout_runner.run_together(group, missing, turns=turns)
                 )
-                if task.minimum or self.rollout_runner.withholds(task)
-                else self.rollout_runner.run_together(group, missing)
-            )
+            finally:  # a late save would be of members that are over
+                await turns.saves.close()
             claim.begun.clear()
             # Good members are kept even if others failed: the next attempt adopts them.
             await self._persist(claim, sampled)
@@ -191,15 +197,25 @@ class EpisodeRunner:
                 f"the evaluation needs version {wanted}, the engine serves version {held}"
             )
 
-    async def _adopt(self, claim: Claim) -> dict[int, Rollout]:
-        task = claim.task
-        if task.attempt <= 1:
-            return {}
-        of_task = self.shared.stores.rollouts.of_task
+    async def _stored(self, claim: Claim) -> list[Rollout]:
+        """What earlier attempts of the task have written."""
         nothing: list[Rollout] = []
-        stored = await self.shared.retry(
-            lambda: of_task(task.id), wanted=lambda: not claim.lost, otherwise=nothing
+        if claim.task.attempt <= 1:
+            return nothing
+        of_task = self.shared.stores.rollouts.of_task
+        return await self.shared.retry(
+            lambda: of_task(claim.task.id), wanted=lambda: not claim.lost, otherwise=nothing
         )
+
+    def _turns(self, task: Task, stored: Sequence[Rollout]) -> Turns:
+        saves = TurnSaves(self.shared, self.counters)
+        if not keeps_turns(self.spec.agent):
+            return Turns(saves=saves)
+        oldest = self.rollout_runner.oldest_step()
+        return Turns(saves=saves, saved=resumable(stored, task=task, oldest_step=oldest))
+
+    def _adopt(self, claim: Claim, stored: Sequence[Rollout]) -> dict[int, Rollout]:
+        task = claim.task
         withhold = self.rollout_runner.withholds(task)
         oldest = self.rollout_runner.oldest_step()
         members = adopted(stored, task=task, oldest_step=oldest, withhold=withhold)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rl_contracts import ids
-from rl_contracts.documents.arrays import pack_float32, pack_int32
+from rl_contracts.documents.arrays import pack_float32, pack_int32, unpack_int32
 from rl_contracts.documents.rollout import (
     GREEDY_TEMPERATURE,
     EnvironmentOutcome,
@@ -17,6 +17,7 @@ from rl_contracts.documents.rollout import (
     StopReason,
     Timings,
     Turn,
+    Unfinished,
 )
 from rl_contracts.documents.task import Queue, Task
 from rl_sampler.agents.images import Seen
@@ -35,6 +36,9 @@ class Ending:
     score_seconds: float = 0.0
     program: ProgramOutcome | None = None
     environment: EnvironmentOutcome | None = None
+    unfinished: Unfinished | None = None
+    continues: str = ""
+    replayed_turns: int = 0
 
 
 def build_rollout(
@@ -81,6 +85,9 @@ def build_rollout(
         error=ending.error,
         program=ending.program,
         environment=ending.environment,
+        unfinished=ending.unfinished,
+        continues=ending.continues,
+        replayed_turns=ending.replayed_turns,
         reward=total(ending.parts),
         parts=ending.parts,
         timings=Timings(
@@ -127,3 +134,29 @@ def adopted(
     if withhold and all(each and each.oldest_step < oldest_step for each in trained):
         return {}
     return usable
+
+
+def resumable(stored: Sequence[Rollout], *, task: Task, oldest_step: int) -> dict[int, Rollout]:
+    """Unfinished members that can be continued: the latest attempt's where there are several.
+
+    Args:
+        stored: rollouts of all attempts of the task.
+        task: as this attempt claimed it.
+        oldest_step: as of a finished member: the oldest token decides.
+    """
+    saved = {}
+    for rollout in sorted(stored, key=lambda rollout: rollout.attempt):
+        whole = rollout.model_copy(update={"error": None})
+        if (
+            rollout.unfinished is not None
+            and rollout.turns
+            and rollout.member < task.num_members
+            and is_usable(whole, task=task, oldest_step=oldest_step)
+        ):
+            saved[rollout.member] = rollout
+    return saved
+
+
+def continues_prompt(saved: Rollout, prompt: Sequence[int]) -> bool:
+    """Whether an unfinished member began with this prompt: tools or template may have changed."""
+    return unpack_int32(saved.tokens)[: saved.turns[0].response.start] == list(prompt)

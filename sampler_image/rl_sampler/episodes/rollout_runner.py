@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rl_contracts.documents.rollout import RewardPart, Rollout, RolloutError, StopReason
+from rl_contracts.documents.rollout import (
+    RewardPart,
+    Rollout,
+    RolloutError,
+    StopReason,
+    Unfinished,
+)
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
@@ -21,7 +27,8 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.serving import Serving
 from rl_sampler.episodes import group_completion
-from rl_sampler.episodes.rollout import Ending, build_rollout, is_usable
+from rl_sampler.episodes.rollout import Ending, build_rollout, continues_prompt, is_usable
+from rl_sampler.episodes.turn_saves import Turns, keeps_turns
 from rl_sampler.scorers import Scorers
 from rl_sampler.scorers.reading import recorded_answer
 from rl_sampler.scorers.response import Response
@@ -47,19 +54,20 @@ class RolloutRunner:
     counters: Counters
 
     async def run_separately(
-        self, group: Group, missing: Sequence[int], *, seconds: float, enough: int
+        self, group: Group, missing: Sequence[int], *, turns: Turns, seconds: float, enough: int
     ) -> list[Rollout]:
         """Run each member with a request of its own, so that slow members can be aborted.
 
         Args:
             group: the members' group.
             missing: the members' numbers.
+            turns: those that were saved, and where to save more.
             seconds: how long all members are waited for.
             enough: after that time, so many usable sampled members end the wait. The baseline is
                 waited for in any case.
         """
         rollouts = await group_completion.gather_enough(
-            {number: self._finish(group, number, None) for number in missing},
+            {number: self._finish(group, number, None, turns) for number in missing},
             seconds=seconds,
             enough=enough,
             counts=lambda rollout: (
@@ -69,7 +77,9 @@ class RolloutRunner:
         )
         return list(rollouts.values())
 
-    async def run_together(self, group: Group, missing: Sequence[int]) -> list[Rollout]:
+    async def run_together(
+        self, group: Group, missing: Sequence[int], *, turns: Turns
+    ) -> list[Rollout]:
         """Run members whose first responses come from the same call, which shares their prefill.
 
         The baseline is sampled greedily and has a call of its own. Programs and environments make
@@ -77,22 +87,37 @@ class RolloutRunner:
         """
         if self.begins_itself:
             return await group_completion.gather_all(
-                [self._finish(group, number, None) for number in missing]
+                [self._finish(group, number, None, turns) for number in missing]
             )
-        greedy = [number for number in missing if group.task.is_greedy(number)]
-        sampled = [number for number in missing if number not in greedy]
+        resumed = [number for number in missing if number in turns.saved]
+        greedy = [
+            number for number in missing if group.task.is_greedy(number) and number not in resumed
+        ]
+        sampled = [number for number in missing if number not in (*greedy, *resumed)]
         rollouts = await group_completion.gather_all(
-            [self._run_shared_call(group, numbers) for numbers in (sampled, greedy) if numbers]
+            [
+                *(
+                    self._run_shared_call(group, numbers, turns)
+                    for numbers in (sampled, greedy)
+                    if numbers
+                ),
+                *(self._run_alone(group, number, turns) for number in resumed),
+            ]
         )
         return [rollout for of_call in rollouts for rollout in of_call]
 
-    async def _run_shared_call(self, group: Group, numbers: Sequence[int]) -> list[Rollout]:
+    async def _run_alone(self, group: Group, number: int, turns: Turns) -> list[Rollout]:
+        return [await self._finish(group, number, None, turns)]
+
+    async def _run_shared_call(
+        self, group: Group, numbers: Sequence[int], turns: Turns
+    ) -> list[Rollout]:
         policy = group.policy_of(numbers[0])
         sampled = await policy.sample(group.prompt, members=len(numbers))
         openings = Opening.of_group(group.prompt, sampled)
         return await group_completion.gather_all(
             [
-                self._finish(group, number, opening)
+                self._finish(group, number, opening, turns)
                 for number, opening in zip(numbers, openings, strict=True)
             ]
         )
@@ -113,21 +138,20 @@ class RolloutRunner:
         """Whether the agent asks for its first response, too: a program, or in an environment."""
         return self.spec.agent.begins_itself
 
-    async def _finish(self, group: Group, number: int, opening: Opening | None) -> Rollout:
+    async def _finish(
+        self, group: Group, number: int, opening: Opening | None, turns: Turns
+    ) -> Rollout:
         """Run and score a member; a failure is recorded in the rollout, with its class.
 
         Args:
             group: the member's.
             number: of the member.
-            opening: its first response; None where it is to ask for it.
+            opening: its first response; None where it is to ask for it, or was saved.
+            turns: those that were saved, and where to save more.
         """
         member = group.member(number)
         try:
-            if opening is None and not self.begins_itself:
-                sampled = await member.policy.sample(group.prompt)
-                (opening,) = Opening.of_group(group.prompt, sampled)
-            if opening is not None:
-                member.open(opening)
+            await self._begin(member, group, opening, turns)
             try:
                 reason = await self.act(member)
             finally:
@@ -151,13 +175,56 @@ class RolloutRunner:
         rollout = build_rollout(
             member.trace,
             member.turns,
-            replace(ending, program=member.program, environment=member.environment),
+            replace(
+                ending,
+                program=member.program,
+                environment=member.environment,
+                continues=member.continues,
+                replayed_turns=member.replayed_turns,
+            ),
             task=group.task,
             member=number,
             claimed_at=group.task.lease_until - LEASE_SECONDS,
             seen=member.policy.seen,
         )
         return self._reject_if_unusable(rollout, group.task)
+
+    async def _begin(
+        self, member: Member, group: Group, opening: Opening | None, turns: Turns
+    ) -> None:
+        """Bring a member to where its agent takes over."""
+        if keeps_turns(self.spec.agent):
+            member.on_turn = lambda member: turns.saves.save(self._unfinished(member, group.task))
+        saved = turns.saved.get(member.number)
+        if saved is not None and continues_prompt(saved, group.prompt):
+            member.resume(saved)
+            self.counters.turns_replayed += member.replayed_turns
+            return
+        if opening is None and not self.begins_itself:
+            sampled = await member.policy.sample(group.prompt)
+            (opening,) = Opening.of_group(group.prompt, sampled)
+        if opening is not None:
+            member.open(opening)
+
+    def _unfinished(self, member: Member, task: Task) -> Rollout:
+        """A member as it is behind its last turn, which another attempt may continue."""
+        message = f"it was not finished after turn {len(member.turns)}"
+        ending = Ending(
+            stop_reason=StopReason.ERROR,
+            error=_error(message),
+            unfinished=Unfinished(shown=list(member.shown), heard=member.heard),
+            continues=member.continues,
+            replayed_turns=member.replayed_turns,
+        )
+        return build_rollout(
+            member.trace,
+            member.turns,
+            ending,
+            task=task,
+            member=member.number,
+            claimed_at=task.lease_until - LEASE_SECONDS,
+            seen=member.policy.seen,
+        )
 
     def _reject_if_unusable(self, rollout: Rollout, task: Task) -> Rollout:
         if rollout.error or is_usable(

@@ -185,6 +185,35 @@ class Agent(Model):
             "agent.kind {self.kind} brings tools of its own: remove mcpServers and tools, under "
             "Program also context and maxToolResultCharacters",
         ),
+        rule(
+            "self.durability == 'None' || self.kind in ['ToolLoop', 'ReAct', 'Conversation']",
+            "agent.durability Turns is for kinds ToolLoop, ReAct and Conversation, and kind is "
+            "{self.kind}: remove durability",
+            field="durability",
+        ),
+        rule(
+            "self.durability == 'None' || (self.mcpServers.all(server, "
+            "server.?replayable.orValue(false)) && "
+            "self.tools.all(tool, tool.?replayable.orValue(false)))",
+            "agent.durability Turns replays results of tools without calling them: set replayable "
+            "to true on each of mcpServers and tools whose later calls need no earlier ones, or "
+            "remove durability",
+            field="durability",
+        ),
+        rule(
+            "self.durability == 'None' || !has(self.context) || self.context.overflow == 'Stop'",
+            "agent.durability Turns replays the one sequence of an episode: use context.overflow "
+            "Stop, or remove durability",
+            field="durability",
+        ),
+        rule(
+            "self.durability == 'Turns' || (self.mcpServers.all(server, "
+            "!server.?replayable.orValue(false)) && "
+            "self.tools.all(tool, !tool.?replayable.orValue(false)))",
+            "replayable on mcpServers and tools goes with agent.durability Turns: set durability, "
+            "or remove replayable",
+            field="durability",
+        ),
         only_of("options", "Custom", "agent"),
         only_of("user", "Conversation", "agent"),
         only_of("browse", ("ToolLoop", "ReAct", "Conversation", "Custom"), "agent"),
@@ -223,6 +252,10 @@ class Agent(Model):
     Custom, refused with any other."""
     options: Opaque | None = None
     """Keyword arguments of entryPoint. Only with kind Custom."""
+    durability: Literal["None", "Turns"] = "None"
+    """What survives a sampler that dies during an episode. `None`: nothing, and the episode begins
+    again. `Turns`: finished turns, which the next sampler replays. For kinds ToolLoop, ReAct and
+    Conversation whose tools are all replayable."""
     system_prompt: Annotated[str, Field(max_length=16384)] = ""
     """System message before each task. Empty: no system message is added."""
     chat_template_arguments: Opaque | None = None

@@ -78,6 +78,10 @@ class McpServer(Model):
     """Number of sessions under scope Episode that one sampler pod has open at a time; further
     episodes wait. Unset: 64."""
 
+    replayable: bool = False
+    """Whether a call's result may be used again without the call, under agent.durability Turns: the
+    server keeps no state that a later call needs."""
+
     @property
     def places(self) -> int:
         """Sessions of its own that may be open at a time under scope Episode."""

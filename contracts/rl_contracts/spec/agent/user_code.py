@@ -51,3 +51,6 @@ class PythonTool(Model):
     """Keyword arguments that are passed to every call. Unset: none."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """Longest time in seconds that one call may take; then its result is an error."""
+    replayable: bool = False
+    """Whether a call's result may be used again without the call, under agent.durability Turns: the
+    function keeps no state that a later call needs."""

@@ -40,6 +40,31 @@ REFUSED_JOBS = {
         ),
         "Withhold goes neither with estimator.kind MaxEnt",
     ),
+    "turns replayed without a tool's word": (
+        changed(
+            "spec.agent",
+            {
+                "kind": "ToolLoop",
+                "durability": "Turns",
+                "mcpServers": [{"name": "a", "url": "http://a/mcp"}],
+            },
+        ),
+        "set replayable to true on each of mcpServers and tools",
+    ),
+    "a tool replayed by nobody": (
+        changed(
+            "spec.agent",
+            {
+                "kind": "ToolLoop",
+                "mcpServers": [{"name": "a", "url": "http://a/mcp", "replayable": True}],
+            },
+        ),
+        "replayable on mcpServers and tools goes with agent.durability Turns",
+    ),
+    "one turn that is durable": (
+        changed("spec.agent.durability", "Turns"),
+        "durability Turns is for kinds ToolLoop, ReAct and Conversation, and kind is SingleTurn",
+    ),
     "a limit on one session": (
         changed(
             "spec.agent",

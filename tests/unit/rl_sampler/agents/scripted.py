@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rl_contracts.documents.rollout import StopReason, ToolCall
+from rl_contracts.documents.rollout import Rollout, StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Message
 from rl_contracts.spec.agent.agents import Agent as AgentSpec
@@ -146,6 +146,8 @@ async def play(
     tools: Sequence[Tool] = (TOOL,),
     offered: Tools | None = None,
     fields: Mapping[str, Any] | None = None,
+    on_turn: Callable[[Member], None] | None = None,
+    saved: Rollout | None = None,
     **options: Any,
 ) -> Played:
     """Act a script out, as a ToolLoop by default, whose prompt leaves ``room`` tokens.
@@ -161,6 +163,8 @@ async def play(
         tools: that are offered.
         offered: real ones, in place of both ``tools`` and ``answers``.
         fields: of the record.
+        on_turn: called with each finished turn.
+        saved: an unfinished episode that is continued.
         options: of the manifest's agent.
     """
     prompts = real_prompts(model)
@@ -190,6 +194,10 @@ async def play(
         policy=cast(Policy, policy),
         tools=offered or cast(Tools, TableOfTools(answers or {}, tools, final)),
     )
-    (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
-    member.open(opening)
+    member.on_turn = on_turn
+    if saved is not None:
+        member.resume(saved)
+    else:
+        (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
+        member.open(opening)
     return Played(await (act or AGENTS[agent.kind])(member), member, policy)
