@@ -11,7 +11,7 @@ from typing import Any
 from tests.chaos.operator_cluster.jobs import FAULTS
 
 NOWHERE = {"rl-test/nowhere": "true"}
-SECTIONS = ("lifecycle", "networkPolicy", "samplers", "sandbox", "suspend")
+SECTIONS = ("lifecycle", "networkPolicy", "samplers", "sandbox", "stop", "suspend")
 """What may change at any time."""
 FIXED: dict[str, Any] = {
     "model": {"uri": "s3://rl-data/models/other"},
