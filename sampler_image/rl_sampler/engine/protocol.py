@@ -151,7 +151,9 @@ class GenerateRequest:
         if self.adapter:
             salt["lora_path"] = self.adapter
         if self.images:
-            salt["image_data"] = list(self.images)
+            # With several members the server takes a request for a batch of one prompt.
+            images = list(self.images)
+            salt["image_data"] = [images] if self.members > 1 else images
         stops = {"stop": list(self.stop_texts)} if self.stop_texts else {}
         return salt | {
             "input_ids": self.prompt,

@@ -39,18 +39,21 @@ def test_a_prompt_has_a_token_for_each_part_of_an_image(prompts: Prompts) -> Non
     assert prompts.encode([MESSAGE]) == PROMPT
 
 
-def test_the_engine_is_given_one_placeholder_for_each_image(prompts: Prompts) -> None:
+@pytest.mark.parametrize(("members", "data"), [(1, ["a", "b"]), (2, [["a", "b"]])])
+def test_the_engine_is_given_one_placeholder_for_each_image(
+    prompts: Prompts, members: int, data: object
+) -> None:
     assert seen(prompts).prompt([*PROMPT, 4, END]) == [*SHORT, 4, END]
     request = GenerateRequest(
         prompt=SHORT,
-        members=2,
+        members=members,
         temperature=1.0,
         max_new_tokens=4,
         stop_tokens=(END,),
         images=("a", "b"),
         prompt_tokens=len(PROMPT),
     )
-    assert request.to_json()["image_data"] == ["a", "b"]
+    assert request.to_json()["image_data"] == data
 
 
 def test_a_placeholder_in_a_text_is_refused(prompts: Prompts) -> None:
