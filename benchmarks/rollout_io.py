@@ -2,30 +2,41 @@
 
 A real embedded document store and a real MinIO. Rollouts of 8,000 tokens are written and read, 16
 at a time, in turns with a bare insert and find of the very same documents. A batch of 512 of them
-is formed with the trainer's own functions: found usable, given advantages, made tensors, digested.
+is formed with the trainer's own functions: planned from heads, digested, checked, made tensors.
+Then rank 0 of 1, 2 and 4 ranks takes the same batch from the stores: heads of all rollouts and the
+whole rollouts of its share, beside all whole rollouts, which it read before there were heads.
 """
 
 from __future__ import annotations
 
+import functools
 import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import bson
+
 from benchmarks.support.result import Result, is_quick
 from rl_contracts.documents.arrays import pack_float32, pack_int32
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout, VersionSpan
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.stores.clients.mongo import Stored
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.overflowing import Read
+from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer.algorithm import groups, samples
 from rl_trainer.algorithm.assessment import Context
+from rl_trainer.distributed.division import shares
+from rl_trainer.distributed.share import ShareReader
 from tests.documents import RUN, a_rollout, a_task
 from tests.servers import running_minio, running_store, settings_of
 
@@ -34,6 +45,7 @@ GROUP, GROUPS = 8, 64
 AT_ONCE, ROUNDS = 16, 15
 FORMED_ROUNDS = 3
 FORM = "form-alone"
+LIMITS = groups.Limits(vocabulary=VOCABULARY, max_tokens=TOKENS)
 
 
 def main() -> None:
@@ -46,6 +58,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         stores_side_by_side(Path(folder), result, rounds=4 if quick else ROUNDS)
     forming(result)
+    with tempfile.TemporaryDirectory() as folder:
+        intake(Path(folder), result)
     result.print()
 
 
@@ -156,6 +170,63 @@ def forming(result: Result) -> None:
     result.at_most("memory that forming adds, of the batch's bytes", (after - before) / size, 2.0)
 
 
+class Counting(RolloutStore):
+    """Counts the bytes of the documents that it reads."""
+
+    bytes = 0
+
+    def _find(self, ids: list[str], fields: Collection[str] | None) -> list[Stored]:
+        documents = super()._find(ids, fields)
+        self.bytes += sum(len(bson.encode(document)) for document in documents)
+        return documents
+
+
+def intake(folder: Path, result: Result) -> None:
+    """Bytes and seconds that rank 0 takes to read a batch, by the number of ranks."""
+    for name in ("store", "minio"):
+        (folder / name).mkdir()
+    with (
+        running_store(folder / "store") as mongo,
+        running_minio(folder / "minio") as minio,
+        closing(Stores.connect(settings_of(mongo, minio))) as stores,
+    ):
+        stores.mongo.ensure_indexes()
+        written = whole_batch()
+        for first in range(0, len(written), AT_ONCE):
+            stores.rollouts.put(written[first : first + AT_ONCE])
+        names = [rollout.id for rollout in written]
+        del written
+        whole = read_by_rank_0(stores, lambda store: store.read(names))
+        result.figures["intake_before"] = whole
+        for ranks in (1, 2, 4):
+            now = read_by_rank_0(stores, functools.partial(take, names=names, ranks=ranks))
+            result.figures[f"intake_of_{ranks}"] = now
+            result.at_most(
+                f"bytes read by rank 0 of {ranks}, of the batch's and its share",
+                now["mb"] / (whole["mb"] / ranks),
+                1.1,
+            )
+        print(result.figures, flush=True)
+
+
+def read_by_rank_0(stores: Stores, read: Callable[[RolloutStore], object]) -> dict[str, float]:
+    """Megabytes, and the median of the seconds of several reads without counting."""
+    counting = Counting(stores.mongo, stores.objects)
+    read(counting)
+    took = [elapsed(lambda: read(stores.rollouts)) for _ in range(FORMED_ROUNDS)]
+    return {"mb": round(counting.bytes / 1e6, 2), "seconds": round(statistics.median(took), 3)}
+
+
+def take(store: RolloutStore, *, names: list[str], ranks: int) -> None:
+    """What rank 0 reads and checks of a batch: all heads, and its share."""
+    reader = ShareReader(store, LIMITS, alone=ranks == 1)
+    heads = reader.heads(names).whole
+    lengths = [heads[name].num_tokens for name in names]
+    own = [names[index] for index in shares(lengths, parts=ranks)[0]]
+    wrong = reader.verify({name: heads[name].sha256 for name in own})
+    assert wrong == {}
+
+
 def whole_batch() -> list[Rollout]:
     """Groups of rollouts, in the order of a batch."""
     kept = [a_long_rollout(0, member) for member in range(GROUP)]
@@ -175,9 +246,25 @@ def whole_batch() -> list[Rollout]:
     ]
 
 
+@dataclass(frozen=True)
+class KeptRollouts:
+    """Rollouts in memory, in the place of the store."""
+
+    rollouts: dict[str, Rollout]
+
+    def read(self, ids: Sequence[str]) -> Read[Rollout]:
+        """As ``RolloutStore.read``."""
+        return Read({name: self.rollouts[name] for name in ids}, {})
+
+    def heads(self, ids: Sequence[str]) -> Read[RolloutHead]:
+        """As ``RolloutStore.heads``."""
+        return Read({name: RolloutHead.of(self.rollouts[name]) for name in ids}, {})
+
+
 def form(rollouts: dict[str, Rollout]) -> Any:
-    """What the trainer does between the rollouts and the first forward pass."""
-    limits = groups.Limits(vocabulary=VOCABULARY, max_tokens=TOKENS)
+    """What the trainer does between the rollouts and the first forward pass, but for reading."""
+    reader = ShareReader(KeptRollouts(rollouts), LIMITS, alone=True)
+    heads = reader.heads(list(rollouts)).whole
     by_task: dict[str, list[Rollout]] = {}
     for rollout in rollouts.values():
         by_task.setdefault(rollout.task, []).append(rollout)
@@ -186,15 +273,18 @@ def form(rollouts: dict[str, Rollout]) -> Any:
         wanted = a_task(
             number, id=task, group_size=GROUP, rollouts=[member.id for member in members]
         )
-        group = groups.assemble(wanted, rollouts, limits)
+        group = groups.assemble(wanted, heads, LIMITS)
         assert isinstance(group, groups.Group), group
         complete.append(group)
     empty = groups.empty_batch(
         run=RUN, step=4, epoch=1, parent=None, next_sequence=0, formed_at=0.0
     )
     batch = groups.form(complete, batch=empty, algorithm=Algorithm(), context=Context())
-    batch_samples = samples.batch_samples(batch, rollouts)
-    return batch_samples, samples.digest(batch_samples)
+    planned = samples.batch_samples(batch, heads)
+    digest = samples.digest(planned)
+    wrong = reader.verify({name: head.sha256 for name, head in heads.items()})
+    assert wrong == {}
+    return reader.read(reader.attached(planned)), digest
 
 
 def forming_memory() -> str:

@@ -8,6 +8,7 @@ from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch, BatchMember
 from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
@@ -73,6 +74,11 @@ def a_rollout(task: Task, member: int = 0, **changes: Any) -> Rollout:
         "timings": Timings(claimed_at=1.0, generate_seconds=0.1, score_seconds=0.0),
     }
     return Rollout.model_validate({**values, **changes})
+
+
+def a_head(task: Task, member: int = 0, **changes: Any) -> RolloutHead:
+    """The head of ``a_rollout``."""
+    return RolloutHead.of(a_rollout(task, member, **changes))
 
 
 def a_batch(step: int, parent: str | None, **changes: Any) -> Batch:

@@ -148,11 +148,11 @@ def of_length(result: Result, counts: CommandCounts, steps: int) -> None:
 
 
 def take_in(stores: Stores) -> None:
-    """What the trainer's supply does for a step: ids, tasks, rollouts, groups."""
+    """What the trainer's supply does for a step: ids, tasks, heads of rollouts, groups."""
     done = stores.tasks.ids(RUN, queue=Queue.TRAIN, state=TaskState.DONE)
     stores.tasks.total(RUN, queue=Queue.TRAIN)
     tasks = list(stores.tasks.get(done).values())
-    read = stores.rollouts.read([name for task in tasks for name in task.rollouts])
+    read = stores.rollouts.heads([name for task in tasks for name in task.rollouts])
     limits = Limits(vocabulary=100, max_tokens=TOKENS)
     groups = [assemble(task, read.whole, limits) for task in tasks]
     assert len(groups) == TASKS

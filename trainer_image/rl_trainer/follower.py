@@ -24,15 +24,16 @@ from rl_trainer.distributed.rank_commands import (
     RestoreCheckpoint,
     ScoreSamples,
     SnapshotShard,
+    TakeSamples,
     TrainStep,
 )
-from rl_trainer.distributed.share import ShareReader
 from rl_trainer.distributed.team import Team
 from rl_trainer.model import residence, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.publish.channel import ShardResponder
 from rl_trainer.publish.handover import policy_files
 from rl_trainer.publish.policy_shards import PolicyShards, encoders, take
+from rl_trainer.rollouts.rank_work import RankWork
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,8 @@ class Follower:
         self, team: Team, stores: Stores, folder: Path, *, weights_folder: Path | None = None
     ) -> None:
         self._team, self._objects, self._folder = team, stores.objects, folder
-        self._share = ShareReader(stores.rollouts)
-        self._learner: Learner | None = None
+        self._rollouts = stores.rollouts
+        self._loaded: RankWork | None = None
         self._precision: Literal["BF16", "FP32"] = "FP32"
         self._shards = PolicyShards(policy_files(stores.objects, weights_folder), encoders())
         self._responder = ShardResponder(team.world, self._shards)
@@ -74,25 +75,23 @@ class Follower:
             command = self._team.receive()
             if isinstance(command, Exit):
                 return command.code
-            error = ""
+            error, result = "", None
             try:
-                self._carry_out(command)
+                result = self._carry_out(command)
             except RLError as failure:
                 log.error("%s: %s", type(command).__name__, failure)
                 error = f"{type(failure).__name__}: {failure}"[:500]
-            self._share.forget()
-            self._team.report(error)
+            self._team.report(error, result=result)
 
-    def _carry_out(self, command: RankCommand) -> None:
+    def _carry_out(self, command: RankCommand) -> object:
+        """Returns what rank 0 asks for, where it asks for anything."""
         match command:
             case LoadModels(spec=spec, base=base):
                 self._begin(RLJobSpec.model_validate_json(spec), base)
-            case TrainStep(samples=samples, step=step):
-                self._own.update(self._share.attached(samples), step=step)
-            case ScoreSamples(samples=samples, temperature=temperature):
-                self._own.score(self._share.attached(samples), temperature=temperature)
-            case AssessSamples(samples=samples):
-                self._own.assess(self._share.attached(samples))
+            case TakeSamples(samples=samples, purpose=purpose, step=step):
+                return self._work.take(samples, purpose=purpose, step=step)
+            case TrainStep() | ScoreSamples() | AssessSamples():
+                self._compute(command)
             case GatherWeights() | GatherTrainingState() | SnapshotShard():
                 self._copy(command)
             case RestoreCheckpoint():
@@ -101,6 +100,19 @@ class Follower:
                 residence.move(self._own, to_device=to_device)
             case Ping() | Exit():
                 pass
+        return None
+
+    def _compute(self, command: TrainStep | ScoreSamples | AssessSamples) -> None:
+        """Compute with the samples that were taken."""
+        match command:
+            case AssessSamples():
+                self._work.assess()
+                return  # a step with the same rollouts follows
+            case TrainStep(step=step):
+                self._work.train(step=step)
+            case ScoreSamples(temperature=temperature):
+                self._work.score(temperature=temperature)
+        self._work.reader.forget()
 
     def _copy(self, command: GatherWeights | GatherTrainingState | SnapshotShard) -> None:
         world = self._team.world
@@ -115,15 +127,20 @@ class Follower:
             weights.snapshot(self._own.policy, precision=self._precision, world=world)
 
     @property
+    def _work(self) -> RankWork:
+        assert self._loaded is not None, "the first command is LoadModels"
+        return self._loaded
+
+    @property
     def _own(self) -> Learner:
-        assert self._learner is not None, "the first command is LoadModels"
-        return self._learner
+        return self._work.learner
 
     def _begin(self, spec: RLJobSpec, base: BaseLocations) -> None:
         self._precision = spec.training.precision
-        self._learner, _ = inputs.learner(
+        learner, limits = inputs.learner(
             self._objects, spec, base=base, folder=self._folder, world=self._team.world
         )
+        self._loaded = RankWork(learner, self._rollouts, limits)
 
     def _read(self, command: RestoreCheckpoint) -> saved.Saved:
         return saved.read(

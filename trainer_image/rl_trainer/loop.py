@@ -18,15 +18,16 @@ from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.turns import devices_of
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.stream import TrainStream
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.errors import TerminatedError
 from rl_trainer.model.chat_template import ChatTemplate
-from rl_trainer.model.learner import Learner
 from rl_trainer.phases import EVALUATE, EXPORT, HAND_OUT, Phases
 from rl_trainer.publish.publisher import Publisher, Unpublished
 from rl_trainer.rollouts import evaluate, leftovers, signals
 from rl_trainer.rollouts import results as results_of_run
-from rl_trainer.rollouts.collect import Collected, Collector
+from rl_trainer.rollouts.collect import Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
+from rl_trainer.rollouts.rank_work import RankWork
 from rl_trainer.step import StepContext, take_step
 from rl_trainer.tracking import trackers
 
@@ -52,14 +53,15 @@ def train(job: Job, run: Run) -> Outcome:
     devices = devices_of(job)
     devices.take()
     job, datasets, learner, limits = startup.prepare(job, run)
+    work = RankWork(learner, job.stores.rollouts, limits)
     checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
     evaluations = results_of_run.of_run(job, run)
-    progress = _resume(job, learner, run, checkpointer, base=base, evaluations=evaluations)
+    progress = _resume(job, work, run, checkpointer, base=base, evaluations=evaluations)
     progress.signal = run.learning_signal
     leftovers.tidy(job, run)
     context = StepContext(
-        learner=learner,
-        collector=_collector(job, datasets, limits, base=base),
+        work=work,
+        collector=_collector(job, datasets, limits, work.reader, base=base),
         publisher=Unpublished() if _supervised(job) else Publisher(job, learner.policy),
         checkpointer=checkpointer,
         trackers=trackers.of_attempt(job, run),
@@ -86,7 +88,7 @@ def train(job: Job, run: Run) -> Outcome:
 
 def _resume(
     job: Job,
-    learner: Learner,
+    work: RankWork,
     run: Run,
     checkpointer: Checkpointer,
     *,
@@ -101,7 +103,7 @@ def _resume(
     def export_missing(step: int, *, trained_by: int) -> None:
         export.export_due(
             job,
-            learner.policy,
+            work.learner.policy,
             base=base,
             step=step,
             evaluations=evaluations,
@@ -112,12 +114,12 @@ def _resume(
         checkpointer.trained(batch)
         export_missing(batch.step, trained_by=batch.epoch)
 
-    progress = startup.begin(job, learner, run)
+    progress = startup.begin(job, work.learner, run)
     if progress.step > 0:  # a checkpoint does not wait for its step's export
         assert progress.head is not None
         export_missing(progress.step, trained_by=batch_epoch(progress.head))
     try:
-        replay.replay(job, learner, run, progress, made=made)
+        replay.replay(job, work, run, progress, made=made)
     except TerminatedError:
         _save(checkpointer, progress)
         checkpointer.close(wait=True)
@@ -131,14 +133,14 @@ def _supervised(job: Job) -> bool:
 
 
 def _collector(
-    job: Job, datasets: list[Dataset], limits: Limits, *, base: Path
+    job: Job, datasets: list[Dataset], limits: Limits, reader: ShareReader, *, base: Path
 ) -> Collector | Demonstrations:
     training = [dataset for dataset in datasets if dataset.split == "train"]
     stream = TrainStream(run=job.run, spec=job.spec, datasets=training)
     if _supervised(job):
         template = ChatTemplate.load(base, job.spec.agent.chat_template_arguments)
-        return Demonstrations(job, stream, template=template, limits=limits)
-    return Collector(job, stream, limits=limits, deadline_seconds=job.wait_seconds)
+        return Demonstrations(job, stream, template=template, limits=limits, reader=reader)
+    return Collector(job, stream, limits=limits, reader=reader, deadline_seconds=job.wait_seconds)
 
 
 def _save(checkpointer: Checkpointer, progress: Progress) -> None:
@@ -157,9 +159,7 @@ def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) ->
     _evaluate(job, context, progress)
     while progress.step < job.spec.training.total_steps:
         job.heartbeat.check()
-        collected = _collect(context, progress)
-        job.heartbeat.say(f"training: step {progress.step + 1} of {job.spec.training.total_steps}")
-        take_step(job, context, progress, collected)
+        take_step(job, context, progress)
         signals.check(job, progress)
         with context.phases.of(HAND_OUT):
             _hand_out(job, context, progress)
@@ -176,15 +176,6 @@ def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) ->
     return _finish(job, context, progress, base=base)
 
 
-def _collect(context: StepContext, progress: Progress) -> Collected:
-    """The next step's groups; while they are sampled, an engine of this pod has the devices."""
-    collector, devices = context.collector, context.devices
-    if isinstance(collector, Demonstrations) or not devices.shared or collector.ready(progress):
-        return collector.collect(progress)
-    with devices.sampling(context.publisher.settled):
-        return collector.collect(progress)
-
-
 def _hand_out(job: Job, context: StepContext, progress: Progress) -> None:
     """Publish and checkpoint at the steps that the manifest names."""
     last = progress.step == job.spec.training.total_steps
@@ -199,13 +190,13 @@ def _evaluate(job: Job, context: StepContext, progress: Progress) -> None:
     if not datasets:
         return
     if isinstance(context.collector, Demonstrations):
-        results = context.collector.evaluate(context.learner, datasets, step=progress.step)
+        results = context.collector.evaluate(context.work, datasets, step=progress.step)
     else:
         pointer = context.publisher.require(step=progress.step)
         assert pointer is not None
         results = evaluate.evaluate(
             job,
-            context.learner,
+            context.work,
             datasets,
             pointer=pointer,
             limits=context.limits,

@@ -10,27 +10,29 @@ import logging
 from collections.abc import Callable
 
 from rl_contracts.documents import trained
-from rl_contracts.documents.batch import Batch, BatchState
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.batch import FIRST_TRAINED_FORMAT, Batch, BatchState
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.run import Run
-from rl_trainer.algorithm.samples import batch_samples, digest
+from rl_contracts.errors import IntegrityError
+from rl_trainer.algorithm.samples import Sample, batch_samples, digest
 from rl_trainer.algorithm.step_metrics import Circumstances, step_metrics
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.distributed.rank_commands import TrainStep
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model.learner import Learner
+from rl_trainer.rollouts.rank_work import DamagedError, RankWork, take
 
 log = logging.getLogger(__name__)
 
 
 def replay(
-    job: Job, learner: Learner, run: Run, progress: Progress, *, made: Callable[[Batch], None]
+    job: Job, work: RankWork, run: Run, progress: Progress, *, made: Callable[[Batch], None]
 ) -> None:
     """Bring the learner to the head of the run's lineage.
 
     Args:
         job: with the epoch that this trainer holds.
-        learner: as ``startup.begin`` left it.
+        work: of rank 0, with the learner as ``startup.begin`` left it.
         run: its document when this attempt took the epoch.
         progress: of these weights; changed with them, and at the head in the end.
         made: called with each batch that was trained again and is not durable yet.
@@ -44,7 +46,7 @@ def replay(
     for batch in batches:
         job.heartbeat.check()
         job.heartbeat.say(f"replaying: step {batch.step} of {run.step}")
-        _train_again(job, learner, progress, batch)
+        _train_again(job, work, progress, batch)
         job.stores.batches.mark(batch, BatchState.TRAINED)
         # The earlier trainer may have ended between its commit and this.
         job.stores.tasks.retire(batch.tasks)
@@ -69,15 +71,17 @@ def _lineage(job: Job, run: Run, *, after_step: int) -> list[Batch]:
     return batches
 
 
-def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -> None:
-    rollouts = _rollouts(job, batch)
-    samples = batch_samples(batch, rollouts)
-    trained.check_digest(batch, digest(samples))
-    update = job.team.call(
-        TrainStep(samples=job.team.sent(samples), step=batch.step),
-        lambda: learner.update(samples, step=batch.step),
-    )
-    learner.carry(batch)
+def _train_again(job: Job, work: RankWork, progress: Progress, batch: Batch) -> None:
+    heads = _heads(work.reader, batch)
+    samples = batch_samples(batch, heads)
+    _check_digest(job, batch, samples)
+    try:
+        take(job.team, work, samples, purpose="Train", step=batch.step)
+    except DamagedError as error:
+        raise IntegrityError(f"batch {batch.id} (step {batch.step}): {error}") from error
+    update = job.team.call(TrainStep(step=batch.step), lambda: work.train(step=batch.step))
+    work.reader.forget()
+    work.learner.carry(batch)
     circumstances = Circumstances(
         step=batch.step,
         epoch=job.epoch,
@@ -87,21 +91,35 @@ def _train_again(job: Job, learner: Learner, progress: Progress, batch: Batch) -
         withheld=len(batch.withheld),
         replayed=True,
     )
-    members = [rollouts[member.rollout] for member in batch.members]
+    members = [heads[member.rollout] for member in batch.members]
     progress.metrics.append(step_metrics(members, update, circumstances))
     progress.step, progress.head = batch.step, batch.id
     progress.next_sequence = batch.next_sequence
     log.info("replayed step %d", batch.step)
 
 
-def _rollouts(job: Job, batch: Batch) -> dict[str, Rollout]:
+def _check_digest(job: Job, batch: Batch, samples: list[Sample]) -> None:
+    """Compare with the digest of what was trained; raises IntegrityError.
+
+    The digests of an earlier release are of all tokens, so rank 0 reads them all for these.
+    """
+    rebuilt = digest(samples)
+    if batch.digest is not None and batch.digest.format == FIRST_TRAINED_FORMAT:
+        rollouts = job.stores.rollouts.get([member.rollout for member in batch.members])
+        rebuilt = trained.rebuilt_digest(trained.sequences(batch, rollouts), like=batch.digest)
+    trained.check_digest(batch, rebuilt)
+
+
+def _heads(reader: ShareReader, batch: Batch) -> dict[str, RolloutHead]:
     wanted = [member.rollout for member in batch.members]
-    rollouts = job.stores.rollouts.get(wanted)
-    missing = [name for name in wanted if name not in rollouts]
+    read = reader.heads(wanted)
+    for name, why in read.damaged.items():
+        raise IntegrityError(f"batch {batch.id} (step {batch.step}): rollout {name}: {why}")
+    missing = [name for name in wanted if name not in read.whole]
     if missing:
         raise TrainingFailedError(
             reason="LineageBroken",
             message=f"Rollout {missing[0]} of batch {batch.id} is no longer in the store. "
             "Start a new run; spec.training.checkpoint.resume can take over this run's checkpoint.",
         )
-    return rollouts
+    return read.whole

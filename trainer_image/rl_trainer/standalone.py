@@ -19,6 +19,7 @@ from rl_trainer.model.learner import Learner
 from rl_trainer.publish.publisher import Publisher
 from rl_trainer.rollouts import evaluate, sampling
 from rl_trainer.rollouts import results as results_of_run
+from rl_trainer.rollouts.rank_work import RankWork
 
 
 def measure(job: Job, run: Run) -> Outcome:
@@ -40,7 +41,8 @@ def measure(job: Job, run: Run) -> Outcome:
     progress = Progress(
         evaluations=results_of_run.of_run(job, run), last_evaluation=run.last_evaluation
     )
-    results = _measured(job, learner, datasets, progress, pointer=pointer, limits=limits)
+    work = RankWork(learner, job.stores.rollouts, limits)
+    results = _measured(job, work, datasets, progress, pointer=pointer, limits=limits)
     _report(job, pointer, results)
     accuracies = ", ".join(f"{result.dataset} {result.accuracy:.3f}" for result in results)
     message = f"Policy {pointer.version} was evaluated: {accuracies}."
@@ -62,9 +64,10 @@ def fill(job: Job, run: Run) -> Outcome:
     windows = sampling.Windows(job, stream, pointer=pointer, limits=limits)
     known = run.sampled
     while known.windows < job.spec.training.total_steps:
-        groups, dead = windows.sample(known.windows)
+        window, dead = windows.sample(known.windows)
+        groups = [group for group, _ in window]
         job.stores.objects.put(
-            reports.samples_key(job.prefix, known.windows), sampling.lines(groups)
+            reports.samples_key(job.prefix, known.windows), sampling.lines(window)
         )
         known = sampling.added(known, groups, dead)
         job.stores.runs.record_sampled(job.run, epoch=job.epoch, sampled=known)
@@ -96,7 +99,7 @@ def _pinned(job: Job, learner: Learner, run: Run) -> PolicyPointer:
 
 def _measured(
     job: Job,
-    learner: Learner,
+    work: RankWork,
     datasets: list[Dataset],
     progress: Progress,
     *,
@@ -108,7 +111,7 @@ def _measured(
     for split in ("validation", "test"):
         wanted = [dataset for dataset in datasets if dataset.split == split]
         if wanted and not any(result.split == split for result in progress.evaluations):
-            new = evaluate.evaluate(job, learner, wanted, pointer=pointer, limits=limits)
+            new = evaluate.evaluate(job, work, wanted, pointer=pointer, limits=limits)
             results_of_run.record(job, progress, new)
             job.figures.evaluated(progress.evaluations)
     return progress.evaluations

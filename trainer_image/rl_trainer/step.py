@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rl_contracts.documents.batch import Batch, BatchState
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_trainer.algorithm import assessment
 from rl_trainer.algorithm.assessment import Assessment, Context
 from rl_trainer.algorithm.groups import Limits, empty_batch, form
-from rl_trainer.algorithm.samples import Sample, batch_samples, digest, sequences
+from rl_trainer.algorithm.samples import batch_samples, digest, unread
 from rl_trainer.algorithm.step_metrics import Circumstances, add, step_metrics
 from rl_trainer.checkpoint.checkpointer import Checkpointer
 from rl_trainer.context.heartbeat import Heartbeat
@@ -25,6 +25,7 @@ from rl_trainer.publish.publisher import Publisher, Unpublished
 from rl_trainer.rollouts import signals
 from rl_trainer.rollouts.collect import Collected, Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
+from rl_trainer.rollouts.rank_work import DamagedError, RankWork, take
 from rl_trainer.tracking.trackers import Trackers
 
 log = logging.getLogger(__name__)
@@ -34,7 +35,8 @@ log = logging.getLogger(__name__)
 class StepContext:
     """Everything that takes part in a step."""
 
-    learner: Learner
+    work: RankWork
+    """Of rank 0."""
     collector: Collector | Demonstrations
     publisher: Publisher | Unpublished
     checkpointer: Checkpointer
@@ -43,6 +45,11 @@ class StepContext:
     datasets: list[Dataset]
     limits: Limits
     devices: Devices = field(default_factory=OwnDevices)
+
+    @property
+    def learner(self) -> Learner:
+        """Of rank 0."""
+        return self.work.learner
 
     def watched_by(self, heartbeat: Heartbeat) -> None:
         """Let an error of any of their threads end the attempt."""
@@ -58,17 +65,14 @@ class StepContext:
         self.trackers.close(finished=finished)
 
 
-def take_step(job: Job, context: StepContext, progress: Progress, collected: Collected) -> None:
+def take_step(job: Job, context: StepContext, progress: Progress) -> None:
     """Train one batch: it is stored before, committed after, and its tasks are retired last."""
-    rollouts = {rollout.id: rollout for group in collected.groups for rollout in group.rollouts}
-    with context.phases.of(FORM):
-        batch, samples = _form(job, context.learner, progress, collected, rollouts)
-    update = job.team.call(
-        TrainStep(samples=job.team.sent(samples), step=batch.step),
-        lambda: context.learner.update(samples, step=batch.step),
-    )
+    collected, batch = _prepared(job, context, progress)
+    heads = _heads(collected)
+    job.heartbeat.say(f"training: step {batch.step} of {job.spec.training.total_steps}")
+    update = job.team.call(TrainStep(step=batch.step), lambda: context.work.train(step=batch.step))
     context.learner.carry(batch)
-    members = [rollouts[member.rollout] for member in batch.members]
+    members = [heads[member.rollout] for member in batch.members]
     metrics = step_metrics(members, update, _circumstances(job, context, collected, batch))
     progress.totals = add(progress.totals, metrics)
     job.stores.runs.commit_step(
@@ -84,20 +88,50 @@ def take_step(job: Job, context: StepContext, progress: Progress, collected: Col
     _log_step(metrics, steps=job.spec.training.total_steps)
 
 
-def _form(
-    job: Job,
-    learner: Learner,
-    progress: Progress,
-    collected: Collected,
-    rollouts: dict[str, Rollout],
-) -> tuple[Batch, list[Sample]]:
-    """Form and store the batch, with the digest of exactly what the learner is given."""
+def _prepared(job: Job, context: StepContext, progress: Progress) -> tuple[Collected, Batch]:
+    """Collect groups and store their batch, once every rank has read and checked its share of it.
+
+    A group with a damaged rollout is lost, and the batch is formed again: nothing of it was stored.
+    """
+    waited = paced = 0.0
+    while True:
+        collected = _collect(context, progress)
+        waited += collected.wait_seconds
+        paced += collected.pace_seconds
+        with context.phases.of(FORM):
+            try:
+                batch = _form(job, context.work, progress, collected)
+            except DamagedError as error:
+                context.collector.lose(collected.groups, error.damaged)
+                continue
+            job.stores.batches.put([batch])
+        break
+    if progress.step == 0:
+        job.stores.runs.mark_first_batch(job.run, epoch=job.epoch)
+    return replace(collected, wait_seconds=waited, pace_seconds=paced), batch
+
+
+def _collect(context: StepContext, progress: Progress) -> Collected:
+    """The next step's groups; while they are sampled, an engine of this pod has the devices."""
+    collector, devices = context.collector, context.devices
+    if isinstance(collector, Demonstrations) or not devices.shared or collector.ready(progress):
+        return collector.collect(progress)
+    with devices.sampling(context.publisher.settled):
+        return collector.collect(progress)
+
+
+def _form(job: Job, work: RankWork, progress: Progress, collected: Collected) -> Batch:
+    """Form the batch, with the digest of exactly what the learners are given.
+
+    Raises:
+        DamagedError: a rank cannot train what it read.
+    """
+    heads = _heads(collected)
     assessments: dict[str, Assessment] = {}
     if assessment.needed(job.spec.algorithm):
-        asked = [sequence for rollout in rollouts.values() for sequence in sequences(rollout)]
-        assessments = job.team.call(
-            AssessSamples(samples=job.team.sent(asked)), lambda: learner.assess(asked)
-        )
+        asked = [sample for head in heads.values() for sample in unread(head)]
+        take(job.team, work, asked, purpose="Assess")
+        assessments = job.team.call(AssessSamples(), work.assess)
     batch = form(
         collected.groups,
         batch=empty_batch(
@@ -109,19 +143,21 @@ def _form(
             formed_at=job.stores.mongo.now(),
         ),
         algorithm=job.spec.algorithm,
-        context=Context(controls=learner.controls, assessments=assessments),
+        context=Context(controls=work.learner.controls, assessments=assessments),
     )
-    samples = batch_samples(batch, rollouts)
-    batch = batch.model_copy(update={"digest": digest(samples)})
-    job.stores.batches.put([batch])
-    if progress.step == 0:
-        job.stores.runs.mark_first_batch(job.run, epoch=job.epoch)
-    return batch, samples
+    samples = batch_samples(batch, heads)
+    take(job.team, work, samples, purpose="Train", step=batch.step)
+    return batch.model_copy(update={"digest": digest(samples)})
+
+
+def _heads(collected: Collected) -> dict[str, RolloutHead]:
+    return {head.id: head for group in collected.groups for head in group.rollouts}
 
 
 def _circumstances(
     job: Job, context: StepContext, collected: Collected, batch: Batch
 ) -> Circumstances:
+    drops, dropped_share = context.collector.close_step(len(collected.groups))
     return Circumstances(
         step=batch.step,
         epoch=job.epoch,
@@ -129,8 +165,8 @@ def _circumstances(
         wait_seconds=collected.wait_seconds,
         pace_seconds=collected.pace_seconds,
         seconds=context.phases.take(),
-        drops=collected.drops,
-        dropped_share=collected.dropped_share,
+        drops=drops,
+        dropped_share=dropped_share,
         withheld=len(batch.withheld),
         policy_version=context.publisher.version,
         tracking_behind=context.trackers.behind,

@@ -9,7 +9,12 @@ from typing import Any, Literal
 from rl_contracts.audit.lineage import HEADER_FIELDS, Header, trace
 from rl_contracts.documents import trained
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
-from rl_contracts.documents.batch import TRAINED_FORMAT, Batch, TrainedDigest
+from rl_contracts.documents.batch import (
+    FIRST_TRAINED_FORMAT,
+    TRAINED_FORMAT,
+    Batch,
+    TrainedDigest,
+)
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Task
 from rl_contracts.errors import IntegrityError, ObjectMissingError
@@ -129,7 +134,7 @@ def rebuild(stores: Stores, batch: Batch, *, on_lineage: bool) -> BatchAudit:
     try:
         rollouts = stores.rollouts.get([member.rollout for member in batch.members])
         sequences = trained.sequences(batch, rollouts)
-        rebuilt = trained.digest(sequences)
+        rebuilt = trained.rebuilt_digest(sequences, like=batch.digest)
     except (IntegrityError, ObjectMissingError) as error:
         problem = str(error)
     return BatchAudit(
@@ -150,7 +155,7 @@ def judge(recorded: TrainedDigest | None, rebuilt: TrainedDigest | None) -> Verd
         return "unrebuildable"
     if recorded is None:
         return "unrecorded"
-    if recorded.format != TRAINED_FORMAT:
+    if recorded.format not in (TRAINED_FORMAT, FIRST_TRAINED_FORMAT):
         return "unknown-format"
     return "match" if recorded == rebuilt else "mismatch"
 

@@ -10,8 +10,10 @@ from pydantic import Field
 from rl_contracts.documents.base import Document, Record
 from rl_contracts.documents.step_metrics import StepMetrics
 
-TRAINED_FORMAT = "rl-operator/trained/1"
+TRAINED_FORMAT = "rl-operator/trained/2"
 """Names how documents become tensors and tensors a digest; a change of either is a new format."""
+FIRST_TRAINED_FORMAT = "rl-operator/trained/1"
+"""Of earlier releases: its digest is of all tensors of the batch, not of its sequences' digests."""
 
 
 class BatchState(StrEnum):

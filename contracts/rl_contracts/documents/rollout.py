@@ -257,9 +257,9 @@ def oldest_step(spans: Iterable[VersionSpan]) -> int:
     return min((span.step for span in spans), default=-1)
 
 
-def tokens_by_version(rollouts: Iterable[Rollout]) -> Counter[str]:
-    """Generated tokens by policy version, from the rollouts' spans."""
+def tokens_by_version(spans: Iterable[VersionSpan]) -> Counter[str]:
+    """Generated tokens by policy version."""
     counted: Counter[str] = Counter()
-    for span in itertools.chain.from_iterable(rollout.spans for rollout in rollouts):
+    for span in spans:
         counted[str(span.version)] += span.end - span.start
     return counted

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +18,13 @@ from rl_contracts.documents.arrays import (
     repeat_float32,
     repeat_int32,
 )
-from rl_contracts.documents.batch import TRAINED_FORMAT, Batch, BatchMember, TrainedDigest
+from rl_contracts.documents.batch import (
+    FIRST_TRAINED_FORMAT,
+    TRAINED_FORMAT,
+    Batch,
+    BatchMember,
+    TrainedDigest,
+)
 from rl_contracts.documents.rollout import ImageSpan, Rollout, TokenRange
 from rl_contracts.errors import IntegrityError
 
@@ -66,6 +72,8 @@ class Sequence:
     """float32 ``[G]``, targets of the critic; empty without a critic."""
     images: tuple[ImageSpan, ...] = ()
     """Images that it shows, by its own tokens."""
+    token_advantages: bool = False
+    """Each token has an advantage of its own, not all the same."""
 
     @property
     def num_tokens(self) -> int:
@@ -139,6 +147,7 @@ def rollout_sequences(rollout: Rollout, member: BatchMember) -> list[Sequence]:
                     weights=repeat_float32(member.weight, count),
                     returns=member.token_returns[chosen],
                     images=_images(rollout, sequence),
+                    token_advantages=bool(member.token_advantages),
                 )
             )
     assert first == generated
@@ -159,8 +168,8 @@ def sequences(batch: Batch, rollouts: Mapping[str, Rollout]) -> list[Sequence]:
     ]
 
 
-def check_present(batch: Batch, rollouts: Mapping[str, Rollout]) -> None:
-    """Raise IntegrityError when a rollout of a batch is missing."""
+def check_present(batch: Batch, rollouts: Container[str]) -> None:
+    """Raise IntegrityError when a rollout of a batch is not among those of these ids."""
     missing = [member.rollout for member in batch.members if member.rollout not in rollouts]
     if missing:
         raise IntegrityError(
@@ -169,9 +178,81 @@ def check_present(batch: Batch, rollouts: Mapping[str, Rollout]) -> None:
         )
 
 
-def digest(given: Iterable[Sequence]) -> TrainedDigest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted:
+    """A sequence of a batch, with its digest in the place of its tokens."""
+
+    group: str
+    num_tokens: int
+    num_generated: int
+    sha256: str
+    """See ``Sequence.sha256``."""
+    advantages: bytes
+    """float32: one of all generated tokens, or one of each."""
+    weight: bytes
+    """float32, factor of the loss of all its tokens."""
+    returns: bytes = b""
+    """float32 ``[num_generated]``; empty without a critic."""
+
+
+def digest(given: Iterable[Weighted]) -> TrainedDigest:
     """Digest of sequences in their order; ``docs/guides/audit.md`` defines the bytes."""
     hasher = hashlib.sha256(f"{TRAINED_FORMAT}\n".encode())
+    count = tokens = generated = 0
+    groups: dict[str, int] = {}
+    for sequence in given:
+        numbers = (
+            sequence.num_tokens,
+            sequence.num_generated,
+            groups.setdefault(sequence.group, len(groups)),
+            len(sequence.advantages) // ITEM_BYTES,
+        )
+        hasher.update(struct.pack("<IIII", *numbers))
+        hasher.update(bytes.fromhex(sequence.sha256))
+        hasher.update(sequence.advantages)
+        hasher.update(sequence.weight)
+        if sequence.returns:
+            hasher.update(b"returns")
+            hasher.update(sequence.returns)
+        count += 1
+        tokens += sequence.num_tokens
+        generated += sequence.num_generated
+    return TrainedDigest(
+        format=TRAINED_FORMAT,
+        sha256=hasher.hexdigest(),
+        sequences=count,
+        tokens=tokens,
+        generated=generated,
+    )
+
+
+def rebuilt_digest(given: Iterable[Sequence], *, like: TrainedDigest | None) -> TrainedDigest:
+    """Digest of whole sequences, in the format of the digest that it is to be compared with.
+
+    Args:
+        given: all sequences of a batch, in its order.
+        like: what the batch recorded; the newest format is used if it is None or unknown.
+    """
+    if like is not None and like.format == FIRST_TRAINED_FORMAT:
+        return _first_digest(given)
+    return digest(_weighted(sequence) for sequence in given)
+
+
+def _weighted(sequence: Sequence) -> Weighted:
+    own = sequence.token_advantages
+    return Weighted(
+        group=sequence.group,
+        num_tokens=sequence.num_tokens,
+        num_generated=sequence.num_generated,
+        sha256=sequence.sha256,
+        advantages=sequence.advantages if own else sequence.advantages[:ITEM_BYTES],
+        weight=sequence.weights[:ITEM_BYTES],
+        returns=sequence.returns,
+    )
+
+
+def _first_digest(given: Iterable[Sequence]) -> TrainedDigest:
+    hasher = hashlib.sha256(f"{FIRST_TRAINED_FORMAT}\n".encode())
     count = tokens = generated = 0
     groups: dict[str, int] = {}
     for sequence in given:
@@ -199,7 +280,11 @@ def digest(given: Iterable[Sequence]) -> TrainedDigest:
         tokens += sequence.num_tokens
         generated += sequence.num_generated
     return TrainedDigest(
-        sha256=hasher.hexdigest(), sequences=count, tokens=tokens, generated=generated
+        format=FIRST_TRAINED_FORMAT,
+        sha256=hasher.hexdigest(),
+        sequences=count,
+        tokens=tokens,
+        generated=generated,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from rl_contracts.audit.__main__ import main
 from rl_contracts.documents import trained
 from rl_contracts.documents.arrays import pack_float32, pack_int32
-from rl_contracts.documents.batch import Batch, BatchMember, BatchState
+from rl_contracts.documents.batch import Batch, BatchMember, BatchState, TrainedDigest
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.clients.settings import StoreSettings
@@ -59,7 +60,7 @@ def batches(stores: Stores) -> list[Batch]:
             state=BatchState.TRAINED if (step, epoch) != (2, 1) else BatchState.FORMED,
         )
         given = trained.sequences(batch, {rollout.id: rollout for rollout in rollouts})
-        made.append(batch.model_copy(update={"digest": trained.digest(given)}))
+        made.append(batch.model_copy(update={"digest": trained.rebuilt_digest(given, like=None)}))
     stores.batches.put(made)
     totals = Totals(rollouts_trained=4, tokens_trained=8)
     stores.runs.create(a_run(step=2, epoch=2, head_batch=made[2].id, totals=totals))
@@ -155,6 +156,49 @@ def test_a_changed_document_is_a_mismatch_and_a_missing_one_is_named(
     code, report = as_json(folder, "batch", "--step", "1")
     assert (code, report["digest"]["verdict"]) == (1, "unrebuildable")
     assert name in report["digest"]["problem"]
+
+
+def change_token(stores: Stores, batch: Batch) -> None:
+    """Behind the back of the summary, which is what the trainer plans from."""
+    tokens = {"$set": {"tokens": pack_int32([5, 6, 7, 3])}}
+    stores.mongo.collection("rollouts").update_one({"_id": batch.members[1].rollout}, tokens)
+
+
+def change_member(**changes: Any) -> Callable[[Stores, Batch], None]:
+    def change(stores: Stores, batch: Batch) -> None:
+        members = [batch.members[0].model_copy(update=changes), *batch.members[1:]]
+        stores.batches.put([batch.model_copy(update={"members": members})])
+
+    return change
+
+
+CHANGES: dict[str, Callable[[Stores, Batch], None]] = {
+    "a token": change_token,
+    "an advantage": change_member(advantage=0.50000006),
+    "a token's advantage": change_member(token_advantages=pack_float32([0.5, 0.50000006])),
+    "a weight": change_member(weight=0.99999994),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_change_of_what_was_trained_is_a_mismatch_in_either_format(
+    stores: Stores, folder: Path, batches: list[Batch], change: Any, number: int
+) -> None:
+    batch = batches[0]
+    rollouts = stores.rollouts.get([member.rollout for member in batch.members])
+    recorded = TrainedDigest(
+        format=f"rl-operator/trained/{number}", sha256="", sequences=0, tokens=0, generated=0
+    )
+    digest = trained.rebuilt_digest(trained.sequences(batch, rollouts), like=recorded)
+    assert digest.format == recorded.format
+    batch = batch.model_copy(update={"digest": digest})
+    stores.batches.put([batch])
+    code, report = as_json(folder, "batch", "--step", "1")
+    assert (code, report["digest"]["verdict"]) == (0, "match")
+    change(stores, batch)
+    code, report = as_json(folder, "batch", "--step", "1")
+    assert (code, report["digest"]["verdict"]) == (1, "mismatch")
 
 
 def test_audit_of_a_run_and_of_a_rollout(

@@ -43,7 +43,9 @@ def run(stores: Stores) -> Stores:
             state=BatchState.DURABLE if step <= DURABLE else BatchState.TRAINED,
         )
         given = trained.sequences(batch, {rollout.id: rollout for rollout in rollouts})
-        stores.batches.put([batch.model_copy(update={"digest": trained.digest(given)})])
+        stores.batches.put(
+            [batch.model_copy(update={"digest": trained.rebuilt_digest(given, like=None)})]
+        )
         parent = batch.id
     waiting = a_task(STEPS, attempt=1, queue=Queue.TRAIN, state=TaskState.RETRY)
     stores.tasks.insert([waiting])

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rl_contracts import env
+from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Outcome, Run
@@ -30,8 +31,10 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 from rl_trainer import attempt, inputs
-from rl_trainer.algorithm.samples import batch_samples
+from rl_trainer.algorithm.groups import Limits
+from rl_trainer.algorithm.samples import Sample, batch_samples
 from rl_trainer.distributed import rendezvous
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.model import loading, sharding, weights
 from rl_trainer.model.learner import Learner
@@ -196,6 +199,12 @@ class World:
             batches.append([rollouts[name] for name in ids])
         return batches
 
+    def samples(self, batch: Batch) -> list[Sample]:
+        """What a step trains; tokens are read from the store when they are needed."""
+        heads = self.stores.rollouts.heads([member.rollout for member in batch.members]).whole
+        reader = ShareReader(self.stores.rollouts, Limits(vocabulary=1 << 20, max_tokens=1 << 20))
+        return reader.attached(batch_samples(batch, heads))
+
     def uninterrupted(self) -> dict[str, Tensor]:
         """Weights of a trainer that trains the lineage's batches without ever stopping."""
         low_rank, offload = self.spec.training.lora, self.spec.training.offload_parameters
@@ -214,8 +223,7 @@ class World:
         learner = Learner(policy, self.spec, teacher=teacher, adapter=adapter, world=alone)
         torch.use_deterministic_algorithms(True)
         for batch in self.stores.batches.lineage(self.run.head_batch):
-            rollouts = self.stores.rollouts.get([member.rollout for member in batch.members])
-            learner.update(batch_samples(batch, rollouts), step=batch.step)
+            learner.update(self.samples(batch), step=batch.step)
         if learner.policy.adapter is not None:
             return weights.snapshot(learner.policy, precision="FP32")
         return {

@@ -19,6 +19,10 @@ from tests.documents import a_batch, a_rollout, a_task
 from tests.examples import examples
 
 
+def digest_of(sequences: list[trained.Sequence]) -> TrainedDigest:
+    return trained.rebuilt_digest(sequences, like=None)
+
+
 def a_pair(**changes: Any) -> tuple[Batch, dict[str, Rollout]]:
     task, other = a_task(0), a_task(1)
     first = a_rollout(task, 0, **changes)
@@ -30,11 +34,44 @@ def a_pair(**changes: Any) -> tuple[Batch, dict[str, Rollout]]:
     return a_batch(3, None, members=members), {rollout.id: rollout for rollout in (first, second)}
 
 
+SIZES = {"sequences": 2, "tokens": 8, "generated": 4}
+GIVEN = ((0, 0, 0.1, 1.0), (1, 2, -1.0, 0.5))
+"""Group, policy's step, advantage and weight of the two sequences of ``a_pair``."""
+
+
 def test_trained_digest_covers_the_documented_bytes() -> None:
     """The definition of docs/guides/audit.md, written out by hand."""
     batch, rollouts = a_pair()
+    sequences = trained.sequences(batch, rollouts)
+    expected = hashlib.sha256(b"rl-operator/trained/2\n")
+    for (group, _, advantage, weight), sequence in zip(GIVEN, sequences, strict=True):
+        expected.update(struct.pack("<IIII", 4, 2, group, 1))
+        expected.update(bytes.fromhex(sequence.sha256))
+        expected.update(struct.pack("<f", advantage))
+        expected.update(struct.pack("<f", weight))
+    assert digest_of(sequences) == TrainedDigest(
+        format="rl-operator/trained/2", sha256=expected.hexdigest(), **SIZES
+    )
+
+
+def test_advantages_and_returns_of_tokens_are_part_of_the_digest() -> None:
+    batch, rollouts = a_pair()
+    own = {"token_advantages": pack_float32([0.5, -0.5]), "token_returns": pack_float32([1, 2])}
+    member = batch.members[0].model_copy(update=own)
+    (sequence,) = trained.rollout_sequences(rollouts[member.rollout], member)
+    expected = hashlib.sha256(b"rl-operator/trained/2\n")
+    expected.update(struct.pack("<IIII", 4, 2, 0, 2))
+    expected.update(bytes.fromhex(sequence.sha256))
+    expected.update(struct.pack("<3f", 0.5, -0.5, 1.0))
+    expected.update(b"returns" + struct.pack("<2f", 1, 2))
+    assert digest_of([sequence]).sha256 == expected.hexdigest()
+
+
+def test_the_digest_of_an_earlier_release_is_rebuilt_as_it_was() -> None:
+    """Format 1 of docs/guides/audit.md, written out by hand."""
+    batch, rollouts = a_pair()
     expected = hashlib.sha256(b"rl-operator/trained/1\n")
-    for group, step, advantage, weight in ((0, 0, 0.1, 1.0), (1, 2, -1.0, 0.5)):
+    for group, step, advantage, weight in GIVEN:
         expected.update(struct.pack("<IIId", 4, 2, group, 1.0))
         expected.update(struct.pack("<4i", 5, 6, 7, 2))
         expected.update(struct.pack("<4i", 0, 1, 2, 3))
@@ -43,8 +80,8 @@ def test_trained_digest_covers_the_documented_bytes() -> None:
         expected.update(struct.pack("<4i", 0, 0, step, step))
         expected.update(struct.pack("<2f", advantage, advantage))
         expected.update(struct.pack("<2f", weight, weight))
-    digest = trained.digest(trained.sequences(batch, rollouts))
-    assert digest == TrainedDigest(sha256=expected.hexdigest(), sequences=2, tokens=8, generated=4)
+    recorded = TrainedDigest(format="rl-operator/trained/1", sha256=expected.hexdigest(), **SIZES)
+    assert trained.rebuilt_digest(trained.sequences(batch, rollouts), like=recorded) == recorded
 
 
 def test_trained_sequences_hold_advantages_and_weights_of_their_members() -> None:
@@ -123,8 +160,8 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_digest_changes_with_every_input_of_the_update(change: Any) -> None:
     batch, rollouts = a_pair()
-    digest = trained.digest(trained.sequences(batch, rollouts))
-    changed = trained.digest(trained.sequences(*change(batch, rollouts)))
+    digest = digest_of(trained.sequences(batch, rollouts))
+    changed = digest_of(trained.sequences(*change(batch, rollouts)))
     assert changed.sha256 != digest.sha256
     kept = batch.model_copy(update={"digest": digest})
     trained.check_digest(kept, digest)
@@ -135,14 +172,14 @@ def test_digest_changes_with_every_input_of_the_update(change: Any) -> None:
 
 def test_digest_ignores_fields_that_the_learner_does_not_see() -> None:
     batch, rollouts = a_pair()
-    digest = trained.digest(trained.sequences(batch, rollouts))
+    digest = digest_of(trained.sequences(batch, rollouts))
     same = change_rollout(text="other", reward=7.0, sampler="x")(batch, rollouts)
-    assert trained.digest(trained.sequences(*same)) == digest
+    assert digest_of(trained.sequences(*same)) == digest
 
 
 def test_digest_check_accepts_no_digest_and_refuses_an_unknown_format() -> None:
     batch, rollouts = a_pair()
-    digest = trained.digest(trained.sequences(batch, rollouts))
+    digest = digest_of(trained.sequences(batch, rollouts))
     trained.check_digest(batch, digest)
     other = digest.model_copy(update={"format": "rl-operator/trained/9"})
     with pytest.raises(IntegrityError, match="trained/9"):
@@ -197,7 +234,7 @@ def test_different_batches_never_share_a_digest(
 ) -> None:
     def of(shape: list[tuple[int, list[int]]]) -> tuple[list[trained.Sequence], str]:
         made = [a_sequence(prompt, response) for prompt, response in shape]
-        return made, trained.digest(made).sha256
+        return made, digest_of(made).sha256
 
     (a, first), (b, second) = of(left), of(right)
     assert (a == b) == (first == second)

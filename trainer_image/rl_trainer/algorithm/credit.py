@@ -9,7 +9,8 @@ from torch import Tensor
 
 from rl_contracts.documents.arrays import pack_float32
 from rl_contracts.documents.batch import BatchMember
-from rl_contracts.documents.rollout import Rollout, StopReason
+from rl_contracts.documents.head import RolloutHead
+from rl_contracts.documents.rollout import StopReason
 from rl_contracts.spec.agent.environment import ENVIRONMENT
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.estimator import Shaping
@@ -23,11 +24,11 @@ TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT)
 
 
 def members(
-    groups: Sequence[Sequence[Rollout]],
+    groups: Sequence[Sequence[RolloutHead]],
     algorithm: Algorithm,
     context: Context,
     *,
-    baselines: Sequence[Rollout | None] = (),
+    baselines: Sequence[RolloutHead | None] = (),
     sources: Sequence[str] = (),
     withheld: Collection[str] = (),
 ) -> list[BatchMember]:
@@ -59,7 +60,7 @@ def members(
 
 
 def reward_baselines(
-    groups: Sequence[Sequence[Rollout]],
+    groups: Sequence[Sequence[RolloutHead]],
     algorithm: Algorithm,
     context: Context,
     *,
@@ -76,7 +77,7 @@ def reward_baselines(
 
 
 def no_signal(
-    group: Sequence[Rollout], algorithm: Algorithm, *, baseline: Rollout | None = None
+    group: Sequence[RolloutHead], algorithm: Algorithm, *, baseline: RolloutHead | None = None
 ) -> str:
     """Why a complete group would teach nothing under the manifest; empty when it may."""
     compared = [*group, baseline] if baseline is not None else group
@@ -89,7 +90,7 @@ def no_signal(
 
 
 def _alone(
-    group: Sequence[Rollout], baseline: Rollout | None, algorithm: Algorithm
+    group: Sequence[RolloutHead], baseline: RolloutHead | None, algorithm: Algorithm
 ) -> list[Advantage]:
     """Advantages of a group by itself, where the filters ask for any."""
     section = algorithm.shaping
@@ -100,8 +101,8 @@ def _alone(
 
 
 def _advantages(
-    groups: Sequence[Sequence[Rollout]],
-    baselines: Sequence[Rollout | None],
+    groups: Sequence[Sequence[RolloutHead]],
+    baselines: Sequence[RolloutHead | None],
     algorithm: Algorithm,
     context: Context,
     sources: Sequence[str] = (),
@@ -139,12 +140,14 @@ def _of_source(episodes: list[Episode], source: str) -> list[Episode]:
     return [replace(episode, source=source) for episode in episodes]
 
 
-def _shaped(advantage: Advantage, rollout: Rollout, section: Shaping) -> Advantage:
+def _shaped(advantage: Advantage, rollout: RolloutHead, section: Shaping) -> Advantage:
     # Times 1.0 changes no bit.
     return shaping.limited(advantage, _scored(rollout), section) * section.adv_scaling
 
 
-def _episodes(group: Sequence[Rollout], algorithm: Algorithm, context: Context) -> list[Episode]:
+def _episodes(
+    group: Sequence[RolloutHead], algorithm: Algorithm, context: Context
+) -> list[Episode]:
     rewards = shaping.rewards([_scored(rollout) for rollout in group], algorithm.shaping)
     return [
         _episode(rollout, reward, algorithm, context)
@@ -153,7 +156,7 @@ def _episodes(group: Sequence[Rollout], algorithm: Algorithm, context: Context) 
 
 
 def _measured(
-    episodes: list[Episode], baseline: Rollout | None, algorithm: Algorithm
+    episodes: list[Episode], baseline: RolloutHead | None, algorithm: Algorithm
 ) -> list[Episode]:
     """Episodes with the reward of their greedy member, shaped by itself."""
     if baseline is None:
@@ -162,7 +165,9 @@ def _measured(
     return [replace(episode, baseline=reward) for episode in episodes]
 
 
-def _episode(rollout: Rollout, reward: float, algorithm: Algorithm, context: Context) -> Episode:
+def _episode(
+    rollout: RolloutHead, reward: float, algorithm: Algorithm, context: Context
+) -> Episode:
     assessment = context.assessments.get(rollout.id, Assessment())
     penalties, reference = None, 0.0
     if assessment.divergences is not None:
@@ -183,7 +188,7 @@ def _episode(rollout: Rollout, reward: float, algorithm: Algorithm, context: Con
 
 
 def _kept(
-    group: Sequence[Rollout], advantages: Sequence[Advantage], algorithm: Algorithm
+    group: Sequence[RolloutHead], advantages: Sequence[Advantage], algorithm: Algorithm
 ) -> list[int]:
     scored = [_scored(rollout) for rollout in group]
     return shaping.kept(
@@ -194,30 +199,29 @@ def _kept(
     )
 
 
-def _scored(rollout: Rollout) -> Scored:
+def _scored(rollout: RolloutHead) -> Scored:
     return Scored(
         reward=rollout.reward,
         num_tokens=rollout.num_generated,
         num_turns=len(_turns(rollout)),
         truncated=rollout.stop_reason in TRUNCATED,
         turns=_turns(rollout),
-        faulty=tuple(turn.error is not None for turn in rollout.turns),
+        faulty=tuple(turn.faulty for turn in rollout.summary.turns),
     )
 
 
-def _turns(rollout: Rollout) -> tuple[int, ...]:
-    """Generated tokens of each turn; documents without turns have one for each stretch of them."""
-    if rollout.turns:
-        return tuple(turn.response.end - turn.response.start for turn in rollout.turns)
-    return tuple(len(part) for part in rollout.mask.split(b"\0") if part)
+def _turns(rollout: RolloutHead) -> tuple[int, ...]:
+    """Generated tokens of each turn."""
+    return tuple(turn.generated for turn in rollout.summary.turns)
 
 
-def _turn_rewards(rollout: Rollout) -> tuple[float, ...]:
+def _turn_rewards(rollout: RolloutHead) -> tuple[float, ...]:
     """What the environment gave in each turn, weighted; empty without an environment's scorer."""
     weight = sum(part.weight for part in rollout.parts if part.scorer == ENVIRONMENT)
-    if not weight or all(turn.reward is None for turn in rollout.turns):
+    turns = rollout.summary.turns
+    if not weight or all(turn.reward is None for turn in turns):
         return ()
-    return tuple(weight * (turn.reward or 0.0) for turn in rollout.turns)
+    return tuple(weight * (turn.reward or 0.0) for turn in turns)
 
 
 def _largest(advantage: Advantage) -> float:
@@ -228,7 +232,7 @@ def _highest(advantage: Advantage) -> float:
     return float(advantage.max()) if isinstance(advantage, Tensor) else advantage
 
 
-def _member(rollout: Rollout, advantage: Advantage) -> BatchMember:
+def _member(rollout: RolloutHead, advantage: Advantage) -> BatchMember:
     if not isinstance(advantage, Tensor):
         return BatchMember(rollout=rollout.id, advantage=advantage)
     return BatchMember(

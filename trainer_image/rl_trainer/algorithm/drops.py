@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause
 
@@ -25,7 +25,7 @@ def length_bucket(tokens: int) -> str:
     return str(max(16, 1 << max(0, tokens - 1).bit_length()))
 
 
-def dropped(cause: Cause, rollouts: Sequence[Rollout] = ()) -> Drops:
+def dropped(cause: Cause, rollouts: Sequence[RolloutHead] = ()) -> Drops:
     """One group; its rollouts where it had finished."""
     lengths = [rollout.num_generated for rollout in rollouts]
     return Drops(
@@ -66,7 +66,7 @@ class Ledger:
     last_reason: str = ""
     _window: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
 
-    def drop(self, cause: Cause, reason: str, rollouts: Sequence[Rollout] = ()) -> None:
+    def drop(self, cause: Cause, reason: str, rollouts: Sequence[RolloutHead] = ()) -> None:
         """Count a lost group."""
         lost = dropped(cause, rollouts)
         self.step, self.in_a_row = total(self.step, lost), total(self.in_a_row, lost)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from rl_contracts.documents.batch import Batch
-from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, Rollout
+from rl_contracts.documents.head import RolloutHead
+from rl_contracts.documents.rollout import GREEDY_TEMPERATURE
 from rl_contracts.documents.task import Task
 from rl_contracts.ids import RunId, batch_id
 from rl_contracts.images.placeholders import Placeholders
@@ -15,7 +16,7 @@ from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.staleness import is_trainable
 from rl_trainer.algorithm import credit
 from rl_trainer.algorithm.assessment import Context
-from rl_trainer.algorithm.samples import fault
+from rl_trainer.algorithm.samples import head_fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +24,8 @@ class Group:
     """A finished task with its chosen rollouts, in member order."""
 
     task: Task
-    rollouts: tuple[Rollout, ...]
-    baseline: Rollout | None = None
+    rollouts: tuple[RolloutHead, ...]
+    baseline: RolloutHead | None = None
     """The greedy one, where the task wants it; it is not trained, so that its age is no matter."""
 
     @property
@@ -59,8 +60,8 @@ class Limits:
     """Of images; None where the model sees none."""
 
 
-def assemble(task: Task, rollouts: Mapping[str, Rollout], limits: Limits) -> Group | str:
-    """Put a finished task's group together, or say why it is unusable."""
+def assemble(task: Task, rollouts: Mapping[str, RolloutHead], limits: Limits) -> Group | str:
+    """Put a finished task's group together, or say why it is unusable, as far as heads show it."""
     missing = [name for name in task.rollouts if name not in rollouts]
     if missing:
         return f"rollout {missing[0]} is not in the store"
@@ -89,18 +90,13 @@ def _count_fault(task: Task, *, sampled: int, greedy: int) -> str:
     return ""
 
 
-def _rollout_fault(rollout: Rollout, task: Task, limits: Limits) -> str:
+def _rollout_fault(rollout: RolloutHead, task: Task, limits: Limits) -> str:
     if rollout.greedy != task.is_greedy(rollout.member):
         return "sampled greedily" if rollout.greedy else "not sampled greedily"
     temperature = GREEDY_TEMPERATURE if rollout.greedy else task.temperature
     if not math.isclose(rollout.temperature, temperature):
         return f"sampled at temperature {rollout.temperature}, not {temperature}"
-    return fault(
-        rollout,
-        vocabulary=limits.vocabulary,
-        max_tokens=limits.max_tokens,
-        placeholders=limits.placeholders,
-    )
+    return head_fault(rollout, max_tokens=limits.max_tokens)
 
 
 def select(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import LearningSignal
 from rl_contracts.documents.step_metrics import StepMetrics
@@ -86,17 +87,12 @@ CHECKS: dict[str, tuple[Check, ...]] = {
 
 
 def find(
-    steps: Sequence[StepMetrics],
-    rollouts: Sequence[Rollout],
-    *,
-    window: int,
-    algorithm: Algorithm,
+    steps: Sequence[StepMetrics], *, window: int, algorithm: Algorithm
 ) -> LearningSignal | None:
     """What has held for each of the last steps and leaves the policy nothing to learn.
 
     Args:
         steps: metrics of all steps, in order.
-        rollouts: of the last step, for examples.
         window: number of steps for which it must have held.
         algorithm: what the steps do. Before the critic has warmed up they update no policy; a
             reference that is refreshed may be equal to the policy each time they are compared.
@@ -111,8 +107,7 @@ def find(
     for reason, holds, advice in _checks(algorithm, first=last[0].step):
         if all(holds(step) for step in last):
             text = f"For {window} steps: {advice}{_shares(last[-1], objective)}"
-            shown = [] if objective == "SFT" else examples(rollouts)
-            return LearningSignal(reason=reason, message=text, step=last[-1].step, examples=shown)
+            return LearningSignal(reason=reason, message=text, step=last[-1].step)
     return None
 
 
@@ -144,13 +139,14 @@ def find_filtered(filtered: int, *, per_step: int, step: int) -> LearningSignal 
     return LearningSignal(reason="GroupsFiltered", message=text, step=step)
 
 
-def examples(rollouts: Sequence[Rollout]) -> list[str]:
-    """The worst-rewarded responses: reward, answer and end, printable and cut."""
-    worst = sorted(rollouts, key=lambda rollout: (rollout.reward, rollout.id))[:EXAMPLES]
-    return [_example(rollout) for rollout in worst]
+def worst(heads: Sequence[RolloutHead]) -> list[str]:
+    """Ids of the worst-rewarded rollouts, which are shown as examples."""
+    ordered = sorted(heads, key=lambda head: (head.reward, head.id))
+    return [head.id for head in ordered[:EXAMPLES]]
 
 
-def _example(rollout: Rollout) -> str:
+def example(rollout: Rollout) -> str:
+    """Reward, answer and end of a response, printable and cut."""
     answer = "no answer" if rollout.answer is None else f"answer {_plain(rollout.answer)[:40]!r}"
     end = _plain(rollout.text)[-EXAMPLE_CHARACTERS:]
     return f"reward {rollout.reward:g}, {answer}, ended by {rollout.stop_reason.value}: …{end}"

@@ -1,29 +1,29 @@
-"""Rollouts as the learner takes them: unpacked, checked, with an advantage."""
+"""Rollouts as the learner takes them: planned from their heads, then read and checked."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rl_contracts.documents import trained
-from rl_contracts.documents.arrays import ITEM_BYTES
+from rl_contracts.documents.arrays import ITEM_BYTES, pack_float32
 from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import ImageSpan, Rollout, TokenRange, VersionSpan
+from rl_contracts.errors import IntegrityError
 from rl_contracts.images.placeholders import Placeholders
 
 INT32, FLOAT32 = "<i4", "<f4"
 
 
 class Source(Protocol):
-    """Reads tokens that were left out."""
+    """Reads the tokens of samples."""
 
     def read(self, samples: Sequence[Sample]) -> list[Sample]:
         """The same samples with their tokens."""
@@ -31,7 +31,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unread:
-    """What is known of a sample whose tokens were left out: its rollout in the store has them."""
+    """What is known of a sample whose tokens were not read: its rollout in the store has them."""
 
     sequence: int
     """Which of the rollout's trained sequences it is, from 0."""
@@ -39,9 +39,11 @@ class Unread:
     """Tokens, prompt included."""
     generated: int
     sha256: str
-    """Of the arrays that were left out."""
+    """See ``trained.Sequence.sha256``."""
+    head: str
+    """Digest of the rollout's head, from which the step was planned."""
     source: Source | None = None
-    """Set by the rank that received it."""
+    """Set by the rank that is to read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,7 @@ class Sample:
     images: tuple[ImageSpan, ...] = ()
     """Which tokens stand for images, ascending."""
     unread: Unread | None = None
-    """Set where ``tokens``, ``mask``, ``logprobs`` and ``policy_steps`` were left out."""
+    """Set while ``tokens``, ``mask``, ``logprobs`` and ``policy_steps`` were not read."""
 
     @property
     def num_generated(self) -> int:
@@ -100,32 +102,16 @@ class Sample:
         return len(self.tokens) if self.unread is None else self.unread.length
 
 
-ARRAYS = ("tokens", "mask", "logprobs", "policy_steps")
-
-
-def without_tokens(samples: Iterable[Sample]) -> list[Sample]:
-    """Samples of whole rollouts in the store, for ranks that read the tokens of their share."""
-    seen: Counter[str] = Counter()
-    left = []
-    for sample in samples:
-        unread = Unread(
-            sequence=seen[sample.rollout],
-            length=len(sample),
-            generated=sample.num_generated,
-            sha256=sha256_of_tokens(sample),
-        )
-        seen[sample.rollout] += 1
-        left.append(
-            replace(
-                sample,
-                tokens=torch.zeros(0, dtype=torch.int64),
-                mask=torch.zeros(0, dtype=torch.bool),
-                logprobs=torch.zeros(0, dtype=torch.float32),
-                policy_steps=torch.zeros(0, dtype=torch.int32),
-                unread=unread,
-            )
-        )
-    return left
+NO_TOKENS: dict[str, Any] = {
+    "tokens": torch.zeros(0, dtype=torch.int64),
+    "mask": torch.zeros(0, dtype=torch.bool),
+    "logprobs": torch.zeros(0, dtype=torch.float32),
+    "policy_steps": torch.zeros(0, dtype=torch.int32),
+}
+"""The arrays of a sample that was not read; shared, so that many of them are sent as one."""
+ARRAYS = tuple(NO_TOKENS)
+READ = (*ARRAYS, "images")
+"""Fields of a sample that are set when it is read."""
 
 
 def with_tokens(samples: Sequence[Sample], indices: Iterable[int]) -> list[Sample]:
@@ -143,36 +129,11 @@ def with_tokens(samples: Sequence[Sample], indices: Iterable[int]) -> list[Sampl
     return present
 
 
-def sha256_of_tokens(sample: Sample) -> str:
-    """Digest of the arrays that ``without_tokens`` leaves out."""
-    hasher = hashlib.sha256()
-    for name in ARRAYS:
-        hasher.update(getattr(sample, name).numpy().tobytes())
-    return hasher.hexdigest()
-
-
-def sequences(rollout: Rollout, *, advantage: float = 0.0, weight: float = 1.0) -> list[Sample]:
-    """Unpack a rollout in which ``fault`` finds nothing: its sequences, all with one advantage.
+def sequences(rollout: Rollout) -> list[Sample]:
+    """Unpack a rollout in which ``fault`` finds nothing: its sequences, without an advantage.
 
     A sequence in which nothing was generated has nothing to train and is left out.
     """
-    return _samples(rollout, BatchMember(rollout=rollout.id, advantage=advantage, weight=weight))
-
-
-def batch_samples(batch: Batch, rollouts: dict[str, Rollout]) -> list[Sample]:
-    """The samples of a batch, in its order; raises IntegrityError where one is missing."""
-    trained.check_present(batch, rollouts)
-    return [
-        sample for member in batch.members for sample in _samples(rollouts[member.rollout], member)
-    ]
-
-
-def digest(samples: Iterable[Sample]) -> TrainedDigest:
-    """Digest of the tensors of samples, in their order."""
-    return trained.digest(_sequence(sample) for sample in samples)
-
-
-def _samples(rollout: Rollout, member: BatchMember) -> list[Sample]:
     return [
         Sample(
             tokens=_tensor(sequence.tokens, INT32, torch.int64),
@@ -182,32 +143,85 @@ def _samples(rollout: Rollout, member: BatchMember) -> list[Sample]:
             policy_steps=_tensor(sequence.policy_steps, INT32, torch.int32),
             rollout=sequence.rollout,
             group=sequence.group,
-            advantage=member.advantage,
-            weight=member.weight,
-            token_advantages=_tensor(sequence.advantages, FLOAT32, torch.float32)
-            if member.token_advantages
-            else None,
-            returns=_tensor(sequence.returns, FLOAT32, torch.float32) if sequence.returns else None,
             images=sequence.images,
         )
-        for sequence in trained.rollout_sequences(rollout, member)
+        for sequence in trained.unweighted_sequences(rollout)
     ]
 
 
-def _sequence(sample: Sample) -> trained.Sequence:
-    return trained.Sequence(
-        rollout=sample.rollout,
+def unread(head: RolloutHead) -> list[Sample]:
+    """The sequences of a rollout, without tokens and without an advantage."""
+    return _unread(head, BatchMember(rollout=head.id, advantage=0.0))
+
+
+def batch_samples(batch: Batch, heads: Mapping[str, RolloutHead]) -> list[Sample]:
+    """The samples of a batch without their tokens, in its order.
+
+    Raises:
+        IntegrityError: a rollout is missing, or has not as many tokens as the batch says.
+    """
+    trained.check_present(batch, heads)
+    return [sample for member in batch.members for sample in _unread(heads[member.rollout], member)]
+
+
+def digest(samples: Iterable[Sample]) -> TrainedDigest:
+    """Digest of samples without tokens, in their order."""
+    return trained.digest(_weighted(sample) for sample in samples)
+
+
+def _unread(head: RolloutHead, member: BatchMember) -> list[Sample]:
+    advantages = _of_each_token(head, member.token_advantages, "advantages")
+    returns = _of_each_token(head, member.token_returns, "returns")
+    planned, first, head_sha256 = [], 0, head.sha256
+    for number, sequence in enumerate(head.summary.sequences):
+        part = slice(first, first + sequence.generated)
+        first += sequence.generated
+        planned.append(
+            Sample(
+                **NO_TOKENS,
+                temperature=head.temperature,
+                rollout=head.id,
+                group=head.task,
+                advantage=member.advantage,
+                weight=member.weight,
+                token_advantages=None if advantages is None else advantages[part],
+                returns=None if returns is None else returns[part],
+                unread=Unread(
+                    sequence=number,
+                    length=sequence.length,
+                    generated=sequence.generated,
+                    sha256=sequence.sha256,
+                    head=head_sha256,
+                ),
+            )
+        )
+    return planned
+
+
+def _of_each_token(head: RolloutHead, packed: bytes, what: str) -> Tensor | None:
+    if not packed:
+        return None
+    if len(packed) != ITEM_BYTES * head.num_generated:
+        raise IntegrityError(
+            f"rollout {head.id}: {len(packed) // ITEM_BYTES} {what} for {head.num_generated} "
+            "generated tokens"
+        )
+    return _tensor(packed, FLOAT32, torch.float32)
+
+
+def _weighted(sample: Sample) -> trained.Weighted:
+    assert sample.unread is not None, "a batch names its sequences by the digests in their heads"
+    advantages = sample.token_advantages
+    return trained.Weighted(
         group=sample.group,
-        temperature=sample.temperature,
-        tokens=_bytes(sample.tokens, INT32),
-        positions=_bytes(torch.arange(len(sample)), INT32),
-        mask=_bytes(sample.mask, "u1"),
-        logprobs=_bytes(sample.logprobs, FLOAT32),
-        policy_steps=_bytes(sample.policy_steps, INT32),
-        advantages=_bytes(sample.advantages, FLOAT32),
-        weights=_bytes(torch.full((sample.num_generated,), sample.weight), FLOAT32),
+        num_tokens=sample.unread.length,
+        num_generated=sample.unread.generated,
+        sha256=sample.unread.sha256,
+        advantages=(
+            pack_float32([sample.advantage]) if advantages is None else _bytes(advantages, FLOAT32)
+        ),
+        weight=pack_float32([sample.weight]),
         returns=b"" if sample.returns is None else _bytes(sample.returns, FLOAT32),
-        images=sample.images,
     )
 
 
@@ -217,6 +231,30 @@ def _tensor(packed: bytes, kind: str, dtype: torch.dtype) -> Tensor:
 
 def _bytes(tensor: Tensor, kind: str) -> bytes:
     return tensor.numpy().astype(kind).tobytes()
+
+
+def head_fault(head: RolloutHead, *, max_tokens: int) -> str:
+    """What makes a rollout unusable, as far as its head shows it; empty when nothing does.
+
+    Args:
+        head: of a rollout as a sampler wrote it.
+        max_tokens: longest sequence that the model and a microbatch hold.
+    """
+    if head.error is not None:
+        return f"it ended with an error: {head.error.message}"
+    parts, turns = head.summary.sequences, head.summary.turns
+    if not parts or any(not 1 <= part.generated < part.length for part in parts):
+        return "it holds no prompt or no generated token"
+    if any(turn.generated < 0 for turn in turns) or head.num_generated != sum(
+        turn.generated for turn in turns
+    ):
+        return "its turns do not cover exactly its generated tokens"
+    longest = max(part.length for part in parts)
+    if longest > max_tokens:
+        return f"it holds a sequence of {longest} tokens, more than the {max_tokens} that fit"
+    if not math.isfinite(head.reward):
+        return f"its reward is {head.reward}"
+    return ""
 
 
 def fault(

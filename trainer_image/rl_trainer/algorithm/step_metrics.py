@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rl_contracts.documents.rollout import Rollout, StopReason
+from rl_contracts.documents.head import RolloutHead
+from rl_contracts.documents.rollout import StopReason
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import PACE, Drops, StepMetrics
 from rl_contracts.documents.task import Cause
@@ -41,7 +42,7 @@ class Circumstances:
 
 
 def step_metrics(
-    rollouts: Sequence[Rollout], update: Update, circumstances: Circumstances
+    rollouts: Sequence[RolloutHead], update: Update, circumstances: Circumstances
 ) -> StepMetrics:
     """Metrics of a step that trained ``rollouts`` (at least one)."""
     count = len(rollouts)
@@ -109,12 +110,11 @@ def _ratio(log_ratio: float) -> float:
     return math.exp(max(-MAX_LOG_RATIO, min(MAX_LOG_RATIO, log_ratio)))
 
 
-def _cut_off(rollout: Rollout) -> bool:
-    reason = rollout.turns[-1].stop_reason if rollout.turns else rollout.stop_reason
-    return reason in (StopReason.LENGTH, StopReason.CONTEXT)
+def _cut_off(rollout: RolloutHead) -> bool:
+    return rollout.summary.last_stop_reason in (StopReason.LENGTH, StopReason.CONTEXT)
 
 
-def _equal_groups(rollouts: Sequence[Rollout]) -> float:
+def _equal_groups(rollouts: Sequence[RolloutHead]) -> float:
     rewards_by_task: dict[str, list[float]] = {}
     for rollout in rollouts:
         rewards_by_task.setdefault(rollout.task, []).append(rollout.reward)
@@ -123,7 +123,7 @@ def _equal_groups(rollouts: Sequence[Rollout]) -> float:
     return equal / len(groups) if groups else 0.0
 
 
-def _parts(rollouts: Sequence[Rollout]) -> dict[str, float]:
+def _parts(rollouts: Sequence[RolloutHead]) -> dict[str, float]:
     """Mean of each scorer over the rollouts that it judged."""
     values_by_scorer: dict[str, list[float]] = {}
     for rollout in rollouts:

@@ -8,10 +8,13 @@ among these collectives and so travel over a store (``publish.channel``).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from rl_contracts.stores.model_folder import BaseLocations
 from rl_trainer.algorithm.samples import Sample
+
+Purpose: TypeAlias = Literal["Train", "Assess", "Score"]
+"""What samples are taken for, which decides what of them each rank reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,29 +28,36 @@ class LoadModels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainStep:
-    """Make training step ``step`` (≥ 1) from these samples; each rank takes its share of them.
+class TakeSamples:
+    """Take samples for the next computation: each rank reads and checks its share of them.
 
-    Samples of rollouts in the store come without tokens; each rank reads those of its share.
+    Samples of rollouts in the store come without tokens. A rank answers with what is wrong with
+    the rollouts of its share, by id.
     """
 
     samples: list[Sample]
+    purpose: Purpose
+    step: int = 0
+    """That is to be made of them; 0 for another purpose than Train."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainStep:
+    """Make training step ``step`` (≥ 1) from the samples that were taken for it."""
+
     step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSamples:
-    """Compute log-probabilities of the samples at ``temperature`` (> 0)."""
+    """Compute log-probabilities of the samples that were taken, at ``temperature`` (> 0)."""
 
-    samples: list[Sample]
     temperature: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class AssessSamples:
     """Compute what the advantages need of the models: KL, reference, values."""
-
-    samples: list[Sample]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +113,7 @@ class Exit:
 
 RankCommand: TypeAlias = (
     LoadModels
+    | TakeSamples
     | TrainStep
     | ScoreSamples
     | AssessSamples

@@ -11,12 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch.distributed as dist
 
 from rl_contracts.errors import RLError
-from rl_trainer.algorithm.samples import Sample, without_tokens
 from rl_trainer.distributed.rank_commands import Exit, Ping, RankCommand
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import OutOfMemoryError, TrainingFailedError
@@ -34,6 +33,8 @@ class Report:
     error: str = ""
     terminated: bool = False
     """Its pod got SIGTERM."""
+    result: object = None
+    """What the command returned on a rank above 0."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,12 +53,20 @@ class Team:
         """Have every rank carry out a command, rank 0 by ``own``; returns rank 0's result.
 
         Raises:
+            As ``results``.
+        """
+        return self.results(command, own)[0]
+
+    def results(self, command: RankCommand, own: Callable[[], T]) -> list[T]:
+        """Have every rank carry out a command, rank 0 by ``own``; returns the results by rank.
+
+        Raises:
             TrainingFailedError: another rank failed or is gone.
             RLError: what ``own`` raised.
             OutOfMemoryError: the same; the others still wait for this rank.
         """
         if self.world.size == 1:
-            return own()
+            return [own()]
         with rank_loss_as_failure():
             self._send(command)
             failure: RLError | None = None
@@ -79,11 +88,7 @@ class Team:
                 raise TrainingFailedError(
                     reason="RankFailed", message=f"Rank {rank} of the trainer: {report.error}"
                 )
-        return result
-
-    def sent(self, samples: list[Sample]) -> list[Sample]:
-        """Samples of rollouts in the store, as a command carries them: without their tokens."""
-        return samples if self.world.size == 1 else without_tokens(samples)
+        return [result, *(cast(T, report.result) for report in reports[1:])]
 
     def check(self) -> None:
         """Ping the others every ``PING_SECONDS``; raises as ``call``."""
@@ -110,9 +115,14 @@ class Team:
         command: RankCommand = self.world.receive()
         return command
 
-    def report(self, error: str = "") -> None:
-        """Report to rank 0 how a command went here; empty: it succeeded."""
-        self.world.gather(Report(error=error, terminated=self.terminated.is_set()))
+    def report(self, error: str = "", *, result: object = None) -> None:
+        """Report to rank 0 how a command went here.
+
+        Args:
+            error: why it failed; empty: it succeeded.
+            result: what it returned, where rank 0 asks for it.
+        """
+        self.world.gather(Report(error=error, terminated=self.terminated.is_set(), result=result))
 
     def _send(self, command: RankCommand) -> None:
         self.world.send(command)

@@ -113,17 +113,27 @@ class Critic:
                 dataclasses.replace(sample, values=before)
                 for sample, before in zip(samples, self.values(samples), strict=True)
             ]
-        planned = minibatches.updates(
-            [sample.group for sample in samples],
-            prompts_per_update=section.prompts_per_update,
-            passes=section.passes_per_step,
-            seed=self._training.seed,
-            step=step,
-        )
         losses = [
-            self._update([samples[index] for index in chosen], step=step) for chosen in planned
+            self._update([samples[index] for index in chosen], step=step)
+            for chosen in self._plan(samples, step=step)
         ]
         return sum(losses) / len(losses)
+
+    def share(self, samples: Sequence[Sample]) -> forward.Share:
+        """What this rank computes of samples that all ranks compute together."""
+        return forward.share(
+            samples,
+            max_tokens=self._section.max_tokens_per_microbatch or self._training.microbatch_tokens,
+            max_sequences=self._training.max_sequences_per_microbatch,
+            work=self._model.sequence_work,
+            world=self._world,
+        )
+
+    def parts(self, samples: Sequence[Sample], *, step: int) -> list[list[int]]:
+        """Samples that ``update`` computes together, by their indices, pass by pass."""
+        everything = list(range(len(samples)))
+        asked = [] if self._section.value_clip is None else [everything]
+        return [*asked, *self._plan(samples, step=step)]
 
     def state(self) -> dict[str, Tensor]:
         """Weights and moments on the CPU; on rank 0 alone."""
@@ -153,6 +163,15 @@ class Critic:
             return own
         first = own_tokens(packed, self._context).start
         return self._context.together(own, first=first, count=len(packed.targets))
+
+    def _plan(self, samples: Sequence[Sample], *, step: int) -> list[list[int]]:
+        return minibatches.updates(
+            [sample.group for sample in samples],
+            prompts_per_update=self._section.prompts_per_update,
+            passes=self._section.passes_per_step,
+            seed=self._training.seed,
+            step=step,
+        )
 
     def _update(self, samples: Sequence[Sample], *, step: int) -> float:
         self.optimizer.zero_grad(set_to_none=True)
@@ -192,14 +211,7 @@ class Critic:
         return losses * packed.weights
 
     def _microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
-        return forward.microbatches(
-            samples,
-            max_tokens=self._section.max_tokens_per_microbatch or self._training.microbatch_tokens,
-            max_sequences=self._training.max_sequences_per_microbatch,
-            work=self._model.sequence_work,
-            device=self._model.device,
-            world=self._world,
-        )
+        return forward.microbatches(samples, self.share(samples), device=self._model.device)
 
 
 def _name(samples: Sequence[Sample], packed: Packed, sequence: int) -> str:

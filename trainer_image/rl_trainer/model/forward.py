@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,46 +15,66 @@ from rl_trainer.distributed.world import World
 from rl_trainer.model import sharding
 
 
-def microbatches(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one data rank computes of samples, as indices among them."""
+
+    rows: list[Row]
+    """Its microbatches."""
+    fillers: int
+    """Microbatches that it lacks to have as many as the others."""
+    shortest: int
+    """The sample that they repeat."""
+
+    @property
+    def indices(self) -> list[int]:
+        """The samples whose tokens it needs."""
+        own = [index for row in self.rows for index in row]
+        return own if own or not self.fillers else [self.shortest]
+
+
+def share(
     samples: Sequence[Sample],
     *,
     max_tokens: int,
     max_sequences: int | None,
     work: Callable[[int], int],
-    device: torch.device,
     world: World,
-) -> list[Packed]:
-    """This data rank's share of the samples, packed and laid out on the device.
-
-    Tokens that were left out are read for this share alone.
+) -> Share:
+    """This data rank's share of the samples, packed; every rank divides them in the same way.
 
     Data ranks have about as much work each, and equally many microbatches: gathering a layer takes
     all of them. One that has fewer is given fillers, which cost a pass over the shortest sample of
     its share.
 
     Args:
-        samples: of all data ranks.
+        samples: of all data ranks; at least one.
         max_tokens: of a microbatch.
         max_sequences: of a microbatch; None leaves it to the tokens.
         work: of a sequence of so many tokens, by which they are divided.
-        device: where to.
         world: the ranks.
     """
     lengths = [len(sample) for sample in samples]
     packed = [
-        _packed(lengths, share, max_tokens=max_tokens, max_sequences=max_sequences)
-        for share in shares([work(length) for length in lengths], parts=world.data_ranks)
+        _packed(lengths, part, max_tokens=max_tokens, max_sequences=max_sequences)
+        for part in shares([work(length) for length in lengths], parts=world.data_ranks)
     ]
-    mine, most = packed[world.data_rank], max(map(len, packed))
-    own = [index for row in mine for index in row]
-    candidates = own or range(len(lengths))
-    shortest = min(candidates, key=lambda index: (lengths[index], index))
-    fills = len(mine) < most
-    samples = with_tokens(samples, [*own, *([] if own or not fills else [shortest])])
-    batches = [collate(samples, row).to(device) for row in mine]
-    if fills:
-        filler = collate(samples, (shortest,), filler=True).to(device)
-        batches += [filler] * (most - len(mine))
+    mine = packed[world.data_rank]
+    candidates = [index for row in mine for index in row] or range(len(lengths))
+    return Share(
+        rows=mine,
+        fillers=max(map(len, packed)) - len(mine),
+        shortest=min(candidates, key=lambda index: (lengths[index], index)),
+    )
+
+
+def microbatches(samples: Sequence[Sample], share: Share, *, device: torch.device) -> list[Packed]:
+    """A share of the samples laid out on the device; tokens are read for this share alone."""
+    samples = with_tokens(samples, share.indices)
+    batches = [collate(samples, row).to(device) for row in share.rows]
+    if share.fillers:
+        filler = collate(samples, (share.shortest,), filler=True).to(device)
+        batches += [filler] * share.fillers
     return batches
 
 

@@ -22,6 +22,7 @@ from rl_trainer.algorithm.objective import Terms
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Gap, Tally, Update
+from rl_trainer.distributed.rank_commands import Purpose
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import (
@@ -33,6 +34,7 @@ from rl_trainer.model import (
     models,
     router_losses,
     sharding,
+    shares,
 )
 from rl_trainer.model import optimizer as optimizers
 from rl_trainer.model.accumulate import accumulate
@@ -157,6 +159,17 @@ class Learner:
         """
         with self._explaining("the passes before a step"):
             return model_outputs.assess(self.models, samples)
+
+    def share(self, samples: Sequence[Sample], *, purpose: Purpose, step: int) -> list[int]:
+        """The samples whose tokens this rank needs, ascending.
+
+        Args:
+            samples: that ``update``, ``assess`` or ``score`` will be given.
+            purpose: which of the three.
+            step: for ``update``.
+        """
+        planned = self._plan(samples, step=step) if step > self._policy_waits else []
+        return shares.needed(self.models, samples, purpose=purpose, planned=planned, step=step)
 
     def auxiliary(self) -> dict[str, Tensor]:
         """Tensors of the training state besides the policy's weights and moments, on the CPU.

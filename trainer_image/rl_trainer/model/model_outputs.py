@@ -26,7 +26,7 @@ def annotated(models: Models, samples: Sequence[Sample], *, proximal: bool) -> l
         proximal: the step has several updates, so that its first weights are to be remembered.
     """
     annotated_samples = list(samples)
-    if proximal and objective.needs_proximal(models.algorithm):
+    if _asks_proximal(models, proximal):
         values = models.values(
             annotated_samples, lambda packed: models.logprobs(models.policy, packed)
         )
@@ -44,6 +44,25 @@ def annotated(models: Models, samples: Sequence[Sample], *, proximal: bool) -> l
             for sample, value in zip(annotated_samples, values, strict=True)
         ]
     return annotated_samples
+
+
+def annotates(models: Models, *, proximal: bool) -> bool:
+    """Whether ``annotated`` passes over the samples."""
+    compared = models.reference is not None
+    return _asks_proximal(models, proximal) or (
+        compared and objective.needs_reference_logprobs(models.algorithm)
+    )
+
+
+def asks_policy(models: Models) -> bool:
+    """Whether ``assess`` passes over the samples with the policy or its reference."""
+    section = models.algorithm.divergence
+    in_reward = section is not None and section.placement == "Reward"
+    return in_reward or annotates(models, proximal=False)
+
+
+def _asks_proximal(models: Models, proximal: bool) -> bool:
+    return proximal and objective.needs_proximal(models.algorithm)
 
 
 def assess(models: Models, requested: Iterable[Sample]) -> dict[str, Assessment]:

@@ -39,12 +39,15 @@ class Models:
 
     def microbatches(self, samples: Sequence[Sample]) -> list[Packed]:
         """This rank's samples packed as the manifest allows, on the policy's device."""
-        return forward.microbatches(
+        return forward.microbatches(samples, self.share(samples), device=self.policy.device)
+
+    def share(self, samples: Sequence[Sample]) -> forward.Share:
+        """What this rank computes of samples that all ranks compute together."""
+        return forward.share(
             samples,
             max_tokens=self.training.microbatch_tokens,
             max_sequences=self.training.max_sequences_per_microbatch,
             work=self.policy.sequence_work,
-            device=self.policy.device,
             world=self.world,
         )
 

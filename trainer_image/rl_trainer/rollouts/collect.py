@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.batch import Batch
@@ -15,11 +17,14 @@ from rl_trainer.algorithm.groups import Group, Limits, select
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.waiting import queue_summary
 from rl_trainer.data.stream import TrainStream
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.rollouts import signals
 from rl_trainer.rollouts.intake import LostGroup
 from rl_trainer.rollouts.pacing import Pacing
 from rl_trainer.rollouts.supply import Supply
+
+log = logging.getLogger(__name__)
 
 NO_SIGNAL_BATCHES = 20
 """Groups without signal that may be replaced while a batch is collected, in batches."""
@@ -31,12 +36,8 @@ class Collected:
 
     groups: list[Group]
     wait_seconds: float
-    pace_seconds: float
+    pace_seconds: float = 0.0
     """Of these, for open episodes while all groups were there."""
-    drops: Drops
-    """Groups lost since the previous step."""
-    dropped_share: float
-    """Of the groups of the last steps, in [0, 1]."""
 
 
 class Collector:
@@ -46,15 +47,23 @@ class Collector:
         job: whose queue.
         stream: where prompts come from.
         limits: of usable rollouts.
+        reader: where this process reads the rollouts that it trains.
         deadline_seconds: longest wait without a newly completed group.
     """
 
     def __init__(
-        self, job: Job, stream: TrainStream, *, limits: Limits, deadline_seconds: float
+        self,
+        job: Job,
+        stream: TrainStream,
+        *,
+        limits: Limits,
+        reader: ShareReader,
+        deadline_seconds: float,
     ) -> None:
         self._job = job
         self._deadline = deadline_seconds
-        self._supply = Supply(job, stream, limits=limits)
+        self._reader = reader
+        self._supply = Supply(job, stream, limits=limits, reader=reader)
         self._per_step = job.spec.training.prompts_per_step
         self._off_policy = job.spec.algorithm.off_policy
         self._pacing = Pacing(job)
@@ -63,6 +72,8 @@ class Collector:
         """Never trained."""
         self._usable = 0
         """Their number at the last check."""
+        self._damaged = 0
+        """Groups that ranks could not train when they read them, since the last step."""
         self._trained: dict[str, Group] = {}
         """Trained groups that may be trained again."""
         self._batches: deque[Batch] = deque(maxlen=self._off_policy.max_staleness)
@@ -104,14 +115,10 @@ class Collector:
                 chosen, step=progress.step + 1, read=self._complete
             ):
                 self._supply.served(ahead=self._left(chosen))
-                drops, share = self._ledger.close_step(len(chosen))
-                waited = now - started
                 return Collected(
                     groups=chosen,
-                    wait_seconds=waited,
+                    wait_seconds=now - started,
                     pace_seconds=self._pacing.seconds,
-                    drops=drops,
-                    dropped_share=share,
                 )
             if complete:
                 self._job.heartbeat.say(self._pacing.describe())
@@ -135,12 +142,58 @@ class Collector:
             return False
         return len(self._choose(step=progress.step + 1, again=False)) == self._per_step
 
+    def lose(self, groups: Sequence[Group], damaged: Mapping[str, str]) -> None:
+        """Drop collected groups with damaged rollouts; others take their place when one collects.
+
+        Args:
+            groups: of a step that was not made.
+            damaged: what is wrong with rollouts of theirs, by id.
+
+        Raises:
+            TrainingFailedError: ``rollouts.maxEmptyBatches`` steps' worth of groups were damaged
+                since the last step.
+        """
+        for group in groups:
+            why = [
+                f"rollout {head.id}: {damaged[head.id]}"
+                for head in group.rollouts
+                if head.id in damaged
+            ]
+            if not why:
+                continue
+            self._damaged += 1
+            reason = f"unusable: {'; '.join(why)}"
+            if self._complete.pop(group.task.id, None) is not None:
+                self._count(
+                    self._supply.intake.drop(group.task, Cause.UNUSABLE, reason, group=group)
+                )
+            elif self._trained.pop(group.task.id, None) is not None:
+                log.warning("group %s is not trained again: %s", group.task.id, reason)
+        self._usable = len(self._complete)
+        if self._damaged >= self._job.spec.rollouts.max_empty_batches * self._per_step:
+            raise TrainingFailedError(
+                reason="RolloutsFailing",
+                message=f"{self._damaged} groups in a row were damaged when they were read, the "
+                f"last one because: {self._ledger.last_reason}.",
+            )
+
+    def close_step(self, groups: int) -> tuple[Drops, float]:
+        """End a step that trained so many groups.
+
+        Returns:
+            Groups lost since the previous step, and the share of lost groups over the last steps,
+            in [0, 1].
+        """
+        self._damaged = 0
+        return self._ledger.close_step(groups)
+
     def retire(self, groups: list[Group], batch: Batch) -> None:
         """Take trained groups out of the queue; their step must be committed.
 
         What takes their place is handed out when the next groups are collected.
         """
         self._supply.pause()
+        self._reader.forget([name for group in groups for name in group.task.rollouts])
         self._job.stores.tasks.retire([group.task.id for group in groups])
         self._batches.append(batch)
         for group in groups:
@@ -197,6 +250,7 @@ class Collector:
 
     def _forget(self, *, step: int) -> None:
         trainings, max_trainings = reuse.trainings(self._batches), self._off_policy.max_trainings
+        before = self._trained
         self._trained = {
             name: group
             for name, group in self._trained.items()
@@ -211,6 +265,8 @@ class Collector:
                 if rollout.id in trainings
             )
         }
+        left = before.keys() - self._trained.keys()
+        self._reader.forget([rollout for name in left for rollout in before[name].task.rollouts])
 
     def _take(self) -> bool:
         """Take the supply's update; whether a group in it finished, or was filtered out."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import (
     ImageSpan,
     Rollout,
@@ -24,7 +25,7 @@ from rl_contracts.documents.rollout import (
 )
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Message, Queue, Task, TaskState
-from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.errors import IntegrityError, Refusal, RefusedError
 from rl_trainer.algorithm.groups import Group, Limits
 from rl_trainer.algorithm.samples import fault, sequences
 from rl_trainer.context.job import Job, Progress
@@ -32,9 +33,10 @@ from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.prompts import asked
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.distributed.rank_commands import ScoreSamples
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.model.chat_template import ChatTemplate, UntrainableError
-from rl_trainer.model.learner import Learner
 from rl_trainer.rollouts.collect import Collected
+from rl_trainer.rollouts.rank_work import RankWork, take
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +55,19 @@ class Demonstrations:
         stream: the order of its records.
         template: makes tokens of them.
         limits: of usable sequences.
+        reader: where this process reads the rollouts that it trains.
     """
 
     def __init__(
-        self, job: Job, stream: TrainStream, *, template: ChatTemplate, limits: Limits
+        self,
+        job: Job,
+        stream: TrainStream,
+        *,
+        template: ChatTemplate,
+        limits: Limits,
+        reader: ShareReader,
     ) -> None:
-        self._job, self._stream = job, stream
+        self._job, self._stream, self._reader = job, stream, reader
         self._template, self._limits = template, limits
         self._skips = job.spec.data.on_bad_record == "Skip"
 
@@ -73,12 +82,14 @@ class Demonstrations:
         """
         started = self._job.clock()
         groups: list[Group] = []
+        rollouts: list[Rollout] = []
         skipped = 0
         while len(groups) < self._job.spec.training.prompts_per_step:
             task = self._stream.task(progress.next_sequence, step=progress.step)
             progress.next_sequence += 1
             try:
-                groups.append(self._group(task))
+                rollouts.append(self._rollout(task))
+                groups.append(_group(task, rollouts[-1]))
                 skipped = 0
             except UntrainableError as error:
                 skipped += 1
@@ -86,18 +97,23 @@ class Demonstrations:
                 if not self._skips or skipped > PASSES_WITHOUT_ANY * self._stream.records:
                     raise RefusedError(refusal) from error
                 log.warning("left out: record %s of %s: %s", task.example, task.dataset, error)
-        self._job.stores.rollouts.put([rollout for group in groups for rollout in group.rollouts])
+        self._job.stores.rollouts.put(rollouts)
+        self._reader.remember(rollouts)
         self._job.stores.tasks.insert([group.task for group in groups])
-        return Collected(
-            pace_seconds=0.0,
-            groups=groups,
-            wait_seconds=self._job.clock() - started,
-            drops=Drops(),
-            dropped_share=0.0,
-        )
+        return Collected(groups=groups, wait_seconds=self._job.clock() - started)
+
+    def lose(self, groups: Sequence[Group], damaged: Mapping[str, str]) -> None:
+        """Raise IntegrityError: what was just written is already damaged."""
+        name, why = next(iter(damaged.items()))
+        raise IntegrityError(f"rollout {name}, which this attempt has written: {why}")
+
+    def close_step(self, groups: int) -> tuple[Drops, float]:
+        """Nothing is lost."""
+        return Drops(), 0.0
 
     def retire(self, groups: list[Group], batch: Batch) -> None:
         """Take trained records out of the queue; their step must be committed."""
+        self._reader.forget([name for group in groups for name in group.task.rollouts])
         self._job.stores.tasks.retire([group.task.id for group in groups])
 
     def check(self) -> None:
@@ -107,16 +123,16 @@ class Demonstrations:
         """Do nothing: there is no thread to end."""
 
     def evaluate(
-        self, learner: Learner, datasets: Sequence[Dataset], *, step: int
+        self, work: RankWork, datasets: Sequence[Dataset], *, step: int
     ) -> list[EvaluationResult]:
         """Mean -log π of the tokens of each source's records: the validation loss.
 
         Raises:
             RefusedError: as ``collect`` does.
         """
-        return [self._evaluate(learner, dataset, step=step) for dataset in datasets]
+        return [self._evaluate(work, dataset, step=step) for dataset in datasets]
 
-    def _evaluate(self, learner: Learner, dataset: Dataset, *, step: int) -> EvaluationResult:
+    def _evaluate(self, work: RankWork, dataset: Dataset, *, step: int) -> EvaluationResult:
         started, job = self._job.clock(), self._job
         job.heartbeat.say(f"evaluating step {step} on {dataset.source.name}")
         samples = []
@@ -130,9 +146,9 @@ class Demonstrations:
         if not samples:
             raise RefusedError(self._refusal(task, "no record of its source can"))
         # Zeros stand where samplers write log-probabilities: the gap to them is the loss.
+        take(job.team, work, samples, purpose="Score")
         gap = job.team.call(
-            ScoreSamples(samples=samples, temperature=TEMPERATURE),
-            lambda: learner.score(samples, temperature=TEMPERATURE),
+            ScoreSamples(temperature=TEMPERATURE), lambda: work.score(temperature=TEMPERATURE)
         )
         log.info("step %d on %s: loss %.4f", step, dataset.source.name, gap.mean)
         return EvaluationResult(
@@ -163,11 +179,6 @@ class Demonstrations:
             **asked(dataset, example, system_prompt=job.spec.agent.system_prompt),
         )
 
-    def _group(self, task: Task) -> Group:
-        rollout = self._rollout(task)
-        done = {"state": TaskState.DONE, "attempt": rollout.attempt, "rollouts": [rollout.id]}
-        return Group(task=task.model_copy(update=done), rollouts=(rollout,))
-
     def _rollout(self, task: Task) -> Rollout:
         answer = Message.model_validate({"role": "assistant", "content": task.answer})
         encoded = self._template.encode([*task.messages, answer])
@@ -192,6 +203,11 @@ class Demonstrations:
             remedy="Correct or remove it, raise spec.agent.sampling.maxContextTokens if it is too "
             "long, or set spec.data.onBadRecord to Skip.",
         )
+
+
+def _group(task: Task, rollout: Rollout) -> Group:
+    done = {"state": TaskState.DONE, "attempt": rollout.attempt, "rollouts": [rollout.id]}
+    return Group(task=task.model_copy(update=done), rollouts=(RolloutHead.of(rollout),))
 
 
 def demonstration(

@@ -9,21 +9,24 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, Rollout, tokens_by_version
+from rl_contracts.documents.head import RolloutHead
+from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, tokens_by_version
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.ids import RunId, task_id
 from rl_trainer.algorithm.groups import Limits, assemble
 from rl_trainer.algorithm.pass_rates import pass_rates
-from rl_trainer.algorithm.samples import sequences
+from rl_trainer.algorithm.samples import unread
+from rl_trainer.algorithm.step_totals import Gap
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.turns import Devices, OwnDevices
 from rl_trainer.context.waiting import poll_seconds, queue_summary
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.prompts import asked
 from rl_trainer.distributed.rank_commands import ScoreSamples
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model.learner import Learner
+from rl_trainer.rollouts.rank_work import DamagedError, RankWork, take
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +73,7 @@ class _Part:
 
 def evaluate(
     job: Job,
-    learner: Learner,
+    work: RankWork,
     datasets: Sequence[Dataset],
     *,
     pointer: PolicyPointer,
@@ -81,7 +84,7 @@ def evaluate(
 
     Args:
         job: which run.
-        learner: holds exactly the weights that ``pointer`` names.
+        work: of rank 0, whose learner holds exactly the weights that ``pointer`` names.
         datasets: what to sample.
         pointer: the run's published policy.
         limits: of usable rollouts.
@@ -104,14 +107,14 @@ def evaluate(
         job.stores.runs.hint(job.run, epoch=job.epoch)
         finished, skipped = _wait(job, tasks, pointer=pointer)
     groups = [
-        _groups(job, _answered(part, finished, skipped), pointer=pointer, limits=limits)
+        _groups(work.reader, _answered(part, finished, skipped), pointer=pointer, limits=limits)
         for part in parts
     ]
     job.stores.tasks.retire(list(finished))
     job.stores.tasks.bury(list(skipped))
     seconds = (job.clock() - started) / len(tasks)
     return [
-        _result(job, learner, part, answers, pointer=pointer, seconds=seconds * len(part.tasks))
+        _result(job, work, part, answers, pointer=pointer, seconds=seconds * len(part.tasks))
         for part, answers in zip(parts, groups, strict=True)
     ]
 
@@ -229,13 +232,15 @@ def _answered(part: _Part, finished: dict[str, Task], skipped: dict[str, Task]) 
 
 
 def _groups(
-    job: Job, tasks: list[Task], *, pointer: PolicyPointer, limits: Limits
-) -> list[tuple[Rollout, ...]]:
+    reader: ShareReader, tasks: list[Task], *, pointer: PolicyPointer, limits: Limits
+) -> list[tuple[RolloutHead, ...]]:
     """Rollouts of each task, in their order, each proven to be of the version."""
-    rollouts = job.stores.rollouts.get([rollout for task in tasks for rollout in task.rollouts])
+    read = reader.heads([rollout for task in tasks for rollout in task.rollouts])
+    for name, why in read.damaged.items():
+        raise TrainingFailedError(reason="EvaluationFailed", message=f"Rollout {name}: {why}.")
     groups = []
     for task in tasks:
-        group = assemble(task, rollouts, limits)
+        group = assemble(task, read.whole, limits)
         if isinstance(group, str):
             raise TrainingFailedError(reason="EvaluationFailed", message=f"{task.id}: {group}.")
         versions = {span.version for rollout in group.rollouts for span in rollout.spans}
@@ -251,21 +256,16 @@ def _groups(
 
 def _result(
     job: Job,
-    learner: Learner,
+    work: RankWork,
     part: _Part,
-    groups: list[tuple[Rollout, ...]],
+    groups: list[tuple[RolloutHead, ...]],
     *,
     pointer: PolicyPointer,
     seconds: float,
 ) -> EvaluationResult:
     rewards = [[rollout.reward for rollout in group] for group in groups]
     rollouts = [rollout for group in groups for rollout in group]
-    samples = [sequence for rollout in rollouts for sequence in sequences(rollout)]
-    temperature = part.temperature or GREEDY_TEMPERATURE
-    gap = job.team.call(
-        ScoreSamples(samples=job.team.sent(samples), temperature=temperature),
-        lambda: learner.score(samples, temperature=temperature),
-    )
+    gap = _gap(job, work, rollouts, temperature=part.temperature or GREEDY_TEMPERATURE)
     result = EvaluationResult(
         step=pointer.step,
         version=pointer.version,
@@ -278,7 +278,7 @@ def _result(
         samples_per_prompt=len(groups[0]),
         pass_at=pass_rates(rewards),
         tokens=gap.tokens,
-        versions=tokens_by_version(rollouts),
+        versions=tokens_by_version(span for rollout in rollouts for span in rollout.spans),
         logprob_gap_mean=gap.mean,
         logprob_gap_max=gap.largest,
         seconds=seconds,
@@ -295,3 +295,17 @@ def _result(
         gap.mean,
     )
     return result
+
+
+def _gap(job: Job, work: RankWork, heads: Sequence[RolloutHead], *, temperature: float) -> Gap:
+    """How far the log-probabilities of the weights in memory are from the samplers'."""
+    samples = [sample for head in heads for sample in unread(head)]
+    try:
+        take(job.team, work, samples, purpose="Score")
+    except DamagedError as error:
+        raise TrainingFailedError(reason="EvaluationFailed", message=f"{error}.") from error
+    gap = job.team.call(
+        ScoreSamples(temperature=temperature), lambda: work.score(temperature=temperature)
+    )
+    work.reader.forget([head.id for head in heads])
+    return gap

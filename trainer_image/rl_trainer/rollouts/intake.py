@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.task import Cause, Task
 from rl_trainer.algorithm import credit
 from rl_trainer.algorithm.groups import Group, Limits, assemble
 from rl_trainer.context.job import Job
+from rl_trainer.distributed.share import ShareReader
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class LostGroup:
 
     cause: Cause
     reason: str
-    rollouts: tuple[Rollout, ...] = ()
+    rollouts: tuple[RolloutHead, ...] = ()
     """Of a group that had finished; else empty."""
 
 
@@ -44,11 +45,15 @@ class Intake:
     Args:
         job: whose queue.
         limits: of usable rollouts.
+        reader: where this process reads the rollouts that it trains.
         freed: called when a task was taken out of the queue.
     """
 
-    def __init__(self, job: Job, *, limits: Limits, freed: Callable[[], None]) -> None:
+    def __init__(
+        self, job: Job, *, limits: Limits, reader: ShareReader, freed: Callable[[], None]
+    ) -> None:
         self._job, self._limits, self._freed = job, limits, freed
+        self._reader = reader
 
     def judge(self, new: list[Task]) -> QueueUpdate:
         """Split finished tasks into groups to train and lost groups; the latter leave the queue."""
@@ -87,15 +92,9 @@ class Intake:
 
     def assemble(self, tasks: list[Task]) -> list[Group | str]:
         """The group of each finished task, or why it is unusable."""
-        read = self._job.stores.rollouts.read(
-            [rollout for task in tasks for rollout in task.rollouts]
-        )
+        read = self._reader.heads([rollout for task in tasks for rollout in task.rollouts])
         return [
-            next(
-                (read.damaged[rollout] for rollout in task.rollouts if rollout in read.damaged),
-                None,
-            )
-            or assemble(task, read.whole, self._limits)
+            _damage(task.rollouts, read.damaged) or assemble(task, read.whole, self._limits)
             for task in tasks
         ]
 
@@ -103,9 +102,15 @@ class Intake:
         self, task: Task, cause: Cause, reason: str, *, group: Group | None = None
     ) -> LostGroup:
         """Take a finished task out of the queue."""
+        self._reader.forget(task.rollouts)
         self._job.stores.tasks.drop([task.id], reason=reason, cause=cause)
         self._freed()
         return log_lost(task, cause, reason, group=group)
+
+
+def _damage(rollouts: Sequence[str], damaged: Mapping[str, str]) -> str:
+    """What is wrong with the first damaged one of some rollouts; empty when nothing is."""
+    return next((f"rollout {name}: {damaged[name]}" for name in rollouts if name in damaged), "")
 
 
 def log_lost(task: Task, cause: Cause, reason: str, *, group: Group | None = None) -> LostGroup:

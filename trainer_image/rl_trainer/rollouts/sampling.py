@@ -9,15 +9,19 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout, tokens_by_version
 from rl_contracts.documents.run import PolicyPointer, Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_trainer.algorithm.groups import Group, Limits, assemble
+from rl_trainer.algorithm.samples import fault
 from rl_trainer.context.job import Job
 from rl_trainer.context.waiting import poll_seconds, queue_summary
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.errors import TrainingFailedError
 
+Answered = tuple[Group, list[Rollout]]
+"""A group, and its rollouts in the same order with all texts."""
 AHEAD = 2
 """Windows that samplers have at a time: none of them waits for the slowest prompt of another."""
 
@@ -38,11 +42,11 @@ class Windows:
         self._job, self._stream, self._pointer, self._limits = job, stream, pointer, limits
         self._size = job.spec.training.prompts_per_step
 
-    def sample(self, number: int) -> tuple[list[Group], list[Task]]:
+    def sample(self, number: int) -> tuple[list[Answered], list[Task]]:
         """Have the ``number``-th window (from 0) sampled.
 
         Returns:
-            Its groups, and its tasks that are given up.
+            Its groups with their whole rollouts, and its tasks that are given up.
 
         Raises:
             TrainingFailedError: nothing was completed for too long, or what was is unusable.
@@ -91,13 +95,17 @@ class Windows:
     def _whole(self) -> int:
         return self._job.spec.training.total_steps * self._size
 
-    def _groups(self, tasks: Sequence[Task]) -> list[Group]:
+    def _groups(self, tasks: Sequence[Task]) -> list[Answered]:
         ids = [rollout for task in tasks for rollout in task.rollouts]
         rollouts = self._job.stores.rollouts.get(ids)
         return [self._group(task, rollouts) for task in tasks]
 
-    def _group(self, task: Task, rollouts: Mapping[str, Rollout]) -> Group:
-        group = assemble(task, rollouts, self._limits)
+    def _group(self, task: Task, rollouts: Mapping[str, Rollout]) -> Answered:
+        listed = [rollouts[name] for name in task.rollouts if name in rollouts]
+        for rollout in listed:
+            self._check(task, rollout)
+        heads = {rollout.id: RolloutHead.of(rollout) for rollout in listed}
+        group = assemble(task, heads, self._limits)
         if isinstance(group, str):
             raise TrainingFailedError(reason="SamplingFailed", message=f"{task.id}: {group}.")
         versions = {span.version for rollout in group.rollouts for span in rollout.spans}
@@ -107,15 +115,28 @@ class Windows:
                 message=f"{task.id} was sampled by policy {sorted(versions)}, "
                 f"not by {self._pointer.version} alone.",
             )
-        return group
+        return group, [rollouts[head.id] for head in group.rollouts]
+
+    def _check(self, task: Task, rollout: Rollout) -> None:
+        limits = self._limits
+        problem = fault(
+            rollout,
+            vocabulary=limits.vocabulary,
+            max_tokens=limits.max_tokens,
+            placeholders=limits.placeholders,
+        )
+        if problem:
+            raise TrainingFailedError(
+                reason="SamplingFailed", message=f"{task.id}: rollout {rollout.id}: {problem}."
+            )
 
 
-def lines(groups: Iterable[Group]) -> bytes:
+def lines(window: Iterable[Answered]) -> bytes:
     """JSON Lines of a window, one for each rollout, in the order of prompts and members."""
     return "".join(
         f"{json.dumps(_line(group.task, rollout), ensure_ascii=False)}\n"
-        for group in groups
-        for rollout in group.rollouts
+        for group, rollouts in window
+        for rollout in rollouts
     ).encode()
 
 
@@ -137,7 +158,9 @@ def _line(task: Task, rollout: Rollout) -> dict[str, object]:
 def added(known: Sampled, groups: Sequence[Group], dead: Sequence[Task]) -> Sampled:
     """The run's sums after another window."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    versions = Counter(known.versions) + tokens_by_version(rollouts)
+    versions = Counter(known.versions) + tokens_by_version(
+        span for rollout in rollouts for span in rollout.spans
+    )
     return Sampled(
         windows=known.windows + 1,
         prompts=known.prompts + len(groups),

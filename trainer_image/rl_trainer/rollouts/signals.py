@@ -5,22 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.run import LearningSignal
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause
-from rl_trainer.algorithm.learning_signal import find, find_filtered
+from rl_trainer.algorithm.learning_signal import example, find, find_filtered, worst
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.errors import TrainingFailedError
 
 log = logging.getLogger(__name__)
 
 
-def after_step(job: Job, progress: Progress, rollouts: Sequence[Rollout]) -> None:
+def after_step(job: Job, progress: Progress, rollouts: Sequence[RolloutHead]) -> None:
     """Record the finding over the last steps, where it has another reason than before."""
     training, algorithm = job.spec.training, job.spec.algorithm
     window = training.no_signal_steps
-    found = find(progress.metrics, rollouts, window=window, algorithm=algorithm)
+    found = find(progress.metrics, window=window, algorithm=algorithm)
+    if found is not None and not algorithm.supervised and _is_new(progress, found):
+        names = worst(rollouts)
+        read = job.stores.rollouts.read(names).whole
+        examples = [example(read[name]) for name in names if name in read]
+        found = found.model_copy(update={"examples": examples})
     if found is None and progress.metrics:
         filtered = progress.metrics[-1].dropped_no_signal
         found = find_filtered(filtered, per_step=training.prompts_per_step, step=progress.step)
@@ -55,8 +60,7 @@ def check(job: Job, progress: Progress) -> None:
 
 def _record(job: Job, progress: Progress, found: LearningSignal | None) -> None:
     # Its numbers move with each step: written only when the reason changes.
-    before = progress.signal
-    if (found and found.reason) == (before and before.reason):
+    if not _is_new(progress, found):
         return
     job.stores.runs.record_learning_signal(job.run, epoch=job.epoch, signal=found)
     progress.signal = found
@@ -64,3 +68,8 @@ def _record(job: Job, progress: Progress, found: LearningSignal | None) -> None:
         log.info("the steps give the policy something to learn again")
     else:
         log.warning("%s: %s", found.reason, " | ".join([found.message, *found.examples]))
+
+
+def _is_new(progress: Progress, found: LearningSignal | None) -> bool:
+    before = progress.signal
+    return (found and found.reason) != (before and before.reason)

@@ -18,6 +18,7 @@ from rl_trainer.algorithm.prompt_budget import admissible
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.waiting import poll_interval
 from rl_trainer.data.stream import TrainStream
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.rollouts.intake import Intake, QueueUpdate, log_lost
 
 DEAD_SECONDS = 0.25
@@ -39,11 +40,14 @@ class Supply:
         job: whose queue.
         stream: where prompts come from.
         limits: of usable rollouts.
+        reader: where this process reads the rollouts that it trains.
     """
 
-    def __init__(self, job: Job, stream: TrainStream, *, limits: Limits) -> None:
+    def __init__(
+        self, job: Job, stream: TrainStream, *, limits: Limits, reader: ShareReader
+    ) -> None:
         self._job, self._stream = job, stream
-        self.intake = Intake(job, limits=limits, freed=self._recount)
+        self.intake = Intake(job, limits=limits, reader=reader, freed=self._recount)
         self._per_step = job.spec.training.prompts_per_step
         self._changed = threading.Condition()
         self._update = QueueUpdate()

@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.tracking import MLFLOW_KEYS, WANDB_KEY
 from rl_contracts.stores.objects import Objects
+from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer.checkpoint.export import settings
 from rl_trainer.context.figures import Figures
 from rl_trainer.context.job import Job, Progress
@@ -40,8 +41,16 @@ END_SECONDS, STOP_SECONDS = 30.0, 5.0
 class Trackers:
     """Sends every tracker the same entries, and updates the figures for Prometheus."""
 
-    def __init__(self, outboxes: Sequence[Outbox], *, samples: int, figures: Figures) -> None:
+    def __init__(
+        self,
+        outboxes: Sequence[Outbox],
+        *,
+        samples: int,
+        figures: Figures,
+        rollouts: RolloutStore,
+    ) -> None:
         self._outboxes, self._samples, self._figures = outboxes, samples, figures
+        self._rollouts = rollouts
 
     @property
     def behind(self) -> dict[str, int]:
@@ -59,13 +68,19 @@ class Trackers:
         history += entries.of_evaluations(evaluations, time=time)
         self._put(sorted(history, key=lambda entry: entry.step))
 
-    def step(self, metrics: StepMetrics, rollouts: Sequence[Rollout]) -> None:
-        """Send a step, with ``samples`` of its rollouts, spread evenly over the batch."""
+    def step(self, metrics: StepMetrics, rollouts: Sequence[RolloutHead]) -> None:
+        """Send a step, with ``samples`` of its rollouts, spread evenly over the batch.
+
+        These are read for it; one that retention or an accident took is not shown.
+        """
         self._figures.step(metrics)
         if self._outboxes:
             apart = max(1, len(rollouts) // max(1, self._samples))
             chosen = itertools.islice(rollouts, 0, apart * self._samples, apart)
-            self._put([entries.of_step(metrics, chosen)])
+            names = [head.id for head in chosen]
+            read = self._rollouts.read(names).whole
+            shown = [read[name] for name in names if name in read]
+            self._put([entries.of_step(metrics, shown)])
 
     def evaluated(self, results: Sequence[EvaluationResult], *, time: float) -> None:
         """Send evaluation results."""
@@ -110,7 +125,12 @@ def of_attempt(job: Job, run: Run) -> Trackers:
         Outbox(tracker, upload=_uploader(job.stores.objects, f"{job.prefix}{FOLDER}{job.epoch}/"))
         for tracker in named
     ]
-    return Trackers(outboxes, samples=section.samples, figures=job.figures)
+    return Trackers(
+        outboxes,
+        samples=section.samples,
+        figures=job.figures,
+        rollouts=job.stores.rollouts,
+    )
 
 
 def _trackers(

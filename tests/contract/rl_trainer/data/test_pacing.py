@@ -19,6 +19,7 @@ from rl_trainer.algorithm.groups import Limits
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.stream import TrainStream
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.rollouts.collect import Collected, Collector
 from tests.documents import a_rollout, a_run
 from tests.unit.rl_trainer.conftest import SPEC
@@ -101,7 +102,8 @@ def side(stores: Stores, tmp_path: Path, request: pytest.FixtureRequest) -> Iter
     stream = TrainStream(run=RUN, spec=spec, datasets=[a_dataset(*examples)])
     stores.tasks.insert([stream.task(number, step=STEP) for number in range(6)])
     limits = Limits(vocabulary=100, max_tokens=100)
-    collector = Collector(job, stream, limits=limits, deadline_seconds=HUNG_SECONDS)
+    reader = ShareReader(stores.rollouts, limits, alone=True)
+    collector = Collector(job, stream, limits=limits, reader=reader, deadline_seconds=HUNG_SECONDS)
     with beats, ThreadPoolExecutor(1) as executor:
         try:
             yield Side(stores, job, collector, executor)

@@ -19,6 +19,7 @@ from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.waiting import poll_interval
 from rl_trainer.data.stream import TrainStream
+from rl_trainer.distributed.share import ShareReader
 from rl_trainer.rollouts import supply
 from rl_trainer.rollouts.intake import QueueUpdate
 from rl_trainer.rollouts.supply import Supply
@@ -100,7 +101,8 @@ def supplying(stores: Stores, folder: Path) -> Iterator[Side]:
     job = Job(name="j", run=RUN, epoch=1, spec=spec, stores=stores, heartbeat=beats, folder=folder)
     examples = [an_example(id=f"e{number}") for number in range(50)]
     stream = TrainStream(run=RUN, spec=spec, datasets=[a_dataset(*examples)])
-    supply = Supply(job, stream, limits=LIMITS)
+    reader = ShareReader(stores.rollouts, LIMITS)
+    supply = Supply(job, stream, limits=LIMITS, reader=reader)
     try:
         yield Side(stores, supply, Progress(), QueueUpdate())
     finally:

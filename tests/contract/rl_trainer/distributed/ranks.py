@@ -6,11 +6,11 @@ import dataclasses
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -19,8 +19,10 @@ from torch import Tensor
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.multipart import Source
+from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer import __main__, inputs
 from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.step_totals import Update
 from rl_trainer.distributed import mesh as meshes
 from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import World
@@ -28,6 +30,7 @@ from rl_trainer.model import loading, sharding
 from rl_trainer.model.learner import Learner
 from rl_trainer.publish import policy_shard
 from rl_trainer.publish.handover import PolicyFiles
+from rl_trainer.rollouts.rank_work import RankWork
 from tests.tiny_model import VOCABULARY, tiny_model
 
 DEADLINE_SECONDS = 300.0
@@ -78,24 +81,54 @@ def together(
     return [torch.load(file, weights_only=False) for file in files]
 
 
-def attempt(environment: Mapping[str, str], *, dies: bool = False) -> ForkServerProcess:
+Death = Literal["", "published", "read"]
+"""When a process is killed: never, once its part of a policy lies in the bucket, or once it has
+read its share of the second step."""
+
+
+def attempt(
+    environment: Mapping[str, str], *, dies: Death = "", reads: Path | None = None
+) -> ForkServerProcess:
     """Start ``python -m rl_trainer`` with an environment, without the seconds its imports take.
 
     Args:
         environment: of the pod.
-        dies: it is killed as soon as its part of a policy lies in the bucket.
+        dies: when it is killed.
+        reads: where it writes the id of each rollout that it reads whole, one a line.
     """
-    process = _context().Process(target=_attempt, args=(dict(environment), dies), daemon=True)
+    process = _context().Process(
+        target=_attempt, args=(dict(environment), dies, reads), daemon=True
+    )
     process.start()
     return process
 
 
-def _attempt(environment: dict[str, str], dies: bool) -> None:
+def _attempt(environment: dict[str, str], dies: Death, reads: Path | None) -> None:
     os.environ.update(environment)
     torch.set_num_threads(1)
-    if dies:
+    if dies == "published":
         policy_shard.upload = _upload_and_die
+    elif dies == "read":
+        RankWork.train = _die_at_the_second_step  # type: ignore[method-assign]
+    if reads is not None:
+        RolloutStore._find = _noting(reads)  # type: ignore[method-assign]
     __main__.main()
+
+
+def _die_at_the_second_step(self: RankWork, *, step: int) -> Update:
+    if step == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return TRAIN(self, step=step)
+
+
+def _noting(reads: Path) -> Callable[..., Any]:
+    def find(self: RolloutStore, ids: list[str], fields: Collection[str] | None) -> Any:
+        if fields is None:
+            with reads.open("a") as file:
+                file.writelines(f"{name}\n" for name in ids)
+        return FIND(self, ids, fields)
+
+    return find
 
 
 def _upload_and_die(
@@ -107,6 +140,8 @@ def _upload_and_die(
 
 
 UPLOAD = policy_shard.upload
+TRAIN = RankWork.train
+FIND = RolloutStore._find
 
 
 def _context() -> ForkServerContext:

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from rl_contracts.documents.run import Totals
-from rl_trainer.algorithm.samples import Sample, without_tokens
+from rl_trainer.algorithm.samples import ARRAYS, NO_TOKENS, Sample, Unread
 from rl_trainer.algorithm.step_totals import Update
 from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
+from rl_trainer.distributed.rank_commands import Purpose
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
 from tests.contract.rl_trainer.distributed import ranks
@@ -137,21 +138,77 @@ class Kept:
 
     def read(self, samples: Sequence[Sample]) -> list[Sample]:
         self.read_ones.update(sample.rollout for sample in samples)
-        return [self.whole[sample.rollout] for sample in samples]
+        return [
+            dataclasses.replace(
+                sample,
+                unread=None,
+                **{name: getattr(self.whole[sample.rollout], name) for name in ARRAYS},
+            )
+            for sample in samples
+        ]
+
+
+def unread(samples: Sequence[Sample], kept: Kept) -> list[Sample]:
+    """The same without tokens, which ``kept`` has."""
+    return [
+        dataclasses.replace(
+            sample,
+            **NO_TOKENS,
+            unread=Unread(
+                sequence=0,
+                length=len(sample),
+                generated=sample.num_generated,
+                sha256="",
+                head="",
+                source=kept,
+            ),
+        )
+        for sample in samples
+    ]
 
 
 def train_shares(world: World, folder: Path) -> tuple[Update, dict[str, Tensor], set[str]]:
-    """A step of which ranks above 0 are sent no tokens."""
+    """A step of which no rank is given tokens."""
     learner, given = ranks.learner(folder, world), ranks.samples(seed=1)
     kept = Kept({sample.rollout: sample for sample in given})
-    if not world.leads:
-        given = [
-            dataclasses.replace(sample, unread=dataclasses.replace(sample.unread, source=kept))
-            for sample in without_tokens(given)
-            if sample.unread is not None
-        ]
-    update = learner.update(given, step=1)
+    update = learner.update(unread(given, kept), step=1)
     return update, ranks.gradients(learner), kept.read_ones
+
+
+SHARED = (*DIVIDED, "one microbatch", "demonstrations")
+
+
+def announced(world: World, folder: Path) -> dict[str, list[tuple[set[str], set[str]]]]:
+    """By case and computation: what a rank says that it needs, and what it then reads."""
+    seen: dict[str, list[tuple[set[str], set[str]]]] = {}
+    for name in SHARED:
+        learner = ranks.learner(folder, world, **CASES[name])
+        for purpose in PURPOSES:
+            kept = Kept({sample.rollout: sample for sample in ranks.samples(seed=1)})
+            given = unread(list(kept.whole.values()), kept)
+            needed = learner.share(given, purpose=purpose, step=1)
+            if purpose == "Train":
+                learner.update(given, step=1)
+            elif purpose == "Score":
+                learner.score(given, temperature=1.0)
+            else:
+                learner.assess(given)
+            said = {given[index].rollout for index in needed}
+            seen.setdefault(name, []).append((said, kept.read_ones))
+    return seen
+
+
+PURPOSES: tuple[Purpose, ...] = ("Assess", "Train", "Score")
+
+
+def test_a_rank_knows_what_it_will_read_before_it_computes(tiny: Path, tmp_path: Path) -> None:
+    """Else damage would be found in the middle of a computation."""
+    for seen in ranks.together(announced, size=2, folder=tiny, scratch=tmp_path):
+        for name, computations in seen.items():
+            for purpose, (said, read) in zip(PURPOSES, computations, strict=True):
+                if purpose == "Assess" and not read:
+                    continue  # these advantages ask nothing of the models
+                assert said == read, (name, purpose)
 
 
 def test_ranks_read_the_tokens_of_their_own_share_alone(
@@ -164,11 +221,10 @@ def test_ranks_read_the_tokens_of_their_own_share_alone(
         assert update.loss == pytest.approx(expected.loss, rel=1e-5, abs=1e-6)
         for key, gradient in gradients.items():
             assert torch.allclose(actual[key], gradient, atol=1e-5), key
-    leader, *shares = (read for _, _, read in seen)
-    assert not leader, "rank 0 has the tokens already"
+    shares = [read for _, _, read in seen]
     assert all(shares)
-    assert not set.intersection(*shares)
-    assert set.union(*shares) < everything
+    assert set.union(*shares) == everything
+    assert sum(map(len, shares)) == len(everything), "no rollout is read by two ranks"
 
 
 def save(world: World, folder: Path) -> tuple[Tensors, dict[str, Tensor]]:

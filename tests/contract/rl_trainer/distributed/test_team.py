@@ -6,9 +6,10 @@ import itertools
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 
 import torch
 
@@ -27,22 +28,30 @@ TWO_STEPS = 2 * 4 * 4
 HUNG_SECONDS = 300.0
 """The first process to be started waits for the imports of the one that forks it."""
 Pair = tuple[ForkServerProcess, ForkServerProcess]
+NOWHERE = (None, None)
 
 
 @contextmanager
-def two_pods(world: World, *, dies: int | None = None) -> Iterator[Pair]:
+def two_pods(
+    world: World, *, dies: tuple[int, ranks.Death] = (0, ""), reads: Sequence[Path | None] = NOWHERE
+) -> Iterator[Pair]:
     """An attempt of two pods; what still runs in the end is killed.
 
     Args:
         world: of the run.
-        dies: replica that is killed once its part of a policy lies in the bucket.
+        dies: replica that is killed, and when.
+        reads: where each replica writes the ids of the rollouts that it reads whole.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = f"127.0.0.1:{free.getsockname()[1]}"
     environment = world.environment | {env.REPLICAS: "2", env.RENDEZVOUS: place}
     first, second = (
-        ranks.attempt(environment | {env.REPLICA: str(index)}, dies=dies == index)
+        ranks.attempt(
+            environment | {env.REPLICA: str(index)},
+            dies=dies[1] if dies[0] == index else "",
+            reads=reads[index],
+        )
         for index in range(2)
     )
     try:
@@ -124,7 +133,7 @@ def test_killing_one_rank_ends_all(make_world: MakeWorld) -> None:
 
 def test_a_rank_that_dies_while_it_publishes_leaves_nothing_visible(make_world: MakeWorld) -> None:
     world = make_world(steps=STEPS)
-    with two_pods(world, dies=1) as pair:
+    with two_pods(world, dies=(1, "published")) as pair:
         assert codes(pair) == [FAILED, -signal.SIGKILL]
     assert (world.outcome.kind, world.outcome.reason) == ("Failed", "RankLost")
     assert world.run.policy is None

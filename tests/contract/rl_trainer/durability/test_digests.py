@@ -12,7 +12,13 @@ import pytest
 
 from rl_contracts.documents import trained
 from rl_contracts.documents.arrays import pack_int32, unpack_int32
-from rl_contracts.documents.batch import Batch
+from rl_contracts.documents.batch import (
+    FIRST_TRAINED_FORMAT,
+    TRAINED_FORMAT,
+    Batch,
+    TrainedDigest,
+)
+from rl_contracts.documents.head import SUMMARY
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
@@ -34,7 +40,7 @@ def interrupted(make_world: MakeWorld) -> World:
 
 def rebuilt(world: World, batch: Batch) -> str:
     rollouts = world.stores.rollouts.get([member.rollout for member in batch.members])
-    return trained.digest(trained.sequences(batch, rollouts)).sha256
+    return trained.rebuilt_digest(trained.sequences(batch, rollouts), like=batch.digest).sha256
 
 
 def test_a_replay_with_changed_data_is_refused(interrupted: World) -> None:
@@ -77,6 +83,50 @@ def test_a_replay_with_changed_data_is_refused(interrupted: World) -> None:
     report = audit(interrupted, "batch", "--step", str(before.step + 1))
     assert report["digest"]["verdict"] == "match"
     assert len(report["sequences"]) == 16
+
+
+def test_a_change_behind_the_back_of_a_summary_is_refused(interrupted: World) -> None:
+    stores, before = interrupted.stores, interrupted.run
+    (batch, *_) = stores.batches.lineage(before.head_batch)
+    name = batch.members[3].rollout
+    (rollout,) = stores.rollouts.get([name]).values()
+    logprobs = rollout.logprobs[:-1] + bytes([rollout.logprobs[-1] ^ 1])
+    stored = stores.mongo.collection("rollouts")
+    stored.update_one({"_id": name}, {"$set": {"logprobs": logprobs}})
+    assert interrupted.attempt() == 1
+    outcome = interrupted.outcome
+    assert (outcome.kind, outcome.reason) == ("Failed", "StoredDataCorrupt")
+    assert batch.digest is not None
+    assert batch.digest.sha256 in outcome.message
+    assert (interrupted.run.step, interrupted.run.head_batch) == (before.step, before.head_batch)
+
+
+def test_a_run_of_an_earlier_release_is_replayed(interrupted: World) -> None:
+    """Its rollouts have no summaries, and its digests are of all tensors of a batch."""
+    stores, before = interrupted.stores, interrupted.run
+    first = TrainedDigest(
+        format=FIRST_TRAINED_FORMAT, sha256="", sequences=0, tokens=0, generated=0
+    )
+    older = stores.batches.lineage(before.head_batch)
+    for batch in older:
+        rollouts = stores.rollouts.get([member.rollout for member in batch.members])
+        digest = trained.rebuilt_digest(trained.sequences(batch, rollouts), like=first)
+        assert digest.format == FIRST_TRAINED_FORMAT
+        stores.batches.put([batch.model_copy(update={"digest": digest})])
+    stores.mongo.collection("rollouts").update_many({}, {"$unset": {SUMMARY: ""}})
+    with sampling(TestSampler(stores, RUN)):
+        assert interrupted.attempt() == 0
+    interrupted.check_lineage()
+    formats = [batch.digest.format for batch in lineage(interrupted) if batch.digest is not None]
+    newer = [TRAINED_FORMAT] * (len(formats) - len(older))
+    assert formats == [*[FIRST_TRAINED_FORMAT] * len(older), *newer]
+    for batch in lineage(interrupted):
+        assert batch.digest is not None
+        assert rebuilt(interrupted, batch) == batch.digest.sha256
+
+
+def lineage(world: World) -> list[Batch]:
+    return world.stores.batches.lineage(world.run.head_batch)
 
 
 def audit(world: World, *arguments: str) -> Any:

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from rl_contracts.documents.run import Run
-from rl_trainer.algorithm.samples import batch_samples
 from rl_trainer.checkpoint import saved
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
@@ -52,8 +51,7 @@ def test_a_run_starts_from_another_runs_checkpoint(
     assert restored.state.step == 3
     saved.put_back(restored, learner)
     for batch in batches:
-        rollouts = world.stores.rollouts.get([member.rollout for member in batch.members])
-        learner.update(batch_samples(batch, rollouts), step=batch.step)
+        learner.update(world.samples(batch), step=batch.step)
     final = world.final_weights()
     assert all(
         torch.equal(parameter, final[name]) for name, parameter in learner.parameters.items()

@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rl_trainer.algorithm.samples import batch_samples
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
 from rl_trainer.phases import EVALUATE
@@ -54,8 +53,7 @@ def test_every_second_model_is_written_with_its_settings(
     policy = loading.load(world.folder / "model", precision="FP32", uri=world.spec.model.uri)
     learner = Learner(policy, world.spec)
     for batch in world.stores.batches.lineage(world.run.head_batch)[:2]:
-        rollouts = world.stores.rollouts.get([member.rollout for member in batch.members])
-        learner.update(batch_samples(batch, rollouts), step=batch.step)
+        learner.update(world.samples(batch), step=batch.step)
     assert all(
         torch.equal(parameter, written[name]) for name, parameter in learner.parameters.items()
     )

@@ -17,7 +17,7 @@ from rl_trainer.model import loading
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests.documents import a_rollout, a_task
+from tests.documents import a_head, a_task
 from tests.tiny_model import save_tiny
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
 
@@ -82,7 +82,7 @@ def test_loss_and_gradient_are_those_of_the_reverse_divergence(
 def test_distillation_ignores_rewards_and_sampler_logprobs(
     learner: Learner, make_samples: MakeSamples
 ) -> None:
-    group = [a_rollout(a_task(0, attempt=1), number, reward=number) for number in range(2)]
+    group = [a_head(a_task(0, attempt=1), number, reward=number) for number in range(2)]
     members = credit.members([group], learner.models.algorithm, Context())
     assert [member.advantage for member in members] == [0.0, 0.0]
     update = learner.update(make_samples(), step=1)

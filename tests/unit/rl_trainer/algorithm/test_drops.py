@@ -5,7 +5,7 @@ import pytest
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause
 from rl_trainer.algorithm.drops import Ledger, describe, length_bucket
-from tests.documents import a_rollout, a_task
+from tests.documents import a_head, a_task
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_lengths_are_counted_up_to_powers_of_two(tokens: int, bucket: str) -> No
 
 def test_a_step_counts_lost_groups_by_cause_and_length() -> None:
     ledger, task = Ledger(), a_task(attempt=1)
-    rollouts = [a_rollout(task, 0), a_rollout(task, 1)]
+    rollouts = [a_head(task, 0), a_head(task, 1)]
     ledger.drop(Cause.STALE, "stale", rollouts)
     ledger.drop(Cause.LEASE, "lease of a ran out")
     ledger.drop(Cause.FILTERED, "no signal", rollouts)

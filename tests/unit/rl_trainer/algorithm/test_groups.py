@@ -18,8 +18,8 @@ from rl_trainer.algorithm.groups import (
     select,
 )
 from rl_trainer.algorithm.packing import collate
-from rl_trainer.algorithm.samples import batch_samples, fault, sequences
-from tests.documents import RUN, a_rollout, a_task
+from rl_trainer.algorithm.samples import batch_samples, fault, head_fault, sequences
+from tests.documents import RUN, a_head, a_rollout, a_task
 
 LIMITS = Limits(vocabulary=16, max_tokens=8)
 
@@ -27,7 +27,7 @@ LIMITS = Limits(vocabulary=16, max_tokens=8)
 def a_group(sequence: int, *, steps: tuple[int, int] = (0, 0), rewards: Any = (1.0, 0.0)) -> Group:
     task = a_task(sequence, attempt=1)
     rollouts = tuple(
-        a_rollout(
+        a_head(
             task,
             member,
             reward=rewards[member],
@@ -79,7 +79,6 @@ def test_selection_takes_soon_stale_groups_first_and_returns_stale_ones() -> Non
         ({"spans": [VersionSpan(version=1, step=0, start=2, end=3)]}, "spans"),
         ({"spans": [VersionSpan(version=1, step=0, start=1, end=4)]}, "spans"),
         ({"spans": [VersionSpan(version=1, step=0, start=2, end=5)]}, "spans"),
-        ({"temperature": 0.7}, "temperature"),
         ({"error": RolloutError(kind="infrastructure", message="no tool")}, "error: no tool"),
         ({"sequence_starts": [2]}, "starts with a generated token"),
         ({"sequence_starts": [1, 1]}, "start at [1, 1]"),
@@ -87,9 +86,26 @@ def test_selection_takes_soon_stale_groups_first_and_returns_stale_ones() -> Non
         ({"sequence_starts": [-1]}, "start at [-1]"),
     ],
 )
-def test_a_malformed_rollout_makes_its_group_unusable(changes: dict[str, Any], reason: str) -> None:
+def test_a_malformed_rollout_is_found_when_it_is_read(changes: dict[str, Any], reason: str) -> None:
+    rollout = a_rollout(a_task(attempt=1))
+    assert fault(rollout, vocabulary=16, max_tokens=8) == ""
+    assert reason in fault(rollout.model_copy(update=changes), vocabulary=16, max_tokens=8)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"mask": b"\0\0\0\0"}, "no generated token"),
+        ({"mask": b"\1\1\1\1"}, "no prompt"),
+        ({"reward": float("nan")}, "reward is nan"),
+        ({"temperature": 0.7}, "temperature"),
+        ({"error": RolloutError(kind="infrastructure", message="no tool")}, "error: no tool"),
+    ],
+)
+def test_what_a_head_shows_makes_its_group_unusable(changes: dict[str, Any], reason: str) -> None:
     group = a_group(0)
-    first = group.rollouts[0].model_copy(update=changes)
+    first = a_head(a_task(0, attempt=1), 0, **changes)
+    assert first.id == group.rollouts[0].id
     problem = assemble(
         group.task, {first.id: first, group.rollouts[1].id: group.rollouts[1]}, LIMITS
     )
@@ -106,7 +122,7 @@ def test_an_incomplete_group_is_unusable() -> None:
     assert "is not in the store" in str(missing)
     twice = group.task.model_copy(update={"rollouts": [name, name]})
     assert "lists 1 rollouts, not 2" in str(assemble(twice, rollouts, LIMITS))
-    assert "more than the 3 that fit" in fault(group.rollouts[0], vocabulary=16, max_tokens=3)
+    assert "more than the 3 that fit" in head_fault(group.rollouts[0], max_tokens=3)
 
 
 TWO_TURNS: dict[str, Any] = {
@@ -122,12 +138,11 @@ def test_turns_train_in_one_sequence_until_their_context_was_discarded() -> None
     rollout = a_rollout(a_task(attempt=1), **TWO_TURNS)
     assert fault(rollout, vocabulary=16, max_tokens=7) == ""
     assert "sequence of 7 tokens" in fault(rollout, vocabulary=16, max_tokens=6)
-    first, second = sequences(rollout, advantage=0.5)
+    first, second = sequences(rollout)
     assert first.tokens.tolist() == [5, 6, 7, 2, 8, 9, 2]
     assert first.mask.tolist() == [False, False, True, True, False, True, True]
     assert first.logprobs.tolist() == [0, 0, -1, -2, 0, -3, -4]
     assert (second.tokens.tolist(), second.mask.tolist()) == ([5, 3], [False, True])
-    assert {first.advantage, second.advantage} == {0.5}
     assert first.num_generated + second.num_generated == rollout.num_generated
     packed = collate([first, second], (0, 1))
     assert packed.positions.tolist() == [[0, 1, 2, 3, 4, 5, 6, 0, 1]]
@@ -165,9 +180,8 @@ def test_a_batch_names_members_in_order_with_their_advantages() -> None:
     samples = batch_samples(
         batch, {rollout.id: rollout for group in groups for rollout in group.rollouts}
     )
-    assert samples[0].tokens.tolist() == [5, 6, 7, 2]
-    assert samples[0].mask.tolist() == [False, False, True, True]
-    assert samples[0].logprobs.tolist() == [0.0, 0.0, -0.5, -0.25]
+    assert [len(sample) for sample in samples] == [4] * 4
+    assert [sample.num_generated for sample in samples] == [2] * 4
     assert samples[1].advantage == batch.members[1].advantage
 
 

@@ -4,28 +4,30 @@ from collections.abc import Sequence
 
 import pytest
 
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.critic import Critic
 from rl_contracts.spec.algorithm.kl import KL
-from rl_trainer.algorithm.learning_signal import find, find_filtered
+from rl_trainer.algorithm.learning_signal import example, find, find_filtered, worst
 from rl_trainer.algorithm.step_metrics import step_metrics
-from tests.documents import a_rollout, a_task
+from tests.documents import a_head, a_rollout, a_task
 from tests.unit.rl_trainer.algorithm.test_step_metrics import CIRCUMSTANCES, UPDATE
 
 WINDOW = 3
 
 
 def a_step(*rewards: float, **changes: object) -> StepMetrics:
-    rollouts = [a_rollout(a_task(), at, reward=reward) for at, reward in enumerate(rewards)]
-    answered = [rollout.model_copy(update={"answer": "4"}) for rollout in rollouts]
+    answered = [
+        a_head(a_task(), at, reward=reward, answer="4") for at, reward in enumerate(rewards)
+    ]
     return step_metrics(answered, UPDATE, CIRCUMSTANCES).model_copy(update=changes)
 
 
 def reason(steps: Sequence[StepMetrics], **algorithm: object) -> str | None:
     section = Algorithm().model_copy(update=algorithm)
-    found = find(steps, [], window=WINDOW, algorithm=section)
+    found = find(steps, window=WINDOW, algorithm=section)
     return found.reason if found else None
 
 
@@ -86,26 +88,25 @@ def test_the_finding_names_what_to_check_and_shows_the_worst_responses() -> None
         a_response("right", reward=1.0, member=0),
         a_response("x" * 9000 + "\n\x1b[31m so\tit is", member=1),
     ]
-    found = find(
-        [a_step(0, 0, cut_off_share=0.5)] * WINDOW, rollouts, window=WINDOW, algorithm=Algorithm()
-    )
+    found = find([a_step(0, 0, cut_off_share=0.5)] * WINDOW, window=WINDOW, algorithm=Algorithm())
     assert found is not None
     assert "reward.answerSchema" in found.message
     assert "50% reached the token limit" in found.message
-    assert found.examples[0].startswith("reward 0, no answer, ended by length: …")
-    assert found.examples[0].endswith("x [31m so it is")
+    assert worst([RolloutHead.of(rollout) for rollout in rollouts])[0] == rollouts[1].id
+    shown = example(rollouts[1])
+    assert shown.startswith("reward 0, no answer, ended by length: …")
+    assert shown.endswith("x [31m so it is")
+    found = found.model_copy(update={"examples": [shown, example(rollouts[0])]})
     assert len(found.model_dump_json()) < 2048
 
 
 def test_metrics_count_equal_groups_cut_off_responses_and_missing_answers() -> None:
     first, second = a_task(), a_task(id="other")
     rollouts = [
-        a_rollout(first, 0, reward=1.0),
-        a_rollout(first, 1, reward=1.0),
-        a_rollout(second, 0, reward=0.0),
-        a_rollout(second, 1, reward=1.0).model_copy(
-            update={"answer": "4", "stop_reason": StopReason.LENGTH, "turns": []}
-        ),
+        a_head(first, 0, reward=1.0),
+        a_head(first, 1, reward=1.0),
+        a_head(second, 0, reward=0.0),
+        a_head(second, 1, reward=1.0, answer="4", stop_reason=StopReason.LENGTH),
     ]
     metrics = step_metrics(rollouts, UPDATE, CIRCUMSTANCES)
     assert (metrics.equal_groups_share, metrics.no_answer_share) == (0.5, 0.75)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.task import Task
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.estimator import Estimator
@@ -21,7 +21,7 @@ from rl_trainer.algorithm.estimators.records import Episode, State
 from rl_trainer.algorithm.groups import Group, Limits, assemble, empty_batch, form
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.samples import batch_samples
-from tests.documents import RUN, a_rollout, a_task
+from tests.documents import RUN, a_head, a_task
 
 LIMITS = Limits(vocabulary=16, max_tokens=8)
 REWARDS = st.floats(-100, 100)
@@ -31,11 +31,11 @@ def algorithm(**changes: Any) -> Algorithm:
     return Algorithm.model_validate({"estimator": {"kind": "ReMax"}} | changes)
 
 
-def rollouts(*rewards: float, greedy: float, **changes: Any) -> tuple[Task, list[Rollout]]:
+def rollouts(*rewards: float, greedy: float, **changes: Any) -> tuple[Task, list[RolloutHead]]:
     """A finished task: its sampled members, then the greedy one."""
     task = a_task(0, attempt=1, group_size=len(rewards), baseline=True, temperature=0.7)
-    members = [a_rollout(task, number, reward=reward) for number, reward in enumerate(rewards)]
-    measure = a_rollout(task, len(rewards), reward=greedy, greedy=True, temperature=1.0, **changes)
+    members = [a_head(task, number, reward=reward) for number, reward in enumerate(rewards)]
+    measure = a_head(task, len(rewards), reward=greedy, greedy=True, temperature=1.0, **changes)
     listed = [*members, measure]
     return task.model_copy(update={"rollouts": [rollout.id for rollout in listed]}), listed
 

@@ -10,14 +10,14 @@ from rl_contracts.documents.batch import Batch, BatchMember
 from rl_contracts.documents.rollout import VersionSpan
 from rl_trainer.algorithm.groups import Group
 from rl_trainer.algorithm.reuse import Trainings, trainable_again, trainings
-from tests.documents import a_batch, a_rollout, a_task
+from tests.documents import a_batch, a_head, a_task
 
 
 def a_group(sequence: int, *, step: int, other: int | None = None) -> Group:
     """Of two members; ``other`` is the second one's step where it differs."""
     task = a_task(sequence, attempt=1)
     rollouts = tuple(
-        a_rollout(
+        a_head(
             task,
             member,
             spans=[VersionSpan(version=of_member + 1, step=of_member, start=2, end=4)],

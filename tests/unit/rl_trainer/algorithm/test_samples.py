@@ -2,51 +2,101 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
+import pytest
 import torch
+from torch import Tensor
 
 from rl_contracts.documents import trained
-from rl_contracts.documents.arrays import pack_float32
-from rl_contracts.documents.batch import BatchMember
+from rl_contracts.documents.arrays import count_int32, pack_float32, pack_int32
+from rl_contracts.documents.batch import Batch, BatchMember
+from rl_contracts.documents.head import RolloutHead
+from rl_contracts.documents.rollout import Rollout
+from rl_contracts.errors import IntegrityError
 from rl_trainer.algorithm.packing import Packed, collate, pack
-from rl_trainer.algorithm.samples import Sample, batch_samples, digest
+from rl_trainer.algorithm.samples import ARRAYS, Sample, batch_samples, digest, sequences
 from tests.documents import a_batch, a_rollout, a_task
-from tests.unit.rl_trainer.conftest import MakeSamples
+
+LENGTHS = (4, 7, 5, 9, 4)
 
 
-def test_tensors_and_documents_have_one_digest() -> None:
-    rollouts = {rollout.id: rollout for rollout in (a_rollout(a_task(n)) for n in range(3))}
+def a_ragged_rollout(number: int) -> Rollout:
+    length = LENGTHS[number]
+    return a_rollout(
+        a_task(number),
+        tokens=pack_int32([number + at for at in range(length)]),
+        mask=b"\0\0" + b"\1" * (length - 2),
+        logprobs=pack_float32([0.0, 0.0, *(-0.1 * at for at in range(length - 2))]),
+        spans=[{"version": 1, "step": number, "start": 2, "end": length}],
+    )
+
+
+def a_formed_batch() -> tuple[Batch, dict[str, Rollout]]:
+    rollouts = {made.id: made for made in map(a_ragged_rollout, range(len(LENGTHS)))}
     members = [
         BatchMember(rollout=name, advantage=0.1 * number, weight=1 / (number + 1))
         for number, name in enumerate(rollouts)
     ]
-    tokenwise = members[1].model_copy(
-        update={
-            "token_advantages": pack_float32([0.3, -0.7]),
-            "token_returns": pack_float32([1, 2]),
-        }
-    )
-    batch = a_batch(1, None, members=[members[0], tokenwise, members[2]])
-    samples = batch_samples(batch, rollouts)
-    assert torch.equal(samples[1].advantages, torch.tensor([0.3, -0.7]))
-    assert digest(samples) == trained.digest(trained.sequences(batch, rollouts))
+    own = {
+        "token_advantages": pack_float32([0.3, -0.7]),
+        "token_returns": pack_float32([1, 2]),
+    }
+    members[0] = members[0].model_copy(update=own)
+    return a_batch(1, None, members=members), rollouts
 
 
-def test_the_digest_is_of_what_the_microbatches_hold(make_samples: MakeSamples) -> None:
-    samples = make_samples()
-    lengths = [len(sample) for sample in samples]
-    unpacked: dict[int, Sample] = {}
-    for row in pack(lengths, max_tokens=24):
+def heads(rollouts: dict[str, Rollout]) -> dict[str, RolloutHead]:
+    return {name: RolloutHead.of(rollout) for name, rollout in rollouts.items()}
+
+
+def test_a_plan_and_its_documents_have_one_digest() -> None:
+    batch, rollouts = a_formed_batch()
+    planned = batch_samples(batch, heads(rollouts))
+    assert torch.equal(planned[0].advantages, torch.tensor([0.3, -0.7]))
+    assert [len(sample) for sample in planned] == list(LENGTHS)
+    assert all(len(getattr(sample, name)) == 0 for sample in planned for name in ARRAYS)
+    rebuilt = trained.rebuilt_digest(trained.sequences(batch, rollouts), like=None)
+    assert digest(planned) == rebuilt
+
+
+def test_a_plan_refuses_what_does_not_fit_the_generated_tokens() -> None:
+    batch, rollouts = a_formed_batch()
+    for name in ("token_advantages", "token_returns"):
+        wrong = batch.members[1].model_copy(update={name: pack_float32([1.0])})
+        changed = batch.model_copy(update={"members": [wrong]})
+        with pytest.raises(IntegrityError, match="for 5 generated tokens"):
+            batch_samples(changed, heads(rollouts))
+    with pytest.raises(IntegrityError, match="5 of 5 are missing"):
+        batch_samples(batch, {})
+
+
+def test_the_digest_is_of_what_the_microbatches_hold() -> None:
+    """Read for the plan, packed, and unpacked again: the bytes whose digest the head has."""
+    batch, rollouts = a_formed_batch()
+    planned = batch_samples(batch, heads(rollouts))
+    samples = [
+        dataclasses.replace(plan, unread=None, **{name: getattr(read, name) for name in ARRAYS})
+        for plan, rollout in zip(planned, rollouts.values(), strict=True)
+        for read in sequences(rollout)
+    ]
+    unpacked: dict[int, trained.Sequence] = {}
+    samples = [dataclasses.replace(sample, returns=None) for sample in samples]
+    for row in pack(LENGTHS, max_tokens=16):
         packed = collate(samples, row)
-        starts = itertools.accumulate((lengths[index] for index in row), initial=0)
+        starts = itertools.accumulate((LENGTHS[index] for index in row), initial=0)
         for member, start in zip(packed.members, starts, strict=False):
             unpacked[member] = _unpacked(packed, samples[member], member, start)
-    assert digest([unpacked[index] for index in range(len(samples))]) == digest(samples)
+    expected = trained.sequences(batch, rollouts)
+    for number, sequence in enumerate(expected):
+        assert unpacked[number].sha256 == sequence.sha256
+        assert unpacked[number].advantages == sequence.advantages
+        assert unpacked[number].weights == sequence.weights
 
 
-def _unpacked(packed: Packed, sample: Sample, member: int, start: int) -> Sample:
-    """A sample made of nothing but the microbatch's tensors."""
+def _unpacked(packed: Packed, sample: Sample, member: int, start: int) -> trained.Sequence:
+    """A sequence made of nothing but the microbatch's tensors."""
     length = len(sample)
     mine = packed.sequences == packed.members.index(member)
     generated = packed.sources[mine] + 1 - start
@@ -57,15 +107,19 @@ def _unpacked(packed: Packed, sample: Sample, member: int, start: int) -> Sample
     assert torch.equal(packed.positions[0, start : start + length], torch.arange(length))
     logprobs, steps = torch.zeros(length), torch.zeros(length, dtype=torch.int64)
     logprobs[mask], steps[mask] = packed.logprobs[mine], packed.policy_steps[mine]
-    (weight,) = set(packed.weights[mine].tolist())
-    return Sample(
-        tokens=tokens,
-        mask=mask,
-        logprobs=logprobs,
-        temperature=sample.temperature,
-        policy_steps=steps,
+    return trained.Sequence(
         rollout=sample.rollout,
         group=sample.group,
-        weight=weight,
-        token_advantages=packed.advantages[mine],
+        temperature=sample.temperature,
+        tokens=_bytes(tokens, torch.int32),
+        positions=count_int32(length),
+        mask=_bytes(mask, torch.uint8),
+        logprobs=_bytes(logprobs, torch.float32),
+        policy_steps=_bytes(steps, torch.int32),
+        advantages=_bytes(packed.advantages[mine], torch.float32),
+        weights=_bytes(packed.weights[mine], torch.float32),
     )
+
+
+def _bytes(tensor: Tensor, kind: torch.dtype) -> bytes:
+    return tensor.to(kind).numpy().tobytes()

@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.documents.rollout import Rollout, StopReason, VersionSpan
+from rl_contracts.documents.head import RolloutHead
+from rl_contracts.documents.rollout import StopReason, VersionSpan
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.estimator import Overlong, Shaping
 from rl_trainer.algorithm import credit, shaping
 from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.shaping import Scored
-from tests.documents import a_rollout, a_task
+from tests.documents import a_head, a_task
 
 
 def scored(reward: float, *, tokens: int = 4, turns: int = 1, truncated: bool = False) -> Scored:
@@ -115,11 +116,9 @@ def test_dynamic_sampling_replaces_groups_without_spread(
     assert shaping.dull(group, Shaping.model_validate(section)) is dull
 
 
-def group(rewards: list[float], **changes: Any) -> list[Rollout]:
+def group(rewards: list[float], **changes: Any) -> list[RolloutHead]:
     task = a_task(0, group_size=len(rewards))
-    return [
-        a_rollout(task, member, reward=reward, **changes) for member, reward in enumerate(rewards)
-    ]
+    return [a_head(task, member, reward=reward, **changes) for member, reward in enumerate(rewards)]
 
 
 def algorithm(**shaped: Any) -> Algorithm:

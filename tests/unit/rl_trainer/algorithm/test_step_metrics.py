@@ -7,7 +7,7 @@ from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import Drops
 from rl_trainer.algorithm.step_metrics import Circumstances, add, step_metrics
 from rl_trainer.algorithm.step_totals import Gap, Update
-from tests.documents import a_rollout, a_task
+from tests.documents import a_head, a_task
 
 UPDATE = Update(
     loss=0.5,
@@ -33,8 +33,8 @@ def test_step_metrics_by_hand() -> None:
     task = a_task()
     spans = [VersionSpan(version=7, step=3, start=2, end=4)]
     rollouts = [
-        a_rollout(task, 0, reward=1.0, spans=spans),
-        a_rollout(task, 1, reward=0.0, spans=[spans[0].model_copy(update={"step": 4})]),
+        a_head(task, 0, reward=1.0, spans=spans),
+        a_head(task, 1, reward=0.0, spans=[spans[0].model_copy(update={"step": 4})]),
     ]
     metrics = step_metrics(rollouts, UPDATE, CIRCUMSTANCES)
     assert (metrics.reward_mean, metrics.reward_std) == (0.5, 0.5)

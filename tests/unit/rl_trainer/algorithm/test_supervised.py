@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_trainer.algorithm import credit, objective
@@ -40,12 +42,14 @@ def rollouts() -> list[Rollout]:
 )
 def test_the_loss_is_the_negative_log_likelihood(aggregation: str, expected: float) -> None:
     algorithm = Algorithm.model_validate({"objective": "SFT", "loss": {"aggregation": aggregation}})
-    members = credit.members([[rollout] for rollout in rollouts()], algorithm, Context())
+    members = credit.members(
+        [[RolloutHead.of(rollout)] for rollout in rollouts()], algorithm, Context()
+    )
     assert [member.advantage for member in members] == [1.0, 1.0]
     samples = [
-        sample
+        dataclasses.replace(sample, advantage=member.advantage)
         for rollout, member in zip(rollouts(), members, strict=True)
-        for sample in sequences(rollout, advantage=member.advantage)
+        for sample in sequences(rollout)
     ]
     packed = collate(samples, (0, 1))
     flat = [value for row in LOGS for value in row]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rl_contracts.documents.arrays import pack_float32, pack_int32, unpack_float32
+from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import (
     RewardPart,
     Rollout,
@@ -28,7 +29,7 @@ from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.estimators import ESTIMATORS, gae
 from rl_trainer.algorithm.estimators.records import Episode, State
 from rl_trainer.algorithm.estimators.reinforce_plus_plus import token_rewards
-from rl_trainer.algorithm.samples import fault
+from rl_trainer.algorithm.samples import fault, head_fault
 from rl_trainer.algorithm.shaping import Scored
 from tests.documents import a_rollout, a_task
 
@@ -176,7 +177,10 @@ def two_turns(reward: float, *, number: int = 0, faulty: bool = False) -> Rollou
 
 
 def test_a_batch_holds_the_advantages_of_messages() -> None:
-    group = [two_turns(1.0, faulty=True), two_turns(0.0, number=1, faulty=True)]
+    group = [
+        RolloutHead.of(two_turns(reward, number=number, faulty=True))
+        for number, reward in enumerate((1.0, 0.0))
+    ]
     algorithm = Algorithm.model_validate(
         {
             "groupSize": 2,
@@ -193,7 +197,7 @@ def test_a_batch_holds_the_advantages_of_turns() -> None:
     algorithm = Algorithm.model_validate(
         {"groupSize": 1, "estimator": {"kind": "REINFORCEPlusPlus", "gamma": 0.5, "perTurn": True}}
     )
-    (member,) = credit.members([[two_turns(1.0)]], algorithm, Context())
+    (member,) = credit.members([[RolloutHead.of(two_turns(1.0))]], algorithm, Context())
     expected = whitened([[0.5, 0.5, 1.0, 1.0]])[0]
     assert unpack_float32(member.token_advantages) == pytest.approx(expected, abs=1e-6)
 
@@ -201,9 +205,12 @@ def test_a_batch_holds_the_advantages_of_turns() -> None:
 def test_turns_that_do_not_cover_what_was_generated_make_a_rollout_unusable() -> None:
     good = two_turns(1.0)
     assert fault(good, vocabulary=16, max_tokens=8) == ""
+    assert head_fault(RolloutHead.of(good), max_tokens=8) == ""
     for turns in ([a_turn(1, 3)], [a_turn(1, 3), a_turn(4, 7)], [a_turn(1, 3), a_turn(3, 6)]):
         broken = good.model_copy(update={"turns": turns})
         assert "its turns do not cover" in fault(broken, vocabulary=16, max_tokens=8)
+    short = good.model_copy(update={"turns": [a_turn(1, 3)]})
+    assert "its turns do not cover" in head_fault(RolloutHead.of(short), max_tokens=8)
 
 
 def of_an_environment(*rewards: float | None, weight: float = 1.0, other: float = 0.0) -> Rollout:
@@ -225,7 +232,7 @@ def batch_of(rollout: Rollout, **estimator: Any) -> list[float]:
     algorithm = Algorithm.model_validate(
         {"groupSize": 1, "estimator": {"kind": "REINFORCEPlusPlus", **estimator}}
     )
-    (member,) = credit.members([[rollout]], algorithm, Context())
+    (member,) = credit.members([[RolloutHead.of(rollout)]], algorithm, Context())
     return unpack_float32(member.token_advantages)
 
 

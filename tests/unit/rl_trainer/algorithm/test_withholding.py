@@ -15,7 +15,7 @@ from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.groups import Group, empty_batch, form, select
 from rl_trainer.algorithm.objective import denominator
 from rl_trainer.algorithm.samples import batch_samples, digest
-from tests.documents import RUN, a_rollout, a_task
+from tests.documents import RUN, a_head, a_task
 
 ESTIMATORS = ("GRPO", "DrGRPO", "RLOO", "OPO", "PassAtK", "REINFORCEPlusPlus", "GRPOBatchStd")
 Members = list[tuple[int, float]]
@@ -28,7 +28,7 @@ def a_group(sequence: int, members: Members) -> Group:
     """Members by the step of their oldest token and their reward."""
     task = a_task(sequence, attempt=1, group_size=len(members))
     rollouts = tuple(
-        a_rollout(
+        a_head(
             task,
             number,
             reward=reward,
@@ -88,7 +88,7 @@ def test_no_token_too_old_is_trained_and_every_reward_counts(
     # What is digested and divided by is what is trained.
     samples = batch_samples(batch, rollouts)
     assert [sample.rollout for sample in samples] == trained
-    assert all(step - 1 - int(each.policy_steps[each.mask].min()) <= staleness for each in samples)
+    assert all(step - 1 - rollouts[each.rollout].oldest_step <= staleness for each in samples)
     counts = [sample.num_generated for sample in samples]
     assert digest(samples).generated == sum(counts) == 2 * len(trained)
     token_mean = an_algorithm(64, loss={"kind": "DAPO"})

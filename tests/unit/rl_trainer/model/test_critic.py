@@ -24,7 +24,7 @@ from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests.documents import a_rollout, a_task
+from tests.documents import a_head, a_task
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
 
 
@@ -294,7 +294,7 @@ def test_returns_that_are_not_finite_name_their_rollout(
 
 
 def test_a_batch_holds_advantages_and_returns_of_tokens() -> None:
-    rollout = a_rollout(a_task(0, group_size=1), 0, reward=1.0)
+    rollout = a_head(a_task(0, group_size=1), 0, reward=1.0)
     context = Context(
         assessments={rollout.id: Assessment(values=torch.tensor([0.5, 0.0], dtype=torch.float64))}
     )

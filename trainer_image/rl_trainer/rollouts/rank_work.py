@@ -1,0 +1,92 @@
+"""What a rank does with samples: it reads and checks its share of them, and then computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rl_contracts.stores.rollouts import RolloutStore
+from rl_trainer.algorithm.assessment import Assessment
+from rl_trainer.algorithm.groups import Limits
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.step_totals import Gap, Update
+from rl_trainer.distributed.rank_commands import Purpose, TakeSamples
+from rl_trainer.distributed.share import ShareReader
+from rl_trainer.distributed.team import Team
+from rl_trainer.model.learner import Learner
+
+
+class DamagedError(Exception):
+    """Rollouts of the samples cannot be trained; nothing was computed of them."""
+
+    def __init__(self, damaged: dict[str, str]) -> None:
+        name, why = next(iter(damaged.items()))
+        super().__init__(f"rollout {name}: {why}")
+        self.damaged = damaged
+        """What is wrong, by rollout."""
+
+
+class RankWork:
+    """The computations of one rank; rank 0 and all others call the same ones in the same order.
+
+    Args:
+        learner: this rank's.
+        rollouts: where its share is read.
+        limits: of usable rollouts.
+    """
+
+    def __init__(self, learner: Learner, rollouts: RolloutStore, limits: Limits) -> None:
+        self.learner = learner
+        self.reader = ShareReader(rollouts, limits, alone=learner.world.data_ranks == 1)
+        self._samples: list[Sample] = []
+
+    def take(self, samples: Sequence[Sample], *, purpose: Purpose, step: int) -> dict[str, str]:
+        """Take samples for the next computation, and read this rank's share of them.
+
+        Returns:
+            What is wrong with the share's rollouts that cannot be trained, by id.
+
+        Raises:
+            StoreUnavailableError: a store does not answer.
+        """
+        self._samples = self.reader.attached(samples)
+        share = self.learner.share(samples, purpose=purpose, step=step)
+        heads = {
+            samples[index].rollout: unread.head
+            for index in share
+            if (unread := samples[index].unread) is not None
+        }
+        return self.reader.verify(heads)
+
+    def train(self, *, step: int) -> Update:
+        """Make a training step; see ``Learner.update``."""
+        return self.learner.update(self._samples, step=step)
+
+    def assess(self) -> dict[str, Assessment]:
+        """See ``Learner.assess``."""
+        return self.learner.assess(self._samples)
+
+    def score(self, *, temperature: float) -> Gap:
+        """See ``Learner.score``."""
+        return self.learner.score(self._samples, temperature=temperature)
+
+
+def take(
+    team: Team, work: RankWork, samples: list[Sample], *, purpose: Purpose, step: int = 0
+) -> None:
+    """Have every rank take samples; called on rank 0. Then the computation may begin.
+
+    Raises:
+        DamagedError: rollouts are missing, or are not what the samples were planned from.
+        TrainingFailedError: another rank failed or is gone.
+        StoreUnavailableError: a store does not answer.
+    """
+    answers = team.results(
+        TakeSamples(samples=samples, purpose=purpose, step=step),
+        lambda: work.take(samples, purpose=purpose, step=step),
+    )
+    damaged: dict[str, str] = {}
+    for rank, answer in enumerate(answers):
+        for rollout, why in answer.items():
+            damaged.setdefault(rollout, f"{why} (read by rank {rank})")
+    if damaged:
+        raise DamagedError(damaged)
