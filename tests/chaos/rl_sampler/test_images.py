@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.numpy import load_file
 
@@ -31,9 +30,8 @@ from tests.waiting import until
 SIDE, GAP = 28, 1e-4
 
 
-@pytest.mark.parametrize("evaluated", [False, True])
 def test_the_trainer_computes_what_the_engine_saw(
-    evaluated: bool, tmp_path: Path, stores: Stores, store_settings: StoreSettings
+    tmp_path: Path, stores: Stores, store_settings: StoreSettings
 ) -> None:
     folder = save_seeing(tmp_path / "model")
     trainer = start_run(stores, folder)
@@ -54,14 +52,12 @@ def test_the_trainer_computes_what_the_engine_saw(
         pod.serve()
         pod.wait_version(1)
         wanted = trainer.insert(3, messages=[message.model_dump()])
-        if evaluated:
-            wanted = trainer.insert_evaluation(2, version=1)
         until(lambda: trainer.all_done(wanted), what="the tasks to be done")
         rollouts = trainer.chosen(wanted)
     policy = loading.load(folder, precision="FP32", uri="s3://models/seeing", images=images.get)
     placeholders = Placeholders(token=IMAGE, side=SIDE)
     for rollout in rollouts:
-        assert len(rollout.images) == (0 if evaluated else 2)
+        assert len(rollout.images) == 2
         problem = fault(rollout, vocabulary=VOCABULARY, max_tokens=64, placeholders=placeholders)
         assert not problem
         (sample,) = sequences(rollout)
