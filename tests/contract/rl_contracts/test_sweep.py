@@ -98,7 +98,7 @@ def test_sizes_are_those_of_the_store(run: Stores) -> None:
     task = a_task(STEPS + 1, attempt=1, queue=Queue.CONSUMED)
     run.tasks.insert([task])
     run.rollouts.put([a_rollout(task, member, text="x" * 10_000) for member in range(2)])
-    bounds = Retention(rollouts=Bound(max_bytes=20_000))
+    bounds = Retention(rollouts=Bound(max_bytes=24_000))
     chosen = Sweeper(run, run=RUN, bounds=bounds).sweep(epoch=1)
     assert len(chosen.rollouts) == 1
     assert chosen.held["rollouts"] == 0
