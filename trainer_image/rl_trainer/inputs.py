@@ -23,7 +23,7 @@ from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside
 from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import loading, lora, memory, microbatch, vision
+from rl_trainer.model import loading, lora, memory, microbatch, routers, vision
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 
@@ -175,10 +175,12 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
                 "spec.agent.sampling.maxContextTokens.",
             )
         )
+    replays = spec.algorithm.experts.routing == "Replay"
     return Limits(
         vocabulary=policy.vocabulary,
         max_tokens=longest,
         placeholders=Placeholders.of(policy.module.config.to_dict()),
+        replayed=routers.replayed(policy.module) if replays else None,
     )
 
 

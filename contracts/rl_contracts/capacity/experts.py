@@ -37,6 +37,8 @@ def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
         "loadBalanceCoefficient": section.load_balance_coefficient,
         "zLossCoefficient": section.z_loss_coefficient,
     }
+    if section.routing == "Replay":
+        yield from _unknown(shape, f"{SECTION}.routing", section.routing)
     for name, value in asked.items():
         if value:
             yield from _unknown(shape, f"{SECTION}.{name}", f"{value:g}")

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from rl_contracts.documents.arrays import ITEM_BYTES
 from rl_contracts.documents.base import Document, Record
+from rl_contracts.documents.routing import Routing
 
 GREEDY_TEMPERATURE = 1.0
 """Temperature of the log-probabilities of a greedy rollout: the engine does not divide logits by
@@ -204,6 +205,8 @@ class Rollout(Document):
     """Which tokens stand for images, ascending; an image that several sequences show is there for
     each of them."""
     turns: list[Turn] = Field(default_factory=list)
+    routing: Routing | None = None
+    """The engine's choices of experts, where the run asks for them."""
     text: str
     """The decoded last response, which the scorers judge."""
     answer: str | None = None

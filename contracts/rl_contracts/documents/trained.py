@@ -26,6 +26,7 @@ from rl_contracts.documents.batch import (
     TrainedDigest,
 )
 from rl_contracts.documents.rollout import ImageSpan, Rollout, TokenRange
+from rl_contracts.documents.routing import CANONICAL_BYTES
 from rl_contracts.errors import IntegrityError
 
 
@@ -74,6 +75,9 @@ class Sequence:
     """Images that it shows, by its own tokens."""
     token_advantages: bool = False
     """Each token has an advantage of its own, not all the same."""
+    routing: bytes = b""
+    """int16 ``[T, items]``, the engine's choices of experts, -1 where they are not known; empty
+    where it was not asked for them."""
 
     @property
     def num_tokens(self) -> int:
@@ -93,6 +97,9 @@ class Sequence:
         for array in (self.tokens, self.positions, self.mask, self.logprobs, self.policy_steps):
             hasher.update(array)
         self._add_images(hasher)
+        if self.routing:
+            hasher.update(b"routing")
+            hasher.update(self.routing)
         return hasher.hexdigest()
 
     def _add_images(self, hasher: Hasher) -> None:
@@ -117,6 +124,7 @@ def rollout_sequences(rollout: Rollout, member: BatchMember) -> list[Sequence]:
         IntegrityError: the lengths of the arrays do not match.
     """
     generated, advantages = _generated(rollout), _advantages(rollout, member)
+    routing, of_token = _routing(rollout)
     if len(member.token_returns) not in (0, ITEM_BYTES * generated):
         raise IntegrityError(
             f"rollout {rollout.id}: {len(member.token_returns) // ITEM_BYTES} returns for "
@@ -148,6 +156,7 @@ def rollout_sequences(rollout: Rollout, member: BatchMember) -> list[Sequence]:
                     returns=member.token_returns[chosen],
                     images=_images(rollout, sequence),
                     token_advantages=bool(member.token_advantages),
+                    routing=routing[of_token * sequence.start : of_token * sequence.end],
                 )
             )
     assert first == generated
@@ -276,6 +285,9 @@ def _first_digest(given: Iterable[Sequence]) -> TrainedDigest:
             hasher.update(b"returns")
             hasher.update(sequence.returns)
         sequence._add_images(hasher)
+        if sequence.routing:
+            hasher.update(b"routing")
+            hasher.update(sequence.routing)
         count += 1
         tokens += sequence.num_tokens
         generated += sequence.num_generated
@@ -344,6 +356,20 @@ def _images(rollout: Rollout, sequence: TokenRange) -> tuple[ImageSpan, ...]:
         for image in rollout.images
         if sequence.start <= image.start < sequence.end
     )
+
+
+def _routing(rollout: Rollout) -> tuple[bytes, int]:
+    """Choices of all tokens, and bytes of a token."""
+    choices = rollout.routing
+    if choices is None:
+        return b"", 0
+    size, packed = CANONICAL_BYTES * choices.items, choices.canonical
+    if len(packed) != size * len(rollout.mask):
+        raise IntegrityError(
+            f"rollout {rollout.id}: choices of experts for {choices.tokens} of its "
+            f"{len(rollout.mask)} tokens"
+        )
+    return packed, size
 
 
 def _policy_steps(rollout: Rollout) -> bytes:

@@ -140,7 +140,7 @@ def _pod(
     ]
     served = shared_engine.engine(
         engine.container(
-            spec, [run_spec.training for _, run_spec in runs], images=images, agent_port=agents.PORT
+            spec, [run_spec for _, run_spec in runs], images=images, agent_port=agents.PORT
         ),
         seats,
         weights=engine.WEIGHTS_FOLDER,

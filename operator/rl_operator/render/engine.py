@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.training.training import Training
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube.settings import Images
 from rl_operator.render import lora, pods
 
@@ -26,17 +25,20 @@ ARGUMENTS = (
     "--incremental-streaming-output",
 )
 """Arguments that only the operator sets."""
+ROUTING = "--enable-return-routed-experts"
+"""Set where the experts that the engine chooses are trained."""
 
 
 def container(
-    spec: SamplerPoolSpec, runs: Sequence[Training], *, images: Images, agent_port: int
+    spec: SamplerPoolSpec, runs: Sequence[RLJobSpec], *, images: Images, agent_port: int
 ) -> Manifest:
     """The engine of runs that all use the precision of the first one.
 
     ``engine_sharing`` refuses runs of another precision.
     """
     engine = spec.template.engine
-    sections = [run.lora for run in runs if run.lora is not None]
+    sections = [run.training.lora for run in runs if run.training.lora is not None]
+    replayed = any(run.algorithm.experts.routing == "Replay" for run in runs)
     low_rank = lora.engine_arguments(sections, engine.args) if sections else []
     sources = {"envFrom": [dict(source) for source in engine.env_from]} if engine.env_from else {}
     # torch asks for the user's name, and in SGLang's own image the pod's uid has none.
@@ -58,9 +60,10 @@ def container(
             "--port",
             str(PORT),
             "--dtype",
-            DTYPES[runs[0].precision],
+            DTYPES[runs[0].training.precision],
             "--sleep-on-idle",
             "--incremental-streaming-output",
+            *([ROUTING] if replayed else []),
             *low_rank,
             *engine.args,
         ],

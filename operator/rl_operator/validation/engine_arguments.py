@@ -26,6 +26,7 @@ QUANTIZING = (
 """They change the type of the weights that are served."""
 OF_THE_OPERATOR = (
     *engine.ARGUMENTS,
+    engine.ROUTING,
     "--model",
     *lora.ARGUMENTS,
     "--no-lora-strict-loading",

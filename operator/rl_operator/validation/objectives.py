@@ -26,6 +26,7 @@ READ_OF_ALGORITHM = (
 )
 DISTILLATION = (
     *READ_OF_ALGORITHM,
+    "spec.algorithm.experts.routing",
     "spec.algorithm.teacher",
     "spec.algorithm.groupSize",
     "spec.algorithm.offPolicy.maxStaleness",

@@ -66,6 +66,13 @@ def of_reference(spec: RLJobSpec, pool: Pool | None) -> Iterator[Refusal]:
             message="A job may name at most one shared pool.",
             remedy="Give the other groups a template of their own.",
         )
+    if spec.algorithm.experts.routing == "Replay":
+        yield _refusal(
+            "spec.algorithm.experts.routing",
+            "Replay",
+            message="The engine of a shared pool does not return the experts that it chose.",
+            remedy="Use Own, or samplers of the job's own.",
+        )
     if spec.lifecycle.cleanup_policy == "None":
         yield _refusal(
             "spec.lifecycle.cleanupPolicy",

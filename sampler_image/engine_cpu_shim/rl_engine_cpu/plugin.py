@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sglang.srt.layers.attention.attention_registry import register_attention_backend
+from sglang.srt.mem_cache.pool_host import common as host_pools
 
 NAME = "torch_native"
 
@@ -16,6 +17,9 @@ def register() -> None:
     results are the same. ``SGLANG_PLUGINS`` with another name disables the plugin.
     """
     register_attention_backend(NAME)(create)
+    # Where routers' choices are kept (--enable-return-routed-experts): SGLang would page-lock this
+    # memory by CUDA, whatever the device is.
+    host_pools.ALLOC_MEMORY_FUNCS["cpu"] = host_pools.alloc_with_pin_memory
 
 
 def create(runner: Any) -> Any:

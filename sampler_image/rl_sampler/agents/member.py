@@ -209,7 +209,7 @@ class Member:
         """
         if self.room < 1:
             raise ContextFullError("the context is full")
-        sampled = await self.policy.sample(self.trace.context, limit=limit)
+        sampled = await self.policy.sample(self.trace.context, limit=limit, known=self.trace.routed)
         (generation,) = sampled.generations
         return self._take(generation, sampled)
 
@@ -288,7 +288,9 @@ class Member:
         return list(await asyncio.gather(*(self.tools.call(call) for call in wanted)))
 
     def _take(self, generation: Generation, sampled: Sampled) -> Turn:
-        request, response, reason = self.trace.respond(generation, known=self.policy.serving.known)
+        request, response, reason = self.trace.respond(
+            generation, known=self.policy.serving.known, routed=self.policy.routed
+        )
         self.history.append(GeneratedSegment(generation.output_ids))
         turn = Turn(
             request=request,

@@ -51,6 +51,8 @@ class Policy:
     """Images that every prompt shows."""
     member: int = 0
     """Whose tokens are sampled."""
+    routed: bool = False
+    """The engine is asked for the experts that its routers choose."""
 
     def room(self, context: int) -> int:
         """Tokens that may follow ``context`` tokens; less than 1 where the context is full."""
@@ -66,6 +68,7 @@ class Policy:
         limit: int | None = None,
         stops: tuple[str, ...] = (),
         progress: Progress | None = None,
+        known: int = 0,
     ) -> Sampled:
         """Sample responses to one context.
 
@@ -77,6 +80,7 @@ class Policy:
             progress: called with a response's number and its new tokens, as they come. Hazard: an
                 update of the weights may repeat a request, which then begins again; only with
                 ``weightSync.pause: Retract`` and with adapters it does not.
+            known: tokens of the context whose experts are known.
 
         Raises:
             PromptError: the context leaves no room.
@@ -102,6 +106,7 @@ class Policy:
             ),
             stop_tokens=self.stop_tokens,
             stop_texts=stops or tuple(self.sampling.stop),
+            routed_from=known if self.routed else None,
         )
         queued, self.claim.counted_by_slots = time.monotonic(), True
         async with self.slots.take(members, of=info.max_running_requests):

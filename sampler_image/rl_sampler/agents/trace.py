@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from array import array
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Self
 
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.rollout import Rollout, StopReason, TokenRange, VersionSpan
+from rl_contracts.documents.routing import Choices, narrowed
 from rl_contracts.documents.run import PolicyPointer
 from rl_sampler.engine.errors import EngineProtocolError
 from rl_sampler.engine.protocol import EngineSpan, Generation
@@ -28,6 +30,8 @@ class SampledResponse:
     spans: list[VersionSpan]
     """Versions that sampled the tokens; indices into ``tokens``."""
     reason: StopReason
+    routing: tuple[int, Choices] | None = None
+    """Where they were asked for: the first token in its sequence, and experts but of the last."""
 
 
 @dataclass(slots=True)
@@ -43,6 +47,8 @@ class Trace:
     """Versions that generated the tokens where the mask is 1."""
     sequence_starts: list[int] = field(default_factory=list)
     """Where the second and later sequences begin."""
+    routing: list[tuple[int, Choices]] = field(default_factory=list)
+    """Experts that the engine's routers chose: index of the first token, and choices."""
     _shown_from: int = 0
 
     @classmethod
@@ -54,6 +60,7 @@ class Trace:
             logprobs=unpack_float32(rollout.logprobs),
             spans=list(rollout.spans),
             sequence_starts=list(rollout.sequence_starts),
+            routing=_known(rollout),
             _shown_from=rollout.turns[-1].response.end,
         )
 
@@ -71,6 +78,17 @@ class Trace:
         """Number of tokens of the current sequence."""
         return len(self.tokens) - self.start
 
+    @property
+    def routed(self) -> int:
+        """Tokens of the current sequence whose experts are known."""
+        ends = [at + choices.tokens for at, choices in self.routing]
+        return max([self.start, *ends]) - self.start
+
+    def route(self, routing: tuple[int, Choices] | None) -> None:
+        """Note experts of tokens of the current sequence."""
+        if routing is not None:
+            self.routing.append((self.start + routing[0], routing[1]))
+
     def show(self, tokens: Sequence[int]) -> None:
         """Append tokens that the policy did not generate."""
         self.tokens += tokens
@@ -85,13 +103,18 @@ class Trace:
         self.show(tokens)
 
     def respond(
-        self, generation: Generation, *, known: Mapping[str, PolicyPointer]
+        self,
+        generation: Generation,
+        *,
+        known: Mapping[str, PolicyPointer],
+        routed: bool = False,
     ) -> tuple[TokenRange, TokenRange, StopReason]:
         """Append a response that the engine sampled.
 
         Args:
             generation: the engine's answer.
             known: published policies that the engine was given, by label.
+            routed: it was asked for experts, from the first token on of which they are not known.
 
         Returns:
             The range of tokens shown since the last response, the range of this response, and why
@@ -101,12 +124,14 @@ class Trace:
             EngineProtocolError: the response was aborted, or a token lacks a finite log-probability
                 or a published policy. This is an infrastructure error; the trace is unchanged.
         """
-        return self.take(sampled_response(generation, known=known))
+        first = (self.routed, len(self)) if routed else None
+        return self.take(sampled_response(generation, known=known, routed=first))
 
     def take(self, response: SampledResponse) -> tuple[TokenRange, TokenRange, StopReason]:
         """Append a response that was checked; returns what ``respond`` returns."""
         start = len(self.tokens)
         request = TokenRange(start=self._shown_from, end=start)
+        self.route(response.routing)
         self.tokens += response.tokens
         self.mask += b"\x01" * len(response.tokens)
         self.logprobs += response.logprobs
@@ -118,18 +143,56 @@ class Trace:
         return request, TokenRange(start=start, end=len(self.tokens)), response.reason
 
 
+def _known(rollout: Rollout) -> list[tuple[int, Choices]]:
+    """Experts of a stored rollout's tokens but the last, which was not run."""
+    stored = rollout.routing
+    if stored is None:
+        return []
+    data = stored.data[: -stored.items * stored.item_bytes]
+    return [(0, Choices(items=stored.items, item_bytes=stored.item_bytes, data=data))]
+
+
 def sampled_response(
-    generation: Generation, *, known: Mapping[str, PolicyPointer]
+    generation: Generation,
+    *,
+    known: Mapping[str, PolicyPointer],
+    routed: tuple[int, int] | None = None,
 ) -> SampledResponse:
-    """Check a response of the engine; arguments and errors as ``Trace.respond``."""
+    """Check a response of the engine; arguments and errors as ``Trace.respond``.
+
+    Args:
+        generation: the engine's answer.
+        known: published policies by label.
+        routed: where it was asked for experts, the first token, and the tokens of the context.
+    """
     reason, logprobs = _checked(generation)
     output = generation.output_ids
     spans = version_spans(
         generation.meta_info.weight_versions, start=0, output=len(output), known=known
     )
     return SampledResponse(
-        tokens=array("i", output), logprobs=array("d", logprobs), spans=spans, reason=reason
+        tokens=array("i", output),
+        logprobs=array("d", logprobs),
+        spans=spans,
+        reason=reason,
+        routing=None if routed is None else _routing(generation, *routed),
     )
+
+
+def _routing(generation: Generation, first: int, context: int) -> tuple[int, Choices]:
+    encoded = generation.meta_info.routed_experts
+    if encoded is None:
+        raise EngineProtocolError(
+            "the engine returned no choices of experts (routed_experts), which "
+            "spec.algorithm.experts.routing Replay needs"
+        )
+    tokens = context + len(generation.output_ids) - 1 - first
+    try:
+        return first, narrowed(base64.b64decode(encoded, validate=True), tokens=tokens)
+    except ValueError as error:
+        raise EngineProtocolError(
+            f"the engine's choices of experts are unusable: {error}"
+        ) from error
 
 
 def _checked(generation: Generation) -> tuple[StopReason, list[float]]:

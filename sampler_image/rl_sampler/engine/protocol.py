@@ -73,6 +73,10 @@ class MetaInfo(Answer):
     weight_versions: list[EngineSpan] = []
     prompt_tokens: int | None = None
     """With those that stand for images."""
+    routed_experts: str | None = None
+    """Base64 of little-endian int32 ``[T, layers, experts of a token]``: the experts that the T
+    tokens from ``routed_from`` on passed, without the last one, which was not run. Only where they
+    are asked for, of an engine that keeps them."""
 
 
 class Generation(Answer):
@@ -136,6 +140,8 @@ class GenerateRequest:
     """Texts that end a response; the tokens of the text belong to it."""
     cache_key: str = ""
     """Cached prefixes are shared only with requests of the same key."""
+    routed_from: int | None = None
+    """Ask for the experts of the tokens from this one of the prompt on; None: do not ask."""
     adapter: str = ""
     """Name of the adapter that samples; empty for the weights that the engine serves. Hazard: the
     engine loads an adapter that was unloaded again from its path, so never name one."""
@@ -154,6 +160,9 @@ class GenerateRequest:
             # With several members the server takes a request for a batch of one prompt.
             images = list(self.images)
             salt["image_data"] = [images] if self.members > 1 else images
+        if self.routed_from is not None:
+            salt["return_routed_experts"] = True
+            salt["routed_experts_start_len"] = self.routed_from
         stops = {"stop": list(self.stop_texts)} if self.stop_texts else {}
         return salt | {
             "input_ids": self.prompt,

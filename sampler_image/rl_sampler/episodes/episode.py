@@ -155,6 +155,7 @@ class EpisodeRunner:
             slots=self.slots,
             counters=self.counters,
             seen=seen,
+            routed=self.spec.algorithm.experts.routing == "Replay",
         )
         return Group(
             agent=agent,

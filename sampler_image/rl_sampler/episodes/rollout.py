@@ -19,6 +19,7 @@ from rl_contracts.documents.rollout import (
     Turn,
     Unfinished,
 )
+from rl_contracts.documents.routing import assembled
 from rl_contracts.documents.task import Queue, Task
 from rl_sampler.agents.images import Seen
 from rl_sampler.agents.trace import Trace
@@ -79,6 +80,7 @@ def build_rollout(
         sequence_starts=trace.sequence_starts,
         images=[] if seen is None else seen.spans(trace),
         turns=list(turns),
+        routing=assembled(trace.routing, tokens=len(trace.tokens)),
         text=turns[-1].text if turns else "",
         answer=ending.answer,
         stop_reason=ending.stop_reason,

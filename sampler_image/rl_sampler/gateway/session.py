@@ -243,6 +243,7 @@ class Session:
             limit=self._longest(asked),
             stops=asked.stops,
             progress=progress if emit is not None and self._grows(asked) else None,
+            known=placed.place.routed,
         )
         choices = []
         for number, generation in enumerate(sampled.generations):
@@ -273,7 +274,9 @@ class Session:
 
     async def _choice(self, placed: Placed, generation: Generation, sampled: Sampled) -> Choice:
         asked, chat = placed.asked, placed.chat
-        response = sampled_response(generation, known=self.policy.serving.known)
+        place = placed.place
+        routed = (place.routed, len(place.context)) if self.policy.routed else None
+        response = sampled_response(generation, known=self.policy.serving.known, routed=routed)
         whole = chat.decode(generation.output_ids)
         reason = generation.meta_info.finish_reason
         stop = reason.matched if isinstance(reason.matched, str) and asked.stops else None

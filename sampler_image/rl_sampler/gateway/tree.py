@@ -39,15 +39,19 @@ class Node:
     taken: bool = False
     """A request has continued it."""
 
-    def tokens(self) -> list[int]:
-        """All tokens up to the end of this response."""
+    def path(self) -> list[Node]:
+        """The responses up to this one, from the first on."""
         nodes: list[Node] = []
         node: Node | None = self
         while node is not None:
             nodes.append(node)
             node = node.parent
+        return nodes[::-1]
+
+    def tokens(self) -> list[int]:
+        """All tokens up to the end of this response."""
         tokens: list[int] = []
-        for each in reversed(nodes):
+        for each in self.path():
             tokens += each.shown
             tokens += each.response.tokens
         return tokens
@@ -68,6 +72,14 @@ class Place:
     """Of the request's messages and tools."""
     context: list[int]
     """All that the policy is shown."""
+
+    @property
+    def routed(self) -> int:
+        """Tokens of the context whose experts are known where the engine is asked for them.
+
+        All that were run; the last of a response was not.
+        """
+        return 0 if self.parent is None else len(self.context) - len(self.shown) - 1
 
 
 class Tree:
@@ -145,6 +157,8 @@ class Tree:
         for nodes in self.sequences():
             parent = nodes[0].parent
             trace.restart([*(parent.tokens() if parent else ()), *nodes[0].shown])
+            for each in () if parent is None else parent.path():
+                trace.route(each.response.routing)
             for node in nodes:
                 if node is not nodes[0]:
                     trace.show(node.shown)

@@ -16,7 +16,7 @@ from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.staleness import is_trainable
 from rl_trainer.algorithm import credit
 from rl_trainer.algorithm.assessment import Context
-from rl_trainer.algorithm.samples import head_fault
+from rl_trainer.algorithm.samples import Replayed, head_fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,8 @@ class Limits:
     """Of one sequence, prompt included."""
     placeholders: Placeholders | None = None
     """Of images; None where the model sees none."""
+    replayed: Replayed | None = None
+    """Where the engine's choices of experts are trained."""
 
 
 def assemble(task: Task, rollouts: Mapping[str, RolloutHead], limits: Limits) -> Group | str:

@@ -91,6 +91,9 @@ class Packed:
     """float32, the reference's log-probability of the token, where it is known."""
     images: tuple[ImageSpan, ...] = ()
     """Which tokens of the row stand for images, ascending."""
+    choices: Tensor | None = None
+    """int16 ``[T, layers * experts of a token]``: the engine's choices of experts, -1 where they
+    are not known."""
 
     def split(self, values: Tensor) -> list[tuple[int, Tensor]]:
         """Give each sequence its part of ``[N]`` values: pairs of sample index and values."""
@@ -106,9 +109,9 @@ class Packed:
     def parts(self, max_tokens: int) -> Iterator[tuple[slice, Packed]]:
         """Whole sequences, one after the other, of at most so many generated tokens together.
 
-        A longer sequence is a part of its own. ``tokens``, ``positions``, ``lengths`` and
-        ``images`` stay those of the whole microbatch; of the rest each part has what belongs to
-        its slice of the N tokens.
+        A longer sequence is a part of its own. ``tokens``, ``positions``, ``lengths``, ``images``
+        and ``choices`` stay those of the whole microbatch; of the rest each part has what belongs
+        to its slice of the N tokens.
         """
         counts, first, start = self.counts, 0, 0
         while first < len(counts):
@@ -125,7 +128,7 @@ class Packed:
         cut: dict[str, Any] = {
             name: value[tokens]
             for name in self.__slots__
-            if name not in ("tokens", "positions")
+            if name not in ("tokens", "positions", "choices")
             and isinstance(value := getattr(self, name), Tensor)
         }
         cut["sequences"] = cut["sequences"] - first
@@ -165,6 +168,7 @@ def collate(samples: Sequence[Sample], row: Row, *, filler: bool = False) -> Pac
         values=_all_or_none(chosen, lambda sample: sample.values),
         reference=_all_or_none(chosen, lambda sample: sample.reference),
         images=tuple(_images(chosen)),
+        choices=_all_or_none(chosen, lambda sample: sample.choices),
     )
 
 

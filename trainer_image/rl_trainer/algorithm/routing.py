@@ -44,6 +44,30 @@ def squared_sums(logits: Tensor) -> Tensor:
     return logits.float().logsumexp(-1).square()
 
 
+def gates(
+    logits: Tensor, chosen: Tensor, scores: Scores, *, normalized: bool, scaling: float
+) -> Tensor:
+    """What each token's chosen experts are weighed with, float32 ``[T, K]``, differentiable.
+
+    Routing replay (R3, arXiv 2510.11370): the engine's choices with the gates of the weights that
+    are trained, so that the router still learns.
+
+    Args:
+        logits: of the router ``[T, N]``.
+        chosen: experts of each token, int64 ``[T, K]``.
+        scores: how logits become scores.
+        normalized: a token's gates sum to ``scaling``.
+        scaling: factor of all gates.
+    """
+    exact = logits.float()
+    each = exact.softmax(-1) if scores == "Softmax" else exact.sigmoid()
+    picked = each.gather(-1, chosen)
+    if normalized:
+        # The small number is that of DeepSeek's router; with softmax, sums are far from it.
+        picked = picked / (picked.sum(-1, keepdim=True) + 1e-20)
+    return picked * scaling
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routed:
     """Sums over tokens, by layer with experts, in their order; on the CPU."""

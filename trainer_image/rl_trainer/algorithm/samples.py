@@ -16,10 +16,11 @@ from rl_contracts.documents.arrays import ITEM_BYTES, pack_float32
 from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
 from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import ImageSpan, Rollout, TokenRange, VersionSpan
+from rl_contracts.documents.routing import Routing
 from rl_contracts.errors import IntegrityError
 from rl_contracts.images.placeholders import Placeholders
 
-INT32, FLOAT32 = "<i4", "<f4"
+INT16, INT32, FLOAT32 = "<i2", "<i4", "<f4"
 
 
 class Source(Protocol):
@@ -82,6 +83,9 @@ class Sample:
     """float32 ``[num_generated]``: the reference's log-probabilities, where they were computed."""
     images: tuple[ImageSpan, ...] = ()
     """Which tokens stand for images, ascending."""
+    choices: Tensor | None = None
+    """int16 ``[T, layers * experts of a token]``: the engine's choices of experts, -1 where they
+    are not known; None where it was not asked for them."""
     unread: Unread | None = None
     """Set while ``tokens``, ``mask``, ``logprobs`` and ``policy_steps`` were not read."""
 
@@ -110,7 +114,7 @@ NO_TOKENS: dict[str, Any] = {
 }
 """The arrays of a sample that was not read; shared, so that many of them are sent as one."""
 ARRAYS = tuple(NO_TOKENS)
-READ = (*ARRAYS, "images")
+READ = (*ARRAYS, "images", "choices")
 """Fields of a sample that are set when it is read."""
 
 
@@ -144,6 +148,9 @@ def sequences(rollout: Rollout) -> list[Sample]:
             rollout=sequence.rollout,
             group=sequence.group,
             images=sequence.images,
+            choices=_tensor(sequence.routing, INT16, torch.int16).reshape(sequence.num_tokens, -1)
+            if sequence.routing
+            else None,
         )
         for sequence in trained.unweighted_sequences(rollout)
     ]
@@ -233,6 +240,16 @@ def _bytes(tensor: Tensor, kind: str) -> bytes:
     return tensor.numpy().astype(kind).tobytes()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What choices of experts must be, so that a model can be trained with them."""
+
+    items: int
+    """Of a token: layers times experts of a token."""
+    experts: int
+    """Of a layer."""
+
+
 def head_fault(head: RolloutHead, *, max_tokens: int) -> str:
     """What makes a rollout unusable, as far as its head shows it; empty when nothing does.
 
@@ -263,6 +280,7 @@ def fault(
     vocabulary: int,
     max_tokens: int,
     placeholders: Placeholders | None = None,
+    replayed: Replayed | None = None,
 ) -> str:
     """What makes a rollout unusable; empty when nothing does.
 
@@ -271,6 +289,7 @@ def fault(
         vocabulary: number of token ids that the model knows.
         max_tokens: longest sequence that the model and a microbatch hold.
         placeholders: of images; None where the model sees none.
+        replayed: where the engine's choices of experts are trained.
     """
     if rollout.error is not None:
         return f"it ended with an error: {rollout.error.message}"
@@ -286,6 +305,8 @@ def fault(
         return wrong
     wrong = _value_fault(rollout, vocabulary=vocabulary)
     if wrong:
+        return wrong
+    if replayed is not None and (wrong := _routing_fault(rollout, rollout.routing, replayed)):
         return wrong
     return _image_fault(rollout, placeholders) or _cover_fault(rollout)
 
@@ -311,6 +332,29 @@ def _image_fault(rollout: Rollout, placeholders: Placeholders | None) -> str:
         if (tokens[image.start : image.end] != placeholders.token).any():
             return "tokens that stand for an image are not its placeholders"
         at = image.end
+    return ""
+
+
+def _routing_fault(rollout: Rollout, routing: Routing | None, replayed: Replayed) -> str:
+    """Choices must be known of each token but the last ones of sequences, which predict none."""
+    if routing is None:
+        return (
+            "it holds no choices of experts, which algorithm.experts.routing Replay needs: the "
+            "engine did not return them"
+        )
+    size = routing.items * routing.item_bytes
+    if routing.items != replayed.items or len(routing.data) != size * rollout.num_tokens:
+        return (
+            f"its choices of experts are {routing.items} numbers for {routing.tokens} tokens, not "
+            f"{replayed.items} for {rollout.num_tokens}"
+        )
+    chosen = np.frombuffer(routing.canonical, INT16).reshape(-1, routing.items)
+    if chosen.max() >= replayed.experts:
+        return f"it holds a choice of expert {chosen.max()} of {replayed.experts}"
+    unknown = set(np.flatnonzero((chosen < 0).any(axis=1)).tolist())
+    unknown -= {sequence.end - 1 for sequence in rollout.sequences}
+    if unknown:
+        return f"it holds no choices of experts for its token {min(unknown)}"
     return ""
 
 

@@ -167,6 +167,7 @@ class ShareReader:
             vocabulary=limits.vocabulary,
             max_tokens=limits.max_tokens,
             placeholders=limits.placeholders,
+            replayed=limits.replayed,
         )
 
     def _keep(self, rollout: Rollout) -> RolloutHead:

@@ -145,7 +145,8 @@ def build(
     if low_rank is not None:
         assert adapter is not None
         policy = lora.adapted(policy, low_rank, adapter, seed=spec.training.seed)
-    policy = replace(policy, routers=routers.of(policy.module))
+    replays = spec.algorithm.experts.routing == "Replay"
+    policy = replace(policy, routers=routers.of(policy.module, replays=replays))
     policy = divided(policy, world)
     if compared and reference is None:
         reference = AdaptersOff(policy)

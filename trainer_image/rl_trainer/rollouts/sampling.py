@@ -124,6 +124,7 @@ class Windows:
             vocabulary=limits.vocabulary,
             max_tokens=limits.max_tokens,
             placeholders=limits.placeholders,
+            replayed=limits.replayed,
         )
         if problem:
             raise TrainingFailedError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,8 +10,12 @@ from rl_contracts.spec.base import Model
 
 
 class Experts(Model):
-    """Layers with experts: what is added to the loss so that routers use all of them."""
+    """Layers with experts: which of them a token is trained with, and losses on their routers."""
 
+    routing: Literal["Own", "Replay"] = "Own"
+    """Experts that a token passes when it is trained. `Own`: those that the trainer's routers
+    choose. `Replay`: those that the engine chose when it sampled, which it then returns with the
+    tokens. Refused for models without experts and for shared pools."""
     load_balance_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Weight of the load-balance loss, which is 1 where each expert gets equally many tokens and
     more where few get most. 0: none. A value above 0 costs a forward pass more for each update, and

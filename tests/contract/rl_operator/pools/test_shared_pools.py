@@ -233,6 +233,11 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({}, {"model": {"uri": "s3://other/model"}}, "SamplerPool shared serves s3://other/model"),
     ({"lifecycle": {"cleanupPolicy": "None"}}, {}, "spec.lifecycle.cleanupPolicy = 'None'"),
     (
+        {"algorithm": {"experts": {"routing": "Replay"}}},
+        {},
+        "spec.algorithm.experts.routing = 'Replay'",
+    ),
+    (
         {"samplers": [*GROUPS, {"name": "more", "poolRef": {"name": "x"}}]},
         {},
         "at most one shared pool",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from rl_contracts.documents.run import Totals
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import inputs
+from rl_trainer.algorithm.samples import Sample
 from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
 from rl_trainer.distributed.world import World
-from rl_trainer.model import loading, weights
+from rl_trainer.model import loading, routers, weights
 from rl_trainer.model.learner import Learner
 from tests.contract.rl_trainer.distributed import ranks
 from tests.families import FAMILIES, SIZES
@@ -26,6 +27,7 @@ from tests.tiny_model import VOCABULARY
 
 URI = "s3://models/tiny"
 STEPS = 3
+REPLAY = "routing replay"
 STATEFUL = "everything"
 """The feature whose state has all parts: critic, moments, refreshed reference."""
 TOLERANCE = 2e-5
@@ -92,12 +94,16 @@ FEATURES: dict[str, dict[str, Any]] = {
         "training": {**SMALL, "promptsPerUpdate": 2, "gradientCheckpointing": True},
         "algorithm": {"experts": {"loadBalanceCoefficient": 0.5, "zLossCoefficient": 0.05}},
     },
+    REPLAY: {
+        "training": {**SMALL, "gradientCheckpointing": True},
+        "algorithm": {"experts": {"routing": "Replay", "zLossCoefficient": 0.05}},
+    },
     "offloadOptimizer": {"training": {**SMALL, "offloadOptimizer": True}},
     "offloadParameters": {"training": {**SMALL, "offloadParameters": True}},
 }
 
 
-DENSE_FEATURES = tuple(name for name in FEATURES if name != "routers")
+DENSE_FEATURES = tuple(name for name in FEATURES if name not in ("routers", REPLAY))
 EXPERT_FEATURES = (
     "GRPO",
     "reference",
@@ -107,6 +113,7 @@ EXPERT_FEATURES = (
     "SFT",
     "distillation",
     "routers",
+    REPLAY,
     "offloadOptimizer",
     "offloadParameters",
 )
@@ -233,7 +240,7 @@ def train(world: World, folder: Path, *, features: Sequence[str]) -> dict[str, S
     for feature in features:
         mine = learner(folder, world, feature)
         updates = [
-            mine.update(ranks.samples(seed=step, count=9 - 3 * (step == 2)), step=step)
+            mine.update(_samples(mine, step, routed=feature == REPLAY), step=step)
             for step in range(1, STEPS + 1)
         ]
         results[feature] = Seen(
@@ -247,6 +254,26 @@ def train(world: World, folder: Path, *, features: Sequence[str]) -> dict[str, S
             weights=weights.snapshot(mine.policy, precision="FP32", world=world),
         )
     return results
+
+
+def _samples(mine: Learner, step: int, *, routed: bool) -> list[Sample]:
+    """Of a step; ``routed``: with drawn choices of experts."""
+    samples = ranks.samples(seed=step, count=9 - 3 * (step == 2))
+    if not routed:
+        return samples
+    wanted = routers.replayed(mine.policy.module)
+    layers = mine.policy.module.config.num_hidden_layers
+    generator = torch.Generator().manual_seed(step)
+    return [
+        replace(
+            sample,
+            choices=torch.rand((len(sample), layers, wanted.experts), generator=generator)
+            .argsort(-1)[..., : wanted.items // layers]
+            .flatten(1)
+            .to(torch.int16),
+        )
+        for sample in samples
+    ]
 
 
 def on_mesh(

@@ -13,7 +13,7 @@ from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Child
 from rl_operator.render import agents, objects, pool
-from rl_operator.render.engine import ARGUMENTS
+from rl_operator.render.engine import ARGUMENTS, ROUTING
 from rl_operator.state.trainer_job import TrainerJob
 from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
 from tests.unit.rl_operator.rendered import (
@@ -157,6 +157,12 @@ def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str
     assert environment_of(engine)["A"] == "1"
     own = [argument for argument in arguments[: -len(added)] if argument.startswith("--")]
     assert set(own) == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize(("routing", "asked"), [("Own", False), ("Replay", True)])
+def test_the_engine_returns_the_experts_that_are_replayed(routing: str, asked: bool) -> None:
+    manifest = a_deployment(algorithm={"experts": {"routing": routing}})
+    assert (ROUTING in pod_of(manifest)["initContainers"][1]["args"]) == asked
 
 
 @pytest.mark.parametrize("added", [["--device", "cpu"], ["--device=cpu"], ["--tp-size", "2"]])

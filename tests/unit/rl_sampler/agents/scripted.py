@@ -72,14 +72,21 @@ class ScriptedPolicy:
     contexts: list[str] = field(default_factory=list)
     """What it was shown, once for each line."""
     seen: Seen | None = None
+    routed: bool = False
 
     def room(self, context: int) -> int:
         return self.longest - context
 
     async def sample(
-        self, context: Sequence[int], *, members: int = 1, limit: int | None = None
+        self,
+        context: Sequence[int],
+        *,
+        members: int = 1,
+        limit: int | None = None,
+        known: int = 0,
     ) -> Sampled:
         assert members == 1
+        assert known == 0, "nobody asked for experts"
         self.contexts.append(self.prompts.decode([*context, -1][:-1]))
         room = min(limit or self.per_turn, self.room(len(context)))
         assert room >= 1, "the policy was asked without room for a token"

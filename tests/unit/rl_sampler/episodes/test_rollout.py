@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import itertools
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.documents.arrays import unpack_float32, unpack_int32
+from rl_contracts.documents.arrays import pack_int32, unpack_float32, unpack_int32
 from rl_contracts.documents.rollout import (
     RewardPart,
     RolloutError,
@@ -92,6 +93,46 @@ def test_turns_extend_a_sequence_until_another_begins() -> None:
     assert trace.sequence_starts == [7]
     assert list(trace.mask) == [0, 0, 1, 1, 0, 1, 1, 0, 0, 0, 1, 1]
     assert [(span.start, span.end) for span in trace.spans] == [(2, 4), (5, 7), (10, 12)]
+
+
+def routed(*experts: int) -> str:
+    return base64.b64encode(pack_int32(experts)).decode()
+
+
+def test_experts_are_kept_with_the_tokens_that_passed_them() -> None:
+    trace = Trace()
+    trace.restart([5, 6])
+    trace.respond(a_generation(routed_experts=routed(50, 60, 70)), known=KNOWN, routed=True)
+    assert trace.routed == 3, "the last token of a response was not run"
+    trace.show([8])
+    trace.respond(a_generation(routed_experts=routed(20, 80, 71)), known=KNOWN, routed=True)
+    trace.restart([9])
+    assert trace.routed == 0
+    trace.respond(a_generation(routed_experts=routed(90, 72)), known=KNOWN, routed=True)
+    ending = Ending(stop_reason=StopReason.STOP)
+    rollout = build_rollout(trace, [], ending, task=a_task(), member=0, claimed_at=1.0)
+    assert rollout.routing is not None
+    assert (rollout.routing.items, rollout.routing.item_bytes) == (1, 1)
+    assert list(rollout.routing.data) == [50, 60, 70, 20, 80, 71, 255, 90, 72, 255]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "returned no choices of experts"),
+        ({"routed_experts": routed(1, 2)}, "not equally many numbers for 3 tokens"),
+        ({"routed_experts": routed(1, 2, -1)}, "negative"),
+        ({"routed_experts": "%"}, "unusable"),
+    ],
+)
+def test_missing_or_malformed_experts_are_a_protocol_error(
+    changes: dict[str, Any], message: str
+) -> None:
+    trace = Trace()
+    trace.restart([5, 6])
+    with pytest.raises(EngineProtocolError, match=message):
+        trace.respond(a_generation(**changes), known=KNOWN, routed=True)
+    assert trace.routing == []
 
 
 def test_refused_response_leaves_the_trace_unchanged() -> None:

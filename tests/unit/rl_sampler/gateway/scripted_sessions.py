@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+from rl_contracts.documents.arrays import pack_int32
 from rl_contracts.spec.agent.agents import Sampling
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.policy import Policy, Sampled
@@ -40,6 +42,17 @@ def generation(
     )
 
 
+def expert_of(token: int) -> int:
+    return token % 1000
+
+
+def routed(response: Generation, tokens: Sequence[int], *, known: int) -> Generation:
+    """A response with the experts of its tokens from ``known`` on, but for the last."""
+    packed = pack_int32(expert_of(token) for token in tokens[known:-1])
+    update = {"routed_experts": base64.b64encode(packed).decode()}
+    return response.model_copy(update={"meta_info": response.meta_info.model_copy(update=update)})
+
+
 @dataclass
 class ScriptedPolicy:
     """Says the script's next lines; ends its turn unless a limit or a stop text cuts it."""
@@ -53,6 +66,9 @@ class ScriptedPolicy:
     serving: Any = field(default_factory=lambda: SimpleNamespace(known=KNOWN))
     contexts: list[list[int]] = field(default_factory=list)
     outputs: list[list[int]] = field(default_factory=list)
+    routed: bool = False
+    """Each token that is run chooses ``expert_of`` it."""
+    known: list[int] = field(default_factory=list)
     during: Callable[[], object] = lambda: None
     """Called in the middle of each response."""
 
@@ -67,7 +83,9 @@ class ScriptedPolicy:
         limit: int | None = None,
         stops: tuple[str, ...] = (),
         progress: Progress | None = None,
+        known: int = 0,
     ) -> Sampled:
+        self.known.append(known)
         self.contexts.append(list(context))
         made = []
         for number in range(members):
@@ -80,6 +98,8 @@ class ScriptedPolicy:
                     await progress(number, [token])
                     self.during()
         self.outputs += [each.output_ids for each in made]
+        if self.routed:
+            made = [routed(each, [*context, *each.output_ids], known=known) for each in made]
         return Sampled(generations=made, queue_seconds=0.0, generate_seconds=0.0)
 
     def _response(self, line: str, limit: int, stops: tuple[str, ...]) -> Generation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rl_contracts.documents.rollout import StopReason
+from rl_contracts.documents.routing import assembled
 from rl_sampler.agents.prompt import Prompts
 from rl_sampler.agents.trace import Trace
 from rl_sampler.gateway import openai_chat
@@ -21,7 +23,11 @@ from rl_sampler.gateway.session import Session
 from tests.examples import examples
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import call
-from tests.unit.rl_sampler.gateway.scripted_sessions import ScriptedPolicy, a_session
+from tests.unit.rl_sampler.gateway.scripted_sessions import (
+    ScriptedPolicy,
+    a_session,
+    expert_of,
+)
 
 TOOLS = [{"type": "function", "function": {"name": "calc", "parameters": {"type": "object"}}}]
 PROMPTS = real_prompts("qwen3_instruct_2507")
@@ -64,6 +70,25 @@ async def test_request_that_extends_another_continues_its_tokens() -> None:
     trace, sequences = written(session)
     assert sequences == [policy.contexts[1] + policy.outputs[1]]
     assert trace.mask.count(1) == len(policy.outputs[0]) + len(policy.outputs[1])
+
+
+async def test_experts_of_all_tokens_that_were_run_are_kept() -> None:
+    session, policy = a_session(["One.", "Two.", "Three.", "Four."], routed=True)
+    first = [user("a")]
+    reply = await ask(session, first)
+    second = [*first, answered(reply), user("b")]
+    await ask(session, [*second, answered(await ask(session, second)), user("c")])
+    await ask(session, [*first, answered(reply), user("d")])
+    assert policy.known[1] == len(policy.contexts[0]) + len(policy.outputs[0]) - 1
+    trace, sequences = written(session)
+    assert len(sequences) == 2
+    routing = assembled(trace.routing, tokens=len(trace.tokens))
+    assert routing is not None
+    chosen = list(struct.unpack(f"<{len(trace.tokens)}h", routing.canonical))
+    wanted = [expert_of(token) for token in trace.tokens]
+    for end in (len(sequences[0]), len(trace.tokens)):
+        wanted[end - 1] = -1
+    assert chosen == wanted
 
 
 async def test_sampled_tokens_are_kept_where_a_tokenizer_would_choose_others() -> None:

@@ -14,9 +14,18 @@ from rl_contracts.documents.arrays import count_int32, pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch, BatchMember
 from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.routing import Routing
 from rl_contracts.errors import IntegrityError
 from rl_trainer.algorithm.packing import Packed, collate, pack
-from rl_trainer.algorithm.samples import ARRAYS, Sample, batch_samples, digest, sequences
+from rl_trainer.algorithm.samples import (
+    ARRAYS,
+    Replayed,
+    Sample,
+    batch_samples,
+    digest,
+    fault,
+    sequences,
+)
 from tests.documents import a_batch, a_rollout, a_task
 
 LENGTHS = (4, 7, 5, 9, 4)
@@ -45,6 +54,46 @@ def a_formed_batch() -> tuple[Batch, dict[str, Rollout]]:
     }
     members[0] = members[0].model_copy(update=own)
     return a_batch(1, None, members=members), rollouts
+
+
+ROUTED = Routing(items=2, item_bytes=1, data=bytes([0, 1, 2, 3, 1, 0, 255, 255]))
+REPLAYED = Replayed(items=2, experts=4)
+
+
+def test_choices_of_experts_are_in_digests_and_samples() -> None:
+    plain, routed = a_rollout(a_task(1)), a_rollout(a_task(1), routing=ROUTED)
+    batch = a_batch(1, None, members=[BatchMember(rollout=plain.id, advantage=1.0)])
+    (sample,) = sequences(routed)
+    assert sample.choices is not None
+    assert sample.choices.tolist() == [[0, 1], [2, 3], [1, 0], [-1, -1]]
+    kept = {plain.id: RolloutHead.of(routed)}
+    rebuilt = trained.rebuilt_digest(trained.sequences(batch, {plain.id: routed}), like=None)
+    assert digest(batch_samples(batch, kept)) == rebuilt
+    (one,), (other,) = (trained.unweighted_sequences(each) for each in (plain, routed))
+    assert one.sha256 != other.sha256
+
+
+@pytest.mark.parametrize(
+    ("routing", "message"),
+    [
+        (ROUTED, ""),
+        (None, "no choices of experts, which algorithm.experts.routing Replay needs"),
+        (ROUTED.model_copy(update={"items": 4}), "4 numbers for 2 tokens, not 2 for 4"),
+        (ROUTED.model_copy(update={"data": ROUTED.data[:-2]}), "2 numbers for 3 tokens"),
+        (ROUTED.model_copy(update={"data": bytes([4]) + ROUTED.data[1:]}), "expert 4 of 4"),
+        (
+            ROUTED.model_copy(update={"data": ROUTED.data[:2] + b"\xff" + ROUTED.data[3:]}),
+            "no choices of experts for its token 1",
+        ),
+    ],
+)
+def test_rollouts_without_usable_choices_are_not_trained(
+    routing: Routing | None, message: str
+) -> None:
+    rollout = a_rollout(a_task(1), routing=routing)
+    found = fault(rollout, vocabulary=16, max_tokens=16, replayed=REPLAYED)
+    assert message in found
+    assert bool(message) == bool(found)
 
 
 def heads(rollouts: dict[str, Rollout]) -> dict[str, RolloutHead]:
