@@ -184,7 +184,7 @@ def test_without_coefficients_nothing_is_added(
 ) -> None:
     watched = make_mixture()
     watched.update(make_samples(LENGTHS), step=1)
-    monkeypatch.setattr(routers, "of", lambda module: None)
+    monkeypatch.setattr(routers, "of", lambda module, *, replays: None)
     unwatched = make_mixture()
     assert unwatched.update(make_samples(LENGTHS), step=1).experts == {}
     assert all(
