@@ -52,9 +52,7 @@ def joined(pod: Manifest, job: Meta, spec: RLJobSpec, *, images: Images) -> Mani
     seat = Seat(job=job.name, number=SEAT)
     pool_spec = SamplerPoolSpec(job=job.name, template=group.template)
     part = engine_key.known_to(agents.part(pool, pool_spec, job, spec, seat=seat, images=images))
-    served = engine.container(
-        pool_spec, [spec.training], images=images, agent_port=seat.port(agents.PORT)
-    )
+    served = engine.container(pool_spec, [spec], images=images, agent_port=seat.port(agents.PORT))
     agent = _taking_turns(_own_tmp(part.agent), {})
     agent.pop("readinessProbe")  # the pod is ready when the trainer runs
     known = {volume["name"] for volume in pod["volumes"]}
