@@ -258,8 +258,8 @@ def shape_of(config: Mapping[str, Any]) -> Shape:
     """The shape of the model of a ``config.json``.
 
     Args:
-        config: the file's content, or ``kept_fields`` of it. Of a model with a ``text_config`` it
-            sizes are those of the language model.
+        config: the file's content, or ``kept_fields`` of it. With a ``text_config`` sizes
+            are those of the language model.
 
     Raises:
         UnknownShapeError: a size is missing or is not a positive number.

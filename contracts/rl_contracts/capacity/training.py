@@ -248,9 +248,8 @@ def _gathered(shape: Shape, setup: Setup) -> float:
 def _kept(shape: Shape, setup: Setup) -> float:
     """Activations at the end of the layers' forward pass."""
     tokens, numbers = setup.rank_tokens, setup.numbers
-    outer: float = (
-        3 * shape.hidden * FULL
-    )  # last norm, the states of generated tokens, their gradient
+    # Last norm, the states of generated tokens, their gradient.
+    outer: float = 3 * shape.hidden * FULL
     outer += activations.of_vision(shape.vision, numbers, setup.checkpointing, setup.train_vision)
     if setup.checkpointing:
         between = activations.between_layers(shape, numbers) * shape.layers

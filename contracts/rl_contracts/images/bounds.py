@@ -37,8 +37,8 @@ def bounds(images: Images, processor: Mapping[str, Any]) -> Bounds:
     """
     size = processor.get("size")
     size = size if isinstance(size, Mapping) else {}
-    fewest = _number(processor.get("min_pixels", size.get("shortest_edge")), FEWEST)
-    most = _number(processor.get("max_pixels", size.get("longest_edge")), MOST)
+    fewest = _number(processor.get("min_pixels") or size.get("shortest_edge"), FEWEST)
+    most = _number(processor.get("max_pixels") or size.get("longest_edge"), MOST)
     own = Bounds(
         fewest=fewest if images.min_pixels is None else images.min_pixels,
         most=min(most, USUAL_MOST) if images.max_pixels is None else images.max_pixels,

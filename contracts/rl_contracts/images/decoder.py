@@ -13,6 +13,8 @@ from rl_contracts.errors import RLError
 from rl_contracts.images import worker
 from rl_contracts.images.worker import ANSWER, REQUEST
 
+Answer = tuple[bytes, int, int, bytes]
+"""Kind, width, height and content."""
 SECONDS = 20.0
 """For one image; then the worker is ended, and the image is bad."""
 MOST_PIXELS = 64_000_000
@@ -63,7 +65,20 @@ class Decoder:
         with self._lock:
             self._end()
 
-    def _ask(self, file: bytes) -> tuple[bytes, int, int, bytes]:
+    def _ask(self, file: bytes) -> Answer:
+        """Asks once more where what came before may have ended the worker: its time is limited."""
+        served = self._process is not None
+        answer = self._exchange(file)
+        if answer is None and served:
+            answer = self._exchange(file)
+        if answer is None:
+            raise BadImageError(
+                f"cannot be shown: its decoder ended, or took more than {SECONDS:g} s"
+            )
+        return answer
+
+    def _exchange(self, file: bytes) -> Answer | None:
+        """The worker's answer; None where it has ended, or was ended."""
         process = self._process or self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -84,7 +99,7 @@ class Decoder:
         finally:
             watch.cancel()
         self._end()
-        raise BadImageError(f"cannot be shown: its decoder ended, or took more than {SECONDS:g} s")
+        return None
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(

@@ -17,6 +17,8 @@ from rl_contracts.errors import RLError
 PATCHES = {"qwen2_5_vl": 14, "qwen3_vl": 16}
 """Pixels on each side of a patch where the config does not say it, by ``model_type``."""
 MERGED = 2
+MOST_SIDE = 256
+"""Of a patch in pixels, and of what is merged in patches: a config is not trusted."""
 
 
 class PlaceholderError(RLError):
@@ -40,6 +42,8 @@ class Placeholders:
         if not isinstance(vision, Mapping) or not isinstance(token, int) or size is None:
             return None
         size, merged = vision.get("patch_size", size), vision.get("spatial_merge_size", MERGED)
+        if not all(isinstance(each, int) and 0 < each <= MOST_SIDE for each in (size, merged)):
+            return None
         return cls(token=token, side=size * merged)
 
     def count(self, image: ImagePart) -> int:

@@ -6,7 +6,9 @@ another host after the check.
 
 from __future__ import annotations
 
+import ipaddress
 import socket
+import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
@@ -16,14 +18,19 @@ from rl_contracts import addresses
 from rl_contracts.images.decoder import BadImageError
 
 SECONDS = 30.0
+"""For connecting, and between two pieces of an answer."""
+WHOLE_SECONDS = 300.0
+"""For an image."""
 CHUNK = 1 << 16
 PORT = 443
 
 
 def is_outside(host: str) -> bool:
-    """Whether an address may be asked."""
+    """Whether an IP address may be asked: clusters use shared addresses (100.64.0.0/10), too."""
     inside = addresses.is_internal(host) or addresses.is_loopback(host)
-    return not (inside or addresses.is_metadata(host))
+    address = ipaddress.ip_address(host.partition("%")[0])
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_global and not (inside or addresses.is_metadata(host))
 
 
 def fetch(
@@ -44,8 +51,18 @@ def fetch(
     Raises:
         BadImageError: it cannot be had.
     """
-    parts = urlsplit(url)
-    host, port = addresses.host_of(url), parts.port or PORT
+    host = addresses.host_of(url)
+    try:
+        return _fetched(url, host, most=most, allowed=allowed, authorities=authorities)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: what no host can be
+        raise BadImageError(f"cannot be fetched from {host}: {type(error).__name__}") from error
+
+
+def _fetched(
+    url: str, host: str, *, most: int, allowed: Callable[[str], bool], authorities: str | None
+) -> bytes:
+    parts, until = urlsplit(url), time.monotonic() + WHOLE_SECONDS
+    port = parts.port or PORT
     at = _address(host, port, allowed)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     pool = urllib3.HTTPSConnectionPool(
@@ -59,23 +76,27 @@ def fetch(
     )
     try:
         with pool.urlopen(
-            "GET", path, headers={"Host": parts.netloc}, redirect=False, preload_content=False
+            "GET",
+            path,
+            headers={"Host": parts.netloc.rpartition("@")[2]},
+            redirect=False,
+            preload_content=False,
         ) as answer:
             if answer.status != 200:
                 raise BadImageError(f"cannot be fetched: {host} answers {answer.status}")
-            return _within(answer, most)
-    except urllib3.exceptions.HTTPError as error:
-        raise BadImageError(f"cannot be fetched from {host}: {type(error).__name__}") from error
+            return _within(answer, most, until=until)
     finally:
         pool.close()
 
 
-def _within(answer: urllib3.BaseHTTPResponse, most: int) -> bytes:
+def _within(answer: urllib3.BaseHTTPResponse, most: int, *, until: float) -> bytes:
     received = bytearray()
-    for chunk in answer.stream(CHUNK):
+    while chunk := answer.read1(CHUNK):
         received += chunk
         if len(received) > most:
             raise BadImageError(f"has more than spec.data.images.maxBytes = {most} bytes")
+        if time.monotonic() > until:
+            raise BadImageError(f"cannot be fetched: it took more than {WHOLE_SECONDS:g} s")
     return bytes(received)
 
 

@@ -81,15 +81,15 @@ class ImageIntake:
         return Message(role=message.role, content=tuple(parts))
 
     def _stored(self, source: str, beside: Beside) -> ImagePart:
-        key = "" if source.startswith("data:") else source
-        if key and ":" in key and key in self._known:
-            return self._known[key]
+        absolute = source.startswith(("s3://", "https://"))
+        if absolute and source in self._known:
+            return self._known[source]
         decoded = self._decoder.decode(self._file(source, beside))
         part = ImagePart(
             sha256=self._store.put(decoded.png), width=decoded.width, height=decoded.height
         )
-        if key:
-            self._known[key] = part
+        if absolute:
+            self._known[source] = part
         return part
 
     def _file(self, source: str, beside: Beside) -> bytes:
@@ -123,13 +123,16 @@ def read_object(objects: Objects, key: str, *, most: int) -> bytes:
 
 def read_mounted(folder: Path, path: str, *, most: int) -> bytes:
     """An image file below a mounted folder; links that leave it are not followed."""
-    whole = (folder / path).resolve()
-    if not whole.is_relative_to(folder.resolve()) or not whole.is_file():
-        raise BadImageError(f"is not in the folder {folder}")
-    size = whole.stat().st_size
-    if size > most:
-        raise _too_large(size, most)
-    return whole.read_bytes()
+    try:
+        whole = (folder / path).resolve()
+        if not whole.is_relative_to(folder.resolve()) or not whole.is_file():
+            raise BadImageError(f"is not in the folder {folder}")
+        size = whole.stat().st_size
+        if size > most:
+            raise _too_large(size, most)
+        return whole.read_bytes()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise BadImageError(f"cannot be read in the folder {folder}: {error}"[:300]) from error
 
 
 def beside_of(uri: str, objects: Objects, limits: Images) -> Beside:

@@ -168,6 +168,7 @@ class Collector:
                     self._supply.intake.drop(group.task, Cause.UNUSABLE, reason, group=group)
                 )
             elif self._trained.pop(group.task.id, None) is not None:
+                self._reader.forget(group.task.rollouts)
                 log.warning("group %s is not trained again: %s", group.task.id, reason)
         self._usable = len(self._complete)
         if self._damaged >= self._job.spec.rollouts.max_empty_batches * self._per_step:

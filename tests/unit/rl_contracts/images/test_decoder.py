@@ -86,14 +86,25 @@ def test_a_bad_image_is_named_and_the_next_is_decoded(
     assert decoder.decode(picture(56, 56)).width == 56
 
 
-def test_a_worker_that_ends_is_started_again(decoder: Decoder) -> None:
+def test_a_worker_that_has_ended_between_images_costs_none_of_them(decoder: Decoder) -> None:
     decoder.decode(picture(56, 56))
     process = decoder._process
     assert process is not None
     process.kill()
     process.wait()
-    with pytest.raises(BadImageError, match="its decoder ended"):
-        decoder.decode(picture(56, 56))
+    assert decoder.decode(picture(56, 56)).width == 56
+
+
+def test_an_image_that_ends_each_worker_is_bad(
+    decoder: Decoder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ends = tmp_path / "ends.py"
+    ends.write_text("import sys; sys.stdin.buffer.read(1)")
+    decoder.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "__file__", str(ends))
+        with pytest.raises(BadImageError, match="its decoder ended"):
+            decoder.decode(picture(56, 56))
     assert decoder.decode(picture(56, 56)).width == 56
 
 

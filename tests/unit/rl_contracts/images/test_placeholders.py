@@ -57,3 +57,9 @@ def test_placeholders_are_read_from_the_config() -> None:
     assert Placeholders.of(config) == Placeholders(token=IMAGE, side=32)
     assert Placeholders.of({"model_type": "qwen3"}) is None
     assert Placeholders.of({**config, "model_type": "gemma3"}) is None
+
+
+@pytest.mark.parametrize("sizes", [{"patch_size": "14"}, {"spatial_merge_size": 0}])
+def test_a_config_with_impossible_sizes_has_no_placeholders(sizes: dict[str, Any]) -> None:
+    config = {"model_type": "qwen2_5_vl", "image_token_id": IMAGE, "vision_config": sizes}
+    assert Placeholders.of(config) is None

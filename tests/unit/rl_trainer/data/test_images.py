@@ -20,3 +20,10 @@ def test_a_path_is_read_within_its_folder_alone(tmp_path: Path) -> None:
     for path in ("link.png", "../secret", "b.png"):
         with pytest.raises(BadImageError, match="is not in the folder"):
             read_mounted(folder, path, most=10)
+
+
+def test_a_path_that_no_file_can_have_is_a_bad_image(tmp_path: Path) -> None:
+    (tmp_path / "around.png").symlink_to(tmp_path / "around.png")
+    for path in ("a" * 2000, "around.png"):
+        with pytest.raises(BadImageError, match="in the folder"):
+            read_mounted(tmp_path, path, most=10)
