@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import Resources
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.scheduling import Scheduling
 from rl_contracts.spec.storage import WeightSync
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.validation.unused_options import differing
@@ -46,6 +47,9 @@ def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from differing(at, template, SamplerTemplate(), OF_POD, message)
     message = "With placement Colocated there is no pool of sampler pods."
     yield from differing(at, template, SamplerTemplate(), OF_POOL, message)
+    yield from differing(
+        "spec.scheduling", spec.scheduling, Scheduling(), ("sampler_quota",), message
+    )
     message = "With placement Colocated weights do not pass the bucket, and there is no pool."
     names = ("transport", "on_timeout")
     yield from differing("spec.weightSync", spec.weight_sync, WeightSync(), names, message)

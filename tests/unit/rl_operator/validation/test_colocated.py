@@ -25,6 +25,18 @@ def a_group(**template: Any) -> dict[str, Any]:
         (a_group(nodeSelector={"a": "b"}), f"{AT}.nodeSelector", '{"a": "b"}', "Remove"),
         (a_group(podTemplate={"spec": {}}), f"{AT}.podTemplate", '{"spec": {}}', "Remove"),
         (a_group(rollout={"maxSurge": 1}), f"{AT}.rollout", "set", "Remove"),
+        (
+            {
+                "scheduling": {
+                    "provider": "Kueue",
+                    "queueName": "team",
+                    "samplerQuota": "MinReplicas",
+                }
+            },
+            "spec.scheduling.samplerQuota",
+            "MinReplicas",
+            "Remove",
+        ),
         ({"weightSync": {"onTimeout": "Fail"}}, "spec.weightSync.onTimeout", "Fail", "Remove"),
         (
             {
