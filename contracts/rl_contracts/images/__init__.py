@@ -1,1 +1,1 @@
-"""Images of records and tools: fetched with limits, decoded in a process that can open nothing."""
+"""Images of records: fetched with limits, decoded in a process that can open nothing."""

@@ -162,7 +162,7 @@ class Hub(Model):
 
 
 class Images(Model):
-    """Images that records and tools may show a vision-language model, and their limits."""
+    """Images that records may show a vision-language model, and their limits."""
 
     model_config = rules(
         rule(
@@ -173,7 +173,7 @@ class Images(Model):
         )
     )
     max_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = 10 << 20
-    """Largest image file in bytes. A record with a larger one is bad; a tool's is not shown."""
+    """Largest image file in bytes. A record with a larger one is bad."""
     max_pixels: Annotated[int, Field(ge=1024, le=16_777_216)] | None = None
     """Most pixels of an image as the model sees it; images with more are scaled down. A token
     stands for 28 x 28 pixels in Qwen2.5-VL and for 32 x 32 in Qwen3-VL. At most what the model's
@@ -210,8 +210,8 @@ class Data(Model):
     it is left out and counted in status.datasets."""
     hub: Hub = Field(default_factory=Hub)
     images: Images | None = None
-    """Images in messages of records and in results of tools, for a vision-language model. Unset:
-    records with images are bad, and those of tools are left out."""
+    """Images in messages of records, for a vision-language model. Unset: records with images are
+    bad. Images in results of tools are left out in either case."""
 
     @property
     def by_split(self) -> dict[Split, Sequence[DatasetSource]]:
