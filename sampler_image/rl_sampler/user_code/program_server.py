@@ -50,7 +50,8 @@ class Server:
         keep_alive(writer.get_extra_info("socket"))
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                await self._check(reader)
+                if not await self._knows(reader):
+                    return
                 request = await _request(reader)
             await Connection(reader, writer).answer(_called(request))
             await writer.drain()
@@ -59,17 +60,24 @@ class Server:
         finally:
             writer.close()
 
-    async def _check(self, reader: asyncio.StreamReader) -> None:
-        """Read the key; raises RefusedCallError."""
+    async def _knows(self, reader: asyncio.StreamReader) -> bool:
+        """Read the key; False where the client sent nothing, as the kubelet's probe does.
+
+        Raises:
+            RefusedCallError: it is not the run's.
+        """
         if self._strangers >= MOST_STRANGERS:
             raise RefusedCallError(f"{MOST_STRANGERS} others have not sent their key yet")
         self._strangers += 1
         try:
-            key = (await reader.readline()).rstrip(b"\n")
+            key = await reader.readline()
         finally:
             self._strangers -= 1
-        if not hmac.compare_digest(hashlib.sha256(key).hexdigest(), self._digest):
+        if not key:
+            return False
+        if not hmac.compare_digest(hashlib.sha256(key.rstrip(b"\n")).hexdigest(), self._digest):
             raise RefusedCallError("its key is not the run's")
+        return True
 
 
 async def _request(reader: asyncio.StreamReader) -> dict[str, Any]:
