@@ -25,6 +25,7 @@ generate: venv ## Write the files that are generated from the models and command
 	@$(VENV)/python -m rl_contracts.spec.schema.crd $(GENERATED)
 	@$(VENV)/python -m rl_console.reference $(COMMANDS)
 	@$(VENV)/python charts/grafana
+	@$(VENV)/python -m tests.unit.docs.capacity_page
 
 check: venv ## Lint, types, import rules, generated files, docs, chart
 	$(VENV)/ruff format --check .

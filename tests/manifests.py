@@ -10,7 +10,9 @@ from rl_contracts.spec.resources import API_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = sorted(
-    path for folder in ("", "gsm8k") for path in (ROOT / "examples" / folder).glob("*.yaml")
+    path
+    for folder in ("", "capacity", "gsm8k")
+    for path in (ROOT / "examples" / folder).glob("*.yaml")
 )
 """Files of the examples with whole manifests of jobs and pools."""
 JOB: dict[str, Any] = {
