@@ -175,8 +175,11 @@ def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) 
 
 
 def lines(pairs: Iterable[tuple[str, str]]) -> str:
-    """Labels and values, one pair a line; pairs without a value are left out."""
-    kept = [(label, plain(value)) for label, value in pairs if value]
+    """Labels and values, one pair a line; pairs without a value are left out.
+
+    Both may be text of models and data, e.g. the role of a message.
+    """
+    kept = [(plain_line(label), plain(value)) for label, value in pairs if value]
     size = max((len(label) for label, _ in kept), default=0) + 1
     indent = "\n" + " " * (size + GAP)
     return "\n".join(

@@ -9,6 +9,7 @@ from rl_console.api import MERGE_PATCH
 from rl_console.errors import RequestRefusedError, TimeOverError
 from rl_console.jobs import JobObject
 from rl_console.kube import Cluster, path
+from rl_console.plain_text import plain_line
 from rl_console.view import condition, is_true
 from rl_contracts.spec.resources import GROUP
 
@@ -64,23 +65,32 @@ def stop_job(cluster: Cluster, namespace: str, job: str, *, wait: float | None) 
         return f"rljob.{GROUP}/{job} stops"
     ended = _await(cluster, namespace, job, _is_over, seconds=wait)
     final = condition(ended.status, "Failed") or condition(ended.status, "Complete")
-    return f"rljob.{GROUP}/{job} {ended.status.phase}: {final.message if final else ''}"
+    said = plain_line(final.message) if final else ""
+    return f"rljob.{GROUP}/{job} {ended.status.phase}: {said}"
 
 
 def _set(
     cluster: Cluster, namespace: str, job: str, field: str, value: bool, *, doing: str
 ) -> None:
-    """Set a switch of a job that has not ended, unless it has the value already."""
+    """Set a switch of a job that has not ended, unless it has the value already.
+
+    An API server whose CRD is older drops a field that it does not know, without an error.
+    """
     raw = cluster.raw_job(namespace, job)
     refuse_ended(JobObject.parse(raw), doing=doing)
-    if raw["spec"].get(field, False) is not value:
-        cluster.api.request(
-            "PATCH",
-            path("rljobs", namespace, job),
-            doing=doing,
-            body={"spec": {field: value}},
-            content_type=MERGE_PATCH,
-        )
+    if raw["spec"].get(field, False) is value:
+        return
+    changed = cluster.api.request(
+        "PATCH",
+        path("rljobs", namespace, job),
+        doing=doing,
+        body={"spec": {field: value}},
+        content_type=MERGE_PATCH,
+    )
+    if changed["spec"].get(field, False) is not value:
+        cause = f"the cluster's CRD does not know spec.{field}"
+        remedy = "Upgrade the chart, or use a kubectl-rl of the operator's version"
+        raise RequestRefusedError(doing=doing, cause=cause, remedy=remedy)
 
 
 def refuse_ended(job: JobObject, *, doing: str) -> None:

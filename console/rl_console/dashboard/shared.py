@@ -50,8 +50,8 @@ def shared_application(viewers: Viewers) -> Starlette:
     )
 
 
-def health(request: Request) -> Response:
-    """Says that this process answers."""
+async def health(request: Request) -> Response:
+    """Says that this process answers, also while every thread waits for the API server."""
     return PlainTextResponse("ok")
 
 

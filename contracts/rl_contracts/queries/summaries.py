@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+
+from pydantic_core import from_json
 
 from rl_contracts import ids
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
-from rl_contracts.errors import ObjectMissingError
+from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.queries.lineage import File, find_ids
 from rl_contracts.queries.messages import (
     MOST_REPORT_BYTES,
@@ -133,15 +134,21 @@ def answer_policies(stores: Stores, run: Run, query: PoliciesQuery) -> PoliciesA
 
 
 def answer_report(stores: Stores, run: Run) -> ReportAnswer:
-    """The report of the newest trainer that wrote one."""
+    """The report of the newest trainer that wrote one.
+
+    Raises:
+        IntegrityError: it is no JSON object, or nested too deep for an answer.
+    """
     objects, prefix = stores.objects, stores.run_prefix(run.id)
     try:
         key = reports.newest_key(objects, prefix, reports.REPORT)
         if objects.stat(key).size_bytes > MOST_REPORT_BYTES:
             return ReportAnswer(report=None)
-        return ReportAnswer(report=json.loads(objects.get(key)))
+        return ReportAnswer(report=from_json(objects.get(key)))  # up to 200 deep
     except ObjectMissingError:
         return ReportAnswer(report=None)
+    except ValueError as error:
+        raise IntegrityError(f"{key} is not what a trainer writes: {error}") from error
 
 
 def _epochs(stores: Stores, run: Run) -> list[int]:

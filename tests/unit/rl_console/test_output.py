@@ -39,6 +39,10 @@ def test_text_of_the_cluster_cannot_break_the_table() -> None:
     assert shown.splitlines()[1] == r"a b        1  \x1b[31mred\u202e"
 
 
+def test_labels_of_the_cluster_are_shown_as_text() -> None:
+    assert lines([("a\nb\x1b[2J", "1")]) == r"a b\x1b[2J:  1"
+
+
 def listing(*, single: bool = False) -> Listing:
     metadata = {"name": "sums", "managedFields": [{"manager": "kubectl"}]}
     return Listing(

@@ -8,6 +8,7 @@ import pytest
 
 from rl_contracts import ids
 from rl_contracts.documents.task import Cause
+from rl_contracts.errors import IntegrityError
 from rl_contracts.queries.answering import NO_RUN, Answering
 from rl_contracts.queries.messages import (
     QUERY,
@@ -22,6 +23,7 @@ from rl_contracts.queries.messages import (
     SummaryAnswer,
     parse_answer,
 )
+from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from tests.viewed_run import Shape, fill
 
@@ -187,6 +189,14 @@ def test_a_summary_holds_evaluations_and_samplers(stores: Stores) -> None:
     assert [result.accuracy for result in answer.evaluations] == [0.1, 0.8]
     assert [sampler.alive for sampler in answer.samplers] == [True, True, False]
     assert answer.notices[0].reason == "StoreRestored"
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 300 + b"1" + b"}" * 300, b"[]", b"x"])
+def test_a_report_that_no_trainer_wrote_is_refused(stores: Stores, body: bytes) -> None:
+    fill(stores, Shape())
+    stores.objects.put(reports.key(stores.run_prefix("run1"), reports.REPORT, epoch=7), body)
+    with pytest.raises(IntegrityError, match=r"report\.json is not what a trainer writes"):
+        ask(stores, {"kind": "report"})
 
 
 def test_a_run_of_another_namespace_does_not_exist(stores: Stores) -> None:
