@@ -36,13 +36,22 @@ def batch_of_step(data: RunData, step: int, *, output: Output) -> Shown:
         doing = f"reading the batch of step {step} of {data.namespace}/{data.job}"
         raise NotFoundError(doing=doing, remedy=of_step.problem)
     members = [each for group in of_step.rows for each in group.rollouts]
-    values = values_of(of_step) | {"dropped": [values_of(each) for each in batch.dropped]}
+    dropped = [values_of(each) for each in batch.dropped]
+    values = values_of(of_step) | {"dropped": dropped, "unseen_prompts": len(batch.unseen)}
     return Shown(
         text="\n\n".join(_parts(batch, run, output)),
         values=values,
         names=[f"rollout/{short(each.id, run)}" for each in members],
-        notes=[of_step.problem] if of_step.problem else [],
+        notes=list(_notes(batch)),
     )
+
+
+def _notes(batch: WholeBatch) -> Iterator[str]:
+    if batch.step.problem:
+        yield batch.step.problem
+    if batch.unseen:
+        last = batch.unseen[-1]
+        yield f"prompts {batch.unseen[0]} to {last} were not looked through for dropped groups"
 
 
 def _parts(batch: WholeBatch, run: str, output: Output) -> Iterator[str]:

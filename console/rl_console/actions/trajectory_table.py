@@ -67,7 +67,7 @@ def found_trajectories(
         values=_values(found, shown),
         names=[f"rollout/{short(each.id, run)}" for each in shown],
         empty=f"No trajectory of {found.read} meets the conditions; trained ones are searched.",
-        notes=list(_notes(found, most)),
+        notes=list(_notes(found, query, most)),
     )
 
 
@@ -97,10 +97,11 @@ def _cells(row: RolloutRow, run: str) -> Sequence[str]:
 
 def _values(found: Found, shown: Sequence[RolloutRow]) -> dict[str, object]:
     hits = [values_of(each) for each in shown]
-    return {"hits": hits, "read": found.read, "next_last": found.next_last}
+    left = len(found.hits) - len(shown)
+    return {"hits": hits, "left": left, "read": found.read, "next_last": found.next_last}
 
 
-def _notes(found: Found, most: int) -> Sequence[str]:
+def _notes(found: Found, query: SearchQuery, most: int) -> Sequence[str]:
     notes = []
     left = len(found.hits) - most
     if left > 0:
@@ -109,6 +110,6 @@ def _notes(found: Found, most: int) -> Sequence[str]:
     if found.next_last is not None:
         notes.append(
             f"{found.read} were looked at; earlier steps were not. Go on with "
-            f"--steps 1-{found.next_last}"
+            f"--steps {max(1, query.first)}-{found.next_last}"
         )
     return notes

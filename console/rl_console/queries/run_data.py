@@ -62,6 +62,8 @@ class WholeBatch:
     dropped: list[GroupRow]
     """Groups that will never be trained, among the prompts from the batch's first to the next
     batch's first."""
+    unseen: range = range(0)
+    """The last of these prompts, which were not looked through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,10 @@ class RunData:
         for group in range(GROUPS_PER_PAGE, first.groups, GROUPS_PER_PAGE):
             rows += self._step(step, group).rows
         whole = first.model_copy(update={"rows": rows})
-        positions = range(first.first_prompt, first.end_prompt)[:MOST_POSITIONS]
-        dropped = [row for row in self._prompts(positions) if row.state is TaskState.DEAD]
-        return WholeBatch(step=whole, dropped=dropped)
+        positions = range(first.first_prompt, first.end_prompt)
+        prompts = self._prompts(positions[:MOST_POSITIONS])
+        dropped = [row for row in prompts if row.state is TaskState.DEAD]
+        return WholeBatch(step=whole, dropped=dropped, unseen=positions[MOST_POSITIONS:])
 
     def _step(self, step: int, group: int) -> StepAnswer:
         query = StepQuery(step=step, first_group=group)

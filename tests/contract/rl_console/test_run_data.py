@@ -123,6 +123,17 @@ def test_a_batch_is_read_whole_with_the_groups_that_were_dropped_beside_it(
     assert re.search(r"41  stale +1  Its oldest token was 9 steps old", shown)
 
 
+def test_prompts_that_were_not_looked_through_are_said(
+    source: ViewedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rl_console.queries.run_data.MOST_POSITIONS", 5)
+    data = RunData(source, "ns", "many")
+    step, batch = data.batch(2).step, batch_of_step(data, 2, output=Output.TABLE)
+    unseen = f"prompts {step.first_prompt + 5} to {step.end_prompt - 1} were not looked through"
+    assert [note.startswith(unseen) for note in batch.notes] == [True]
+    assert batch.values["unseen_prompts"] == step.end_prompt - step.first_prompt - 5
+
+
 def test_a_search_goes_on_until_it_has_enough_or_the_range_is_over(source: ViewedSource) -> None:
     data = RunData(source, "ns", "many")
     everything = data.trajectories(SearchQuery(), most=1000, seconds=60)
@@ -131,6 +142,14 @@ def test_a_search_goes_on_until_it_has_enough_or_the_range_is_over(source: Viewe
     assert (len(some.hits), some.next_last) == (40, 2)  # a step is looked through whole
     hurried = data.trajectories(SearchQuery(text="never said"), most=1, seconds=0)
     assert hurried.hits == []
+
+
+def test_a_search_says_what_it_left_out_and_where_to_go_on(source: ViewedSource) -> None:
+    query, data = SearchQuery(first=2), RunData(source, "ns", "many")
+    shown = found_trajectories(data, query, most=1, seconds=60, output=Output.TABLE)
+    assert (shown.values["left"], shown.values["next_last"]) == (39, 2)
+    assert shown.notes[0].startswith("39 more down to step 3 meet the conditions")
+    assert shown.notes[1].endswith("Go on with --steps 2-2")
 
 
 def test_names_lead_to_the_same_trajectory_with_and_without_the_run(source: ViewedSource) -> None:
