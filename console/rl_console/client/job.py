@@ -10,7 +10,7 @@ from typing import Any, Self
 from rich.console import Console
 
 from rl_console.actions.submitting import create
-from rl_console.actions.suspension import set_suspended
+from rl_console.actions.suspension import set_suspended, stop_job
 from rl_console.client.connection import Connection, connect
 from rl_console.client.run_queries import RunQueries
 from rl_console.client.watching import Watch
@@ -27,7 +27,7 @@ from rl_contracts.spec.status import RLJobStatus
 WAIT_SECONDS = 24 * 3600.0
 """Deadline of a wait that names none."""
 SUSPEND_SECONDS = 600.0
-"""The same of a suspension: the trainer writes a checkpoint first."""
+"""The same of a suspension and of a stop: the trainer writes a checkpoint first."""
 
 
 class RLJob(RunQueries):
@@ -202,6 +202,19 @@ class RLJob(RunQueries):
             RequestRefusedError: the job has ended.
         """
         return self._set_suspended(False, timeout)
+
+    def stop(self, *, timeout: float | None = SUSPEND_SECONDS) -> RLJobStatus:
+        """End the run for good, after a checkpoint; returns the state. Cannot be taken back.
+
+        Args:
+            timeout: seconds until the job has ended; None: only ask for it.
+
+        Raises:
+            TimeOverError: it has not ended in time. It goes on ending.
+            RequestRefusedError: the job has ended already.
+        """
+        stop_job(self.connection.cluster, self.namespace, self.name, wait=timeout)
+        return self.status()
 
     @property
     def _data(self) -> RunData:

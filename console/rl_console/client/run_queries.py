@@ -10,9 +10,11 @@ from rl_console.client.metrics import Metrics, chosen
 from rl_console.errors import TimeOverError
 from rl_console.queries.every_step import every_step
 from rl_console.queries.run_data import RunData
+from rl_console.queries.source import checked
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.queries.messages import (
     MOST_HITS,
+    MOST_POINTS,
     MetricsQuery,
     RolloutAnswer,
     RolloutRow,
@@ -51,14 +53,15 @@ class RunQueries(ABC):
 
         Raises:
             NotFoundError: the run has no data yet, or no more.
-            UsageError: it has no such column.
+            UsageError: it has no such column, or a number is out of range.
         """
-        data = self._data
+        data, most = self._data, MOST_POINTS if points is None else points
+        with checked():
+            query = MetricsQuery(first=first, last=last, points=most)
         wanted = chosen(columns, data.metrics(MetricsQuery(points=1)).names)
         if points is None:
             return Metrics(every_step(data, columns=wanted, first=first, last=last))
-        query = MetricsQuery(columns=wanted, first=first, last=last, points=points)
-        return Metrics([data.metrics(query)])
+        return Metrics([data.metrics(query.model_copy(update={"columns": wanted}))])
 
     def trajectories(
         self,
@@ -89,16 +92,17 @@ class RunQueries(ABC):
         Raises:
             TimeOverError: the search has not come to ``first`` in time; says where to go on.
         """
-        query = SearchQuery(
-            first=first,
-            last=last,
-            text=text,
-            tool=tool,
-            reward_min=reward_min,
-            reward_max=reward_max,
-            stop_reason=stop_reason,
-            errors=errors,
-        )
+        with checked():
+            query = SearchQuery(
+                first=first,
+                last=last,
+                text=text,
+                tool=tool,
+                reward_min=reward_min,
+                reward_max=reward_max,
+                stop_reason=stop_reason,
+                errors=errors,
+            )
         spent = 0.0
         while True:
             began = time.monotonic()

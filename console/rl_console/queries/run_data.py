@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rl_console.queries.source import Source, answer
+from rl_console.queries.source import Source, answer, checked
 from rl_contracts.documents.task import TaskState
 from rl_contracts.queries.messages import (
     GROUPS_PER_PAGE,
@@ -71,7 +71,8 @@ class RunData:
     """Data of the run of one job, with the rights of a source. For any thread.
 
     Every call raises a ConsoleError: NotFoundError where the run or what is named does not exist,
-    NotAllowedError without the right to ``get`` the job.
+    NotAllowedError without the right to ``get`` the job, UsageError for a number that is out of
+    range.
     """
 
     source: Source
@@ -132,7 +133,8 @@ class RunData:
         """
         run = self.run
         whole = name if name.startswith(f"{run}.") else f"{run}.{name}"
-        query = RolloutQuery(rollout=whole, step=step, first_token=first_token)
+        with checked():
+            query = RolloutQuery(rollout=whole, step=step, first_token=first_token)
         return answer(self.source, self.namespace, self.job, query, RolloutAnswer)
 
     def batch(self, step: int) -> WholeBatch:
@@ -148,7 +150,8 @@ class RunData:
         return WholeBatch(step=whole, dropped=dropped, unseen=positions[MOST_POSITIONS:])
 
     def _step(self, step: int, group: int) -> StepAnswer:
-        query = StepQuery(step=step, first_group=group)
+        with checked():
+            query = StepQuery(step=step, first_group=group)
         return answer(self.source, self.namespace, self.job, query, StepAnswer)
 
     def _prompts(self, positions: range) -> Iterator[GroupRow]:
@@ -159,7 +162,8 @@ class RunData:
 
     def policies(self, *, before: int | None = None) -> PoliciesAnswer:
         """A page of published versions, the newest first."""
-        query = PoliciesQuery(before=before)
+        with checked():
+            query = PoliciesQuery(before=before)
         return answer(self.source, self.namespace, self.job, query, PoliciesAnswer)
 
     def policy(self, version: int) -> PolicyRow | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Protocol, TypeVar
 
-from rl_console.errors import NotFoundError
+from pydantic import ValidationError
+
+from rl_console.errors import NotFoundError, UsageError
 from rl_contracts.queries.messages import Answer, Message, NotFound
 
 A = TypeVar("A", bound=Answer)
@@ -36,3 +40,14 @@ def answer(source: Source, namespace: str, job: str, query: Message, kind: type[
         raise NotFoundError(doing=f"reading data of {namespace}/{job}", remedy=given.missing)
     assert isinstance(given, kind), type(given)
     return given
+
+
+@contextlib.contextmanager
+def checked() -> Iterator[None]:
+    """Raise UsageError where a question is made with a value that it cannot have."""
+    try:
+        yield
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise UsageError(f"{place} cannot be asked for: {problem['msg']}") from error

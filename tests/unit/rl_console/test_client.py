@@ -13,14 +13,19 @@ from typing import Any
 import pytest
 
 from rl_console import client
-from rl_console.client import Metrics, RLJob, RLJobSpec, UsageError, Watch
+from rl_console.api import Api
+from rl_console.client import Connection, Metrics, RLJob, RLJobSpec, UsageError, Watch
 from rl_console.client.metrics import chosen
 from rl_console.errors import ClusterUnavailableError, TimeOverError
 from rl_console.jobs import JobObject
+from rl_console.kube import Cluster
 from rl_console.manifests.files import read
+from rl_console.queries.cluster_source import ClusterSource
+from rl_console.tools import Tools
 from rl_contracts.queries.messages import MOST_COLUMNS, MetricsAnswer, Series
 from rl_contracts.spec.status import RLJobStatus
 from tests.manifests import EXAMPLES, JOB, a_job
+from tests.unit.rl_console.test_cluster_source import Answer, Server
 
 NAMES = {
     *("ClusterUnavailableError", "Connection", "ConsoleError", "Metrics", "MetricsRow"),
@@ -31,7 +36,7 @@ NAMES = {
 """What notebooks may import. Adding one is a feature; taking one away breaks them."""
 METHODS = {
     *("connection", "manifest", "metrics", "namespace", "problems", "read", "resume", "status"),
-    *("submit", "suspend", "trajectories", "trajectory", "wait", "watch"),
+    *("stop", "submit", "suspend", "trajectories", "trajectory", "wait", "watch"),
 }
 ONE_JOB = [
     file for file in EXAMPLES if [each.name.split()[0] for each in read([file])] == ["RLJob"]
@@ -92,6 +97,23 @@ def test_problems_name_fields_and_rules() -> None:
 def test_a_job_without_a_spec_cannot_be_submitted() -> None:
     with pytest.raises(UsageError, match=r"RLJob sums has no spec\. Give one"):
         RLJob("sums").submit()
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (lambda job: job.metrics(first=-1), "first"),
+        (lambda job: job.metrics(points=2001), "points"),
+        (lambda job: next(job.trajectories(text="x" * 201)), "text"),
+        (lambda job: job.trajectory("train.00000000.1.0", first_token=1 << 31), "first_token"),
+    ],
+)
+def test_a_value_that_is_out_of_range_is_named(asked: Callable[[RLJob], Any], field: str) -> None:
+    metadata = {"name": "sums", "namespace": "lab", "uid": "run1"}
+    cluster = Cluster(Api(Server(Answer(200, {"metadata": metadata})).library))
+    connection = Connection(cluster=cluster, source=ClusterSource(cluster, Tools()))
+    with pytest.raises(UsageError, match=f"{field} cannot be asked for"):
+        asked(RLJob("sums", namespace="lab", connection=connection))
 
 
 # Watching.

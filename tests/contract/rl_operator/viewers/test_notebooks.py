@@ -134,7 +134,8 @@ def test_the_page_runs_from_the_first_cell_to_the_last(
     notebook.run(stopping)
     spec = world.apiserver.get("-n", world.namespace, "rljob", "sums")["spec"]
     assert spec["suspend"] is False
-    assert handle.status().phase == "Suspended"
+    assert handle.stop(timeout=None).phase == "Suspended"
+    assert world.apiserver.get("-n", world.namespace, "rljob", "sums")["spec"]["stop"] is True
 
 
 def test_every_step_of_a_run_longer_than_an_answer_is_there(
@@ -164,7 +165,7 @@ def test_a_notebook_of_another_namespace_gets_nothing(viewer: Viewing, tmp_path:
     file = kubeconfig_of(viewer, viewer.theirs, tmp_path)
     job = RLJob("job", connection=connect(file, operator_namespace=WORLD_SYSTEM))
     asking = (
-        *(job.status, job.metrics, job.suspend, job.resume),
+        *(job.status, job.metrics, job.suspend, job.resume, job.stop),
         *(lambda: list(job.watch()), lambda: list(job.trajectories())),
         lambda: job.trajectory("x.train.00000000.1.0"),
     )
