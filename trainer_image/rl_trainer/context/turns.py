@@ -115,11 +115,22 @@ class SharedDevices:
         try:
             yield
         except TerminatedError:
-            self._ask(TurnRequest(turn=Turn.TRAIN, seconds=STOPPING_SECONDS), stopping=True)
-            self._move(to_device=True)
+            self._take_back()
             raise
         with self._phases.of(TURN):
             self.take()
+            self._move(to_device=True)
+
+    def _take_back(self) -> None:
+        """Get the devices for a last checkpoint; without them it is made of what host memory has.
+
+        A trainer that was told to stop must not report a failure of its engine.
+        """
+        try:
+            self._ask(TurnRequest(turn=Turn.TRAIN, seconds=STOPPING_SECONDS), stopping=True)
+        except TrainingFailedError as error:
+            log.warning("saving without the devices: %s", error)
+        else:
             self._move(to_device=True)
 
     def _move(self, *, to_device: bool) -> None:
