@@ -148,7 +148,8 @@ class HeldTask(Document):
     """Store time after which the claim may be taken back."""
     policy_step: int = -1
     """Training steps of the policy that its sampler served when it made the current claim: no token
-    of this attempt is older. -1: never claimed, or by a release that did not write it."""
+    that this attempt samples is older; what it takes over from earlier ones may be. -1: never
+    claimed, or by a release that did not write it."""
 
     @property
     def exhausted(self) -> bool:
