@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -50,11 +51,14 @@ class Seen:
 
 
 class ImageFiles:
-    """Stored images as data URIs; the latest are kept. Blocks: call it in a thread."""
+    """Stored images as data URIs; the latest are kept. Blocks: call it in threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, kept_bytes: int = KEPT_BYTES) -> None:
+        """Begin without any; keep at most so many bytes, and the latest image in any case."""
+        self._limit = kept_bytes
         self._kept: OrderedDict[str, str] = OrderedDict()
         self._bytes = 0
+        self._lock = threading.Lock()
 
     def of(self, store: ImageStore, images: Sequence[ImagePart]) -> tuple[str, ...]:
         """The images in their order; raises what the store raises."""
@@ -64,9 +68,15 @@ class ImageFiles:
         kept = self._kept.get(sha256)
         if kept is None:
             kept = "data:image/png;base64," + base64.b64encode(store.get(sha256)).decode()
-            self._kept[sha256] = kept
-            self._bytes += len(kept)
-            while self._bytes > KEPT_BYTES and len(self._kept) > 1:
+            self._keep(sha256, kept)
+        return kept
+
+    def _keep(self, sha256: str, file: str) -> None:
+        with self._lock:
+            if sha256 in self._kept:
+                return  # another thread has read it meanwhile
+            self._kept[sha256] = file
+            self._bytes += len(file)
+            while self._bytes > self._limit and len(self._kept) > 1:
                 _, dropped = self._kept.popitem(last=False)
                 self._bytes -= len(dropped)
-        return kept

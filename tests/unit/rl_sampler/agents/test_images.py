@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
+from typing import cast
 
 import pytest
 
 from rl_contracts.documents.task import ContentPart, ImagePart, Message
 from rl_contracts.images.placeholders import Placeholders
+from rl_contracts.stores.images import ImageStore
 from rl_sampler.agents import with_instructions
 from rl_sampler.agents.chat import Chat
-from rl_sampler.agents.images import Seen
+from rl_sampler.agents.images import ImageFiles, Seen
 from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts
 from rl_sampler.agents.trace import Trace
 from rl_sampler.engine.protocol import GenerateRequest
 from tests.tiny_vision import ASSISTANT, END, IMAGE, START, STOP, USER, seeing_config, tokenizer
+from tests.waiting import HUNG_SECONDS
 
 SIDE = 28
 FIRST = ImagePart(sha256="aa" * 32, width=3 * SIDE, height=SIDE)
@@ -98,3 +103,30 @@ def test_a_model_without_vision_refuses_a_prompt_with_images() -> None:
     plain = Prompts(tokenizer(), vocabulary=32, stop_tokens=(END,))
     with pytest.raises(PromptError, match="the model sees none"):
         plain.encode([MESSAGE])
+
+
+class Store:
+    """Gives each image once both threads have asked for it."""
+
+    def __init__(self) -> None:
+        self.both = threading.Barrier(2)
+        self.read: list[str] = []
+
+    def get(self, sha256: str) -> bytes:
+        self.read.append(sha256)
+        if self.read.count(FIRST.sha256) <= 2 and sha256 == FIRST.sha256:
+            self.both.wait(timeout=HUNG_SECONDS)
+        return b"ab"
+
+
+async def test_an_image_that_two_threads_read_is_counted_once() -> None:
+    store, size = Store(), len("data:image/png;base64,") + 4
+    images, files = ImageFiles(kept_bytes=2 * size), cast(ImageStore, store)
+    reading = (asyncio.to_thread(images.of, files, [FIRST]) for _ in range(2))
+    assert len(set(await asyncio.gather(*reading))) == 1
+    images.of(files, [SECOND])
+    images.of(files, [FIRST, SECOND])
+    assert store.read == [FIRST.sha256, FIRST.sha256, SECOND.sha256], "both are kept"
+    third = SECOND.model_copy(update={"sha256": "cc" * 32})
+    images.of(files, [third, FIRST])
+    assert len(store.read) == 5, "the first one gave its place to the third"
