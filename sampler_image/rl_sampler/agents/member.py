@@ -285,7 +285,13 @@ class Member:
         self._update_last_turn(error=RolloutError(kind="model", message=message))
 
     async def _call_all(self, wanted: Sequence[WantedCall]) -> list[ToolCall]:
-        return list(await asyncio.gather(*(self.tools.call(call) for call in wanted)))
+        calls = [asyncio.create_task(self.tools.call(call)) for call in wanted]
+        try:
+            return list(await asyncio.gather(*calls))
+        finally:  # one that went on would hold a session of an episode that is over
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
 
     def _take(self, generation: Generation, sampled: Sampled) -> Turn:
         request, response, reason = self.trace.respond(

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, ClassVar, cast
 
 import pytest
 
 from rl_contracts.documents.rollout import StopReason, ToolCall
 from rl_sampler.agents.context import DISCARDED, NOTES, SUMMARISE
 from rl_sampler.agents.tool_loop import TOO_EARLY, UNREADABLE
-from rl_sampler.tools.tool import ToolDownError
-from tests.unit.rl_sampler.agents.scripted import Played, call, play
+from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.tool import Tool, ToolDownError
+from rl_sampler.tools.toolbox import Tools
+from rl_sampler.user_code.call import UserCodeError
+from tests.unit.rl_sampler.agents.scripted import TOOL, Played, call, play
 
 ADD = '{"a": 20, "b": 22}'
 ANSWER = "<answer>42</answer>"
@@ -179,3 +183,31 @@ async def test_message_larger_than_the_context_ends_the_episode(overflow: str) -
 def test_every_call_is_recorded_with_its_outcome() -> None:
     made = ToolCall(tool="calc", arguments="{}", outcome="answered", result="1", seconds=0.5)
     assert ToolCall.model_validate_json(made.model_dump_json()) == made
+
+
+class OneFails:
+    """Two tools: one fails as the user's code does, while the other does not answer."""
+
+    listed: ClassVar[list[Tool]] = [TOOL]
+    final: ClassVar[dict[str, str | None]] = {}
+
+    def __init__(self) -> None:
+        self.open = 0
+
+    async def call(self, wanted: WantedCall) -> ToolCall:
+        if wanted.arguments == '{"a": 1}':
+            await asyncio.sleep(0)
+            raise UserCodeError("it is wrong")
+        self.open += 1
+        try:
+            answer: ToolCall = await asyncio.get_running_loop().create_future()
+            return answer
+        finally:
+            self.open -= 1
+
+
+async def test_no_call_goes_on_once_another_has_ended_the_episode() -> None:
+    tools = OneFails()
+    with pytest.raises(UserCodeError, match="it is wrong"):
+        await play([f"{call(a=1)}\n{call(a=2)}"], offered=cast(Tools, tools))
+    assert tools.open == 0
