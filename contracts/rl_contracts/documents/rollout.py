@@ -220,7 +220,8 @@ class Rollout(Document):
     environment: EnvironmentOutcome | None = None
     """Only of agent kind Environment."""
     unfinished: Unfinished | None = None
-    """Only while the episode runs, under ``agent.durability: Turns``; ``error`` is set, too."""
+    """Under ``agent.durability: Turns``, while the episode runs or where the engine ended before
+    it; ``error`` is set, too."""
     continues: str = ""
     """The unfinished rollout of an earlier attempt whose turns it replayed; empty: it replayed
     none, and an attempt above 1 began the episode again."""

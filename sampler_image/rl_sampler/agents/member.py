@@ -17,6 +17,7 @@ from rl_contracts.documents.rollout import (
     RolloutError,
     ToolCall,
     Turn,
+    Unfinished,
 )
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.errors import RLError
@@ -170,6 +171,13 @@ class Member:
         """Of the last response."""
         response = self.turns[-1].response
         return self.trace.tokens[response.start : response.end]
+
+    @property
+    def progress(self) -> Unfinished | None:
+        """What another attempt needs to continue it; None where its last turn is not over."""
+        if not self.turns or len(self.shown) != len(self.turns):
+            return None
+        return Unfinished(shown=list(self.shown), heard=self.heard)
 
     def resume(self, saved: Rollout) -> None:
         """Continue an unfinished episode behind its last turn; nothing is sampled or called again.

@@ -13,7 +13,6 @@ from rl_contracts.documents.rollout import (
     Rollout,
     RolloutError,
     StopReason,
-    Unfinished,
 )
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
@@ -24,7 +23,7 @@ from rl_sampler.agents.member import Group, Member, Opening
 from rl_sampler.agents.prompt import PromptError
 from rl_sampler.completions.errors import NoCompletionError
 from rl_sampler.engine.counters import Counters
-from rl_sampler.engine.errors import EngineError
+from rl_sampler.engine.errors import EngineError, EngineUnavailableError
 from rl_sampler.engine.serving import Serving
 from rl_sampler.episodes import group_completion
 from rl_sampler.episodes.rollout import Ending, build_rollout, continues_prompt, is_usable
@@ -163,6 +162,9 @@ class RolloutRunner:
             if not (self.withholds(group.task) and member.policy.claim.cause is Cause.EXPIRED):
                 raise  # the whole group ends
             ending = _failed(str(error))  # members that have finished are kept for the next attempt
+        except EngineUnavailableError as error:  # it ended in the middle of a response
+            unfinished = member.progress if keeps_turns(self.spec.agent) else None
+            ending = replace(_failed(str(error)), unfinished=unfinished)
         except (EngineError, ToolDownError, NoCompletionError, UnusableMemberError) as error:
             ending = _failed(str(error))
         except UserCodeError as error:
@@ -212,7 +214,7 @@ class RolloutRunner:
         ending = Ending(
             stop_reason=StopReason.ERROR,
             error=_error(message),
-            unfinished=Unfinished(shown=list(member.shown), heard=member.heard),
+            unfinished=member.progress,
             continues=member.continues,
             replayed_turns=member.replayed_turns,
         )
