@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl_contracts import env
+from rl_contracts.addresses import METADATA_ADDRESSES
 from rl_contracts.spec.agent.program import Program
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import kinds, names
@@ -34,7 +35,11 @@ KEY_DIGEST = f"{FOLDER}/key.sha256"
 DNS_PORT = 53
 SYSTEM = {"kubernetes.io/metadata.name": "kube-system"}
 NAME_SERVICE = {"namespaceSelector": {"matchLabels": SYSTEM}}
-LINK_LOCAL = "169.254.0.0/16"
+ANYWHERE = {
+    "0.0.0.0/0": ["169.254.0.0/16", *(f"{ip}/32" for ip in METADATA_ADDRESSES if ip.version == 4)],
+    "::/0": ["fe80::/10", *(f"{ip}/128" for ip in METADATA_ADDRESSES if ip.version == 6)],
+}
+"""All addresses, and which of them serve a node's credentials."""
 END_SECONDS = 5
 REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 
@@ -136,11 +141,10 @@ def policy(pool: Meta, job: Meta, program: Program) -> Manifest:
         {"to": [NAME_SERVICE], "ports": [_tcp(DNS_PORT), {"port": DNS_PORT, "protocol": "UDP"}]},
     ]
     if program.network == "Open":
-        anywhere = [
-            {"ipBlock": {"cidr": "0.0.0.0/0", "except": [LINK_LOCAL]}},
-            {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10"]}},
+        blocks = [
+            {"ipBlock": {"cidr": cidr, "except": list(kept)}} for cidr, kept in ANYWHERE.items()
         ]
-        egress.append({"to": anywhere})
+        egress.append({"to": blocks})
     body = {
         "podSelector": {"matchLabels": _selector(pool)},
         "policyTypes": ["Ingress", "Egress"],

@@ -2,7 +2,7 @@
 
 ``program_pod`` copies it into the image of the user, where ``python3`` starts it: it imports the
 standard library alone, and needs no more than Python 3.11. ``rl_sampler.code.wire`` has the
-messages. It knows the SHA-256 of the key, not the key, so the programs beside it cannot find it.
+messages. Its files have the SHA-256 of the key, not the key, which agents send with each call.
 """
 
 from __future__ import annotations

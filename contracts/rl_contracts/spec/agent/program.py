@@ -57,7 +57,8 @@ class Program(Model):
     requests 50m of CPU and 128Mi of memory."""
     network: Literal["Gateway", "Open"] = "Gateway"
     """What the pods reach with runsIn Pod, by a NetworkPolicy. `Gateway`: the policy's API and the
-    cluster's name service. `Open`: also every other address, except link-local ones."""
+    cluster's name service. `Open`: also every other address, except link-local ones and others
+    where clouds serve a node's credentials."""
     on_failure: Literal["InfrastructureError", "RewardZero"]
     """What an exit code other than 0, a time-out or a missing reward means.
     `InfrastructureError`: no data, the episode is played again. `RewardZero`: the policy's fault,

@@ -122,7 +122,10 @@ def test_pods_reach_the_gateway_and_only_agents_reach_them(network: str) -> None
     if network == "Gateway":
         assert not others
     else:
-        assert others[0]["to"][0]["ipBlock"]["except"] == ["169.254.0.0/16"]
+        (anywhere,) = others
+        four, six = (each["ipBlock"]["except"] for each in anywhere["to"])
+        assert four == ["169.254.0.0/16", "100.100.100.200/32"]
+        assert six == ["fe80::/10", "fd00:ec2::254/128"]
 
 
 def test_the_runs_policy_lets_them_to_the_gateway_alone() -> None:
