@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class Known:
     report: dict[str, Any] | None = None
     """What the trainer wrote at its end."""
     unread: str = ""
-    """Why there are no data; empty: there are, or nothing was asked."""
+    """What could not be had, and why; empty: nothing, or nothing was asked."""
 
 
 def report_on(invocation: Invocation, name: str, *, out: Path, operator_namespace: str) -> None:
@@ -61,10 +61,15 @@ def read(data: RunData) -> Known:
         summary = data.summary()
         query = MetricsQuery(columns=COLUMNS, points=MOST_POINTS)
         metrics = data.metrics(query) if summary.step else None
-        report = data.report() if summary.outcome is not None else None
     except ConsoleError as error:
-        return Known(unread=str(error))
-    return Known(evaluations=summary.evaluations, metrics=metrics, report=report)
+        return Known(unread=f"no evaluations and no curve: {error}")
+    known = Known(evaluations=summary.evaluations, metrics=metrics)
+    if summary.outcome is None:
+        return known
+    try:
+        return replace(known, report=data.report())
+    except ConsoleError as error:  # e.g. an operator of an earlier release has no such question
+        return replace(known, unread=f"nothing of what the trainer wrote at its end: {error}")
 
 
 def show_report(job: JobObject, known: Known, output: Output, out: Path) -> None:
@@ -74,8 +79,7 @@ def show_report(job: JobObject, known: Known, output: Output, out: Path) -> None
     else:
         _print(job, known, out)
     if known.unread:
-        note = f"note: no evaluations and no curve: {known.unread}"
-        print(plain_line(note), file=sys.stderr)
+        print(plain_line(f"note: {known.unread}"), file=sys.stderr)
 
 
 def _print(job: JobObject, known: Known, out: Path) -> None:

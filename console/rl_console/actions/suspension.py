@@ -35,7 +35,7 @@ def set_suspended(
         wait: seconds to wait until all pods are gone, or until the job is at work; None: no wait.
 
     Raises:
-        RequestRefusedError: the job has ended.
+        RequestRefusedError: the job has ended, or is being stopped for good.
         TimeOverError: it was not done in time.
     """
     doing = f"{'suspending' if suspended else 'resuming'} RLJob {namespace}/{job}"
@@ -80,6 +80,9 @@ def _set(
     refuse_ended(JobObject.parse(raw), doing=doing)
     if raw["spec"].get(field, False) is value:
         return
+    if raw["spec"].get("stop"):
+        remedy = f"Once it has ended, `kubectl rl retry {job}` continues its run"
+        raise RequestRefusedError(doing=doing, cause="it is being stopped for good", remedy=remedy)
     changed = cluster.api.request(
         "PATCH",
         path("rljobs", namespace, job),

@@ -9,10 +9,18 @@ from typing import Any
 import pytest
 
 from rl_console.actions.reporting import Known, read, show_report
-from rl_console.errors import NotAllowedError
+from rl_console.errors import NotAllowedError, RequestRefusedError
 from rl_console.output import Output
 from rl_console.queries.run_data import RunData
-from rl_contracts.queries.messages import MetricsAnswer, Series
+from rl_contracts.documents.run import Outcome
+from rl_contracts.queries.messages import (
+    Answer,
+    Message,
+    MetricsAnswer,
+    Series,
+    SummaryAnswer,
+    SummaryQuery,
+)
 from tests.unit.rl_console.builders import snapshot
 from tests.unit.rl_console.test_report import EVALUATION, WRITTEN
 
@@ -24,6 +32,21 @@ METRICS = MetricsAnswer(
     first=1,
     last=2,
     rows=2,
+)
+COUNTS = (
+    *("now", "created_at", "steps", "epoch", "trainers", "policy_version", "policy_step"),
+    *("durable_step", "heartbeat_at", "samplers_died", "open_tasks", "batches_below"),
+)
+SUMMARY = SummaryAnswer.model_validate(
+    {
+        **dict.fromkeys(COUNTS, 0),
+        **dict.fromkeys(("head_batch", "latest", "learning_signal")),
+        **{name: [] for name in ("notices", "datasets", "samplers")},
+        "step": 2,
+        "phase": "Succeeded",
+        "outcome": Outcome(kind="Succeeded", reason="Succeeded", message=""),
+        "evaluations": [EVALUATION],
+    }
 )
 JOB = snapshot(phase="Running", attempt=1, progress={"step": 1, "steps": 9}).job
 
@@ -62,6 +85,19 @@ def test_programs_get_report_evaluations_and_metrics(
     assert written["report"]["accuracyAfter"] == 0.78
     assert written["metrics"]["steps"] == [1, 2]
     assert [each["accuracy"] for each in written["evaluations"]] == [0.31]
+
+
+def test_an_operator_without_the_question_for_reports_still_gives_the_rest() -> None:
+    class Earlier:
+        def ask(self, namespace: str, job: str, query: Message) -> Answer:
+            if query.model_dump()["kind"] == "report":
+                raise RequestRefusedError(doing="asking the operator", cause="unknown kind")
+            return SUMMARY if isinstance(query, SummaryQuery) else METRICS
+
+    source: Any = Earlier()
+    known = read(RunData(source, "lab", "sums"))
+    assert (known.metrics, list(known.evaluations), known.report) == (METRICS, [EVALUATION], None)
+    assert known.unread.endswith("refused while asking the operator: unknown kind")
 
 
 def test_data_that_cannot_be_had_are_noted(

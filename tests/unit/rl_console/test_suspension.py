@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_console.actions.suspension import stop_job
+from rl_console.actions.suspension import set_suspended, stop_job
 from rl_console.api import Api
 from rl_console.errors import RequestRefusedError
 from rl_console.kube import Cluster
@@ -29,3 +29,10 @@ def test_a_crd_that_knows_no_stop_is_an_error() -> None:
     with pytest.raises(RequestRefusedError, match=said):
         stop(a_job(suspend=False), a_job(suspend=False))
     assert stop(a_job(stop=False), a_job(stop=True)).endswith("/sums stops")
+
+
+def test_a_job_that_is_being_stopped_does_not_go_on() -> None:
+    cluster = Cluster(Api(Server(a_job(stop=True, suspend=True)).library))
+    said = "resuming RLJob lab/sums: it is being stopped for good. Once it has ended"
+    with pytest.raises(RequestRefusedError, match=said):
+        set_suspended(cluster, "lab", "sums", suspended=False, wait=None)
