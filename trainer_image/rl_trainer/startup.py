@@ -81,7 +81,14 @@ def _intake(job: Job, base: BaseLocations | None) -> Iterator[ImageIntake | None
     if base is None or limits is None:
         yield None
         return
-    intake = intake_for(limits, base.model, objects=objects, store=image_store(job))
+
+    def before_each(count: int) -> None:
+        job.heartbeat.check()
+        job.heartbeat.say(f"fetching data: {count} images are stored")
+
+    intake = intake_for(
+        limits, base.model, objects=objects, store=image_store(job), before_each=before_each
+    )
     try:
         yield intake
     finally:

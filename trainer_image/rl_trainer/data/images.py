@@ -32,13 +32,21 @@ from rl_contracts.stores.objects import Objects, split_uri
 FIELD = "spec.data.images"
 Beside = Callable[[str], bytes]
 """Reads a file by its path relative to the records' file; raises BadImageError."""
+BeforeEach = Callable[[int], None]
 
 
 class ImageIntake:
     """Brings images into the run's folder in the bucket."""
 
     def __init__(
-        self, limits: Images, *, objects: Objects, store: ImageStore, side: int, pixels: Bounds
+        self,
+        limits: Images,
+        *,
+        objects: Objects,
+        store: ImageStore,
+        side: int,
+        pixels: Bounds,
+        before_each: BeforeEach = lambda count: None,
     ) -> None:
         """Begin an attempt.
 
@@ -48,9 +56,12 @@ class ImageIntake:
             store: where images go.
             side: pixels on each side of what a token stands for.
             pixels: of an image as the model sees it.
+            before_each: called before an image is fetched, with the number of those before it; what
+                it raises ends the intake.
         """
         self._limits, self._objects, self._store = limits, objects, store
         self._decoder = Decoder(side=side, fewest=pixels.fewest, most=pixels.most)
+        self._before_each, self._count = before_each, 0
         self._known: dict[str, ImagePart] = {}
 
     def close(self) -> None:
@@ -84,6 +95,8 @@ class ImageIntake:
         absolute = source.startswith(("s3://", "https://"))
         if absolute and source in self._known:
             return self._known[source]
+        self._before_each(self._count)
+        self._count += 1
         decoded = self._decoder.decode(self._file(source, beside))
         part = ImagePart(
             sha256=self._store.put(decoded.png), width=decoded.width, height=decoded.height
@@ -149,9 +162,14 @@ def beside_of(uri: str, objects: Objects, limits: Images) -> Beside:
 
 
 def intake_for(
-    limits: Images, place: ModelLocation, *, objects: Objects, store: ImageStore
+    limits: Images,
+    place: ModelLocation,
+    *,
+    objects: Objects,
+    store: ImageStore,
+    before_each: BeforeEach,
 ) -> ImageIntake:
-    """What brings images for the model in a folder of a bucket.
+    """What brings images for the model in a folder of a bucket; see ``ImageIntake``.
 
     Raises:
         RefusedError: the model does not see images, or not of the manifest's sizes.
@@ -169,7 +187,14 @@ def intake_for(
             )
         )
     pixels = bounds(limits, _parsed(place, "preprocessor_config.json", objects))
-    return ImageIntake(limits, objects=objects, store=store, side=found.side, pixels=pixels)
+    return ImageIntake(
+        limits,
+        objects=objects,
+        store=store,
+        side=found.side,
+        pixels=pixels,
+        before_each=before_each,
+    )
 
 
 def _parsed(place: ModelLocation, name: str, objects: Objects) -> dict[str, Any]:
