@@ -171,8 +171,10 @@ class ShareReader:
         )
 
     def _keep(self, rollout: Rollout) -> RolloutHead:
-        head = RolloutHead.of(rollout)
-        known = Known(head.sha256, sequences(rollout))
+        head, samples = RolloutHead.of(rollout), sequences(rollout)
+        if self._limits.replayed is None:  # an earlier job of the run may have asked for choices
+            samples = [replace(sample, choices=None) for sample in samples]
+        known = Known(head.sha256, samples)
         with self._lock:
             self._known[rollout.id] = known
         return head
