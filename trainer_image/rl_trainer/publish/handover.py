@@ -64,9 +64,10 @@ class FolderFiles:
 
     def _path(self, key: str) -> Path:
         prefix, _, name = key.rpartition("/")
-        folder = self._root / folder_name(prefix)
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / name
+        path = self._root / folder_name(prefix) / name
+        with _explaining(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
 
 def policy_files(objects: Objects, weights: Path | None) -> PolicyFiles:

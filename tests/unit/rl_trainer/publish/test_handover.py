@@ -9,6 +9,7 @@ import pytest
 
 from rl_contracts.disk import DiskFullError
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.turns import HANDOVER
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.policy import handover
 from rl_trainer.publish.handover import PART_BYTES, FolderFiles
@@ -52,3 +53,9 @@ def test_a_folder_that_cannot_be_written_is_a_full_disk(tmp_path: Path) -> None:
         FolderFiles(tmp_path).put_parts(
             f"{PREFIX}model.safetensors", lambda *_: [], size_bytes=0, executor=executor
         )
+
+
+def test_a_folder_that_cannot_be_made_is_named_as_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / HANDOVER).write_text("a file in its place")
+    with pytest.raises(DiskFullError, match=r"writing manifest\.json for the engine"):
+        FolderFiles(tmp_path).put("runs/r/policies/1/manifest.json", b"{}")
