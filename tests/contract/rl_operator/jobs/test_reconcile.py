@@ -358,5 +358,6 @@ def test_reconcile_at_rest_costs_few_requests(
     monkeypatch.setattr(requests, "send", counted)
     operator.jobs.reconcile(job)
     operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
-    assert len(asked) == 8, asked
+    # One is of the Deployment of programs, which may be left from the agent before an edit.
+    assert len(asked) == 9, asked
     assert all(request.startswith("GET") for request in asked)
