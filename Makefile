@@ -69,7 +69,7 @@ contract-sampler:
 	$(VENV)/pytest tests/contract/rl_sampler -q
 
 contract-trainer:
-	$(VENV)/pytest tests/contract/rl_trainer -q
+	$(VENV)/pytest tests/contract/rl_trainer tests/contract/turns -q
 
 cluster: venv images ## The whole product on the local cluster
 	$(VENV)/pytest tests/cluster -q
