@@ -63,6 +63,11 @@ SHARDS = {
         ("chaos/examples", "chaos/objectives"),
         cluster=True,
     ),
+    "pictures": Shard(
+        "pictures of a demo for the documentation; RL_PICTURES=write keeps them",
+        ("chaos/pictures",),
+        cluster=True,
+    ),
     "local-cluster": Shard(
         "the local cluster itself, which is replaced", ("chaos/rl_local",), cluster=True
     ),
