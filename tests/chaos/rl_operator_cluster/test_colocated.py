@@ -10,8 +10,8 @@ from tests.cluster.manifests import short_job
 from tests.cluster.waiting import until
 from tests.waiting import HUNG_SECONDS
 
-NAME, STEPS = "colocated", 6
-COMPLETE_SECONDS = 6 * HUNG_SECONDS
+NAME, STEPS = "colocated", 80
+COMPLETE_SECONDS = 10 * HUNG_SECONDS
 
 
 def test_one_pod_takes_turns_loses_its_trainer_and_goes_on(lab: Lab) -> None:
