@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_console.actions.describe import describe_progress
-from rl_console.actions.viewing import values_of
+from rl_console.actions.run_data.viewing import values_of
 from rl_console.dashboard.panels import COLUMNS
 from rl_console.errors import ConsoleError
 from rl_console.invocation import Invocation

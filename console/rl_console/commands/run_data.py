@@ -43,7 +43,7 @@ def trajectories(
     A trajectory alone comes with its prompt, turns, tool calls, rewards, policy versions, the batch
     that trained it or why there is none, and with --tokens each token.
     """
-    from rl_console.actions.trajectories import Conditions, show_trajectories
+    from rl_console.actions.run_data.trajectories import Conditions, show_trajectories
 
     conditions = Conditions(
         steps=steps,
@@ -78,8 +78,8 @@ def batch(
 
     Its trajectories with their advantages, its digest, and the groups that were dropped and why.
     """
-    from rl_console.actions.batch_text import batch_of_step
-    from rl_console.actions.viewing import viewed
+    from rl_console.actions.run_data.batch_text import batch_of_step
+    from rl_console.actions.run_data.viewing import viewed
     from rl_console.output import show_data
 
     with viewed(invocation, job, operator_namespace=operator_namespace) as data:
@@ -101,8 +101,12 @@ def policies(
 
     Named after the job, one version is shown with what was learned with it, two side by side.
     """
-    from rl_console.actions.policy_table import compared_policies, one_policy, policy_listing
-    from rl_console.actions.viewing import viewed
+    from rl_console.actions.run_data.policy_table import (
+        compared_policies,
+        one_policy,
+        policy_listing,
+    )
+    from rl_console.actions.run_data.viewing import viewed
     from rl_console.output import Output, show_data
 
     if version is not None and before is not None:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rl_console.actions.batch_text import batch_of_step
-from rl_console.actions.policy_table import compared_policies, one_policy, policy_listing
 from rl_console.actions.reporting import read
-from rl_console.actions.trajectory_table import found_trajectories
-from rl_console.actions.trajectory_text import one_trajectory
+from rl_console.actions.run_data.batch_text import batch_of_step
+from rl_console.actions.run_data.policy_table import compared_policies, one_policy, policy_listing
+from rl_console.actions.run_data.trajectory_table import found_trajectories
+from rl_console.actions.run_data.trajectory_text import one_trajectory
 from rl_console.errors import NotFoundError
 from rl_console.output import Output, Shown, document, show_data
 from rl_console.queries.run_data import RunData
@@ -80,7 +80,7 @@ def test_every_table_fits_a_terminal_and_cuts_no_number(
     source: ViewedSource, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("trajectory_table", "batch_text", "policy_table", "token_table"):
-        monkeypatch.setattr(f"rl_console.actions.{module}.width", lambda: 80)
+        monkeypatch.setattr(f"rl_console.actions.run_data.{module}.width", lambda: 80)
     if name == "policies":
         shown = policy_listing(RunData(source, "ns", "plain"), before=None, most=20, wide=False)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rl_console.actions.viewing import short, values_of
+from rl_console.actions.run_data.viewing import short, values_of
 from rl_console.errors import UsageError
 from rl_console.figures import duration, number
 from rl_console.output import Column, Output, Shown, table, width

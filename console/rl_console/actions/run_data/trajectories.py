@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
-from rl_console.actions.trajectory_table import found_trajectories, parse_steps
-from rl_console.actions.trajectory_text import one_trajectory
-from rl_console.actions.viewing import viewed
+from rl_console.actions.run_data.trajectory_table import found_trajectories, parse_steps
+from rl_console.actions.run_data.trajectory_text import one_trajectory
+from rl_console.actions.run_data.viewing import viewed
 from rl_console.errors import UsageError
 from rl_console.invocation import Invocation
 from rl_console.output import Output, show_data

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rl_console.actions.trajectory_table import trajectory_table
-from rl_console.actions.viewing import short, values_of
+from rl_console.actions.run_data.trajectory_table import trajectory_table
+from rl_console.actions.run_data.viewing import short, values_of
 from rl_console.errors import NotFoundError
 from rl_console.figures import moment, number
 from rl_console.output import Column, Output, Shown, lines, table, width

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_console import times
-from rl_console.actions.viewing import values_of
+from rl_console.actions.run_data.viewing import values_of
 from rl_console.errors import NotFoundError
 from rl_console.figures import duration, moment, number, size
 from rl_console.output import Column, Shown, lines, table, width

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rl_console.actions.token_table import token_notes, token_table
-from rl_console.actions.viewing import short, values_of
+from rl_console.actions.run_data.token_table import token_notes, token_table
+from rl_console.actions.run_data.viewing import short, values_of
 from rl_console.figures import duration, number
 from rl_console.output import Column, Shown, lines, table, width
 from rl_console.plain_text import plain, plain_line
