@@ -35,7 +35,6 @@ RequestTimeout = Annotated[
 Form = Annotated[
     Output | None, typer.Option("--output", "-o", help="Form of the output. Default: table.")
 ]
-OPERATOR_NAMESPACE = "rl-system"
 OperatorNamespace = Annotated[
     str, typer.Option(help="Namespace of the operator, which answers for data of runs.")
 ]

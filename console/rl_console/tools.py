@@ -11,6 +11,8 @@ from rl_console.errors import RequestRefusedError
 
 CALL_SECONDS = 60.0
 END_SECONDS = 10.0
+OPERATOR_NAMESPACE = "rl-system"
+"""Where the guide installs the operator with Helm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

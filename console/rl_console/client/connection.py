@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rl_console.api import REQUEST_SECONDS
 from rl_console.kube import Cluster
-from rl_console.queries.cluster_source import OPERATOR_NAMESPACE, ClusterSource
-from rl_console.tools import Tools
+from rl_console.queries.cluster_source import ClusterSource
+from rl_console.tools import OPERATOR_NAMESPACE, Tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rl_console.invocation import Invocation, add
+from rl_console.invocation import Invocation, OperatorNamespace, add
+from rl_console.tools import OPERATOR_NAMESPACE
 
 
 def dashboard(
@@ -15,9 +16,7 @@ def dashboard(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1. 0: any that is free.")
     ] = 0,
-    operator_namespace: Annotated[
-        str, typer.Option(help="Namespace of the operator, which answers for data of runs.")
-    ] = "rl-system",
+    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
     browser: Annotated[
         bool, typer.Option("--browser", help="Open the address in the browser.")
     ] = False,

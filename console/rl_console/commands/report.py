@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rl_console.invocation import OPERATOR_NAMESPACE, Invocation, OperatorNamespace, add
+from rl_console.invocation import Invocation, OperatorNamespace, add
+from rl_console.tools import OPERATOR_NAMESPACE
 
 
 def report(

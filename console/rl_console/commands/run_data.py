@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from rl_console.errors import UsageError
-from rl_console.invocation import OPERATOR_NAMESPACE, Invocation, OperatorNamespace, add
+from rl_console.invocation import Invocation, OperatorNamespace, add
+from rl_console.tools import OPERATOR_NAMESPACE
 
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Most rows of the table.")]
 

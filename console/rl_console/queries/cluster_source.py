@@ -21,13 +21,12 @@ from rl_console.errors import (
     RequestRefusedError,
 )
 from rl_console.kube import Cluster, path
-from rl_console.tools import Tools
+from rl_console.tools import OPERATOR_NAMESPACE, Tools
 from rl_contracts.errors import RLError
 from rl_contracts.queries.answering import Answering
 from rl_contracts.queries.messages import QUERY, Answer, Message, parse_answer
 from rl_contracts.stores.connect import Stores
 
-OPERATOR_NAMESPACE = "rl-system"
 SERVICE = "rl-operator:data"
 TOKEN_HEADER = "X-RL-Token"
 STARTING_SECONDS = 30.0
