@@ -31,6 +31,11 @@ def is_true(status: RLJobStatus, kind: str) -> bool:
     return current is not None and current.status == "True"
 
 
+def has_ended(status: RLJobStatus) -> bool:
+    """Whether a job is over: complete, failed or stopped."""
+    return is_true(status, "Complete") or is_true(status, "Failed")
+
+
 def duration(seconds: float) -> str:
     """Seconds as text, e.g. ``1 m 30 s``."""
     whole = round(seconds)

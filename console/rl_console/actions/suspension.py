@@ -10,7 +10,7 @@ from rl_console.errors import RequestRefusedError, TimeOverError
 from rl_console.jobs import JobObject
 from rl_console.kube import Cluster, path
 from rl_console.plain_text import plain_line
-from rl_console.view import condition, is_true
+from rl_console.view import condition, has_ended, is_true
 from rl_contracts.spec.resources import GROUP
 
 POLL_SECONDS = 1.0
@@ -63,7 +63,7 @@ def stop_job(cluster: Cluster, namespace: str, job: str, *, wait: float | None) 
     _set(cluster, namespace, job, "stop", True, doing=f"stopping RLJob {namespace}/{job}")
     if wait is None:
         return f"rljob.{GROUP}/{job} stops"
-    ended = _await(cluster, namespace, job, _is_over, seconds=wait)
+    ended = _await(cluster, namespace, job, lambda read: has_ended(read.status), seconds=wait)
     final = condition(ended.status, "Failed") or condition(ended.status, "Complete")
     said = plain_line(final.message) if final else ""
     return f"rljob.{GROUP}/{job} {ended.status.phase}: {said}"
@@ -134,7 +134,3 @@ def _is_suspended(job: JobObject) -> bool:
 
 def _is_at_work(job: JobObject) -> bool:
     return not is_true(job.status, "Suspended") and is_true(job.status, "Ready")
-
-
-def _is_over(job: JobObject) -> bool:
-    return is_true(job.status, "Complete") or is_true(job.status, "Failed")

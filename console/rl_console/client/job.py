@@ -150,7 +150,7 @@ class RLJob(RunQueries):
         Args:
             timeout: seconds after which the loop ends with TimeOverError; before that it ends with
                 the job.
-            interval: seconds between two looks. States in between are not seen.
+            interval: seconds between two reads. States in between are not seen.
         """
         return Watch(read=self._object, timeout=timeout, interval=interval)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rl_console.actions.watching import SILENT_SECONDS
 from rl_console.errors import ClusterUnavailableError, TimeOverError
 from rl_console.jobs import JobObject
-from rl_console.view import is_true
+from rl_console.view import has_ended
 from rl_contracts.spec.status import RLJobStatus
 
 
@@ -18,40 +18,40 @@ from rl_contracts.spec.status import RLJobStatus
 class Watch:
     """The state of a job now, and each later one that differs, until the job has ended.
 
-    Each loop over it begins anew. It raises TimeOverError at its deadline, NotFoundError where the
-    job is deleted, and ClusterUnavailableError where the API server does not answer for two
-    minutes, or not at all.
+    Each loop starts with the present state and has its own deadline. It raises TimeOverError at
+    that deadline, NotFoundError where the job is deleted, and ClusterUnavailableError where the API
+    server does not answer for two minutes, or not at all.
     """
 
     read: Callable[[], JobObject]
     timeout: float
     """Seconds until the deadline."""
     interval: float
-    """Seconds between two looks."""
+    """Seconds between two reads."""
 
     def __iter__(self) -> Iterator[RLJobStatus]:
         """Wait in this thread."""
-        looks = _Looks(self.read, timeout=self.timeout)
+        reader = _Reader(self.read, timeout=self.timeout)
         while True:
-            if (status := looks.changed()) is not None:
+            if (status := reader.changed()) is not None:
                 yield status
-            if looks.ended:
+            if reader.ended:
                 return
-            time.sleep(looks.pause(self.interval))
+            time.sleep(reader.pause(self.interval))
 
     async def __aiter__(self) -> AsyncIterator[RLJobStatus]:
         """Wait without holding up the event loop."""
-        looks = _Looks(self.read, timeout=self.timeout)
+        reader = _Reader(self.read, timeout=self.timeout)
         while True:
-            if (status := await asyncio.to_thread(looks.changed)) is not None:
+            if (status := await asyncio.to_thread(reader.changed)) is not None:
                 yield status
-            if looks.ended:
+            if reader.ended:
                 return
-            await asyncio.sleep(looks.pause(self.interval))
+            await asyncio.sleep(reader.pause(self.interval))
 
 
-class _Looks:
-    """What one loop has seen."""
+class _Reader:
+    """Reads a job for one loop, and keeps what it read last."""
 
     def __init__(self, read: Callable[[], JobObject], *, timeout: float) -> None:
         self._read, self._timeout = read, timeout
@@ -72,7 +72,7 @@ class _Looks:
             self._answered = time.monotonic()
         assert self._last is not None
         status = self._last.status
-        self.ended = is_true(status, "Complete") or is_true(status, "Failed")
+        self.ended = has_ended(status)
         if last is None or status != last.status:
             return status
         if not self.ended and time.monotonic() >= self._ends:
@@ -83,5 +83,5 @@ class _Looks:
         return None
 
     def pause(self, interval: float) -> float:
-        """Seconds until the next look."""
+        """Seconds until the next read."""
         return max(0.0, min(interval, self._ends - time.monotonic()))
