@@ -102,8 +102,7 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
     if pool.spec is not None and pool.spec.shared:
         labels = f"{names.POOL_LABEL}={key.name}"
         sharing = tuple(map(_job, cluster.select(kinds.RLJOB, key.namespace, labels=labels)))
-    deployments = [(kinds.DEPLOYMENT, name) for name in (key.name, names.programs(key.name))]
-    children = named(cluster, key, deployments)
+    children = _deployments(cluster, key)
     own = [child for child in children if child.meta.owner_uid == pool.meta.uid]
     deployment = next((child for child in own if child.meta.name == key.name), None)
     pods = cluster.select(kinds.POD, key.namespace, labels=f"{names.POOL_LABEL}={key.name}")
@@ -117,6 +116,19 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         jobs=sharing,
         beside=beside,
     )
+
+
+def _deployments(cluster: Reads, key: Key) -> list[Child]:
+    """A pool's Deployments, that of programs too: an earlier agent of the job may have left it.
+
+    One list shows both. Its own name may belong to somebody whose object has no label of ours.
+    """
+    labelled = _children(cluster, key, kinds.DEPLOYMENT, labels=f"{names.POOL_LABEL}={key.name}")
+    own = (key.name, names.programs(key.name))
+    children = [child for child in labelled if child.meta.name in own]
+    if any(child.meta.name == key.name for child in children):
+        return children
+    return [*children, *named(cluster, key, [(kinds.DEPLOYMENT, key.name)])]
 
 
 def _with_pool(cluster: Reads, job: Job) -> tuple[Job, Pool | None]:

@@ -358,6 +358,5 @@ def test_reconcile_at_rest_costs_few_requests(
     monkeypatch.setattr(requests, "send", counted)
     operator.jobs.reconcile(job)
     operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
-    # One is of the Deployment of programs, which may be left from the agent before an edit.
-    assert len(asked) == 9, asked
+    assert len(asked) == 8, asked
     assert all(request.startswith("GET") for request in asked)
