@@ -24,8 +24,9 @@ from benchmarks.support.samplers import write_large
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_trainer.distributed.world import World
-from rl_trainer.model import loading, sharding, weights
-from rl_trainer.model.on_mesh import divided
+from rl_trainer.model import loading, weights
+from rl_trainer.model.parallel import sharding
+from rl_trainer.model.parallel.on_mesh import divided
 from rl_trainer.model.policy import Policy
 from rl_trainer.publish.channel import ShardResponder
 from rl_trainer.publish.policy_shards import PolicyShards

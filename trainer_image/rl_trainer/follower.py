@@ -28,7 +28,8 @@ from rl_trainer.distributed.rank_commands import (
     TrainStep,
 )
 from rl_trainer.distributed.team import Team
-from rl_trainer.model import residence, weights
+from rl_trainer.model import weights
+from rl_trainer.model.host_memory import residence
 from rl_trainer.model.learner import Learner
 from rl_trainer.publish.channel import ShardResponder
 from rl_trainer.publish.handover import policy_files

@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM
 from rl_contracts.documents.routing import assembled, narrowed
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.model import loading, routers
+from rl_trainer.model import loading
+from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
 from tests.contract.rl_sampler.engine_server import ANSWER_SECONDS, EngineServer
 from tests.families import SIZES, SPEC, config_of

@@ -36,8 +36,9 @@ from rl_trainer.algorithm.samples import Sample, batch_samples
 from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.distributed.world import ALONE
-from rl_trainer.model import loading, sharding, weights
+from rl_trainer.model import loading, weights
 from rl_trainer.model.learner import Learner
+from rl_trainer.model.parallel import sharding
 from tests.contract.rl_trainer.distributed import ranks
 from tests.servers import ROOT
 from tests.tiny_model import save_tiny

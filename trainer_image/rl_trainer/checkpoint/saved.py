@@ -17,8 +17,9 @@ from rl_contracts.errors import IntegrityError
 from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.context import artifacts
-from rl_trainer.model import optimizer, sharding
+from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
+from rl_trainer.model.parallel import sharding
 
 MASTERS, MOMENTS, STATE = "masters.safetensors", "optimizer.safetensors", "state.json"
 AUXILIARY = "auxiliary.safetensors"

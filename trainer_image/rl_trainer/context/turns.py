@@ -19,7 +19,7 @@ from rl_contracts.turns import MAX_LINE_BYTES, SOCKET, Turn, TurnAnswer, TurnReq
 from rl_trainer.context.job import Job
 from rl_trainer.distributed.rank_commands import MoveModels
 from rl_trainer.errors import TerminatedError, TrainingFailedError
-from rl_trainer.model import residence
+from rl_trainer.model.host_memory import residence
 from rl_trainer.model.learner import Learner
 from rl_trainer.phases import TURN, Phases
 

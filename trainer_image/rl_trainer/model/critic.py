@@ -20,7 +20,8 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import forward, memory, on_mesh, optimizer, sharding
+from rl_trainer.model import forward, memory, optimizer
+from rl_trainer.model.parallel import on_mesh, sharding
 from rl_trainer.model.policy import Policy, own_states, own_tokens, run_row
 
 

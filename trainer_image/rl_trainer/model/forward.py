@@ -12,7 +12,7 @@ from rl_trainer.algorithm.packing import Packed, Row, collate, pack
 from rl_trainer.algorithm.samples import Sample, with_tokens
 from rl_trainer.distributed.division import shares
 from rl_trainer.distributed.world import World
-from rl_trainer.model import sharding
+from rl_trainer.model.parallel import sharding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,20 +25,13 @@ from rl_trainer.algorithm.step_totals import Gap, Tally, Update
 from rl_trainer.distributed.rank_commands import Purpose
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.model import (
-    flops,
-    gpu_use,
-    memory,
-    microbatch,
-    model_outputs,
-    models,
-    router_losses,
-    sharding,
-    shares,
-)
+from rl_trainer.model import memory, microbatch, model_outputs, models
 from rl_trainer.model import optimizer as optimizers
 from rl_trainer.model.accumulate import accumulate
+from rl_trainer.model.experts import router_losses
+from rl_trainer.model.parallel import sharding, shares
 from rl_trainer.model.policy import Policy
+from rl_trainer.model.usage import flops, gpu_use
 from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
 
 

@@ -17,9 +17,11 @@ from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import forward, lora, routers, sharding
+from rl_trainer.model import forward, lora
 from rl_trainer.model.critic import Critic
-from rl_trainer.model.on_mesh import divided
+from rl_trainer.model.experts import routers
+from rl_trainer.model.parallel import sharding
+from rl_trainer.model.parallel.on_mesh import divided
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.reference import AdaptersOff, Reference
 

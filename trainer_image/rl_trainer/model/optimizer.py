@@ -15,7 +15,8 @@ from torch import Tensor
 from rl_contracts.spec.training.training import Optimizer as OptimizerSection
 from rl_contracts.spec.training.training import Training
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import offload, sharding
+from rl_trainer.model.host_memory import offload
+from rl_trainer.model.parallel import sharding
 
 State = dict[str, Tensor]
 KINDS = frozenset({"step", "exp_avg", "exp_avg_sq"})

@@ -26,9 +26,11 @@ from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.vocabulary import WHOLE, Vocabulary
 from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.tensor_ranks import TensorRanks
-from rl_trainer.model import attention, flops, memory, microbatch, sharding
+from rl_trainer.model import attention, memory, microbatch
+from rl_trainer.model.experts.routers import Routers
+from rl_trainer.model.parallel import sharding
 from rl_trainer.model.quantization import Originals
-from rl_trainer.model.routers import Routers
+from rl_trainer.model.usage import flops
 from rl_trainer.model.vision import Vision, showing
 
 

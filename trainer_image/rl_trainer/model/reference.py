@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import lora, sharding
-from rl_trainer.model.on_mesh import divided
+from rl_trainer.model import lora
+from rl_trainer.model.parallel import sharding
+from rl_trainer.model.parallel.on_mesh import divided
 from rl_trainer.model.policy import Policy
 
 

@@ -17,8 +17,9 @@ from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_trainer.distributed import division
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import lora, quantization, sharding
+from rl_trainer.model import lora, quantization
 from rl_trainer.model.lora import LoRALinear
+from rl_trainer.model.parallel import sharding
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import Originals
 

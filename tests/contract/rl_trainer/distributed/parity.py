@@ -19,7 +19,8 @@ from rl_trainer import inputs
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
 from rl_trainer.distributed.world import World
-from rl_trainer.model import loading, routers, weights
+from rl_trainer.model import loading, weights
+from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
 from tests.contract.rl_trainer.distributed import ranks
 from tests.families import FAMILIES, SIZES

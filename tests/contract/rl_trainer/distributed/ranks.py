@@ -26,8 +26,9 @@ from rl_trainer.algorithm.step_totals import Update
 from rl_trainer.distributed import mesh as meshes
 from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import World
-from rl_trainer.model import loading, sharding
+from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
+from rl_trainer.model.parallel import sharding
 from rl_trainer.publish import policy_shard
 from rl_trainer.publish.handover import PolicyFiles
 from rl_trainer.rollouts.rank_work import RankWork

@@ -13,8 +13,8 @@ from rl_contracts.capacity.shape import shape_of
 from rl_contracts.spec.training.lora import LoRA
 from rl_trainer.distributed.division import shares
 from rl_trainer.model import lora
-from rl_trainer.model.flops import Meter, Work, peak, sequence_work, work_of
 from rl_trainer.model.policy import Policy
+from rl_trainer.model.usage.flops import Meter, Work, peak, sequence_work, work_of
 from tests.tiny_model import VOCABULARY, tiny_model
 
 

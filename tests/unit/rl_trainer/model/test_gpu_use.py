@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rl_trainer.model import gpu_use
+from rl_trainer.model.usage import gpu_use
 
 GPU = torch.device("cuda", 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_trainer.model import residence
+from rl_trainer.model.host_memory import residence
 from tests.unit.rl_trainer.compared import same, weights
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples
 

@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from rl_contracts.capacity.experts import ROUTERS
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.model import attention, loading, routers
+from rl_trainer.model import attention, loading
+from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
 from tests.families import config_of
 from tests.tiny_model import VOCABULARY

@@ -14,7 +14,7 @@ from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.mesh import Mesh
 from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.distributed.world import World
-from rl_trainer.model import parallel_plan, sharding
+from rl_trainer.model.parallel import parallel_plan, sharding
 from rl_trainer.model.policy import Policy, hidden_states
 
 DYNAMIC = ("dynamic", "longrope")

@@ -12,8 +12,8 @@ from rl_trainer.algorithm import routing
 from rl_trainer.algorithm.routing import Pull, Routed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Tally
+from rl_trainer.model.experts.routers import Routers
 from rl_trainer.model.models import Models
-from rl_trainer.model.routers import Routers
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rl_trainer.model import sharding
+from rl_trainer.model.parallel import sharding
 
 MOMENTS = frozenset({"exp_avg", "exp_avg_sq", "state1", "state2", "absmax1", "absmax2"})
 """Of AdamW and AdamW8bit; step counts and code books are small and stay where they are."""

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from rl_trainer.model import offload, sharding
+from rl_trainer.model.host_memory import offload
 from rl_trainer.model.learner import Learner
+from rl_trainer.model.parallel import sharding
 
 HOST = torch.device("cpu")
 

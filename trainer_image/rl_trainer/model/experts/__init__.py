@@ -1,0 +1,1 @@
+"""Layers with experts: their routers, and what is added to the loss for them."""

@@ -1,0 +1,1 @@
+"""Models divided among ranks, and the samples that each rank computes."""
