@@ -13,7 +13,7 @@ import signal
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,12 @@ from typing import Any
 from benchmarks.scale.long_tail_engine import LongTailEngine
 from benchmarks.scale.paced_engine import listening
 from benchmarks.support.result import Result, is_quick
-from benchmarks.support.samplers import scratch
+from benchmarks.support.samplers import running_stores, scratch
 from rl_contracts.documents.step_metrics import PACE
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.pods import new_pod
 from tests.contract.rl_trainer.world import RUN, World
-from tests.servers import free_port, running_minio, running_store, settings_of
+from tests.servers import free_port
 from tests.tiny_model import save_tiny
 
 STALENESS, GROUP, GROUPS_PER_STEP = 2, 4, 4
@@ -87,15 +87,7 @@ def main() -> None:
 def measure(folder: Path, mode: str, *, steps: int) -> Measured:
     """One run on stores of its own."""
     with ExitStack() as stack:
-        for name in ("store", "minio"):
-            (folder / name).mkdir()
-        settings = settings_of(
-            stack.enter_context(running_store(folder / "store")),
-            stack.enter_context(running_minio(folder / "minio")),
-        )
-        stores = stack.enter_context(closing(Stores.connect(settings, patience_seconds=60)))
-        stores.mongo.ensure_indexes()
-        stores.objects.make_bucket()
+        settings, stores = stack.enter_context(running_stores(folder))
         world = a_world(folder / "world", stores, settings, mode=mode, steps=steps)
         engine = LongTailEngine(port=free_port(), tokens_per_second=PACE_TOKENS, longest=LONGEST)
         stack.enter_context(listening([engine]))

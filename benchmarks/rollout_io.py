@@ -14,10 +14,8 @@ import random
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from typing import Any
 import bson
 
 from benchmarks.support.result import Result, is_quick
+from benchmarks.support.samplers import running_stores, scratch
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout, VersionSpan
@@ -38,7 +37,6 @@ from rl_trainer.algorithm.assessment import Context
 from rl_trainer.distributed.division import shares
 from rl_trainer.distributed.share import ShareReader
 from tests.documents import RUN, a_rollout, a_task
-from tests.servers import running_minio, running_store, settings_of
 
 TOKENS, PROMPT, VOCABULARY = 8_000, 400, 150_000
 GROUP, GROUPS = 8, 64
@@ -55,11 +53,11 @@ def main() -> None:
         return
     quick = is_quick(__doc__)
     result = Result("rollout_io")
-    with tempfile.TemporaryDirectory() as folder:
-        stores_side_by_side(Path(folder), result, rounds=4 if quick else ROUNDS)
+    with scratch() as folder:
+        stores_side_by_side(folder, result, rounds=4 if quick else ROUNDS)
     forming(result)
-    with tempfile.TemporaryDirectory() as folder:
-        intake(Path(folder), result)
+    with scratch() as folder:
+        intake(folder, result)
     result.print()
 
 
@@ -94,14 +92,7 @@ def array_bytes(rollouts: list[Rollout]) -> int:
 
 def stores_side_by_side(folder: Path, result: Result, *, rounds: int) -> None:
     """MB/s of writes and reads, ours and bare in turns, each round on documents of its own."""
-    for name in ("store", "minio"):
-        (folder / name).mkdir()
-    with (
-        running_store(folder / "store") as mongo,
-        running_minio(folder / "minio") as minio,
-        closing(Stores.connect(settings_of(mongo, minio))) as stores,
-    ):
-        stores.mongo.ensure_indexes()
+    with running_stores(folder) as (_, stores):
         stores.mongo.collection("bare").create_index([("task", 1)])
         sample = [a_long_rollout(0, member) for member in range(AT_ONCE)]
         sides = Sides(stores, sample)
@@ -183,14 +174,7 @@ class Counting(RolloutStore):
 
 def intake(folder: Path, result: Result) -> None:
     """Bytes and seconds that rank 0 takes to read a batch, by the number of ranks."""
-    for name in ("store", "minio"):
-        (folder / name).mkdir()
-    with (
-        running_store(folder / "store") as mongo,
-        running_minio(folder / "minio") as minio,
-        closing(Stores.connect(settings_of(mongo, minio))) as stores,
-    ):
-        stores.mongo.ensure_indexes()
+    with running_stores(folder) as (_, stores):
         written = whole_batch()
         for first in range(0, len(written), AT_ONCE):
             stores.rollouts.put(written[first : first + AT_ONCE])
