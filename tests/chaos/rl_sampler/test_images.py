@@ -18,7 +18,8 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.images import ImageStore
 from rl_trainer.algorithm.packing import collate
-from rl_trainer.algorithm.samples import fault, sequences
+from rl_trainer.algorithm.rollout_faults import fault
+from rl_trainer.algorithm.samples import sequences
 from rl_trainer.model import loading
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import new_process, pods_in, start_run

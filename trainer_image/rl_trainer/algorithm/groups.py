@@ -16,7 +16,7 @@ from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.staleness import is_trainable
 from rl_trainer.algorithm import credit
 from rl_trainer.algorithm.assessment import Context
-from rl_trainer.algorithm.samples import Replayed, head_fault
+from rl_trainer.algorithm.rollout_faults import Replayed, head_fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

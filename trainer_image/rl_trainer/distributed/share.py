@@ -12,7 +12,8 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.errors import RLError
 from rl_contracts.stores.overflowing import Read
 from rl_trainer.algorithm.groups import Limits
-from rl_trainer.algorithm.samples import READ, Sample, fault, sequences
+from rl_trainer.algorithm.rollout_faults import fault
+from rl_trainer.algorithm.samples import READ, Sample, sequences
 
 AT_ONCE = 64
 """Rollouts whose documents are held at a time beside the samples made of them."""

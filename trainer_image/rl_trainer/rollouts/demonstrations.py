@@ -27,7 +27,8 @@ from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Message, Queue, Task, TaskState
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
 from rl_trainer.algorithm.groups import Group, Limits
-from rl_trainer.algorithm.samples import fault, sequences
+from rl_trainer.algorithm.rollout_faults import fault
+from rl_trainer.algorithm.samples import sequences
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.prompts import asked

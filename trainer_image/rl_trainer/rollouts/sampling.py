@@ -14,7 +14,7 @@ from rl_contracts.documents.rollout import Rollout, tokens_by_version
 from rl_contracts.documents.run import PolicyPointer, Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_trainer.algorithm.groups import Group, Limits, assemble
-from rl_trainer.algorithm.samples import fault
+from rl_trainer.algorithm.rollout_faults import fault
 from rl_trainer.context.job import Job
 from rl_trainer.context.waiting import poll_seconds, queue_summary
 from rl_trainer.data.stream import TrainStream

@@ -18,7 +18,8 @@ from rl_trainer.algorithm.groups import (
     select,
 )
 from rl_trainer.algorithm.packing import collate
-from rl_trainer.algorithm.samples import batch_samples, fault, head_fault, sequences
+from rl_trainer.algorithm.rollout_faults import fault, head_fault
+from rl_trainer.algorithm.samples import batch_samples, sequences
 from tests.documents import RUN, a_head, a_rollout, a_task
 
 LIMITS = Limits(vocabulary=16, max_tokens=8)

@@ -17,15 +17,8 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.routing import Routing
 from rl_contracts.errors import IntegrityError
 from rl_trainer.algorithm.packing import Packed, collate, pack
-from rl_trainer.algorithm.samples import (
-    ARRAYS,
-    Replayed,
-    Sample,
-    batch_samples,
-    digest,
-    fault,
-    sequences,
-)
+from rl_trainer.algorithm.rollout_faults import Replayed, fault
+from rl_trainer.algorithm.samples import ARRAYS, Sample, batch_samples, digest, sequences
 from tests.documents import a_batch, a_rollout, a_task
 
 LENGTHS = (4, 7, 5, 9, 4)

@@ -16,7 +16,8 @@ from rl_trainer.algorithm import credit, objective
 from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.packing import collate
-from rl_trainer.algorithm.samples import fault, sequences
+from rl_trainer.algorithm.rollout_faults import fault
+from rl_trainer.algorithm.samples import sequences
 from rl_trainer.rollouts.demonstrations import demonstration
 from tests.documents import a_task
 

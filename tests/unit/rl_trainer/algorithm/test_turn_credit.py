@@ -29,7 +29,7 @@ from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.estimators import ESTIMATORS, gae
 from rl_trainer.algorithm.estimators.records import Episode, State
 from rl_trainer.algorithm.estimators.reinforce_plus_plus import token_rewards
-from rl_trainer.algorithm.samples import fault, head_fault
+from rl_trainer.algorithm.rollout_faults import fault, head_fault
 from rl_trainer.algorithm.shaping import Scored
 from tests.documents import a_rollout, a_task
 

@@ -13,7 +13,8 @@ from rl_contracts.documents.routing import Routing
 from rl_contracts.stores.overflowing import Read
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.algorithm.packing import collate
-from rl_trainer.algorithm.samples import Replayed, batch_samples, with_tokens
+from rl_trainer.algorithm.rollout_faults import Replayed
+from rl_trainer.algorithm.samples import batch_samples, with_tokens
 from rl_trainer.distributed.share import ShareReader
 from tests.documents import a_batch, a_rollout, a_task
 

@@ -20,8 +20,8 @@ from torch import Tensor
 from rl_contracts.capacity.experts import ROUTERS
 from rl_trainer.algorithm import routing
 from rl_trainer.algorithm.packing import Packed
+from rl_trainer.algorithm.rollout_faults import Replayed
 from rl_trainer.algorithm.routing import Pull, Routed
-from rl_trainer.algorithm.samples import Replayed
 from rl_trainer.distributed.context_ranks import ContextRanks
 
 CLASSES = ("TopKRouter", "TopkRouter")
