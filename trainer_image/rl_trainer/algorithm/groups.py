@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.head import RolloutHead
-from rl_contracts.documents.rollout import GREEDY_TEMPERATURE
+from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, Rollout
 from rl_contracts.documents.task import Task
 from rl_contracts.ids import RunId, batch_id
 from rl_contracts.images.placeholders import Placeholders
@@ -16,7 +16,7 @@ from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.staleness import is_trainable
 from rl_trainer.algorithm import credit
 from rl_trainer.algorithm.assessment import Context
-from rl_trainer.algorithm.rollout_faults import Replayed, head_fault
+from rl_trainer.algorithm.rollout_faults import Replayed, fault, head_fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,16 @@ class Limits:
     """Of images; None where the model sees none."""
     replayed: Replayed | None = None
     """Where the engine's choices of experts are trained."""
+
+    def fault(self, rollout: Rollout) -> str:
+        """What makes a whole rollout unusable; empty when nothing does."""
+        return fault(
+            rollout,
+            vocabulary=self.vocabulary,
+            max_tokens=self.max_tokens,
+            placeholders=self.placeholders,
+            replayed=self.replayed,
+        )
 
 
 def assemble(task: Task, rollouts: Mapping[str, RolloutHead], limits: Limits) -> Group | str:

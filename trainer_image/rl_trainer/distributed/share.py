@@ -12,7 +12,6 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.errors import RLError
 from rl_contracts.stores.overflowing import Read
 from rl_trainer.algorithm.groups import Limits
-from rl_trainer.algorithm.rollout_faults import fault
 from rl_trainer.algorithm.samples import READ, Sample, sequences
 
 AT_ONCE = 64
@@ -85,12 +84,7 @@ class ShareReader:
         for first in range(0, len(names), AT_ONCE):
             read = self._rollouts.read(names[first : first + AT_ONCE])
             wrong |= read.damaged
-            for name, rollout in read.whole.items():
-                problem = self._fault(rollout)
-                if problem:
-                    wrong[name] = problem
-                else:
-                    heads[name] = self._keep(rollout)
+            heads |= self._keep_usable(read.whole, wrong)
         return Read(heads, wrong)
 
     def verify(self, heads: Mapping[str, str]) -> dict[str, str]:
@@ -153,23 +147,21 @@ class ShareReader:
         for name in names:
             if name not in wrong and name not in read.whole:
                 wrong[name] = "it is not in the store"
-        for name, rollout in read.whole.items():
-            problem = self._fault(rollout)
+        self._keep_usable(read.whole, wrong)
+        return wrong
+
+    def _keep_usable(
+        self, rollouts: Mapping[str, Rollout], wrong: dict[str, str]
+    ) -> dict[str, RolloutHead]:
+        """Keep those that can be trained, and return their heads; adds the others to ``wrong``."""
+        heads: dict[str, RolloutHead] = {}
+        for name, rollout in rollouts.items():
+            problem = self._limits.fault(rollout)
             if problem:
                 wrong[name] = problem
             else:
-                self._keep(rollout)
-        return wrong
-
-    def _fault(self, rollout: Rollout) -> str:
-        limits = self._limits
-        return fault(
-            rollout,
-            vocabulary=limits.vocabulary,
-            max_tokens=limits.max_tokens,
-            placeholders=limits.placeholders,
-            replayed=limits.replayed,
-        )
+                heads[name] = self._keep(rollout)
+        return heads
 
     def _keep(self, rollout: Rollout) -> RolloutHead:
         head, samples = RolloutHead.of(rollout), sequences(rollout)

@@ -27,7 +27,6 @@ from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Message, Queue, Task, TaskState
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
 from rl_trainer.algorithm.groups import Group, Limits
-from rl_trainer.algorithm.rollout_faults import fault
 from rl_trainer.algorithm.samples import sequences
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
@@ -184,14 +183,7 @@ class Demonstrations:
         answer = Message.model_validate({"role": "assistant", "content": task.answer})
         encoded = self._template.encode([*task.messages, answer])
         rollout = demonstration(task, encoded.tokens, encoded.mask, encoded.images)
-        limits = self._limits
-        wrong = fault(
-            rollout,
-            vocabulary=limits.vocabulary,
-            max_tokens=limits.max_tokens,
-            placeholders=limits.placeholders,
-        )
-        if wrong:
+        if wrong := self._limits.fault(rollout):
             raise UntrainableError(wrong)
         return rollout
 

@@ -14,7 +14,6 @@ from rl_contracts.documents.rollout import Rollout, tokens_by_version
 from rl_contracts.documents.run import PolicyPointer, Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_trainer.algorithm.groups import Group, Limits, assemble
-from rl_trainer.algorithm.rollout_faults import fault
 from rl_trainer.context.job import Job
 from rl_trainer.context.waiting import poll_seconds, queue_summary
 from rl_trainer.data.stream import TrainStream
@@ -103,7 +102,10 @@ class Windows:
     def _group(self, task: Task, rollouts: Mapping[str, Rollout]) -> Answered:
         listed = [rollouts[name] for name in task.rollouts if name in rollouts]
         for rollout in listed:
-            self._check(task, rollout)
+            if problem := self._limits.fault(rollout):
+                raise TrainingFailedError(
+                    reason="SamplingFailed", message=f"{task.id}: rollout {rollout.id}: {problem}."
+                )
         heads = {rollout.id: RolloutHead.of(rollout) for rollout in listed}
         group = assemble(task, heads, self._limits)
         if isinstance(group, str):
@@ -116,20 +118,6 @@ class Windows:
                 f"not by {self._pointer.version} alone.",
             )
         return group, [rollouts[head.id] for head in group.rollouts]
-
-    def _check(self, task: Task, rollout: Rollout) -> None:
-        limits = self._limits
-        problem = fault(
-            rollout,
-            vocabulary=limits.vocabulary,
-            max_tokens=limits.max_tokens,
-            placeholders=limits.placeholders,
-            replayed=limits.replayed,
-        )
-        if problem:
-            raise TrainingFailedError(
-                reason="SamplingFailed", message=f"{task.id}: rollout {rollout.id}: {problem}."
-            )
 
 
 def lines(window: Iterable[Answered]) -> bytes:
