@@ -10,7 +10,9 @@ from rl_console.errors import UsageError
 from rl_console.invocation import Invocation, OperatorNamespace, add
 from rl_console.tools import OPERATOR_NAMESPACE
 
-Limit = Annotated[int, typer.Option(min=1, max=10_000, help="Most rows of the table.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, max=10_000, help="Most rows of the table. Default: 20.")
+]
 
 
 def trajectories(
@@ -31,8 +33,10 @@ def trajectories(
         bool, typer.Option("--errors", help="Only those in which a turn or a tool failed.")
     ] = False,
     stopped_by: Annotated[str, typer.Option(help="Only those that ended so, e.g. length.")] = "",
-    limit: Limit = 20,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds that a search may take.")] = 60.0,
+    limit: Limit = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds that a search may take. Default: 60.")
+    ] = None,
     tokens: Annotated[
         bool, typer.Option("--tokens", help="List the tokens of the one that is named.")
     ] = False,
@@ -95,7 +99,7 @@ def policies(
     other: Annotated[int | None, typer.Argument(min=1, help="Compare it with this one.")] = None,
     *,
     before: Annotated[int | None, typer.Option(min=1, help="Only versions below it.")] = None,
-    limit: Limit = 20,
+    limit: Limit = None,
     operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
     """Show published policy versions and who serves them.
@@ -103,6 +107,7 @@ def policies(
     Named after the job, one version is shown with what was learned with it, two side by side.
     """
     from rl_console.actions.run_data.policy_table import (
+        ROWS,
         compared_policies,
         one_policy,
         policy_listing,
@@ -110,12 +115,15 @@ def policies(
     from rl_console.actions.run_data.viewing import viewed
     from rl_console.output import Output, show_data
 
-    if version is not None and before is not None:
-        raise UsageError("--before is for the list of versions", remedy="Leave it or VERSION away")
+    if version is not None and (before is not None or limit is not None):
+        raise UsageError(
+            "--before and --limit are for the list of versions",
+            remedy="Leave out VERSION, or these options",
+        )
     wide = invocation.output is Output.WIDE
     with viewed(invocation, job, operator_namespace=operator_namespace) as data:
         if version is None:
-            shown = policy_listing(data, before=before, most=limit, wide=wide)
+            shown = policy_listing(data, before=before, most=limit or ROWS, wide=wide)
         elif other is None:
             shown = one_policy(data, version)
         else:

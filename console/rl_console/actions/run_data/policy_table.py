@@ -15,6 +15,8 @@ from rl_console.queries.run_data import RunData
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.queries.messages import MetricsQuery, PolicyRow, SamplerRow
 
+ROWS = 20
+"""Of the table, unless another number is asked for."""
 COLUMNS = (
     Column(heading="VERSION", right=True),
     Column(heading="STEP", right=True),

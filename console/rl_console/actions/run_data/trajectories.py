@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
 from rl_console.actions.run_data.trajectory_table import found_trajectories, parse_steps
 from rl_console.actions.run_data.trajectory_text import one_trajectory
 from rl_console.actions.run_data.viewing import viewed
 from rl_console.errors import UsageError
 from rl_console.invocation import Invocation
 from rl_console.output import Output, show_data
+from rl_console.queries.source import checked
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.queries.messages import SearchQuery
+
+ROWS = 20
+"""Of the table, unless another number is asked for."""
+SEARCH_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,7 @@ class Conditions:
                 remedy=f"Choose one of {reasons}",
             )
         first, last = parse_steps(self.steps)
-        try:
+        with checked():
             return SearchQuery(
                 first=first,
                 last=last,
@@ -52,9 +55,6 @@ class Conditions:
                 stop_reason=StopReason(self.stopped_by) if self.stopped_by else None,
                 errors=self.errors,
             )
-        except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            raise UsageError(f"--{problem['loc'][0]}: {problem['msg']}") from error
 
 
 def show_trajectories(
@@ -63,8 +63,8 @@ def show_trajectories(
     conditions: Conditions,
     *,
     trajectory: str,
-    most: int,
-    seconds: float,
+    most: int | None,
+    seconds: float | None,
     tokens: bool,
     first_token: int,
     operator_namespace: str,
@@ -76,38 +76,50 @@ def show_trajectories(
         job: whose run.
         conditions: of a search.
         trajectory: id of the one to show whole; empty: search.
-        most: rows of the table.
-        seconds: that a search may take.
+        most: rows of the table; None: ROWS.
+        seconds: that a search may take; None: SEARCH_SECONDS.
         tokens: list the tokens of the one that is named.
         first_token: of that list.
         operator_namespace: of the operator.
     """
     query, output = conditions.query(), invocation.output
-    _refuse_without_effect(conditions, trajectory, tokens=tokens or first_token > 0)
+    if trajectory:
+        _refuse_search(conditions, query, bounded=most is not None or seconds is not None)
+    elif tokens or first_token > 0:
+        raise UsageError(
+            "--tokens and --first-token show one trajectory",
+            remedy="Name it after the job, as the list without them has it",
+        )
     with viewed(invocation, job, operator_namespace=operator_namespace) as data:
         if trajectory:
-            step = query.last if query.first == query.last and query.last else None
             shown = one_trajectory(
                 data,
                 trajectory,
-                step=step,
+                step=query.last,
                 tokens=tokens,
                 first_token=first_token,
                 wide=output is Output.WIDE,
             )
         else:
-            shown = found_trajectories(data, query, most=most, seconds=seconds, output=output)
+            shown = found_trajectories(
+                data,
+                query,
+                most=ROWS if most is None else most,
+                seconds=SEARCH_SECONDS if seconds is None else seconds,
+                output=output,
+            )
     show_data(shown, output)
 
 
-def _refuse_without_effect(conditions: Conditions, trajectory: str, *, tokens: bool) -> None:
-    if tokens and not trajectory:
-        raise UsageError(
-            "--tokens and --first-token show one trajectory",
-            remedy="Name it after the job, as the list without them has it",
-        )
-    if trajectory and conditions != Conditions(steps=conditions.steps):
+def _refuse_search(conditions: Conditions, query: SearchQuery, *, bounded: bool) -> None:
+    """Refuse what has no effect where a trajectory is named; its step alone helps to find it."""
+    if bounded or conditions != Conditions(steps=conditions.steps):
         raise UsageError(
             "a trajectory is named, so there is nothing to search for",
-            remedy="Leave its name away, or the conditions",
+            remedy="Leave out its name, or the conditions, --limit and --timeout",
+        )
+    if conditions.steps and query.first != query.last:
+        raise UsageError(
+            f"--steps {conditions.steps} names no single step",
+            remedy="Beside a trajectory's name write the step that trained it, e.g. --steps 12",
         )
