@@ -25,7 +25,7 @@ from rl_operator.pools.shared_pool import SharedPools
 from rl_operator.pools.status import NOTHING_LOST, Scaled
 from rl_operator.pools.status_reporter import PoolStatusReporter
 from rl_operator.process.events import EventRecorder
-from rl_operator.render import deployment
+from rl_operator.render.samplers import deployment
 from rl_operator.state import observe
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot

@@ -13,8 +13,9 @@ from rl_operator.kube.conditions import Stall, is_true
 from rl_operator.kube.metadata import Child, Meta
 from rl_operator.kube.plan import Manifest, Wanted
 from rl_operator.kube.settings import Images
-from rl_operator.render import agents, deployment, objects, programs
-from rl_operator.render.shared_engine import PORT_STEP
+from rl_operator.render import objects
+from rl_operator.render.samplers import agents, deployment, programs
+from rl_operator.render.samplers.shared_engine import PORT_STEP
 from rl_operator.state import observe
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
 

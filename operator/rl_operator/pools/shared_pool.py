@@ -10,7 +10,7 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.plan import Manifest
 from rl_operator.pools.assignment import Allocation
-from rl_operator.render import deployment
+from rl_operator.render.samplers import deployment
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import Job, PoolSnapshot
 

@@ -10,7 +10,7 @@ from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus, ServedStatu
 from rl_operator.kube.conditions import ConditionUpdate, Stall, merged
 from rl_operator.pools import shared_status
 from rl_operator.pools.assignment import Allocation
-from rl_operator.render import deployment
+from rl_operator.render.samplers import deployment
 from rl_operator.state.pod import first_trouble
 from rl_operator.state.progress import NOT_CHECKED, Reading, lag, staleness_bound
 from rl_operator.state.snapshot import NOT_CREATED, Job, PoolSnapshot

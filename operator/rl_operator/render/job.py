@@ -11,7 +11,8 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.plan import Wanted
 from rl_operator.kube.settings import Images
-from rl_operator.render import colocated, objects, pool, programs, trainer
+from rl_operator.render import objects, pool, trainer
+from rl_operator.render.samplers import colocated, programs
 from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Complete, Decision, Ended, Stopped
 from rl_operator.state.snapshot import JobSnapshot

@@ -10,8 +10,8 @@ from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.weak_memo import WeakMemo
-from rl_operator.render import programs
 from rl_operator.render.metadata import labels, owned_by, stamped
+from rl_operator.render.samplers import programs
 
 Manifest = dict[str, Any]
 

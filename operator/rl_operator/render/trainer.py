@@ -20,9 +20,10 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.kube.settings import Images
-from rl_operator.render import colocated, disk, hub_access, pods, sandbox
+from rl_operator.render import disk, hub_access, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.overrides import laid_over
+from rl_operator.render.samplers import colocated, sandbox
 
 Manifest = dict[str, Any]
 

@@ -17,8 +17,9 @@ from rl_operator.kube.kinds import Kind
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.kube.subset_diff import amount
-from rl_operator.render import deployment, programs, trainer
+from rl_operator.render import trainer
 from rl_operator.render.metadata import labels, owned_by, stamped
+from rl_operator.render.samplers import deployment, programs
 
 Manifest = dict[str, Any]
 

@@ -11,7 +11,7 @@ from rl_contracts.capacity.shape import UnknownShapeError, shape_of
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube.conditions import ConditionUpdate, Truth
-from rl_operator.render.arguments import on_processor
+from rl_operator.render.samplers.arguments import on_processor
 
 KIND = "MemoryFits"
 BY_LABEL = ", by the largest label nvidia.com/gpu.memory of the nodes that its pods may get"

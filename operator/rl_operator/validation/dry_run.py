@@ -24,9 +24,10 @@ from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import deployment, programs, trainer, user_code
+from rl_operator.render import trainer
 from rl_operator.render.metadata import owned_by
 from rl_operator.render.overrides import reserved_variable
+from rl_operator.render.samplers import deployment, programs, user_code
 from rl_operator.state import pool_ref
 
 Manifest = dict[str, Any]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rl_contracts.errors import Refusal
-from rl_operator.render import engine, lora
+from rl_operator.render.samplers import engine, lora
 
 QUANTIZING = (
     "--quantization",

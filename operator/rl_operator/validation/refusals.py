@@ -20,7 +20,8 @@ from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.settings import DEFAULT_RULES, JobRules
 from rl_operator.kube.weak_memo import WeakMemo
-from rl_operator.render import overrides, programs
+from rl_operator.render import overrides
+from rl_operator.render.samplers import programs
 from rl_operator.state import pool_ref
 from rl_operator.validation import (
     addresses,

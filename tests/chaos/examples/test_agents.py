@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.render.agents import CHAT_PORT
+from rl_operator.render.samplers.agents import CHAT_PORT
 from tests.chaos.examples.acting import ALL_SECONDS, Played, Stage, documents, on_cpu, put_inputs
 from tests.cluster.lab import Lab
 from tests.cluster.waiting import until

@@ -25,8 +25,8 @@ from rl_contracts.spec.training.lora import LoRA
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_operator.kube.metadata import Meta
-from rl_operator.render import deployment
 from rl_operator.render.objects import spec_config
+from rl_operator.render.samplers import deployment
 from tests.contract.rl_sampler.engine.lora import AdapterTrainer, distance
 from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON, ENGINE_START_SECONDS, get
 from tests.contract.rl_sampler.pods import MODEL_KEY

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_operator.render import deployment, trainer
+from rl_operator.render import trainer
+from rl_operator.render.samplers import deployment
 from tests.unit.rl_operator.builders import IMAGES, RUN, a_meta, a_spec
 
 JOB = a_meta()

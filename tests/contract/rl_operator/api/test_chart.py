@@ -12,7 +12,7 @@ import yaml
 
 from rl_operator.kube import names
 from rl_operator.render.metadata import labels
-from rl_operator.render.shared_engine import Seat
+from rl_operator.render.samplers.shared_engine import Seat
 from tests.contract.rl_operator.world import World
 from tests.servers import ROOT, binary
 from tests.waiting import HUNG_SECONDS

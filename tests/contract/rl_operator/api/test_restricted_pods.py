@@ -20,7 +20,8 @@ from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
-from rl_operator.render import deployment, programs, reader, trainer
+from rl_operator.render import reader, trainer
+from rl_operator.render.samplers import deployment, programs
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.world import IMAGES, a_namespace
 from tests.manifests import EXAMPLES

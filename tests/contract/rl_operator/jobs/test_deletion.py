@@ -14,7 +14,7 @@ from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.names import ABANDON_ANNOTATION, FINALIZER
-from rl_operator.render import deployment
+from rl_operator.render.samplers import deployment
 from tests.contract.rl_operator.world import World
 
 

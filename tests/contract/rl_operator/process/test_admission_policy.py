@@ -22,9 +22,10 @@ from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import objects, programs, trainer
+from rl_operator.render import objects, trainer
 from rl_operator.render import reader as rendered
 from rl_operator.render.metadata import labels, owned_by
+from rl_operator.render.samplers import programs
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import SYSTEM, Starter
 from tests.contract.rl_operator.world import World, a_namespace

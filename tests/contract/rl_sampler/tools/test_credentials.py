@@ -23,7 +23,7 @@ import pytest
 from rl_contracts import env
 from rl_contracts.documents.task import TaskState
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator.render import user_code
+from rl_operator.render.samplers import user_code
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.code.replies import Compared
 from rl_sampler.engine.counters import Counters

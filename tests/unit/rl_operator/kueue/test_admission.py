@@ -17,7 +17,8 @@ from rl_operator.kueue import admission, gate
 from rl_operator.kueue.admission import Workload, hold, parse
 from rl_operator.kueue.gate import Flavor, Gate
 from rl_operator.kueue.queueing import Queueing
-from rl_operator.render import agents, workload
+from rl_operator.render import workload
+from rl_operator.render.samplers import agents
 from rl_operator.render.workload import missing_demand
 from rl_operator.validation.refusals import of_spec
 from tests import kueue

@@ -11,7 +11,8 @@ import yaml
 
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator.render import pods, sandbox, user_code
+from rl_operator.render import pods
+from rl_operator.render.samplers import sandbox, user_code
 from rl_operator.validation.refusals import of_spec
 from tests.servers import ROOT
 from tests.unit.rl_operator.builders import a_spec

@@ -13,7 +13,8 @@ import pytest
 
 from rl_contracts import env
 from rl_contracts.spec.workers import METRICS_PORT
-from rl_operator.render import colocated, gate, objects
+from rl_operator.render import objects
+from rl_operator.render.samplers import colocated, gate
 from tests.unit.rl_operator.builders import a_meta
 from tests.unit.rl_operator.rendered import (
     a_trainer_manifest,

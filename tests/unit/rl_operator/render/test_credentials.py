@@ -11,7 +11,8 @@ from rl_contracts import env
 from rl_contracts.spec.agent.endpoints import token_folder
 from rl_contracts.spec.agent.environment import HEADERS_FOLDER
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_operator.render import deployment, trainer
+from rl_operator.render import trainer
+from rl_operator.render.samplers import deployment
 from tests.unit.rl_operator.builders import IMAGES, a_spec
 from tests.unit.rl_operator.rendered import (
     JOB,

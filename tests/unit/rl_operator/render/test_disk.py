@@ -11,7 +11,8 @@ import pytest
 from rl_contracts.spec.base import Resources
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.workers import SamplerTemplate, Trainer
-from rl_operator.render import deployment, disk, reader, trainer
+from rl_operator.render import disk, reader, trainer
+from rl_operator.render.samplers import deployment
 from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
 
 CHART = Path(__file__).resolve().parents[4] / "charts" / "rl-operator" / "templates"

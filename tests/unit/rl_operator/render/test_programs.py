@@ -9,7 +9,8 @@ import pytest
 from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import names
-from rl_operator.render import agents, objects, pods, programs, user_code, workload
+from rl_operator.render import objects, pods, workload
+from rl_operator.render.samplers import agents, programs, user_code
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import IMAGES, a_spec
 from tests.unit.rl_operator.rendered import JOB, POOL, a_deployment, environment_of, pod_of

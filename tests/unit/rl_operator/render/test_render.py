@@ -12,8 +12,9 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Child
-from rl_operator.render import agents, objects, pool
-from rl_operator.render.engine import ARGUMENTS, ROUTING
+from rl_operator.render import objects, pool
+from rl_operator.render.samplers import agents
+from rl_operator.render.samplers.engine import ARGUMENTS, ROUTING
 from rl_operator.state.trainer_job import TrainerJob
 from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
 from tests.unit.rl_operator.rendered import (

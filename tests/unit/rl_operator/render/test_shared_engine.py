@@ -16,8 +16,9 @@ from rl_contracts import env
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.training.lora import TARGETS
 from rl_operator.kube import names
-from rl_operator.render import deployment, objects, shared_engine
+from rl_operator.render import objects
 from rl_operator.render.objects import spec_config
+from rl_operator.render.samplers import deployment, shared_engine
 from rl_sampler.engine.assignment import load_assignment
 from tests.loopback import listening
 from tests.servers import deaf_port

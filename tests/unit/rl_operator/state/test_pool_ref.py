@@ -24,8 +24,8 @@ from rl_operator.kube.conditions import ConditionUpdate, Stall
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools.scaling import history
-from rl_operator.render import deployment
 from rl_operator.render.objects import spec_config
+from rl_operator.render.samplers import deployment
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import JobSnapshot, Pool, PoolSnapshot
 from rl_operator.status import pool_wait

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_operator.kube.settings import JobRules
-from rl_operator.render import sandbox
+from rl_operator.render.samplers import sandbox
 from rl_operator.validation.pod_security import refusals
 from rl_operator.validation.refusals import of_spec, of_template
 from tests.unit.rl_operator.builders import a_spec

@@ -7,7 +7,7 @@ from typing import Any
 
 from rl_contracts import env
 from rl_operator.render import disk
-from rl_operator.render.shared_engine import Part
+from rl_operator.render.samplers.shared_engine import Part
 
 Manifest = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rl_contracts.spec.training.lora import TARGETS, LoRA
-from rl_operator.render import arguments as arguments_of
+from rl_operator.render.samplers import arguments as arguments_of
 
 ARGUMENTS = (
     "--enable-lora",

@@ -7,7 +7,8 @@ from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube.settings import Images
-from rl_operator.render import lora, pods
+from rl_operator.render import pods
+from rl_operator.render.samplers import lora
 
 Manifest = dict[str, Any]
 

@@ -18,8 +18,9 @@ from rl_contracts.turns import GATE
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import agents, arguments, disk, engine, engine_key, gate
-from rl_operator.render.shared_engine import Seat
+from rl_operator.render import disk
+from rl_operator.render.samplers import agents, arguments, engine, engine_key, gate
+from rl_operator.render.samplers.shared_engine import Seat
 
 Manifest = dict[str, Any]
 

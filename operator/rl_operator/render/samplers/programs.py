@@ -17,8 +17,9 @@ from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import disk, pods, sandbox, user_code
+from rl_operator.render import disk, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
+from rl_operator.render.samplers import sandbox, user_code
 
 Manifest = dict[str, Any]
 

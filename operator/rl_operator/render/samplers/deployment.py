@@ -11,10 +11,11 @@ from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import agents, disk, engine, engine_key, pods, sandbox, shared_engine
+from rl_operator.render import disk, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.overrides import laid_over
-from rl_operator.render.shared_engine import Seat
+from rl_operator.render.samplers import agents, engine, engine_key, sandbox, shared_engine
+from rl_operator.render.samplers.shared_engine import Seat
 
 Manifest = dict[str, Any]
 

@@ -9,17 +9,9 @@ from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.render import (
-    disk,
-    engine,
-    hub_access,
-    pods,
-    programs,
-    sandbox,
-    tool_secrets,
-    user_code,
-)
-from rl_operator.render.shared_engine import Part, Seat
+from rl_operator.render import disk, hub_access, pods
+from rl_operator.render.samplers import engine, programs, sandbox, tool_secrets, user_code
+from rl_operator.render.samplers.shared_engine import Part, Seat
 
 Manifest = dict[str, Any]
 

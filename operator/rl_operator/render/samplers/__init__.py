@@ -1,0 +1,1 @@
+"""Renders the pods of samplers, and those that run programs for them."""
