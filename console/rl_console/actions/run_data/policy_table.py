@@ -13,7 +13,7 @@ from rl_console.figures import duration, moment, number, size
 from rl_console.output import Column, Shown, lines, table, width
 from rl_console.queries.run_data import RunData
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.queries.messages import MetricsQuery, PolicyRow, SamplerRow
+from rl_contracts.queries.messages import MetricsQuery, PolicyRow, SamplerRow, SummaryAnswer
 
 ROWS = 20
 """Of the table, unless another number is asked for."""
@@ -64,7 +64,7 @@ def policy_listing(data: RunData, *, before: int | None, most: int, wide: bool) 
 
 def one_policy(data: RunData, version: int) -> Shown:
     """One version, and what the run had learned with it."""
-    known = KnownPolicy.of(data, version)
+    known = KnownPolicy.of(data, data.summary(), version)
     return Shown(
         text=lines(list(known.facts().items())),
         values=known.values(),
@@ -74,7 +74,8 @@ def one_policy(data: RunData, version: int) -> Shown:
 
 def compared_policies(data: RunData, first: int, second: int) -> Shown:
     """Two versions side by side."""
-    both = [KnownPolicy.of(data, version) for version in (first, second)]
+    summary = data.summary()
+    both = [KnownPolicy.of(data, summary, version) for version in (first, second)]
     left, right = (each.facts() for each in both)
     columns = [Column(heading="VERSION")]
     columns += [Column(heading=str(version), right=True) for version in (first, second)]
@@ -101,7 +102,7 @@ class KnownPolicy:
     samplers: Sequence[str]
 
     @classmethod
-    def of(cls, data: RunData, version: int) -> KnownPolicy:
+    def of(cls, data: RunData, summary: SummaryAnswer, version: int) -> KnownPolicy:
         """What is stored of a version; raises NotFoundError."""
         row = data.policy(version)
         if row is None:
@@ -109,7 +110,6 @@ class KnownPolicy:
                 doing=f"reading version {version} of {data.namespace}/{data.job}",
                 remedy=f"`kubectl rl policies {data.job}` lists those that are published",
             )
-        summary = data.summary()
         return cls(
             row=row,
             learned=_learned(data, row.step) if row.step else {},
