@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_data import RunData
 from tests.apiserver import ApiServer, kubeconfig
 from tests.contract.rl_operator.world import IMAGES, WORLD_SYSTEM, World, a_namespace
+from tests.published import publish_operator
 from tests.viewed_run import Shape, fill
 from tests.waiting import HUNG_SECONDS, until
 
@@ -77,6 +77,10 @@ class Viewing:
 
         return until(answered, what="a reader that has started")
 
+    def publish(self) -> None:
+        """Put the endpoint behind the chart's Service, for viewers who come by the API server."""
+        publish_operator(self.world.apiserver, WORLD_SYSTEM, self.endpoint.port)
+
 
 def post(
     endpoint: DataEndpoint, token: str, body: object, *, header: str = TOKEN_HEADER
@@ -115,40 +119,6 @@ def answered(world: World) -> Iterator[Viewing]:
         run=run,
     )
     endpoint.close()
-
-
-def own_address() -> str:
-    """An address of this machine that the API server's proxy connects to: not loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.connect(("192.0.2.1", 9))  # sends nothing; chooses the interface
-        return str(asking.getsockname()[0])
-
-
-def publish(viewing: Viewing) -> None:
-    """Put the endpoint behind the chart's Service, for viewers who come through the API server.
-
-    Its proxy connects to addresses of pods alone, so the operator gets a pod with this machine's.
-    """
-    address, port = own_address(), viewing.endpoint.port
-    name = {"name": "rl-operator", "namespace": WORLD_SYSTEM}
-    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": name}
-    container = {"name": "operator", "image": "o:1"}
-    service = {"kind": "Service", "apiVersion": "v1", "metadata": name}
-    endpoints = {"kind": "Endpoints", "apiVersion": "v1", "metadata": name}
-    target = {"ip": address, "targetRef": {"kind": "Pod", **name}}
-    items = [
-        pod | {"spec": {"containers": [container]}},
-        service | {"spec": {"ports": [{"name": "data", "port": 8091}]}},
-        endpoints
-        | {"subsets": [{"addresses": [target], "ports": [{"name": "data", "port": port}]}]},
-    ]
-    kubectl = viewing.world.apiserver.kubectl
-    kubectl(
-        "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
-    )
-    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
-    command = ("-n", WORLD_SYSTEM, "patch", "pod", "rl-operator", "--subresource=status")
-    kubectl(*command, "--type=merge", "-p", json.dumps({"status": status}))
 
 
 def kubeconfig_of(viewing: Viewing, token: str, folder: Path, *, namespace: str = "") -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from rl_console.dashboard.gate import SESSION
-from tests.contract.rl_operator.viewing import Viewing, publish
+from tests.contract.rl_operator.viewing import Viewing
 from tests.contract.rl_operator.world import WORLD_SYSTEM
 from tests.servers import ROOT, free_port
 from tests.waiting import HUNG_SECONDS, until
@@ -38,7 +38,7 @@ def certificate(folder: Path) -> None:
 
 
 def test_the_program_of_the_pod_serves_a_run_over_tls(viewing: Viewing, tmp_path: Path) -> None:
-    publish(viewing)
+    viewing.publish()
     certificate(tmp_path)
     port, server = free_port(), viewing.world.apiserver
     host, _, server_port = server.url.removeprefix("https://").partition(":")

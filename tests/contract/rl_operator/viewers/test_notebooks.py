@@ -22,7 +22,7 @@ from rl_console.client import (
     UsageError,
     connect,
 )
-from tests.contract.rl_operator.viewing import Viewing, a_viewer, kubeconfig_of, publish
+from tests.contract.rl_operator.viewing import Viewing, a_viewer, kubeconfig_of
 from tests.contract.rl_operator.world import WORLD_SYSTEM
 from tests.servers import ROOT
 from tests.unit.docs.pages import blocks
@@ -75,7 +75,7 @@ async def _finish(waiting: Any) -> None:
 
 @pytest.fixture
 def viewer(viewing: Viewing) -> Viewing:
-    publish(viewing)
+    viewing.publish()
     return viewing
 
 

@@ -27,7 +27,7 @@ from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools
 from tests.apiserver import ApiServer, apply
-from tests.contract.rl_operator.viewing import Viewing, a_viewer, publish
+from tests.contract.rl_operator.viewing import Viewing, a_viewer
 from tests.contract.rl_operator.world import WORLD_SYSTEM, a_namespace
 from tests.manifests import a_job
 from tests.servers import free_port
@@ -130,7 +130,7 @@ def test_every_route_is_in_the_table(app: Starlette) -> None:
 def test_a_viewer_of_one_namespace_gets_nothing_of_another_by_any_route(
     viewing: Viewing, house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(viewing)
+    viewing.publish()
     monkeypatch.setattr("rl_console.dashboard.live.MOST_SECONDS", 0.01)
     monkeypatch.setattr("rl_console.dashboard.live.SECONDS", 0.02)
     app = shared_application(house.viewers(WORLD_SYSTEM))
