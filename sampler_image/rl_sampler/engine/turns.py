@@ -62,7 +62,7 @@ class Turns:
         Args:
             folder: with the gate and the note.
             engine: that shares the devices.
-            health: is told when the engine must wait, or be restarted.
+            health: informed when the engine must wait, or be restarted.
             serving: kept up to date.
             problems: named where a turn does not begin.
         """

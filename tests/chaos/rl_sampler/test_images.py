@@ -64,5 +64,5 @@ def test_the_trainer_computes_what_the_engine_saw(
         (sample,) = sequences(rollout)
         with torch.no_grad():
             own = policy.token_logprobs(collate([sample], (0,)), temperature=rollout.temperature)
-        told = torch.tensor(unpack_float32(rollout.logprobs))[sample.mask]
-        assert float((own - told).abs().max()) <= GAP
+        stored = torch.tensor(unpack_float32(rollout.logprobs))[sample.mask]
+        assert float((own - stored).abs().max()) <= GAP

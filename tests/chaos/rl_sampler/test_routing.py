@@ -74,8 +74,8 @@ def gap(
     folder: Path, samples: list[Sample], *, routing: str, precision: Any
 ) -> tuple[float, float]:
     """Mean and largest difference of a trainer's log-probabilities from the samples'."""
-    found = learner(folder, routing=routing, precision=precision).score(samples, temperature=1.0)
-    return found.mean, found.largest
+    measured = learner(folder, routing=routing, precision=precision).score(samples, temperature=1.0)
+    return measured.mean, measured.largest
 
 
 @pytest.fixture

@@ -43,8 +43,8 @@ def sampled(url: str, prompt: list[int], image: bytes) -> dict[str, Any]:
         headers={"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-        told: dict[str, Any] = json.load(answer)["meta_info"]
-    return told
+        meta: dict[str, Any] = json.load(answer)["meta_info"]
+    return meta
 
 
 @torch.no_grad()
@@ -68,9 +68,9 @@ def test_the_engine_sees_an_image_as_transformers_does(family: str, tmp_path: Pa
     short = [USER, START, IMAGE, STOP, 1, 2, END, ASSISTANT]
     long = [USER, START, *[IMAGE] * (HEIGHT * WIDTH), STOP, 1, 2, END, ASSISTANT]
     with EngineServer.running(model=folder, folder=tmp_path) as engine:
-        told = sampled(engine.url, short, image)
-    assert told["prompt_tokens"] == len(long)
-    pairs = told["output_token_logprobs"]
+        meta = sampled(engine.url, short, image)
+    assert meta["prompt_tokens"] == len(long)
+    pairs = meta["output_token_logprobs"]
     output = [token for _, token, *_ in pairs]
     if IMAGE in output:  # transformers would take it for another image
         pairs, output = pairs[: output.index(IMAGE)], output[: output.index(IMAGE)]

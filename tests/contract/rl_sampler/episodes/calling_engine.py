@@ -98,10 +98,8 @@ class CallingEngine:
 
     async def _generate(self, request: web.Request) -> web.Response:
         body = await request.json()
-        members, turn = (
-            body["sampling_params"]["n"],
-            body["input_ids"].count(self._tokenizer.token_to_id("<|assistant|>")),
-        )
+        members = body["sampling_params"]["n"]
+        turn = body["input_ids"].count(self._tokenizer.token_to_id("<|assistant|>"))
         self.asked += [turn] * members
         if turn == self.held_turn:
             await asyncio.Event().wait()  # until whoever asked is gone

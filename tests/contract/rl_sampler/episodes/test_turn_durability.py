@@ -38,8 +38,8 @@ def unfinished(stores: Stores, task: str) -> list[Rollout]:
     return saved if [len(each.turns) for each in saved] == [HELD_TURN - 1] * GROUP else []
 
 
-def told(rollouts: list[Rollout]) -> list[str]:
-    """All that the server was ever told, by the longest of its answers."""
+def remembered(rollouts: list[Rollout]) -> list[str]:
+    """All texts that the server was given, by the longest of its answers."""
     results = [call.result for each in rollouts for turn in each.turns for call in turn.calls]
     return sorted(max(results, key=len).split())
 
@@ -101,11 +101,11 @@ def test_the_next_holder_goes_on_with_the_turn_in_which_the_sampler_died(
     every_turn = [str(turn) for turn in range(1, TURNS) for _ in range(GROUP)]
     if not durable:
         assert sorted(set(living.asked)) == [1, 2, 3, 4, 5]
-        assert told(rollouts) == sorted([*every_turn, *"1122"]), "called a second time"
+        assert remembered(rollouts) == sorted([*every_turn, *"1122"]), "called a second time"
         assert {(each.continues, each.replayed_turns) for each in rollouts} == {("", 0)}
         return
     assert sorted(living.asked) == [3, 3, 4, 4, 5, 5], "one response of each member again"
-    assert told(rollouts) == every_turn, "no call was made twice"
+    assert remembered(rollouts) == every_turn, "no call was made twice"
     before = {each.member: each for each in saved}
     for rollout in rollouts:
         save = before[rollout.member]

@@ -12,8 +12,8 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 server = MCPServer("calculator")
-told: dict[str, list[str]] = {}
-"""By session; a program on stdio has one."""
+remembered: dict[str, list[str]] = {}
+"""Texts by session; a program on stdio has one."""
 
 
 @server.tool()
@@ -45,10 +45,10 @@ def crash() -> str:
 
 @server.tool()
 def remember(text: str, context: Context) -> str:
-    """All that this session was told."""
+    """All texts that this session was given."""
     session = (context.headers or {}).get("mcp-session-id", "")
-    told.setdefault(session, []).append(text)
-    return " ".join(told[session])
+    remembered.setdefault(session, []).append(text)
+    return " ".join(remembered[session])
 
 
 class Guarded:

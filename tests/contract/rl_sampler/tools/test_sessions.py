@@ -95,14 +95,14 @@ async def test_a_session_that_ended_in_an_episode_is_not_replaced(
     async with a_toolbox(tmp_path, over_http(http_server)) as toolbox:
         tools = (await toolbox.open()).of_episode()
         assert (await tell(tools, "a")).outcome == "answered"
-        http_server.start()  # again: what it was told is lost
+        http_server.start()  # a restart: what it remembered is lost
         down = [await tell(tools, "b") for _ in range(2)]
         assert [call.outcome for call in down] == ["down", "down"], "an infrastructure error"
         assert "the session of this episode has ended" in down[1].result
         await tools.close()
-        anew = (await toolbox.open()).of_episode()
-        assert (await tell(anew, "c")).result == "c"
-        await anew.close()
+        later = (await toolbox.open()).of_episode()
+        assert (await tell(later, "c")).result == "c"
+        await later.close()
 
 
 async def test_no_more_sessions_are_open_than_declared(

@@ -282,7 +282,7 @@ def test_old_members_are_adopted_for_their_rewards_while_others_can_be_trained()
     old = [a_rollout(earlier, member, spans=spans_of((1, 0))) for member in range(3)]
     assert adopted(old, task=task, oldest_step=3, withhold=True) == {}, "nothing could be trained"
     assert adopted(old[:2], task=task, oldest_step=3) == {}
-    some = adopted(old[:2], task=task, oldest_step=3, withhold=True)
-    assert sorted(some) == [0, 1], "the third is sampled anew"
+    usable = adopted(old[:2], task=task, oldest_step=3, withhold=True)
+    assert sorted(usable) == [0, 1], "the third is sampled again"
     young = a_rollout(earlier, 2, spans=spans_of((5, 4)))
     assert sorted(adopted([*old[:2], young], task=task, oldest_step=3, withhold=True)) == [0, 1, 2]
