@@ -30,7 +30,7 @@ from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes import group_completion
 from rl_sampler.episodes.rollout import adopted, resumable
 from rl_sampler.episodes.rollout_runner import RolloutRunner
-from rl_sampler.episodes.turn_saves import Turns, TurnSaves, keeps_turns
+from rl_sampler.episodes.turn_saves import KeptTurns, TurnSaves, keeps_turns
 from rl_sampler.tasks.claims import (
     LEASE_SECONDS,
     Claim,
@@ -208,12 +208,12 @@ class EpisodeRunner:
             lambda: of_task(claim.task.id), wanted=lambda: not claim.lost, otherwise=nothing
         )
 
-    def _turns(self, task: Task, stored: Sequence[Rollout]) -> Turns:
+    def _turns(self, task: Task, stored: Sequence[Rollout]) -> KeptTurns:
         saves = TurnSaves(self.shared, self.counters)
         if not keeps_turns(self.spec.agent):
-            return Turns(saves=saves)
+            return KeptTurns(saves=saves)
         oldest = self.rollout_runner.oldest_step()
-        return Turns(saves=saves, saved=resumable(stored, task=task, oldest_step=oldest))
+        return KeptTurns(saves=saves, saved=resumable(stored, task=task, oldest_step=oldest))
 
     def _adopt(self, claim: Claim, stored: Sequence[Rollout]) -> dict[int, Rollout]:
         task = claim.task

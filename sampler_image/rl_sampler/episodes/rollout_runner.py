@@ -27,7 +27,7 @@ from rl_sampler.engine.errors import EngineError, EngineUnavailableError
 from rl_sampler.engine.serving import Serving
 from rl_sampler.episodes import group_completion
 from rl_sampler.episodes.rollout import Ending, build_rollout, continues_prompt, is_usable
-from rl_sampler.episodes.turn_saves import Turns, keeps_turns
+from rl_sampler.episodes.turn_saves import KeptTurns, keeps_turns
 from rl_sampler.scorers import Scorers
 from rl_sampler.scorers.reading import recorded_answer
 from rl_sampler.scorers.response import Response
@@ -53,7 +53,7 @@ class RolloutRunner:
     counters: Counters
 
     async def run_separately(
-        self, group: Group, missing: Sequence[int], *, turns: Turns, seconds: float, enough: int
+        self, group: Group, missing: Sequence[int], *, turns: KeptTurns, seconds: float, enough: int
     ) -> list[Rollout]:
         """Run each member with a request of its own, so that slow members can be aborted.
 
@@ -77,7 +77,7 @@ class RolloutRunner:
         return list(rollouts.values())
 
     async def run_together(
-        self, group: Group, missing: Sequence[int], *, turns: Turns
+        self, group: Group, missing: Sequence[int], *, turns: KeptTurns
     ) -> list[Rollout]:
         """Run members whose first responses come from the same call, which shares their prefill.
 
@@ -105,11 +105,11 @@ class RolloutRunner:
         )
         return [rollout for of_call in rollouts for rollout in of_call]
 
-    async def _run_alone(self, group: Group, number: int, turns: Turns) -> list[Rollout]:
+    async def _run_alone(self, group: Group, number: int, turns: KeptTurns) -> list[Rollout]:
         return [await self._finish(group, number, None, turns)]
 
     async def _run_shared_call(
-        self, group: Group, numbers: Sequence[int], turns: Turns
+        self, group: Group, numbers: Sequence[int], turns: KeptTurns
     ) -> list[Rollout]:
         policy = group.policy_of(numbers[0])
         sampled = await policy.sample(group.prompt, members=len(numbers))
@@ -138,7 +138,7 @@ class RolloutRunner:
         return self.spec.agent.begins_itself
 
     async def _finish(
-        self, group: Group, number: int, opening: Opening | None, turns: Turns
+        self, group: Group, number: int, opening: Opening | None, turns: KeptTurns
     ) -> Rollout:
         """Run and score a member; a failure is recorded in the rollout, with its class.
 
@@ -192,7 +192,7 @@ class RolloutRunner:
         return self._reject_if_unusable(rollout, group.task)
 
     async def _begin(
-        self, member: Member, group: Group, opening: Opening | None, turns: Turns
+        self, member: Member, group: Group, opening: Opening | None, turns: KeptTurns
     ) -> None:
         """Bring a member to where its agent takes over."""
         if keeps_turns(self.spec.agent):

@@ -14,6 +14,9 @@ from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 
 logger = logging.getLogger(__name__)
 
+BATCH_SECONDS = 0.1
+"""Turns that end within this time are saved by one command."""
+
 
 def keeps_turns(agent: Agent) -> bool:
     """Whether turns are saved and replayed: asked for, and all tools may be replayed."""
@@ -22,10 +25,6 @@ def keeps_turns(agent: Agent) -> bool:
         and all(server.replayable for server in agent.mcp_servers)
         and all(tool.replayable for tool in agent.tools)
     )
-
-
-BATCH_SECONDS = 0.1
-"""Turns that end within this time are saved by one command."""
 
 
 class TurnSaves:
@@ -62,23 +61,23 @@ class TurnSaves:
     async def _write_all(self) -> None:
         while self._pending:
             await asyncio.sleep(BATCH_SECONDS)
-            some, self._pending = list(self._pending.values()), {}
-            if some:
-                await self._write(some)
+            unfinished, self._pending = list(self._pending.values()), {}
+            await self._write(unfinished)
 
-    async def _write(self, some: Sequence[Rollout]) -> None:
+    async def _write(self, unfinished: Sequence[Rollout]) -> None:
         save = self._shared.stores.rollouts.save_unfinished
         try:
-            saved = await self._shared.call(save, some)
+            saved = await self._shared.call(save, unfinished)
         except OUTAGES:
             return  # reported by SharedStores
         self._counters.turns_saved += saved
-        if saved < len(some):
-            logger.info("%d unfinished rollouts are too large to be saved", len(some) - saved)
+        left_out = len(unfinished) - saved
+        if left_out:
+            logger.info("%d unfinished rollouts are too large to be saved", left_out)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class KeptTurns:
     """What is kept of the turns of a claim's members."""
 
     saves: TurnSaves

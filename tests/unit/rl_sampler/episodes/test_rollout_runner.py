@@ -17,7 +17,7 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
 from rl_sampler.episodes.rollout import Ending, build_rollout, resumable
 from rl_sampler.episodes.rollout_runner import RolloutRunner
-from rl_sampler.episodes.turn_saves import Turns, TurnSaves
+from rl_sampler.episodes.turn_saves import KeptTurns, TurnSaves
 from rl_sampler.scorers import Scorers
 from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.toolbox import Tools
@@ -91,7 +91,7 @@ async def test_turns_outlive_an_engine_that_ends_in_the_middle_of_a_response(
     runner = RolloutRunner(
         spec=spec, act=tool_loop, scorers=Scorers(), serving=Serving(), counters=Counters()
     )
-    turns = Turns(saves=cast(TurnSaves, None), saved={0: saved})
+    turns = KeptTurns(saves=cast(TurnSaves, None), saved={0: saved})
     group = group_without_engine(member, spec)
     (failed,) = await runner.run_together(group, [0], turns=turns)
     assert failed.error is not None
