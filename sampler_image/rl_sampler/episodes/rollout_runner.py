@@ -149,54 +149,45 @@ class RolloutRunner:
             turns: those that were saved, and where to save more.
         """
         member = group.member(number)
+        ending = await self._play(member, group, opening, turns)
+        self.counters.tokens_generated += member.trace.mask.count(1)
+        return self._reject_if_unusable(_rollout(member, ending, task=group.task), group.task)
+
+    async def _play(
+        self, member: Member, group: Group, opening: Opening | None, turns: KeptTurns
+    ) -> Ending:
+        """Run and score a member; says how it ended, also where it failed."""
         try:
             await self._begin(member, group, opening, turns)
             try:
                 reason = await self.act(member)
             finally:
                 await member.tools.close()
-            ending = await self._score(member, group.task, reason)
+            return await self._score(member, group.task, reason)
         except PromptError:
             raise  # it ends the whole group
         except EpisodeEndedError as error:
             if not (self.withholds(group.task) and member.policy.claim.cause is Cause.EXPIRED):
                 raise  # the whole group ends
-            ending = _failed(str(error))  # members that have finished are kept for the next attempt
+            return _failed(str(error))  # members that have finished are kept for the next attempt
         except EngineUnavailableError as error:  # it ended in the middle of a response
             unfinished = member.progress if keeps_turns(self.spec.agent) else None
-            ending = replace(_failed(str(error)), unfinished=unfinished)
+            return replace(_failed(str(error)), unfinished=unfinished)
         except (EngineError, ToolDownError, NoCompletionError, UnusableMemberError) as error:
-            ending = _failed(str(error))
+            return _failed(str(error))
         except UserCodeError as error:
-            logger.warning("member %d of %s: %s", number, group.task.id, error)
-            ending = _failed(str(error), kind="user")
+            logger.warning("member %d of %s: %s", member.number, group.task.id, error)
+            return _failed(str(error), kind="user")
         except Exception as error:  # the rollout boundary: recorded in the rollout
-            logger.exception("member %d of %s failed", number, group.task.id)
-            ending = _failed(f"{type(error).__name__}: {error}")
-        self.counters.tokens_generated += member.trace.mask.count(1)
-        rollout = build_rollout(
-            member.trace,
-            member.turns,
-            replace(
-                ending,
-                program=member.program,
-                environment=member.environment,
-                continues=member.continues,
-                replayed_turns=member.replayed_turns,
-            ),
-            task=group.task,
-            member=number,
-            claimed_at=group.task.lease_until - LEASE_SECONDS,
-            seen=member.policy.seen,
-        )
-        return self._reject_if_unusable(rollout, group.task)
+            logger.exception("member %d of %s failed", member.number, group.task.id)
+            return _failed(f"{type(error).__name__}: {error}")
 
     async def _begin(
         self, member: Member, group: Group, opening: Opening | None, turns: KeptTurns
     ) -> None:
         """Bring a member to where its agent takes over."""
         if keeps_turns(self.spec.agent):
-            member.on_turn = lambda member: turns.saves.save(self._unfinished(member, group.task))
+            member.on_turn = lambda member: turns.saves.save(_unfinished(member, group.task))
         saved = turns.saved.get(member.number)
         if saved is not None and continues_prompt(saved, group.prompt):
             member.resume(saved)
@@ -207,26 +198,6 @@ class RolloutRunner:
             (opening,) = Opening.of_group(group.prompt, sampled)
         if opening is not None:
             member.open(opening)
-
-    def _unfinished(self, member: Member, task: Task) -> Rollout:
-        """A member as it is behind its last turn, which another attempt may continue."""
-        message = f"it was not finished after turn {len(member.turns)}"
-        ending = Ending(
-            stop_reason=StopReason.ERROR,
-            error=_error(message),
-            unfinished=member.progress,
-            continues=member.continues,
-            replayed_turns=member.replayed_turns,
-        )
-        return build_rollout(
-            member.trace,
-            member.turns,
-            ending,
-            task=task,
-            member=member.number,
-            claimed_at=task.lease_until - LEASE_SECONDS,
-            seen=member.policy.seen,
-        )
 
     def _reject_if_unusable(self, rollout: Rollout, task: Task) -> Rollout:
         if rollout.error or is_usable(
@@ -296,3 +267,28 @@ def _error(message: str, kind: ErrorKind = "infrastructure") -> RolloutError:
 
 def _failed(message: str, kind: ErrorKind = "infrastructure") -> Ending:
     return Ending(stop_reason=StopReason.ERROR, error=_error(message, kind))
+
+
+def _unfinished(member: Member, task: Task) -> Rollout:
+    """A member as it is behind its last turn, which another attempt may continue."""
+    ending = _failed(f"it was not finished after turn {len(member.turns)}")
+    return _rollout(member, replace(ending, unfinished=member.progress), task=task)
+
+
+def _rollout(member: Member, ending: Ending, *, task: Task) -> Rollout:
+    """The document of a member as it is now."""
+    return build_rollout(
+        member.trace,
+        member.turns,
+        replace(
+            ending,
+            program=member.program,
+            environment=member.environment,
+            continues=member.continues,
+            replayed_turns=member.replayed_turns,
+        ),
+        task=task,
+        member=member.number,
+        claimed_at=task.lease_until - LEASE_SECONDS,
+        seen=member.policy.seen,
+    )
