@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rl_contracts.documents.rollout import (
@@ -19,13 +19,13 @@ from rl_contracts.documents.rollout import (
     Turn,
     Unfinished,
 )
-from rl_contracts.documents.task import Message, Task
+from rl_contracts.documents.task import Message
 from rl_contracts.errors import RLError
 from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.trace import Trace
-from rl_sampler.agents.user import User, Users
+from rl_sampler.agents.user import User
 from rl_sampler.engine.protocol import Generation
 from rl_sampler.tools.formats import Parsed, WantedCall, parse_calls
 from rl_sampler.tools.tool import ToolDownError
@@ -319,35 +319,3 @@ class Member:
 
     def _update_last_turn(self, **changes: object) -> None:
         self.turns[-1] = self.turns[-1].model_copy(update=changes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """What the members of a claim share."""
-
-    agent: Agent
-    task: Task
-    chat: Chat
-    policy: Policy
-    tools: Tools
-    users: Users
-    messages: Sequence[Message]
-    """Of the task, with the agent's instructions."""
-    prompt: Sequence[int]
-
-    def policy_of(self, number: int) -> Policy:
-        """The policy for a member; some members sample greedily."""
-        return replace(self.policy, greedy=self.task.is_greedy(number), member=number)
-
-    def member(self, number: int) -> Member:
-        """A new member, without a response yet."""
-        return Member(
-            agent=self.agent,
-            messages=self.messages,
-            fields=self.task.record_fields,
-            chat=self.chat,
-            policy=self.policy_of(number),
-            tools=self.tools.of_episode(),
-            user=self.users(self.task),
-            number=number,
-        )

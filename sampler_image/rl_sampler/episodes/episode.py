@@ -14,8 +14,8 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.images import ImageStore
 from rl_sampler.agents import IN_TEXT, with_instructions
 from rl_sampler.agents.chat import Chats
+from rl_sampler.agents.group import Group
 from rl_sampler.agents.images import ImageFiles, Seen
-from rl_sampler.agents.member import Group
 from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.prompt import PromptError, check_length
 from rl_sampler.agents.user import Users

@@ -19,7 +19,8 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
 from rl_contracts.staleness import oldest_trainable_step
 from rl_sampler.agents import Agent
-from rl_sampler.agents.member import Group, Member, Opening
+from rl_sampler.agents.group import Group
+from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.prompt import PromptError
 from rl_sampler.completions.errors import NoCompletionError
 from rl_sampler.engine.counters import Counters

@@ -8,7 +8,8 @@ import pytest
 
 from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason
 from rl_contracts.spec.resources import RLJobSpec
-from rl_sampler.agents.member import Group, Member
+from rl_sampler.agents.group import Group
+from rl_sampler.agents.member import Member
 from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.tool_loop import tool_loop
 from rl_sampler.agents.user import ScriptedUser
