@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.contract.rl_sampler.engine_server import ANSWER_SECONDS, EngineServer
+from tests.contract.rl_sampler.engine_server import EngineServer, generate
 from tests.families import FAMILIES, config_of
 from tests.tiny_model import tiny_tokenizer
 from tests.tiny_vision import SEEING
@@ -26,24 +24,9 @@ GAP = 1e-4
 
 
 def sampled(url: str) -> tuple[list[int], list[float]]:
-    """Sampled tokens and their log-probabilities, as the engine tells them."""
-    body = {
-        "input_ids": PROMPT,
-        "sampling_params": {
-            "max_new_tokens": NEW_TOKENS,
-            "temperature": 1.0,
-            "ignore_eos": True,
-        },
-        "return_logprob": True,
-    }
-    request = urllib.request.Request(
-        f"{url}/generate",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-        told = json.load(answer)["meta_info"]["output_token_logprobs"]
-    return [token for _, token, *_ in told], [logprob for logprob, *_ in told]
+    """Sampled tokens and their log-probabilities, as the engine gives them."""
+    pairs = generate(url, PROMPT, length=NEW_TOKENS)["output_token_logprobs"]
+    return [token for _, token, *_ in pairs], [logprob for logprob, *_ in pairs]
 
 
 @torch.no_grad()
@@ -64,7 +47,7 @@ def test_the_engine_samples_as_transformers_computes(family: str, tmp_path: Path
     model.save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     with EngineServer.running(model=folder, folder=tmp_path) as engine:
-        tokens, told = sampled(engine.url)
+        tokens, logprobs = sampled(engine.url)
     assert len(tokens) == NEW_TOKENS
-    gaps = [abs(a - b) for a, b in zip(told, plain(model, tokens), strict=True)]
+    gaps = [abs(a - b) for a, b in zip(logprobs, plain(model, tokens), strict=True)]
     assert max(gaps) <= GAP, gaps

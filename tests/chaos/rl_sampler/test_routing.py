@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-import urllib.request
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import loading
 from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
-from tests.contract.rl_sampler.engine_server import ANSWER_SECONDS, EngineServer
+from tests.contract.rl_sampler.engine_server import EngineServer, generate
 from tests.families import SIZES, SPEC, config_of
 from tests.tiny_model import tiny_tokenizer
 
@@ -31,21 +29,8 @@ EXACT = 1e-4
 
 def sampled(url: str, prompt: list[int]) -> Sample:
     """A response with its choices of experts."""
-    parameters = {"max_new_tokens": NEW_TOKENS, "temperature": 1.0, "ignore_eos": True}
-    body = {
-        "input_ids": prompt,
-        "sampling_params": parameters,
-        "return_logprob": True,
-        "return_routed_experts": True,
-        "routed_experts_start_len": 0,
-    }
-    request = urllib.request.Request(
-        f"{url}/generate",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-        meta = json.load(answer)["meta_info"]
+    asked = {"return_routed_experts": True, "routed_experts_start_len": 0}
+    meta = generate(url, prompt, length=NEW_TOKENS, **asked)
     tokens = [*prompt, *(token for _, token, *_ in meta["output_token_logprobs"])]
     piece = narrowed(base64.b64decode(meta["routed_experts"]), tokens=len(tokens) - 1)
     routing = assembled([(0, piece)], tokens=len(tokens))

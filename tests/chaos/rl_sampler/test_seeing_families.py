@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-from tests.contract.rl_sampler.engine_server import ANSWER_SECONDS, EngineServer
+from tests.contract.rl_sampler.engine_server import EngineServer, generate
 from tests.tiny_vision import ASSISTANT, END, IMAGE, SEEING, START, STOP, USER, picture, save_seeing
 from tests.tiny_vision import side as side_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "models.md"
 GAP = 1e-4
 HEIGHT, WIDTH = 3, 2
+NEW_TOKENS = 12
 
 
 def proven(family: str) -> bool:
@@ -28,23 +26,6 @@ def proven(family: str) -> bool:
     row = re.search(rf"^\| `{family}` \|.*\| (\w+) \|$", PAGE.read_text(), re.MULTILINE)
     assert row is not None, f"no row of {family}"
     return row[1] == "proven"
-
-
-def sampled(url: str, prompt: list[int], image: bytes) -> dict[str, Any]:
-    body = {
-        "input_ids": prompt,
-        "image_data": ["data:image/png;base64," + base64.b64encode(image).decode()],
-        "sampling_params": {"max_new_tokens": 12, "temperature": 1.0, "ignore_eos": True},
-        "return_logprob": True,
-    }
-    request = urllib.request.Request(
-        f"{url}/generate",
-        data=json.dumps(body).encode(),
-        headers={"Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-        meta: dict[str, Any] = json.load(answer)["meta_info"]
-    return meta
 
 
 @torch.no_grad()
@@ -68,7 +49,8 @@ def test_the_engine_sees_an_image_as_transformers_does(family: str, tmp_path: Pa
     short = [USER, START, IMAGE, STOP, 1, 2, END, ASSISTANT]
     long = [USER, START, *[IMAGE] * (HEIGHT * WIDTH), STOP, 1, 2, END, ASSISTANT]
     with EngineServer.running(model=folder, folder=tmp_path) as engine:
-        meta = sampled(engine.url, short, image)
+        shown = "data:image/png;base64," + base64.b64encode(image).decode()
+        meta = generate(engine.url, short, length=NEW_TOKENS, image_data=[shown])
     assert meta["prompt_tokens"] == len(long)
     pairs = meta["output_token_logprobs"]
     output = [token for _, token, *_ in pairs]

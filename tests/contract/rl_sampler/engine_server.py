@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 
@@ -36,6 +36,20 @@ def get(url: str) -> tuple[int, str]:
             return error.code, error.read().decode()
     except (urllib.error.URLError, OSError):
         return 0, ""
+
+
+def generate(url: str, prompt: list[int], *, length: int, **fields: object) -> dict[str, Any]:
+    """What the engine says of a response of ``length`` tokens, with their log-probabilities."""
+    sampling = {"max_new_tokens": length, "temperature": 1.0, "ignore_eos": True}
+    body = {"input_ids": prompt, "sampling_params": sampling, "return_logprob": True} | fields
+    request = urllib.request.Request(
+        f"{url}/generate",
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+        meta: dict[str, Any] = json.load(answer)["meta_info"]
+    return meta
 
 
 @dataclass
