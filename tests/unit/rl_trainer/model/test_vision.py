@@ -12,7 +12,7 @@ from safetensors import safe_open
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm.packing import collate
-from rl_trainer.model import loading, weights
+from rl_trainer.model import loading, probes, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 from tests.families import SPEC
@@ -44,7 +44,7 @@ def test_packed_images_have_the_log_probabilities_of_single_sequences_of_transfo
     with torch.no_grad():
         together = policy.token_logprobs(collate(row, (0, 1, 2)), temperature=1.0)
         policy.module.set_attn_implementation("sdpa")
-        alone = [loading.ordinary(policy, _without_generated(each)) for each in row]
+        alone = [probes.ordinary(policy, _without_generated(each)) for each in row]
         policy.module.set_attn_implementation(
             {"text_config": "within_sequences", "vision_config": "sdpa"}
         )
