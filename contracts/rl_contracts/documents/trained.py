@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rl_contracts.documents.arrays import (
     ITEM_BYTES,
@@ -204,35 +204,45 @@ class Weighted:
     """float32 ``[num_generated]``; empty without a critic."""
 
 
+Given = TypeVar("Given", Sequence, Weighted)
+
+
 def digest(given: Iterable[Weighted]) -> TrainedDigest:
     """Digest of sequences in their order; ``docs/guides/audit.md`` defines the bytes."""
-    hasher = hashlib.sha256(f"{TRAINED_FORMAT}\n".encode())
+    return _digest(TRAINED_FORMAT, given, _add)
+
+
+def _digest(
+    name: str, given: Iterable[Given], add: Callable[[Hasher, Given, int], None]
+) -> TrainedDigest:
+    """Digest in a format of this name; ``add`` gets each sequence and the number of its group."""
+    hasher = hashlib.sha256(f"{name}\n".encode())
     count = tokens = generated = 0
     groups: dict[str, int] = {}
     for sequence in given:
-        numbers = (
-            sequence.num_tokens,
-            sequence.num_generated,
-            groups.setdefault(sequence.group, len(groups)),
-            len(sequence.advantages) // ITEM_BYTES,
-        )
-        hasher.update(struct.pack("<IIII", *numbers))
-        hasher.update(bytes.fromhex(sequence.sha256))
-        hasher.update(sequence.advantages)
-        hasher.update(sequence.weight)
-        if sequence.returns:
-            hasher.update(b"returns")
-            hasher.update(sequence.returns)
+        add(hasher, sequence, groups.setdefault(sequence.group, len(groups)))
         count += 1
         tokens += sequence.num_tokens
         generated += sequence.num_generated
     return TrainedDigest(
-        format=TRAINED_FORMAT,
+        format=name,
         sha256=hasher.hexdigest(),
         sequences=count,
         tokens=tokens,
         generated=generated,
     )
+
+
+def _add(hasher: Hasher, sequence: Weighted, group: int) -> None:
+    advantages = len(sequence.advantages) // ITEM_BYTES
+    numbers = (sequence.num_tokens, sequence.num_generated, group, advantages)
+    hasher.update(struct.pack("<IIII", *numbers))
+    hasher.update(bytes.fromhex(sequence.sha256))
+    hasher.update(sequence.advantages)
+    hasher.update(sequence.weight)
+    if sequence.returns:
+        hasher.update(b"returns")
+        hasher.update(sequence.returns)
 
 
 def rebuilt_digest(given: Iterable[Sequence], *, like: TrainedDigest | None) -> TrainedDigest:
@@ -243,7 +253,7 @@ def rebuilt_digest(given: Iterable[Sequence], *, like: TrainedDigest | None) -> 
         like: what the batch recorded; the newest format is used if it is None or unknown.
     """
     if like is not None and like.format == FIRST_TRAINED_FORMAT:
-        return _first_digest(given)
+        return _digest(FIRST_TRAINED_FORMAT, given, _add_in_first_format)
     return digest(_weighted(sequence) for sequence in given)
 
 
@@ -260,44 +270,29 @@ def _weighted(sequence: Sequence) -> Weighted:
     )
 
 
-def _first_digest(given: Iterable[Sequence]) -> TrainedDigest:
-    hasher = hashlib.sha256(f"{FIRST_TRAINED_FORMAT}\n".encode())
-    count = tokens = generated = 0
-    groups: dict[str, int] = {}
-    for sequence in given:
-        group = groups.setdefault(sequence.group, len(groups))
-        hasher.update(
-            struct.pack(
-                "<IIId", sequence.num_tokens, sequence.num_generated, group, sequence.temperature
-            )
+def _add_in_first_format(hasher: Hasher, sequence: Sequence, group: int) -> None:
+    hasher.update(
+        struct.pack(
+            "<IIId", sequence.num_tokens, sequence.num_generated, group, sequence.temperature
         )
-        for array in (
-            sequence.tokens,
-            sequence.positions,
-            sequence.mask,
-            sequence.logprobs,
-            sequence.policy_steps,
-            sequence.advantages,
-            sequence.weights,
-        ):
-            hasher.update(array)
-        if sequence.returns:
-            hasher.update(b"returns")
-            hasher.update(sequence.returns)
-        sequence._add_images(hasher)
-        if sequence.routing:
-            hasher.update(b"routing")
-            hasher.update(sequence.routing)
-        count += 1
-        tokens += sequence.num_tokens
-        generated += sequence.num_generated
-    return TrainedDigest(
-        format=FIRST_TRAINED_FORMAT,
-        sha256=hasher.hexdigest(),
-        sequences=count,
-        tokens=tokens,
-        generated=generated,
     )
+    for array in (
+        sequence.tokens,
+        sequence.positions,
+        sequence.mask,
+        sequence.logprobs,
+        sequence.policy_steps,
+        sequence.advantages,
+        sequence.weights,
+    ):
+        hasher.update(array)
+    if sequence.returns:
+        hasher.update(b"returns")
+        hasher.update(sequence.returns)
+    sequence._add_images(hasher)
+    if sequence.routing:
+        hasher.update(b"routing")
+        hasher.update(sequence.routing)
 
 
 def check_digest(batch: Batch, rebuilt: TrainedDigest) -> None:
