@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from rl_contracts.capacity.experts import ROUTERS
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import attention, loading
 from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
-from tests.families import config_of
-from tests.tiny_model import VOCABULARY
 from tests.unit.rl_trainer.compared import gradients, weights
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
 
@@ -25,20 +22,10 @@ LENGTHS = (3, 9, 5, 12, 7, 4)
 REPLAY = {"experts": {"routing": "Replay"}}
 
 
-@pytest.fixture(scope="module", params=sorted(ROUTERS))
-def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp(request.param)
-    torch.manual_seed(0)
-    config = config_of(request.param)
-    config.vocab_size, config.pad_token_id = VOCABULARY, None
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
-def make_mixture(family: Path, make_spec: MakeSpec) -> Any:
+def make_mixture(mixture: Path, make_spec: MakeSpec) -> Any:
     def make(*, recompute: bool = False, **sections: Any) -> Learner:
-        policy = loading.load(family, precision="FP32", uri="s3://models/m", recompute=recompute)
+        policy = loading.load(mixture, precision="FP32", uri="s3://models/m", recompute=recompute)
         return Learner(policy, make_spec(**sections))
 
     return make
