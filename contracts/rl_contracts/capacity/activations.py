@@ -68,11 +68,11 @@ def of_vision(
     """
     if vision is None:
         return 0.0
-    one = (9 * vision.hidden + 4 * vision.feed_forward) * numbers.compute
+    layer = (9 * vision.hidden + 4 * vision.feed_forward) * numbers.compute
     kept = 0.0
     if trained:
-        kept = vision.layers * (vision.hidden * numbers.residual if checkpointing else one)
-    return vision.patches * (kept + one)
+        kept = vision.layers * (vision.hidden * numbers.residual if checkpointing else layer)
+    return vision.patches * (kept + layer)
 
 
 def backward(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:

@@ -100,7 +100,7 @@ class RolloutHead(Document):
 
     @classmethod
     def of(cls, rollout: Rollout) -> Self:
-        """The head of a whole rollout, by its tokens: a stored summary is not looked at.
+        """The head of a whole rollout, by its tokens: a stored summary is not used.
 
         Raises:
             IntegrityError: the lengths of its arrays do not match.

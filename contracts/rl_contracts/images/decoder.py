@@ -66,7 +66,7 @@ class Decoder:
             self._end()
 
     def _ask(self, file: bytes) -> Answer:
-        """Asks once more where what came before may have ended the worker: its time is limited."""
+        """Asks a new worker if one that has decoded others ends: all share its processor time."""
         served = self._process is not None
         answer = self._exchange(file)
         if answer is None and served:

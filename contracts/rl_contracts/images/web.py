@@ -49,7 +49,7 @@ def fetch(
         authorities: file of trusted authorities; None: those of the system.
 
     Raises:
-        BadImageError: it cannot be had.
+        BadImageError: it cannot be fetched.
     """
     host = addresses.host_of(url)
     try:

@@ -124,7 +124,7 @@ class SharedDevices:
     def _take_back(self) -> None:
         """Get the devices for a last checkpoint; without them it is made of what host memory has.
 
-        A trainer that was told to stop must not report a failure of its engine.
+        A trainer that has to stop must not report a failure of its engine.
         """
         try:
             self._ask(TurnRequest(turn=Turn.TRAIN, seconds=STOPPING_SECONDS), stopping=True)

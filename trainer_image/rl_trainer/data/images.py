@@ -174,8 +174,8 @@ def intake_for(
     Raises:
         RefusedError: the model does not see images, or not of the manifest's sizes.
     """
-    found = Placeholders.of(_parsed(place, "config.json", objects))
-    if found is None:
+    placeholders = Placeholders.of(_parsed(place, "config.json", objects))
+    if placeholders is None:
         raise RefusedError(
             Refusal(
                 field=FIELD,
@@ -191,7 +191,7 @@ def intake_for(
         limits,
         objects=objects,
         store=store,
-        side=found.side,
+        side=placeholders.side,
         pixels=pixels,
         before_each=before_each,
     )

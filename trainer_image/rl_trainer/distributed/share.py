@@ -38,7 +38,7 @@ class Rollouts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A rollout that was read and found usable."""
+    """A rollout that was read and can be trained."""
 
     head: str
     """Digest of its head, made from what was read."""

@@ -10,7 +10,7 @@ from rl_trainer.algorithm.pacing import awaited
 from rl_trainer.context.job import Job
 
 CHECK_SECONDS = 0.5
-"""Between two looks at the open claims, each a query or two."""
+"""Between two checks of the open claims; each is two queries."""
 
 
 class Pacing:
@@ -25,7 +25,7 @@ class Pacing:
         """Pace a job's steps; nothing is sent before the first step has its groups."""
         self._job, self._off_policy = job, job.spec.algorithm.off_policy
         self._since: float | None = None
-        self._looked, self._open = -math.inf, 0
+        self._checked, self._open = -math.inf, 0
 
     @property
     def seconds(self) -> float:
@@ -34,7 +34,7 @@ class Pacing:
 
     def begin(self) -> None:
         """Begin another step."""
-        self._since, self._looked, self._open = None, -math.inf, 0
+        self._since, self._checked, self._open = None, -math.inf, 0
 
     def holds(self, chosen: Sequence[Group], *, step: int, read: Collection[str]) -> bool:
         """Whether the step must wait, though it has all of its groups.
@@ -51,8 +51,8 @@ class Pacing:
         self._since = now if self._since is None else self._since
         if now - self._since >= limit:
             return False
-        if now - self._looked >= CHECK_SECONDS:
-            self._looked = now
+        if now - self._checked >= CHECK_SECONDS:
+            self._checked = now
             self._open = self._awaited(chosen, step=step, read=read)
         return self._open > 0
 

@@ -1,8 +1,8 @@
-"""The routers of a model's layers with experts: counted, pulled on, and told what to choose.
+"""The routers of a model's layers with experts.
 
-Hooks on the routers see their logits and choices, and may replace the choices by the engine's. A
-layer that gradient checkpointing runs again
-in the backward pass is counted once, because only what runs ``over`` a microbatch counts.
+Hooks on the routers count their choices, add the gradients of their losses, and may replace their
+choices by the engine's. A layer that gradient checkpointing runs again in the backward pass is
+counted once, because only what runs ``over`` a microbatch counts.
 """
 
 from __future__ import annotations
