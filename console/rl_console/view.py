@@ -10,6 +10,8 @@ from rl_contracts.spec.status import Condition, RLJobStatus
 
 MINUTE = 60
 HOUR = 3600
+ENDED_PHASES = frozenset({"Succeeded", "Stopped", "Failed"})
+"""Phases of a job that is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from rl_console.kube import Cluster
 from rl_console.output import Column, Listing
 from rl_console.pods import PodView
 from rl_console.quantities import number_of
-from rl_console.view import count, duration, rate
+from rl_console.view import ENDED_PHASES, count, duration, rate
 from rl_contracts.spec.resources import GROUP
 
 OF_JOBS = (
@@ -36,7 +36,6 @@ OF_PODS = (
     Column(heading="NODE", wide=True),
     Column(heading="TROUBLE", text=True),
 )
-ENDED = ("Succeeded", "Stopped", "Failed")
 METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods"
 MEBI = 1 << 20
 
@@ -49,7 +48,7 @@ def of_jobs(jobs: Sequence[Mapping[str, Any]], *, namespace: str) -> Listing:
         namespace: of all of them; empty: of several.
     """
     parsed = [(JobObject.parse(raw), raw) for raw in jobs]
-    working = [each for each in parsed if each[0].status.phase not in ENDED]
+    working = [each for each in parsed if each[0].status.phase not in ENDED_PHASES]
     working.sort(key=lambda each: (-each[0].status.resources.gpus, each[0].name))
     named = () if namespace else (Column(heading="NAMESPACE"),)
     return Listing(

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from rl_console.dashboard.addresses import chosen, integer, place, real
 from rl_console.dashboard.jobs import JobRow, job_row, marks, pools_of
 from rl_console.dashboard.panels import COLUMNS, COMPARED, MOST_COMPARED, PANELS
 from rl_console.dashboard.token_view import token_data
 from rl_console.errors import ConsoleError, NotAllowedError, NotLoggedInError, UsageError
+from rl_console.queries.run_data import RunData
 from rl_console.queries.source import Source, answer
+from rl_console.view import ENDED_PHASES
 from rl_contracts.queries.messages import (
     GROUPS_PER_PAGE,
     PROMPTS_PER_PAGE,
-    Answer,
-    Message,
-    MetricsAnswer,
     MetricsQuery,
-    PoliciesAnswer,
-    PoliciesQuery,
     PromptsAnswer,
     PromptsQuery,
     RolloutAnswer,
@@ -34,10 +31,8 @@ from rl_contracts.queries.messages import (
     StepAnswer,
     StepQuery,
     SummaryAnswer,
-    SummaryQuery,
 )
 
-A = TypeVar("A", bound=Answer)
 RUNS_PER_PAGE = 100
 TOKENS_PER_PAGE = 4096
 SORTS = {
@@ -78,7 +73,7 @@ class Pages:
             row for row in rows if wanted.casefold() in f"{row.namespace}/{row.name}".casefold()
         ]
         shown.sort(key=SORTS.get(sort, SORTS["started"]))
-        first = _integer(request, "first", 0)
+        first = integer(request, "first", 0)
         page = shown[first : first + RUNS_PER_PAGE]
         return self._page(
             "runs.html",
@@ -116,7 +111,7 @@ class Pages:
                 ],
                 "marks": [each.plain() for each in happened],
                 "evaluations": _accuracies(summary),
-                "finished": row.phase in ("Succeeded", "Stopped", "Failed"),
+                "finished": row.phase in ENDED_PHASES,
             },
         )
 
@@ -125,18 +120,16 @@ class Pages:
         columns = request.query_params.get("columns")
         query = MetricsQuery(
             columns=tuple(columns.split(",")) if columns else COLUMNS,
-            first=_integer(request, "first", 0),
-            last=_integer(request, "last", None),
-            points=_integer(request, "points", 600),
+            first=integer(request, "first", 0),
+            last=integer(request, "last", None),
+            points=integer(request, "points", 600),
         )
-        namespace, job = _place(request)
-        given = answer(self._source, namespace, job, query, MetricsAnswer)
+        given = RunData(self._source, *place(request)).metrics(query)
         return Response(given.model_dump_json(), media_type="application/json")
 
     def compare(self, request: Request) -> Response:
         """Curves of several runs in the same charts."""
-        chosen = _chosen(request)
-        rows = [job_row(self._source.job(*place)) for place in chosen]
+        rows = [job_row(self._source.job(*run)) for run in chosen(request)]
         query = "&".join(f"run={row.namespace}/{row.name}" for row in rows)
         return self._page(
             "compare.html",
@@ -151,10 +144,10 @@ class Pages:
     def compare_data(self, request: Request) -> Response:
         """Metrics of several runs as JSON."""
         found = []
-        for namespace, job in _chosen(request):
+        for namespace, job in chosen(request):
             query = MetricsQuery(columns=COMPARED, points=400)
             try:
-                given = answer(self._source, namespace, job, query, MetricsAnswer)
+                given = RunData(self._source, namespace, job).metrics(query)
             except ConsoleError as error:
                 found.append({"run": f"{namespace}/{job}", "problem": str(error)})
                 continue
@@ -167,7 +160,7 @@ class Pages:
         step = request.path_params["step"]
         if step < 1:
             raise UsageError("steps count from 1")
-        first = _integer(request, "group", 0)
+        first = integer(request, "group", 0)
         query = StepQuery(step=step, first_group=first)
         given = answer(self._source, namespace, job, query, StepAnswer)
         following = first + GROUPS_PER_PAGE
@@ -183,7 +176,7 @@ class Pages:
     def prompts(self, request: Request) -> Response:
         """Prompts in the order of the stream, also those whose group was dropped."""
         namespace, job, _, row = self._job(request)
-        first = _integer(request, "first", None)
+        first = integer(request, "first", None)
         split = request.query_params.get("split", "train")
         query = PromptsQuery(first=first or 0, split=split)
         given = answer(self._source, namespace, job, query, PromptsAnswer)
@@ -205,8 +198,8 @@ class Pages:
         namespace, job, _, row = self._job(request)
         query = RolloutQuery(
             rollout=request.path_params["rollout"],
-            step=_integer(request, "step", None),
-            first_token=_integer(request, "token", 0),
+            step=integer(request, "step", None),
+            first_token=integer(request, "token", 0),
         )
         given = answer(self._source, namespace, job, query, RolloutAnswer)
         tokens, following = token_data(given, most=TOKENS_PER_PAGE)
@@ -227,12 +220,12 @@ class Pages:
         namespace, job, _, row = self._job(request)
         parameters = request.query_params
         query = SearchQuery(
-            first=_integer(request, "first", 0),
-            last=_integer(request, "last", None),
+            first=integer(request, "first", 0),
+            last=integer(request, "last", None),
             text=parameters.get("text", ""),
             tool=parameters.get("tool", ""),
-            reward_min=_real(request, "reward_min"),
-            reward_max=_real(request, "reward_max"),
+            reward_min=real(request, "reward_min"),
+            reward_max=real(request, "reward_max"),
             stop_reason=parameters.get("stop_reason") or None,
             errors=parameters.get("errors") == "1",
         )
@@ -247,8 +240,8 @@ class Pages:
     def policies(self, request: Request) -> Response:
         """Published versions, and the samplers that serve each."""
         namespace, job, _, row = self._job(request)
-        query = PoliciesQuery(before=_integer(request, "before", None))
-        given = answer(self._source, namespace, job, query, PoliciesAnswer)
+        before = integer(request, "before", None)
+        given = RunData(self._source, namespace, job).policies(before=before)
         return self._job_page("policies.html", row, here="Policies", policies=given)
 
     def pools(self, request: Request) -> Response:
@@ -270,19 +263,16 @@ class Pages:
         )
 
     def _job(self, request: Request) -> tuple[str, str, dict[str, Any], JobRow]:
-        namespace, job = _place(request)
+        namespace, job = place(request)
         raw = self._source.job(namespace, job)
         return namespace, job, raw, job_row(raw)
 
     def _summary(self, namespace: str, job: str) -> tuple[SummaryAnswer | None, str]:
         """The run's documents; without them a page still shows what Kubernetes has."""
         try:
-            return self._answer(namespace, job, SummaryQuery(), SummaryAnswer), ""
+            return RunData(self._source, namespace, job).summary(), ""
         except ConsoleError as error:
             return None, str(error)
-
-    def _answer(self, namespace: str, job: str, query: Message, kind: type[A]) -> A:
-        return answer(self._source, namespace, job, query, kind)
 
     def _marks(self, namespace: str, job: str, raw: dict[str, Any]) -> list[Any]:
         try:
@@ -303,22 +293,6 @@ class Pages:
         return HTMLResponse(shown)
 
 
-def _place(request: Request) -> tuple[str, str]:
-    return request.path_params["namespace"], request.path_params["job"]
-
-
-def _chosen(request: Request) -> list[tuple[str, str]]:
-    """Namespace and job of each run that the address names."""
-    written: Sequence[str] = request.query_params.getlist("run")
-    places = [tuple(each.split("/")) for each in dict.fromkeys(written)]
-    if len(places) > MOST_COMPARED or any(len(place) != 2 for place in places):
-        raise UsageError(
-            "the runs cannot be compared",
-            remedy=f"Name at most {MOST_COMPARED} as run=NAMESPACE/JOB",
-        )
-    return [(place[0], place[1]) for place in places]
-
-
 def _accuracies(summary: SummaryAnswer | None) -> list[dict[str, Any]]:
     results = summary.evaluations if summary else []
     return [
@@ -326,22 +300,3 @@ def _accuracies(summary: SummaryAnswer | None) -> list[dict[str, Any]]:
         for each in results
         if each.accuracy is not None
     ]
-
-
-def _integer(request: Request, name: str, default: Any) -> Any:
-    """A whole number of the address; the query's model checks its range."""
-    written = request.query_params.get(name, "").strip()
-    if not written:
-        return default
-    try:
-        return int(written[:12])
-    except ValueError as error:
-        raise UsageError(f"{name} is no whole number") from error
-
-
-def _real(request: Request, name: str) -> float | None:
-    written = request.query_params.get(name, "").strip()
-    try:
-        return float(written) if written else None
-    except ValueError as error:
-        raise UsageError(f"{name} is no number") from error
