@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Child, Meta
@@ -22,6 +24,12 @@ def render(job: Meta, group: SamplerGroup, *, admitted: int | None = None) -> Ma
     template = _without_empty(group.template.model_dump(mode="json", by_alias=True))
     limit = {} if admitted is None else {"admitted": admitted}
     return stamped(_pool(job, group, {"job": job.name, **limit, "template": template}))
+
+
+def future_pool(job: Meta, group: SamplerGroup) -> tuple[Meta, SamplerPoolSpec]:
+    """Name and spec of a group's pool, as its pods' templates need them before it exists."""
+    meta = replace(job, name=names.pool_of(job.name, group))
+    return meta, SamplerPoolSpec(job=job.name, template=group.template)
 
 
 def held_back(job: Meta, pool: Child) -> Manifest:

@@ -6,10 +6,10 @@ One pod set for the trainer and one for each group of samplers: admitted togethe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.scheduling import SamplerQuota
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
@@ -120,9 +120,7 @@ def _with_programs(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: I
     template = deployment.pod_template(job, spec, group, images=images)
     if programs.program_of(spec) is None:
         return template
-    pool = replace(job, name=names.pool_of(job.name, group))
-    of_pool = SamplerPoolSpec(job=job.name, template=group.template)
-    beside = programs.pod_template(pool, of_pool, job=job, job_spec=spec, images=images)
+    beside = programs.of_group(job, spec, group, images=images)
     pod = template["spec"]
     counted = {**pod, "containers": [*pod["containers"], *beside["spec"]["containers"]]}
     return {**template, "spec": counted}

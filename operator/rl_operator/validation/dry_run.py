@@ -12,13 +12,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import Model
-from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.workers import SamplerGroup
+from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
@@ -168,15 +167,10 @@ def _templates(
         yield pool_ref.place(index, group), group.template, of_group
     program = programs.program_of(spec)
     if program is not None and spec.samplers:
-        of_program = functools.partial(_program, job, spec, spec.samplers[0], images=images)
+        of_program = functools.partial(
+            programs.of_group, job, spec, spec.samplers[0], images=images
+        )
         yield "spec.agent.program", program, of_program
-
-
-def _program(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
-    """The template of the pods that run programs for a group."""
-    pool = replace(job, name=names.pool_of(job.name, group))
-    of_pool = SamplerPoolSpec(job=job.name, template=group.template)
-    return programs.pod_template(pool, of_pool, job=job, job_spec=spec, images=images)
 
 
 def _first_cause(error: ApiRefusedError) -> tuple[str, str]:

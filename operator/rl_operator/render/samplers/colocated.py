@@ -9,16 +9,15 @@ and engine share devices that both claim (``resources.claims`` in ``trainer.podT
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from rl_contracts import env
-from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.turns import GATE
-from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk
+from rl_operator.render.pool import future_pool
 from rl_operator.render.samplers import agents, arguments, engine, engine_key, gate
 from rl_operator.render.samplers.shared_engine import Seat
 
@@ -49,10 +48,9 @@ def joined(pod: Manifest, job: Meta, spec: RLJobSpec, *, images: Images) -> Mani
         images: default images.
     """
     (group,), (trainer,) = spec.samplers, pod["containers"]
-    pool = replace(job, name=names.pool_of(job.name, group))
+    meta, pool_spec = future_pool(job, group)
     seat = Seat(job=job.name, number=SEAT)
-    pool_spec = SamplerPoolSpec(job=job.name, template=group.template)
-    part = engine_key.known_to(agents.part(pool, pool_spec, job, spec, seat=seat, images=images))
+    part = engine_key.known_to(agents.part(meta, pool_spec, job, spec, seat=seat, images=images))
     served = engine.container(pool_spec, [spec], images=images, agent_port=seat.port(agents.PORT))
     agent = _taking_turns(_own_tmp(part.agent), {})
     agent.pop("readinessProbe")  # the pod is ready when the trainer runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
@@ -14,6 +13,7 @@ from rl_operator.kube.settings import Images
 from rl_operator.render import disk, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.overrides import laid_over
+from rl_operator.render.pool import future_pool
 from rl_operator.render.samplers import agents, engine, engine_key, sandbox, shared_engine
 from rl_operator.render.samplers.shared_engine import Seat
 
@@ -95,14 +95,8 @@ def _rollout(spec: SamplerPoolSpec) -> Manifest:
 
 def pod_template(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
     """The pod template of a sampler group, before its pool exists."""
-    manifest = render(
-        replace(job, name=names.pool_of(job.name, group)),
-        SamplerPoolSpec(job=job.name, template=group.template),
-        job=job,
-        job_spec=spec,
-        replicas=1,
-        images=images,
-    )
+    meta, of_pool = future_pool(job, group)
+    manifest = render(meta, of_pool, job=job, job_spec=spec, replicas=1, images=images)
     template: Manifest = manifest["spec"]["template"]
     return template
 

@@ -14,11 +14,13 @@ from rl_contracts import env
 from rl_contracts.addresses import METADATA_ADDRESSES
 from rl_contracts.spec.agent.program import Program
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
+from rl_operator.render.pool import future_pool
 from rl_operator.render.samplers import sandbox, user_code
 
 Manifest = dict[str, Any]
@@ -124,6 +126,12 @@ def pod_template(
     return {"metadata": metadata, "spec": pod}
 
 
+def of_group(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
+    """The pods' template of a sampler group, before its pool exists."""
+    pool, of_pool = future_pool(job, group)
+    return pod_template(pool, of_pool, job=job, job_spec=spec, images=images)
+
+
 def service(pool: Meta, job: Meta) -> Manifest:
     """The Service that spreads the agents' calls over the pods."""
     body = {
@@ -188,11 +196,7 @@ def _container(program: Program, spec: RLJobSpec, *, image: str) -> Manifest:
 
 def _init(job: Meta, *, image: str) -> Manifest:
     """The init container that copies the server and makes the digest of the key."""
-    variables = {
-        env.RUN: job.run,
-        env.STORES_FOLDER: pods.STORES_FOLDER,
-        "HOME": pods.TMP,
-    }
+    variables = {env.RUN: job.run, env.STORES_FOLDER: pods.STORES_FOLDER, "HOME": pods.TMP}
     return {
         "name": "prepare",
         "image": image,
