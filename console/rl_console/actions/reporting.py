@@ -1,4 +1,4 @@
-"""What a job has learned: from its status at any time, and from its data where they can be had."""
+"""What a job has learned: from its status at any time, and from its data where they can be read."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Known:
     report: dict[str, Any] | None = None
     """What the trainer wrote at its end."""
     unread: str = ""
-    """What could not be had, and why; empty: nothing, or nothing was asked."""
+    """What could not be read, and why; empty: nothing, or nothing was asked."""
 
 
 def report_on(invocation: Invocation, name: str, *, out: Path, operator_namespace: str) -> None:
     """Print the report of a job in the wanted form.
 
     Raises:
-        ConsoleError: the job cannot be read. Data that cannot be had are only noted.
+        ConsoleError: the job cannot be read. Data that cannot be read are only noted.
     """
     cluster = invocation.cluster()
     job = cluster.job(cluster.default_namespace, name)

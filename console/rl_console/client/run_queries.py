@@ -125,7 +125,7 @@ class RunQueries(ABC):
 
         Args:
             name: its id.
-            step: that trained it, if known, which is faster.
+            step: that trained it, if known; then fewer batches are read.
             first_token: of the tokens that come with it, up to 65,536.
 
         Raises:

@@ -24,7 +24,7 @@ def report(
 
     Progress, evaluations, reward curve and final model, at any time.
 
-    Evaluations and curve come from the operator, as the dashboard's do. Where they cannot be had,
+    Evaluations and curve come from the operator, as the dashboard's do. Where they cannot be read,
     or before there are any, the job's status says what is known.
     """
     from rl_console.actions.reporting import report_on

@@ -48,7 +48,7 @@ class Found:
 
     hits: list[RolloutRow]
     read: int
-    """Trajectories that were looked at."""
+    """Trajectories that were read."""
     next_last: int | None
     """The search ended above this step; None: the whole range was looked through."""
 

@@ -336,7 +336,7 @@ class SearchAnswer(Answer):
 
     hits: list[RolloutRow]
     read: int
-    """Rollouts that were looked at."""
+    """Rollouts that were read."""
     next_last: int | None
     """Ask again with ``last`` set to this; None: the whole range was looked through."""
 
