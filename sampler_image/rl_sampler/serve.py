@@ -25,7 +25,7 @@ from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.turn_server import serving_turns
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes.claimer import Claimer
-from rl_sampler.gateway.server import gateway_port_of, serving_gateway
+from rl_sampler.gateway.server import gateway_host_of, gateway_port_of, serving_gateway
 from rl_sampler.gateway.session import Sessions
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.policy.relay.wiring import relay_listening, relay_of
@@ -94,7 +94,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
             serving_gateway(
                 agent.sessions,
                 port=gateway_port_of(assignment),
-                host=assignment.env.pod_ip if agent.programs is not None else "",
+                host=gateway_host_of(assignment),
             ),
             serving_turns(agent.turns(), assignment.env.turns_folder),
         ):

@@ -33,7 +33,7 @@ from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.episodes.rollout_runner import RolloutRunner
-from rl_sampler.gateway.server import url_of
+from rl_sampler.gateway.server import gateway_host_of, url_of
 from rl_sampler.gateway.session import Sessions
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
@@ -188,7 +188,7 @@ def _environment(agent: Agent) -> EnvironmentServer | None:
 
 def _act(agent: Agent, prompts: Prompts, environment: EnvironmentServer | None) -> Act:
     spec = agent.assignment.spec
-    program, ours = spec.agent.program, agent.assignment.env
+    program = spec.agent.program
     if environment is not None:
         return EnvironmentAgent(server=environment)
     if program is None:
@@ -201,7 +201,7 @@ def _act(agent: Agent, prompts: Prompts, environment: EnvironmentServer | None) 
         chats=Chats(prompts),
         sessions=agent.sessions,
         code=runs,
-        url=url_of(ours.pod_ip if agent.programs is not None else "", ours.gateway_port),
+        url=url_of(gateway_host_of(agent.assignment), agent.assignment.env.gateway_port),
     )
 
 

@@ -168,22 +168,26 @@ def gateway_port_of(assignment: Assignment) -> int | None:
     return assignment.env.gateway_port
 
 
+def gateway_host_of(assignment: Assignment) -> str:
+    """The IP address that programs reach: the pod's from pods of programs, else the loopback."""
+    env = assignment.env
+    return (env.pod_ip if env.programs else "") or LOOPBACK
+
+
 def url_of(host: str, port: int | None) -> str:
-    """The gateway's address for programs; ``host`` is an IP address, empty on the loopback."""
-    host = f"[{host}]" if ":" in host else host or LOOPBACK
+    """The gateway's address for programs; ``host`` is an IP address."""
+    host = f"[{host}]" if ":" in host else host
     return f"http://{host}:{port}"
 
 
 @asynccontextmanager
 async def serving_gateway(
-    sessions: Sessions, *, port: int | None, host: str = ""
+    sessions: Sessions, *, port: int | None, host: str = LOOPBACK
 ) -> AsyncIterator[None]:
-    """Serve until the block ends, on the loopback or on ``host``; does nothing without a port."""
+    """Serve until the block ends, on an IP address of the pod; does nothing without a port."""
     if port is None:
         yield
         return
     application = Gateway(sessions).application()
-    async with listening(
-        application, port=port, connections=CONNECTIONS, host=host or LOOPBACK, cancels=True
-    ):
+    async with listening(application, port=port, connections=CONNECTIONS, host=host, cancels=True):
         yield
