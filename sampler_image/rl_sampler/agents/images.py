@@ -62,9 +62,9 @@ class ImageFiles:
 
     def of(self, store: ImageStore, images: Sequence[ImagePart]) -> tuple[str, ...]:
         """The images in their order; raises what the store raises."""
-        return tuple(self._one(store, image.sha256) for image in images)
+        return tuple(self._file(store, image.sha256) for image in images)
 
-    def _one(self, store: ImageStore, sha256: str) -> str:
+    def _file(self, store: ImageStore, sha256: str) -> str:
         kept = self._kept.get(sha256)
         if kept is None:
             kept = "data:image/png;base64," + base64.b64encode(store.get(sha256)).decode()

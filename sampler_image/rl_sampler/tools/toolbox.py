@@ -251,14 +251,11 @@ def _connections(
     """Connections that all episodes share, which list tools, and servers with sessions for each."""
     from rl_sampler.tools.connection import Connection  # takes a second; not all agents have tools
 
-    def shared(server: McpServer) -> ToolSource:
-        return Connection(server, secrets=secrets, code=code)
-
     def of_episodes(server: McpServer) -> SessionServer:
         connect = partial(Connection, server, secrets=secrets, code=code, keeps_state=True)
         return SessionServer(connect=connect, places=asyncio.Semaphore(server.places))
 
     return (
-        {server.name: shared(server) for server in servers},
+        {server.name: Connection(server, secrets=secrets, code=code) for server in servers},
         {server.name: of_episodes(server) for server in servers if server.scope == "Episode"},
     )

@@ -77,7 +77,6 @@ class McpServer(Model):
     max_sessions: Annotated[int, Field(ge=1, le=4096)] | None = None
     """Number of sessions under scope Episode that one sampler pod has open at a time; further
     episodes wait. Unset: 64."""
-
     replayable: bool = False
     """Whether a call's result may be used again without the call, under agent.durability Turns: the
     server keeps no state that a later call needs."""
