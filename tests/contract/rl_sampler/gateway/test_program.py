@@ -65,6 +65,7 @@ def test_pod_of_programs_that_is_killed_costs_an_attempt_and_no_reward(
     chosen = trainer.chosen(tasks)
     assert [(rollout.attempt, rollout.reward) for rollout in chosen] == [(2, 0.5)] * 2
     lost = [each for each in trainer.stores.rollouts.of_task(tasks[0]) if each.attempt == 1]
+    assert len(lost) == 2
     for rollout in lost:
         assert rollout.error is not None
         assert (rollout.error.kind, rollout.reward) == ("infrastructure", 0.0)

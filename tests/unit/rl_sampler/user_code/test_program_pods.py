@@ -22,7 +22,7 @@ from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.user_code.program_pod import KEY_DIGEST, SERVER_FOLDER, prepare_programs, purpose
 from rl_sampler.user_code.program_pods import ProgramPods, ProgramServers
 from tests.servers import free_port
-from tests.waiting import until
+from tests.waiting import HUNG_SECONDS, until
 
 RUN = RunId("run")
 SETTINGS = StoreSettings.model_validate(
@@ -36,7 +36,6 @@ SETTINGS = StoreSettings.model_validate(
     }
 )
 KEY = SETTINGS.shared_token(purpose(RUN))
-WAITING = "import sys; print('began', flush=True); sys.stdin; import time; time.sleep(600)"
 
 
 def a_run(code: str, **environment: str) -> dict[str, Any]:
@@ -76,8 +75,9 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
 async def until_closed(server: Server) -> None:
     """Wait until nothing listens."""
     with contextlib.suppress(CodeContainerError):
-        while True:
-            await server.client(start_seconds=0).ping()
+        async with asyncio.timeout(HUNG_SECONDS):
+            while True:
+                await server.client(start_seconds=0).ping()
 
 
 async def test_programs_run_with_the_standard_library_alone(tmp_path: Path) -> None:
