@@ -110,30 +110,29 @@ class Collector:
             chosen = self._choose(step=progress.step + 1, again=self._supply.caught_up)
             now = self._job.clock()
             news = now if came else news
-            complete = len(chosen) == self._per_step
-            if complete and not self._pacing.holds(
-                chosen, step=progress.step + 1, read=self._complete
-            ):
+            missing = self._per_step - len(chosen)
+            if missing:
+                signals.while_collecting(self._job, progress, self._ledger.step)
+                self._guard(silent=now - news, have=len(chosen), step=progress.step)
+                self._job.heartbeat.say(self._describe(len(chosen), waited=now - started))
+            elif self._pacing.holds(chosen, step=progress.step + 1, read=self._complete):
+                self._job.heartbeat.say(self._pacing.describe())
+            else:
                 self._supply.served(ahead=self._left(chosen))
                 return Collected(
                     groups=chosen,
                     wait_seconds=now - started,
                     pace_seconds=self._pacing.seconds,
                 )
-            if complete:
-                self._job.heartbeat.say(self._pacing.describe())
-                self._supply.wait(missing=0)
-                self._job.heartbeat.check()
-                continue
-            signals.while_collecting(self._job, progress, self._ledger.step)
-            self._guard(silent=now - news, have=len(chosen), step=progress.step)
-            lost = describe(self._ledger.step)
-            self._job.heartbeat.say(
-                f"waiting for rollouts: {len(chosen)} of {self._per_step} groups "
-                f"({now - started:.0f} s{'' if lost == 'none' else f'; lost: {lost}'})"
-            )
-            self._supply.wait(missing=self._per_step - len(chosen))
+            self._supply.wait(missing=missing)
             self._job.heartbeat.check()
+
+    def _describe(self, have: int, *, waited: float) -> str:
+        lost = describe(self._ledger.step)
+        return (
+            f"waiting for rollouts: {have} of {self._per_step} groups "
+            f"({waited:.0f} s{'' if lost == 'none' else f'; lost: {lost}'})"
+        )
 
     def ready(self, progress: Progress) -> bool:
         """Whether ``collect`` would return at once: the groups are read, and no step is paced."""
