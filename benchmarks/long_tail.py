@@ -23,6 +23,7 @@ from benchmarks.scale.paced_engine import listening
 from benchmarks.support.result import Result, is_quick
 from benchmarks.support.samplers import running_stores, scratch
 from rl_contracts.documents.step_metrics import PACE
+from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.pods import new_pod
 from tests.contract.rl_trainer.world import RUN, World
@@ -113,7 +114,9 @@ def measure(folder: Path, mode: str, *, steps: int) -> Measured:
         return measured(world, engine)
 
 
-def a_world(folder: Path, stores: Stores, settings: Any, *, mode: str, steps: int) -> World:
+def a_world(
+    folder: Path, stores: Stores, settings: StoreSettings, *, mode: str, steps: int
+) -> World:
     """The run and its trainer's folder."""
     folder.mkdir()
     world = World.make(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 from rl_contracts.documents.datasets.example import Example
@@ -88,12 +87,15 @@ def _wanted(data: Data) -> Iterator[_Wanted]:
 def _fetch(
     wanted: _Wanted, places: Places, limits: Images | None, *, skip: bool, compares: Compares
 ) -> Dataset:
-    source, intake = wanted.source, places.images
-    showing: dict[str, Any] = {}
-    if limits is not None and intake is not None:
-        beside = beside_of(source.uri, places.objects, limits)
-        showing = {"images": limits, "show": lambda example: intake.shown(example, beside)}
-    reader = SourceReader(source, field=wanted.field, skip=skip, compares=compares, **showing)
+    source = wanted.source
+    reader = SourceReader(
+        source,
+        field=wanted.field,
+        skip=skip,
+        compares=compares,
+        images=None if places.images is None else limits,
+        show=_showing(source, places, limits),
+    )
     revision, files = _files(wanted, places)
     spool = Spool(
         places.folder / f"{wanted.split}-{source.name}",
@@ -111,6 +113,17 @@ def _fetch(
         revision=revision,
         sha256=spool.sha256,
     )
+
+
+def _showing(
+    source: DatasetSource, places: Places, limits: Images | None
+) -> Callable[[Example], Example]:
+    """Stores the images of the source's examples, where they have any."""
+    intake = places.images
+    if limits is None or intake is None:
+        return lambda example: example
+    beside = beside_of(source.uri, places.objects, limits)
+    return lambda example: intake.shown(example, beside)
 
 
 def _read(
