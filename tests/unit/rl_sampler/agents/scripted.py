@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rl_contracts.documents.rollout import Rollout, StopReason, ToolCall
+from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
-from rl_contracts.documents.task import Message
+from rl_contracts.documents.task import Message, Task
 from rl_contracts.spec.agent.agents import Agent as AgentSpec
 from rl_sampler.agents import AGENTS, IN_TEXT, Agent, with_instructions
 from rl_sampler.agents.chat import Chat
@@ -21,6 +21,7 @@ from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.prompt import Prompts
 from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.engine.protocol import Generation, ParsedCalls
+from rl_sampler.episodes.rollout import Ending, build_rollout
 from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
@@ -208,3 +209,13 @@ async def play(
         (opening,) = Opening.of_group(prompt, await policy.sample(prompt))
         member.open(opening)
     return Played(await (act or AGENTS[agent.kind])(member), member, policy)
+
+
+def unfinished(member: Member, task: Task) -> Rollout:
+    """What is saved of a member after a finished turn."""
+    ending = Ending(
+        stop_reason=StopReason.ERROR,
+        error=RolloutError(kind="infrastructure", message="not finished"),
+        unfinished=member.progress,
+    )
+    return build_rollout(member.trace, member.turns, ending, task=task, member=0, claimed_at=1.0)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason, Unfinished
+from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Queue
 from rl_sampler.agents.member import Member
 from rl_sampler.episodes.rollout import Ending, build_rollout, continues_prompt, resumable
 from tests.documents import a_task
-from tests.unit.rl_sampler.agents.scripted import TOOL, Played, call, play
+from tests.unit.rl_sampler.agents.scripted import TOOL, Played, call, play, unfinished
 
 TASK = a_task(attempt=1)
 TOOLS: dict[str, Any] = {
@@ -36,13 +36,7 @@ REACT: dict[str, Any] = {
 
 
 def saved(member: Member) -> Rollout:
-    ending = Ending(
-        stop_reason=StopReason.ERROR,
-        error=RolloutError(kind="infrastructure", message="not finished"),
-        unfinished=Unfinished(shown=list(member.shown), heard=member.heard),
-    )
-    rollout = build_rollout(member.trace, member.turns, ending, task=TASK, member=0, claimed_at=1.0)
-    return Rollout.from_mongo(rollout.to_mongo())
+    return Rollout.from_mongo(unfinished(member, TASK).to_mongo())
 
 
 def written(played: Played) -> dict[str, Any]:

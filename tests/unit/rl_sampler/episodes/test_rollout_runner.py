@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason
+from rl_contracts.documents.rollout import Rollout
 from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents.group import Group
 from rl_sampler.agents.member import Member
@@ -16,7 +16,7 @@ from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
-from rl_sampler.episodes.rollout import Ending, build_rollout, resumable
+from rl_sampler.episodes.rollout import resumable
 from rl_sampler.episodes.rollout_runner import RolloutRunner
 from rl_sampler.episodes.turn_saves import KeptTurns, TurnSaves
 from rl_sampler.scorers import Scorers
@@ -24,7 +24,7 @@ from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.toolbox import Tools
 from tests.documents import a_task
 from tests.manifests import a_job
-from tests.unit.rl_sampler.agents.scripted import QUESTION, call, play
+from tests.unit.rl_sampler.agents.scripted import QUESTION, call, play, unfinished
 
 TASK = a_task(attempt=2, group_size=1)
 
@@ -42,15 +42,7 @@ async def one_turn() -> tuple[Member, Rollout]:
     saves: list[Rollout] = []
 
     def save(member: Member) -> None:
-        ending = Ending(
-            stop_reason=StopReason.ERROR,
-            error=RolloutError(kind="infrastructure", message="not finished"),
-            unfinished=member.progress,
-        )
-        first = TASK.model_copy(update={"attempt": 1})
-        saves.append(
-            build_rollout(member.trace, member.turns, ending, task=first, member=0, claimed_at=1.0)
-        )
+        saves.append(unfinished(member, TASK.model_copy(update={"attempt": 1})))
 
     played = await play([call(a=1), "It is 41."], answers={'{"a": 1}': "41"}, on_turn=save)
     assert played.member.progress is None, "its last turn ended it"
