@@ -9,12 +9,10 @@ import base64
 import html
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
 from rl_console.dashboard.app import application
 from rl_console.demo.settings import JOB, NAMESPACE, DemoSettings
@@ -22,8 +20,8 @@ from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import ClusterSource
 from tests.chromium import Page, browsing
 from tests.cluster.test_demo import DEMO_SECONDS, run_demo
-from tests.servers import ROOT, free_port
-from tests.waiting import until
+from tests.served import served
+from tests.servers import ROOT
 
 pytestmark = pytest.mark.timeout(2 * DEMO_SECONDS)
 KEY = "pictures"
@@ -56,19 +54,8 @@ def printed(alone: None, settings: DemoSettings) -> str:
 def address(printed: str, settings: DemoSettings, cluster: Cluster) -> Iterator[str]:
     """The dashboard, as ``kubectl rl dashboard`` serves it."""
     source = ClusterSource(cluster, settings.tools)
-    port = free_port()
-    app = application(source, key=KEY, namespace=NAMESPACE)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1
-        )
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started, what="the dashboard")
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+    with served(application(source, key=KEY, namespace=NAMESPACE)) as port:
+        yield f"http://127.0.0.1:{port}"
     source.close()
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
 from rl_console.dashboard.app import application
 from rl_contracts.documents.batch import BatchState
 from rl_contracts.stores.connect import Stores
 from tests.chromium import Page, browsing
-from tests.servers import MinioServer, StoreServer, free_port, settings_of
+from tests.served import served
+from tests.servers import MinioServer, StoreServer, settings_of
 from tests.viewed_run import HOSTILE, Shape, a_metric, fill
 from tests.viewed_source import ViewedSource
-from tests.waiting import until
 
 KEY = "walk"
 RUN = "/n/ns/jobs/learns"
@@ -64,21 +62,8 @@ def source(store_server: StoreServer, minio_server: MinioServer) -> Iterator[Vie
 
 @pytest.fixture(scope="module")
 def address(source: ViewedSource) -> Iterator[str]:
-    port = free_port()
-    config = uvicorn.Config(
-        application(source, key=KEY),
-        host="127.0.0.1",
-        port=port,
-        log_level="warning",
-        timeout_graceful_shutdown=1,
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started, what="the dashboard")
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+    with served(application(source, key=KEY)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")

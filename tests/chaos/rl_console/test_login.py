@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
 
 from rl_console.dashboard.shared import shared_application
 from rl_console.dashboard.viewers import Viewers
@@ -18,8 +16,7 @@ from tests.chromium import Page, browsing
 from tests.contract.rl_operator.viewing import a_viewer
 from tests.contract.rl_operator.world import a_namespace
 from tests.manifests import a_job
-from tests.servers import free_port
-from tests.waiting import until
+from tests.served import served
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +29,8 @@ def namespace(apiserver: ApiServer) -> str:
 @pytest.fixture(scope="module")
 def address(apiserver: ApiServer) -> Iterator[str]:
     viewers = Viewers(apiserver.url, authorities=apiserver.certificate, operator_namespace="absent")
-    port = free_port()
-    server = uvicorn.Server(
-        uvicorn.Config(
-            shared_application(viewers),
-            host="127.0.0.1",
-            port=port,
-            log_level="warning",
-            timeout_graceful_shutdown=1,
-        )
-    )
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started, what="the dashboard")
-    yield f"http://localhost:{port}"
-    server.should_exit = True
-    thread.join()
+    with served(shared_application(viewers)) as port:
+        yield f"http://localhost:{port}"
 
 
 @pytest.fixture(scope="module")
