@@ -124,8 +124,7 @@ class JobReconciler:
         spec, status = snapshot.job.spec, snapshot.job.status
         if spec is None or gate is None or gate.spec is None:
             return None
-        stops = spec.suspend or spec.stop
-        if stops and (status.attempt == 0 or attempt_records.ended(status)):
+        if spec.wants_no_pods and (status.attempt == 0 or attempt_records.ended(status)):
             inputs = self.inputs.of_idle(snapshot, spec)
         else:
             inputs = self.inputs.read(snapshot, spec, fresh=fresh)

@@ -126,6 +126,11 @@ class RLJobSpec(Model):
         return self
 
     @property
+    def wants_no_pods(self) -> bool:
+        """Whether the user has suspended the job, or stopped it for good."""
+        return self.suspend or self.stop
+
+    @property
     def colocated(self) -> bool:
         """Whether the engine shares the trainer's pod and its devices."""
         return self.placement == "Colocated"

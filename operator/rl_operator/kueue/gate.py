@@ -71,8 +71,7 @@ class Gate:
 def without_queue(snapshot: JobSnapshot, spec: RLJobSpec | None) -> Gate:
     """The gate of a job that uses no queue, or no longer does."""
     stray, job = admission.of(snapshot), snapshot.job
-    stops = job.basics.suspend or job.basics.stop
-    ends = stops and not is_at_rest(snapshot, job.status)
+    ends = job.basics.wants_no_pods and not is_at_rest(snapshot, job.status)
     return Gate(spec=spec, drop=stray.child if stray is not None and not ends else None)
 
 
@@ -91,8 +90,7 @@ def unrendered(snapshot: JobSnapshot) -> Gate:
     job, workload = snapshot.job, admission.of(snapshot)
     hold = admission.hold(workload, None, job.basics.queue_name)
     sizes = admission.sizes(job.spec, None) if job.spec is not None else None
-    stops = job.basics.suspend or job.basics.stop
-    leaves = workload is not None and stops and is_at_rest(snapshot, job.status)
+    leaves = job.basics.wants_no_pods and is_at_rest(snapshot, job.status)
     drop = workload.child if workload is not None and leaves else None
     return Gate(spec=job.spec, hold=hold, sizes=sizes, drop=drop)
 
@@ -122,7 +120,7 @@ def of_queue(
         stall = unusable(spec, workload, demand, flavors)
         hold = Hold(reason=stall.reason, message=stall.message) if stall is not None else None
     closed = Gate(spec=spec, hold=hold, stall=stall, sizes=admission.sizes(spec, None))
-    if spec.suspend or spec.stop:
+    if spec.wants_no_pods:
         return replace(closed, drop=workload.child if workload is not None and rests else None)
     if workload is None:
         return replace(closed, make=demand if rests else None)

@@ -72,7 +72,7 @@ class Queueing:
     def _of_queue(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Gate:
         priority = desired.priority_class(spec)
         workload = admission.of(snapshot)
-        if workload is None and priority is not None and not (spec.suspend or spec.stop):
+        if workload is None and priority is not None and not spec.wants_no_pods:
             value = self._priority(priority)
             if value is None:
                 return _unknown_class(spec, priority)

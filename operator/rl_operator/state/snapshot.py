@@ -61,6 +61,11 @@ class Basics:
     elsewhere: bool = False
     """Another controller manages the job."""
 
+    @property
+    def wants_no_pods(self) -> bool:
+        """Whether the user has suspended the job, or stopped it for good."""
+        return self.suspend or self.stop
+
     @classmethod
     def of(cls, spec: RLJobSpec) -> Basics:
         """The fields of a spec that was parsed."""
@@ -112,7 +117,7 @@ class Job:
     @property
     def suspended(self) -> bool:
         """Whether it must have no pods."""
-        return self.held or self.basics.suspend or self.basics.stop
+        return self.held or self.basics.wants_no_pods
 
     @property
     def keeps_samplers(self) -> bool:

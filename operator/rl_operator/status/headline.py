@@ -91,7 +91,7 @@ def _stalled(stall: Stall) -> Headline:
 
 def _suspension(status_input: StatusInput, after: RLJobStatus) -> Headline:
     job, stall = status_input.snapshot.job, status_input.stall
-    if not job.basics.suspend and not job.basics.stop:  # its queue lets it have no pods
+    if not job.basics.wants_no_pods:  # its queue lets it have no pods
         return _stalled(stall) if stall is not None else _queued(status_input, after)
     if not attempt_records.is_at_rest(status_input.snapshot, after):
         return _stopping(status_input, after)
