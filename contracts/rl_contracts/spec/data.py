@@ -177,10 +177,10 @@ class Images(Model):
     max_pixels: Annotated[int, Field(ge=1024, le=16_777_216)] | None = None
     """Most pixels of an image as the model sees it; images with more are scaled down. A token
     stands for 28 x 28 pixels in Qwen2.5-VL and for 32 x 32 in Qwen3-VL. At most what the model's
-    image processor allows. Unset: 1003520, or that if it is less."""
+    image processor allows. Unset: 1003520, or that limit if it is smaller."""
     min_pixels: Annotated[int, Field(ge=1, le=16_777_216)] | None = None
     """Fewest pixels of an image as the model sees it; images with fewer are scaled up. At least
-    what the model's image processor allows. Unset: that."""
+    what the model's image processor allows. Unset: that limit."""
 
 
 class Data(Model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rl_contracts.spec.algorithm.estimator import OF_ONE
+from rl_contracts.spec.algorithm.off_policy import MAX_WAIT_SECONDS
 from rl_contracts.spec.base import listed, rule
 
 MOST_POD_SETS = 8
@@ -95,9 +96,9 @@ OF_SECTIONS = (
     ),
     rule(
         "self.algorithm.offPolicy.onStale != 'Wait' || "
-        "self.algorithm.offPolicy.?maxWaitSeconds.orValue(60) < "
+        f"self.algorithm.offPolicy.?maxWaitSeconds.orValue({MAX_WAIT_SECONDS}) < "
         "self.lifecycle.progressDeadlineSeconds",
-        "algorithm.offPolicy.maxWaitSeconds, 60 when unset, must be below "
+        f"algorithm.offPolicy.maxWaitSeconds, {MAX_WAIT_SECONDS} when unset, must be below "
         "lifecycle.progressDeadlineSeconds, which is {self.lifecycle.progressDeadlineSeconds}: a "
         "step that waits longer is taken for one that hangs",
         field="algorithm.offPolicy.maxWaitSeconds",

@@ -1,4 +1,4 @@
-"""What pulls on the routers of mixtures of experts."""
+"""Options for mixtures of experts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Experts(Model):
     tokens. Refused for models without experts and for shared pools."""
     load_balance_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Weight of the load-balance loss, which is 1 where each expert gets equally many tokens and
-    more where few get most. 0: none. A value above 0 costs a forward pass more for each update, and
-    is refused for models without experts."""
+    more where few get most. 0: none. A value above 0 costs one more forward pass for each update,
+    and is refused for models without experts."""
     z_loss_coefficient: Annotated[float, Field(ge=0, le=10)] = 0.0
     """Weight of the router's z-loss, the mean square of the log-sum-exp of a token's router logits,
     which keeps the logits small. 0: none. Refused for models without experts."""
