@@ -80,6 +80,16 @@ class IntegrityError(RLError):
     """Bytes do not match their digest or their declared shape; they must not be used."""
 
 
+class ObjectTooLargeError(IntegrityError):
+    """An object is larger than its reader's bound; nothing of it was read."""
+
+    def __init__(self, uri: str, *, size_bytes: int, most: int) -> None:
+        super().__init__(
+            f"{uri} has {size_bytes} bytes, more than the {most} that are read of such an object"
+        )
+        self.size_bytes, self.most = size_bytes, most
+
+
 class SchemaTooNewError(RefusedError):
     """A newer release wrote a document; reading it could lose fields, so it is not read."""
 

@@ -21,6 +21,8 @@ TOKEN_HASH = "RL_READER_TOKEN_SHA256"
 """Environment variable of a reader: SHA-256 of the token that requests must carry, in hex."""
 HEALTH, RUNS, CHECK, DELETE = "/healthz", "/v1/runs", "/v1/check", "/v1/delete"
 QUERY = "/v1/query"
+IN_CLEAR = "InClear"
+"""Reason of a store that answers and is reached without TLS outside of the cluster."""
 REQUEST_BYTES = 4 << 20
 ANSWER_BYTES = 8 << 20
 """Longest answer of a reader. Runs that do not fit are left out and asked for again."""

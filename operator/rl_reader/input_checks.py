@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_contracts.capacity.shape import kept_fields
+from rl_contracts.capacity.shape import CONFIG_BYTES, kept_fields
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
 from rl_contracts.documents.datasets.reading import SourceReader
 from rl_contracts.documents.datasets.text import read_text
@@ -39,8 +39,8 @@ READ_BYTES = 64 << 20
 PARQUET = b"PAR1"
 SECRET = "spec.storage.secretName"
 KEPT_FILES = 5000
-CONFIG_BYTES = 1 << 20
-"""A longer ``config.json`` is not read: those of published models have a few kilobytes."""
+MOST_FILES = 10_000
+"""Of a model's folder: a prefix may be that of a whole bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +207,7 @@ def _sizes(spec: RLJobSpec, stores: Stores) -> dict[str, Any]:
     objects, name = stores.objects.of_bucket(bucket), f"{key.rstrip('/')}/config.json"
     try:
         with unexpected_answers():
-            if objects.stat(name).size_bytes > CONFIG_BYTES:
-                return {}
-            config = json.loads(objects.get(name))
+            config = json.loads(objects.get(name, most=CONFIG_BYTES))
     except (RLError, ValueError, RecursionError):
         return {}
     return kept_fields(config) if isinstance(config, dict) else {}
@@ -224,10 +222,12 @@ def _folder(
     prefix = key.rstrip("/") + "/"
     try:
         with unexpected_answers():
-            listed = stores.objects.of_bucket(bucket).list(prefix)
+            listed = stores.objects.of_bucket(bucket).list(prefix, most=MOST_FILES + 1)
         files = {item.key[len(prefix) :] for item in listed}
     except RLError as error:
         return (_refused(error, field, uri, what=what),)
+    if len(files) > MOST_FILES:
+        return (_no_folder(field, uri, what=what),)
     if not files:
         return (_refused(ObjectMissingError(uri), field, uri, what=what),)
     missing = [pattern for pattern in wanted if not fnmatch.filter(files, pattern)]
@@ -241,6 +241,16 @@ def _folder(
             message=f"The folder lacks {', '.join(missing)}.",
             remedy=f"Upload the whole {what.lower()} in Hugging Face layout.",
         ),
+    )
+
+
+def _no_folder(field: str, uri: str, *, what: str) -> Refusal:
+    return Refusal(
+        field=field,
+        value=uri[:200],
+        reason=f"{what}Unreadable",
+        message=f"More than {MOST_FILES} objects lie under this prefix: it is no model's folder.",
+        remedy="Name the folder that holds the model's files and nothing else.",
     )
 
 

@@ -11,10 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.stores.clients import in_clear
+from rl_contracts.stores.clients.deployment import Warned
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 
 PATIENCE_SECONDS = 2.0
+OBJECT_BYTES = 32 << 20
+"""Of an object that is read into memory. Parsed it takes some three times as much, and a reader has
+256 MiB."""
 MOST_BYTES = 1 << 20
 """Kubernetes stores no larger Secret."""
 HIDDEN = "[hidden]"
@@ -34,6 +39,9 @@ class Mounted:
     refusal: Refusal | None = None
     hidden: tuple[str, ...] = ()
     """Values that no answer may show."""
+    store_warned: Warned | None = None
+    """What to know about the address of the document store."""
+    bucket_warned: Warned | None = None
 
     def without_secrets(self, text: str) -> str:
         """The text with every secret value replaced."""
@@ -112,12 +120,21 @@ class Folder:
         hidden = _hidden(values)
         try:
             settings = StoreSettings.from_mapping(values)
-            stores = Stores.connect(settings, patience_seconds=self._patience)
+            stores = Stores.connect(
+                settings, patience_seconds=self._patience, memory_bytes=OBJECT_BYTES
+            )
         except RefusedError as error:
             return Mounted(version=version, refusal=error.refusal, hidden=hidden)
         unused = weakref.finalize(stores, stores.mongo.close)
         unused.atexit = False  # the process ends without waiting for a server
-        return Mounted(version=version, stores=stores, bucket=settings.s3_bucket, hidden=hidden)
+        return Mounted(
+            version=version,
+            stores=stores,
+            bucket=settings.s3_bucket,
+            hidden=hidden,
+            store_warned=in_clear.state_store(settings),
+            bucket_warned=in_clear.bucket(settings),
+        )
 
     def _missing(self) -> Refusal:
         return Refusal(

@@ -14,7 +14,7 @@ from rl_contracts.errors import (
     StoreUnavailableError,
 )
 from rl_contracts.reader import StoreState
-from rl_contracts.stores.clients.deployment import Deployment, warning
+from rl_contracts.stores.clients.deployment import Warned
 from rl_contracts.stores.clients.unexpected import UnexpectedAnswerError, unexpected_answers
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,13 @@ def reach(ask: Callable[[], None]) -> StoreState:
     return REACHED
 
 
-def reached(deployment: Deployment) -> StoreState:
-    """A document store that answers, with what to know about its durability."""
-    warned = warning(deployment)
-    if warned is None:
+def reached(*warnings: Warned | None) -> StoreState:
+    """A store that answers, with what to know about it; the first warning gives the reason."""
+    given = [warned for warned in warnings if warned is not None]
+    if not given:
         return REACHED
-    return StoreState(status="True", reason=warned.reason, cause=warned.message)
+    cause = " ".join(warned.message for warned in given)
+    return StoreState(status="True", reason=given[0].reason, cause=cause)
 
 
 def silent(reason: str, seconds: float) -> StoreState:

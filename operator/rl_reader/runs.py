@@ -16,10 +16,10 @@ from rl_contracts.reader import (
     StoreState,
 )
 from rl_contracts.stores import overview
-from rl_contracts.stores.clients.deployment import Deployment
+from rl_contracts.stores.clients.deployment import Deployment, warning
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.overview import Overview
-from rl_reader.mounted import Folder
+from rl_reader.mounted import Folder, Mounted
 from rl_reader.reach import REACHED, Asked, reach, reached, silent
 
 STORE_SECONDS = 4.0
@@ -57,17 +57,22 @@ class Runs:
             return RunsAnswer(version=mounted.version, refusal=RefusalText.of(mounted.refusal))
         deadline = time.monotonic() + self._seconds
         bucket = self._ask_bucket(mounted.stores, mounted.version)
-        read = self._read(mounted.stores, request, deadline)
+        read = self._read(mounted, mounted.stores, request, deadline)
+        asked = bucket.state(deadline)
+        if asked.status == "True":
+            asked = reached(mounted.bucket_warned)
         return RunsAnswer(
             version=mounted.version,
             bucket_name=mounted.bucket,
             store=_hiding(read.state, mounted.without_secrets),
-            bucket=_hiding(bucket.state(deadline), mounted.without_secrets),
+            bucket=_hiding(asked, mounted.without_secrets),
             now=read.now,
             runs=_documents(read),
         )
 
-    def _read(self, stores: Stores, request: RunsRequest, deadline: float) -> _Read:
+    def _read(
+        self, mounted: Mounted, stores: Stores, request: RunsRequest, deadline: float
+    ) -> _Read:
         read = _Read()
 
         def ask() -> None:
@@ -79,7 +84,7 @@ class Runs:
         def ask_all() -> None:
             read.state = reach(ask)
             if read.state.status == "True" and read.kind is not None:
-                read.state = reached(read.kind)
+                read.state = reached(mounted.store_warned, warning(read.kind))
 
         asked = Asked(ask_all, name="runs")
         if asked.wait(deadline - time.monotonic()):

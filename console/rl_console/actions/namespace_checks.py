@@ -10,6 +10,7 @@ from rl_console.jobs import JobObject
 from rl_console.kube import Cluster
 from rl_console.view import condition
 from rl_contracts.errors import RefusedError
+from rl_contracts.reader import IN_CLEAR
 from rl_contracts.spec.resources import GROUP
 from rl_contracts.spec.status import Condition
 from rl_contracts.stores.clients.settings import StoreSettings
@@ -89,9 +90,11 @@ def stores(cluster: Cluster, namespace: str) -> Iterator[Finding]:
 
 def _store(name: str, said: Condition) -> Finding:
     found = said.message or said.reason
-    if said.status == "True":
+    if said.status == "True" and said.reason != IN_CLEAR:
         return good(name, found)
     remedy = f"docs/reference/conditions.md explains {said.reason}"
+    if said.status == "True":
+        return warning(name, found, remedy)
     if said.status == "Unknown":
         return Finding(check=name, state=UNKNOWN, found=found, remedy=remedy)
     return fault(name, found, remedy)

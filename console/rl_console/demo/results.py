@@ -39,7 +39,9 @@ def fetch_model(objects: Objects, uri: str, folder: Path) -> Path:
     source = objects.of_bucket(bucket)
     prefix = key.rstrip("/") + "/"
     for stored in source.list(prefix):
-        source.get_file(stored.key, folder / stored.key.removeprefix(prefix))
+        source.get_file(
+            stored.key, folder / stored.key.removeprefix(prefix), most=stored.size_bytes
+        )
     return folder
 
 

@@ -38,6 +38,8 @@ FIELDS = (
     "v_head_dim",
 )
 """Fields of a config that the shape depends on: all that a reader passes on."""
+CONFIG_BYTES = 1 << 20
+"""A longer ``config.json`` is not read: those of published models have a few kilobytes."""
 LISTED_LAYERS = 512
 """Most entries of ``mlp_only_layers`` that are read."""
 UNSTRETCHED = ("llama3", "yarn", "longrope")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated
+
+from pydantic import Field
 
 from rl_contracts.documents.base import Record
 from rl_contracts.errors import IntegrityError
 
 OVERFLOW_BYTES = 8 << 20
 """A stored document that is larger moves its largest fields to the bucket."""
+PIECE_BYTES = (1 << 31) - 1
+"""Of one field: BSON counts its bytes in 32 bits (https://bsonspec.org/spec.html)."""
 FIELD = "overflow"
 """Field of the stored document that maps names of moved fields to their Pieces."""
 
@@ -18,7 +23,7 @@ class Piece(Record):
 
     key: str
     sha256: str
-    size_bytes: int
+    size_bytes: Annotated[int, Field(ge=0, le=PIECE_BYTES)]
 
     @classmethod
     def of(cls, content: bytes, *, prefix: str, field: str) -> Piece:

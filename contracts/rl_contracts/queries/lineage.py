@@ -16,7 +16,7 @@ from rl_contracts.documents import metric_columns
 from rl_contracts.documents.metric_columns import ColumnsHeader
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_contracts.errors import ObjectMissingError
+from rl_contracts.errors import ObjectMissingError, ObjectTooLargeError
 from rl_contracts.stores import reports
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.connect import Stores
@@ -25,6 +25,8 @@ PER_READ = 256
 MOST_TAIL = 4096
 """Newest steps whose batches are followed from the head."""
 FIRST_READ = 64 << 10
+RANGE_BYTES = 64 << 20
+"""Of a file of columns that is read at once: all columns of some 200,000 steps."""
 
 
 def find_ids(
@@ -98,6 +100,8 @@ class File:
 
 
 def _range(stores: Stores, key: str, offset: int, size: int) -> bytes:
+    if size > RANGE_BYTES:
+        raise ObjectTooLargeError(stores.objects.uri(key), size_bytes=size, most=RANGE_BYTES)
     received = bytearray()
     stores.objects.read_range(key, offset=offset, size_bytes=size, consume=received.extend)
     return bytes(received)

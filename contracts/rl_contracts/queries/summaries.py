@@ -11,7 +11,7 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
-from rl_contracts.errors import IntegrityError, ObjectMissingError
+from rl_contracts.errors import IntegrityError, ObjectMissingError, ObjectTooLargeError
 from rl_contracts.queries.lineage import File, find_ids
 from rl_contracts.queries.messages import (
     MOST_REPORT_BYTES,
@@ -142,10 +142,9 @@ def answer_report(stores: Stores, run: Run) -> ReportAnswer:
     objects, prefix = stores.objects, stores.run_prefix(run.id)
     try:
         key = reports.newest_key(objects, prefix, reports.REPORT)
-        if objects.stat(key).size_bytes > MOST_REPORT_BYTES:
-            return ReportAnswer(report=None)
-        return ReportAnswer(report=from_json(objects.get(key)))  # up to 200 deep
-    except ObjectMissingError:
+        report = objects.get(key, most=MOST_REPORT_BYTES)
+        return ReportAnswer(report=from_json(report))  # up to 200 deep
+    except (ObjectMissingError, ObjectTooLargeError):
         return ReportAnswer(report=None)
     except ValueError as error:
         raise IntegrityError(f"{key} is not what a trainer writes: {error}") from error

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from rl_contracts.errors import RLError
+from rl_contracts.errors import ObjectTooLargeError, RLError
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 
@@ -101,9 +101,10 @@ def load(stores: Stores, uri: str) -> Vocabulary:
         raise ValueError("the tokenizer is not in a bucket")
     bucket, key = split_uri(uri)
     objects, name = stores.objects.of_bucket(bucket), f"{key.rstrip('/')}/{FILE}"
-    if objects.stat(name).size_bytes > MOST_BYTES:
-        raise ValueError(f"{FILE} is larger than {MOST_BYTES >> 20} MiB")
-    return Vocabulary.parse(objects.get(name))
+    try:
+        return Vocabulary.parse(objects.get(name, most=MOST_BYTES))
+    except ObjectTooLargeError as error:
+        raise ValueError(f"{FILE} is larger than {MOST_BYTES >> 20} MiB") from error
 
 
 class Vocabularies:

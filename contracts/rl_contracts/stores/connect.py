@@ -40,6 +40,7 @@ class Stores:
         *,
         patience_seconds: float = 120.0,
         connections: int | None = None,
+        memory_bytes: int | None = None,
     ) -> Stores:
         """Create the clients; nothing is sent before the first call.
 
@@ -47,10 +48,11 @@ class Stores:
             settings: addresses and credentials.
             patience_seconds: how long each call is retried while its store does not answer.
             connections: to the document store; see ``mongo_client.connect``.
+            memory_bytes: as in ``Bucket``.
         """
         return cls.of(
             Mongo(settings, patience_seconds=patience_seconds, connections=connections),
-            Objects(settings, patience_seconds=patience_seconds),
+            Objects(settings, patience_seconds=patience_seconds, memory_bytes=memory_bytes),
         )
 
     @classmethod

@@ -8,6 +8,8 @@ from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.objects import Objects
 
 FOLDER = "images/"
+PNG_BYTES = 128 << 20
+"""Of a stored image: it has at most 16,777,216 pixels (``spec.data.images.maxPixels``)."""
 
 
 class ImageStore:
@@ -38,7 +40,7 @@ class ImageStore:
             IntegrityError: it is not the one that was stored.
             ObjectMissingError, StoreUnavailableError: as the bucket's.
         """
-        png = self._objects.get(self._key(sha256))
+        png = self._objects.get(self._key(sha256), most=PNG_BYTES)
         if hashlib.sha256(png).hexdigest() != sha256:
             raise IntegrityError(f"image {self._key(sha256)} is not the one that was stored")
         return png

@@ -93,6 +93,6 @@ class ModelFolder:
         for name, size in self.sizes.items():
             log.info("downloading %s (%d bytes)", name, size)
             sha256 = self._files[name].sha256 if self._files is not None else ""
-            self._bucket.get_file(self._prefix + name, folder / name, sha256=sha256)
+            self._bucket.get_file(self._prefix + name, folder / name, sha256=sha256, most=size)
             if (folder / name).stat().st_size != size:
                 raise IntegrityError(f"{name} was replaced while it was being read")

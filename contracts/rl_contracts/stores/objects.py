@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 from minio.deleteobjects import DeleteObject
 from minio.error import S3Error
 
-from rl_contracts.errors import (
-    IntegrityError,
-    ObjectMissingError,
-)
+from rl_contracts.disk import check_room
+from rl_contracts.errors import IntegrityError, ObjectMissingError, ObjectTooLargeError
 from rl_contracts.stores.uploads import Uploads
 
 T = TypeVar("T")
+OBJECT_BYTES = 256 << 20
+"""Largest object that is read into memory, where its reader has no bound of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Objects(Uploads):
             bucket=bucket,
             patience_seconds=self._patience,
             server_name=self._server_name,
+            memory_bytes=self._memory_bytes,
         )
 
     def shared_token(self, purpose: str) -> str:
@@ -101,9 +102,19 @@ class Objects(Uploads):
                 raise
             raise IntegrityError(f"{self.uri(key)} ends before byte {end}") from error
 
-    def get(self, key: str) -> bytes:
-        """Read a whole object."""
-        return self.call(f"reading {key}", lambda: b"".join(self.receive(key)), key=key)
+    def get(self, key: str, *, most: int = OBJECT_BYTES) -> bytes:
+        """Read a whole object into memory.
+
+        Args:
+            key: key of the object.
+            most: largest size in bytes; the client's own bound may be smaller.
+
+        Raises:
+            ObjectTooLargeError: it is larger; nothing was read.
+        """
+        if self._memory_bytes is not None:
+            most = min(most, self._memory_bytes)
+        return self.call(f"reading {key}", lambda: b"".join(self.receive(key, most=most)), key=key)
 
     def read_chunks(self, key: str, consume: Callable[[Iterator[bytes]], T]) -> T:
         """Read an object in chunks without holding all of it in memory.
@@ -115,18 +126,30 @@ class Objects(Uploads):
         """
         return self.call(f"reading {key}", lambda: consume(self.receive(key)), key=key)
 
-    def get_file(self, key: str, path: Path, *, sha256: str = "") -> None:
+    def get_file(self, key: str, path: Path, *, sha256: str = "", most: int | None = None) -> None:
         """Download an object to a file, which gets its name only after verification.
+
+        Args:
+            key: key of the object.
+            path: the file.
+            sha256: digest to expect; empty: any.
+            most: largest size in bytes; None: what fits on the disk.
 
         Raises:
             IntegrityError: the digest differs.
+            ObjectTooLargeError: it is larger than ``most``, or became larger; nothing was read.
+            DiskFullError: it does not fit on the disk; nothing was read.
         """
         partial = path.with_name(path.name + ".partial")
+        size = self.stat(key).size_bytes
+        if most is not None and size > most:
+            raise ObjectTooLargeError(self.uri(key), size_bytes=size, most=most)
+        check_room(size, path.parent, what=self.uri(key))
 
         def receive() -> str:
             digest = hashlib.sha256()
             with partial.open("wb") as file:
-                for chunk in self.receive(key):
+                for chunk in self.receive(key, most=size):
                     digest.update(chunk)
                     file.write(chunk)
             return digest.hexdigest()
@@ -144,8 +167,13 @@ class Objects(Uploads):
         )
         return ObjectStat(key, answer.size or 0, answer.etag or "")
 
-    def list(self, prefix: str) -> list[ObjectStat]:
-        """All objects under a prefix, sorted by key."""
+    def list(self, prefix: str, *, most: int | None = None) -> list[ObjectStat]:
+        """All objects under a prefix, sorted by key.
+
+        Args:
+            prefix: of the keys.
+            most: number of objects after which the listing ends; None: all.
+        """
 
         def listed() -> list[ObjectStat]:
             listing = self._client.list_objects(self.bucket, prefix=prefix, recursive=True)
@@ -156,7 +184,7 @@ class Objects(Uploads):
                     item.etag or "",
                     item.last_modified.timestamp() if item.last_modified else 0.0,
                 )
-                for item in listing
+                for item in islice(listing, most)
             ]
 
         return self.call(f"listing {prefix}", listed, key=prefix)

@@ -161,7 +161,7 @@ class OverflowStore(RecordStore[D]):
     def _fetch(self, document: str, field: str, piece: Piece) -> Any:
         uri = self._objects.uri(piece.key)
         try:
-            content = piece.check(self._objects.get(piece.key), uri=uri)
+            content = piece.check(self._objects.get(piece.key, most=piece.size_bytes), uri=uri)
             return bson.decode(content)["value"]
         except ObjectMissingError as error:
             raise IntegrityError(f"{uri}, the {field} of {document}, does not exist") from error

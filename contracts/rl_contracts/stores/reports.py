@@ -5,6 +5,8 @@ from __future__ import annotations
 from rl_contracts.errors import ObjectMissingError
 from rl_contracts.stores.objects import Objects
 
+METRICS_BYTES = 1 << 30
+"""Largest ``metrics.jsonl`` that is read: some 500,000 steps."""
 METRICS, COLUMNS, REPORT = "metrics.jsonl", "metrics.columns", "report.json"
 
 
@@ -26,7 +28,7 @@ def newest(objects: Objects, run_prefix: str, name: str) -> bytes:
     Raises:
         ObjectMissingError: no epoch has written it yet.
     """
-    return objects.get(newest_key(objects, run_prefix, name))
+    return objects.get(newest_key(objects, run_prefix, name), most=METRICS_BYTES)
 
 
 def newest_key(objects: Objects, run_prefix: str, name: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
+from rl_contracts.reader import IN_CLEAR
 from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiConflictError, ClusterError
@@ -59,6 +60,7 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[EventNote]:
         *_stalls(before.conditions, after.conditions),
         *_of_failing(before.conditions, after.conditions),
         *_of_scorers(before.conditions, after.conditions),
+        *_of_stores(before.conditions, after.conditions),
     ]
     if _became_true(before.conditions, after.conditions, "PolicyPublished"):
         notes.append(
@@ -93,6 +95,16 @@ def of_change(before: RLJobStatus, after: RLJobStatus) -> list[EventNote]:
         if failed.reason == "Stopped":
             return [*notes, EventNote("Stopped", failed.message)]
         notes.append(EventNote("Failed", f"{failed.reason}: {failed.message}", "Warning"))
+    return notes
+
+
+def _of_stores(before: list[Condition], after: list[Condition]) -> list[EventNote]:
+    """A store that is reached in clear from outside of the cluster."""
+    notes = []
+    for kind in ("StateStoreReachable", "StorageReachable"):
+        was, now = find(before, kind), find(after, kind)
+        if now is not None and now.reason == IN_CLEAR and (was is None or was.reason != IN_CLEAR):
+            notes.append(EventNote("StoreInClear", now.message, "Warning"))
     return notes
 
 

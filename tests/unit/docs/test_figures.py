@@ -6,16 +6,18 @@ import re
 
 import pytest
 
+from rl_contracts.capacity import shape
 from rl_contracts.documents import overflow, sampler
 from rl_contracts.documents.datasets import text
+from rl_contracts.queries import lineage
 from rl_contracts.spec.lifecycle import Lifecycle
-from rl_contracts.stores import orphans
+from rl_contracts.stores import images, objects, orphans, reports
 from rl_operator.attempts import ends, lifecycle
 from rl_operator.pools import autoscaler, removal_plan
 from rl_operator.process import leadership
 from rl_operator.status import operation
 from rl_operator.stores import preflight
-from rl_reader import input_checks
+from rl_reader import input_checks, mounted
 from rl_sampler import heartbeat, run_watch
 from rl_sampler.code.math_checker import PROCESSOR_SECONDS
 from rl_sampler.policy import backoff, fetch
@@ -28,6 +30,18 @@ from tests.unit.docs.pages import ROOT
 FIGURES = [
     ("algorithms.md", "After {} batches' worth of replaced groups", [collect.NO_SIGNAL_BATCHES]),
     ("data.md", "is longer than {} MB", [text.MAX_RECORD_BYTES >> 20]),
+    (
+        "stores.md",
+        "everything not named below, into memory | {} MiB |",
+        [objects.OBJECT_BYTES >> 20],
+    ),
+    ("stores.md", "(some 500,000 steps) | {} GiB |", [reports.METRICS_BYTES >> 30]),
+    ("stores.md", "`preprocessor_config.json` | {} MiB |", [shape.CONFIG_BYTES >> 20]),
+    ("stores.md", "an image of a run | {} MiB |", [images.PNG_BYTES >> 20]),
+    ("stores.md", "in its document, at most {} GiB", [(overflow.PIECE_BYTES + 1) >> 30]),
+    ("stores.md", "any object, into memory | {} MiB |", [mounted.OBJECT_BYTES >> 20]),
+    ("stores.md", "a range of the metrics' columns | {} MiB |", [lineage.RANGE_BYTES >> 20]),
+    ("stores.md", "a range of the metrics' columns | {} MiB |", [input_checks.READ_BYTES >> 20]),
     ("data.md", "reads the first {} MB", [input_checks.READ_BYTES >> 20]),
     (
         "operator.md",
@@ -67,6 +81,7 @@ FIGURES = [
     ("exit-codes.md", "is repeated for {} s", [attempt.PATIENCE_SECONDS]),
 ]
 IN_WORDS = [
+    ("stores.md", "objects below `model.uri` | 10,000 |", input_checks.MOST_FILES, 10_000),
     ("audit.md", "more than half a minute ago", orphans.LEASE_GRACE_SECONDS, 30),
     ("operations.md", "a minute over their grace", lifecycle.LINGER_SECONDS, 60),
     ("scaling.md", "runs for two minutes without being heard", removal_plan.SILENT_SECONDS, 120),

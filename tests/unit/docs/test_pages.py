@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import Drops, GpuUse
+from rl_contracts.reader import IN_CLEAR
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
 from rl_contracts.stores.clients.settings import StoreSettings
@@ -240,6 +241,7 @@ def test_each_class_that_is_given_a_reason_exists() -> None:
 
 def test_no_reason_is_made_up() -> None:
     known = strings(SAID_BY + trees("sampler_image/rl_sampler"))
+    known |= {IN_CLEAR}
     known |= {"OOMKilled", "Evicted", "DisruptionTarget"}  # the kubelet's
     kinds = {"SamplerPool", "SamplerPools", "RLJob"}
     page = ROOT / "docs" / "reference" / "conditions.md"

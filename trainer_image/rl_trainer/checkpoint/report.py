@@ -13,7 +13,7 @@ from rl_contracts.documents import metric_columns
 from rl_contracts.documents.evaluation import EvaluationResult, mean_accuracy
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
-from rl_contracts.errors import ObjectMissingError
+from rl_contracts.errors import ObjectMissingError, ObjectTooLargeError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import reports
 from rl_contracts.stores.objects import Objects
@@ -58,9 +58,10 @@ def write_metrics_if_due(
 def read_metrics(objects: Objects, prefix: str, written: MetricsFile) -> list[StepMetrics]:
     """The metrics that a checkpoint refers to; empty, with a warning, where they are gone."""
     try:
-        lines = objects.get(reports.key(prefix, reports.METRICS, epoch=written.epoch)).splitlines()
+        key = reports.key(prefix, reports.METRICS, epoch=written.epoch)
+        lines = objects.get(key, most=reports.METRICS_BYTES).splitlines()
         metrics = [StepMetrics.model_validate_json(line) for line in lines[: written.steps]]
-    except (ObjectMissingError, ValidationError) as error:
+    except (ObjectMissingError, ObjectTooLargeError, ValidationError) as error:
         log.warning("the metrics of %d steps are lost: %s", written.steps, error)
         return []
     if len(metrics) < written.steps:

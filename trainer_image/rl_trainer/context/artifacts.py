@@ -89,7 +89,9 @@ def download(objects: Objects, folder: Path, *, prefix: str, manifest_sha256: st
     for entry in manifest.files:
         if not is_plain_file_name(entry.name):
             raise IntegrityError(f"{prefix}{MANIFEST} names a file {entry.name!r}")
-        objects.get_file(prefix + entry.name, folder / entry.name, sha256=entry.sha256)
+        objects.get_file(
+            prefix + entry.name, folder / entry.name, sha256=entry.sha256, most=entry.size_bytes
+        )
     return manifest
 
 

@@ -11,12 +11,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
+from rl_contracts.capacity.shape import CONFIG_BYTES
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.datasets.records import BadRecordError
 from rl_contracts.documents.task import ImagePart, Message, Part
 from rl_contracts.errors import (
     AccessDeniedError,
     ObjectMissingError,
+    ObjectTooLargeError,
     Refusal,
     RefusedError,
 )
@@ -124,10 +126,9 @@ class ImageIntake:
 def read_object(objects: Objects, key: str, *, most: int) -> bytes:
     """An image file of a bucket; raises BadImageError where it is not there or too large."""
     try:
-        size = objects.stat(key).size_bytes
-        if size > most:
-            raise _too_large(size, most)
-        return objects.get(key)
+        return objects.get(key, most=most)
+    except ObjectTooLargeError as error:
+        raise _too_large(error.size_bytes, most) from error
     except ObjectMissingError as error:
         raise BadImageError(f"is not in the bucket: {error}") from error
     except AccessDeniedError as error:
@@ -201,8 +202,10 @@ def _parsed(place: ModelLocation, name: str, objects: Objects) -> dict[str, Any]
     """A JSON file of a model; empty where it cannot be read, which its loading refuses."""
     bucket, key = split_uri(place.uri)
     try:
-        content = json.loads(objects.of_bucket(bucket).get(f"{key.rstrip('/')}/{name}"))
-    except (ObjectMissingError, ValueError):
+        content = json.loads(
+            objects.of_bucket(bucket).get(f"{key.rstrip('/')}/{name}", most=CONFIG_BYTES)
+        )
+    except (ObjectMissingError, ObjectTooLargeError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
 

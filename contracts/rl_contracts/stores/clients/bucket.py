@@ -18,6 +18,7 @@ from rl_contracts.errors import (
     CommandRefusedError,
     IntegrityError,
     ObjectMissingError,
+    ObjectTooLargeError,
     StoreUnavailableError,
 )
 from rl_contracts.stores.clients import identity, remedies
@@ -53,6 +54,7 @@ class Bucket:
         bucket: str = "",
         patience_seconds: float = 120.0,
         server_name: str = "",
+        memory_bytes: int | None = None,
     ) -> None:
         """Create a client; nothing is sent before the first call.
 
@@ -62,6 +64,8 @@ class Bucket:
             patience_seconds: how long a call is retried while the bucket does not answer.
             server_name: host name to expect in the certificate, when the endpoint is a
                 port-forward.
+            memory_bytes: largest object that is read into memory, whatever its reader's bound;
+                None: the reader's bound alone counts.
 
         Raises:
             RefusedError: the endpoint is not a valid address.
@@ -70,6 +74,7 @@ class Bucket:
         self.bucket = bucket or settings.s3_bucket
         self._valid_name = _valid_name(self.bucket)
         self.prefix = settings.s3_prefix
+        self._memory_bytes = memory_bytes
         self._patience = patience_seconds
         provider = provider_of(settings)
         self._http = http = _pool(
@@ -178,13 +183,24 @@ class Bucket:
             response.close()
             response.release_conn()
 
-    def receive(self, key: str) -> Iterator[bytes]:
-        """Stream all bytes of an object."""
+    def receive(self, key: str, *, most: int | None = None) -> Iterator[bytes]:
+        """Stream all bytes of an object as they are stored.
+
+        Args:
+            key: key of the object.
+            most: largest size in bytes; None: any.
+
+        Raises:
+            ObjectTooLargeError: it is larger; nothing was read.
+        """
         response = self._client.get_object(self.bucket, key)
         try:
             expected = int(response.headers["Content-Length"])
+            if most is not None and expected > most:
+                raise ObjectTooLargeError(self.uri(key), size_bytes=expected, most=most)
             received = 0
-            for chunk in response.stream(CHUNK_BYTES):
+            # Decoded, an object with a Content-Encoding could be a thousand times as large.
+            for chunk in response.stream(CHUNK_BYTES, decode_content=False):
                 received += len(chunk)
                 yield chunk
             if received != expected:

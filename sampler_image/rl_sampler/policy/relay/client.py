@@ -17,6 +17,7 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
+from rl_contracts.stores.objects import OBJECT_BYTES
 from rl_contracts.turns import folder_name
 from rl_sampler.engine.weights import MANIFEST_FILE
 from rl_sampler.policy.fetch import Source
@@ -251,6 +252,8 @@ class RelayedSource:
         if response.status != (200 if whole else 206):
             raise urllib3.exceptions.HTTPError(f"answered {response.status}")
         left = int(response.headers.get("Content-Length", ""))
+        if whole and left > OBJECT_BYTES:
+            raise urllib3.exceptions.HTTPError(f"sends {left} bytes, more than {OBJECT_BYTES}")
         if not whole and left != size:
             raise urllib3.exceptions.HTTPError(f"sends {left} bytes of {size}")
         while left:

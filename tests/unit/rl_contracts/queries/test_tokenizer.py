@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from rl_contracts.errors import ObjectTooLargeError
 from rl_contracts.queries import tokenizer
 from rl_contracts.queries.tokenizer import EMPTY, MOST_BYTES, Vocabularies, Vocabulary
 from rl_contracts.stores.connect import Stores
@@ -53,7 +54,10 @@ def test_a_vocabulary_is_given_up_before_the_next_is_read(monkeypatch: pytest.Mo
 
 
 def test_a_large_tokenizer_is_not_read() -> None:
-    objects = SimpleNamespace(stat=lambda name: SimpleNamespace(size_bytes=MOST_BYTES + 1))
+    def get(name: str, *, most: int) -> bytes:
+        raise ObjectTooLargeError(name, size_bytes=MOST_BYTES + 1, most=most)
+
+    objects = SimpleNamespace(get=get)
     stores = SimpleNamespace(objects=SimpleNamespace(of_bucket=lambda bucket: objects))
     texts, problem = Vocabularies().texts(cast("Stores", stores), "s3://b/gemma", [0])
     assert (texts, problem) == (

@@ -47,10 +47,18 @@ JUDGE_DOWN = ("ScorerUnavailable", "True", "NoAnswer", "Scorer Judge: cannot be 
 STORE_UP = ("StateStoreReachable", "True", "Reachable", "")
 STORE_DOWN = ("StateStoreReachable", "False", "StateStoreUnreachable", "refused")
 STORE_UNKNOWN = ("StateStoreReachable", "Unknown", "NotChecked", "")
+STORE_IN_CLEAR = ("StateStoreReachable", "True", "InClear", "Without TLS.")
+BUCKET_IN_CLEAR = ("StorageReachable", "True", "InClear", "Without TLS.")
 RESTORED = NoticeStatus(time="2026-01-01T00:00:00Z", reason="DocumentStoreRestored", message="m")
 FAILURE = a_failure(2, reason="OOMKilled", message="Exit code 137.")
 
 TURNS: dict[str, tuple[RLJobStatus, RLJobStatus, list[tuple[str, str]]]] = {
+    "stores in clear": (
+        a_status(STORE_UP),
+        a_status(STORE_IN_CLEAR, BUCKET_IN_CLEAR),
+        [("StoreInClear", "Warning"), ("StoreInClear", "Warning")],
+    ),
+    "stores still in clear": (a_status(STORE_IN_CLEAR), a_status(STORE_IN_CLEAR), []),
     "nothing": (a_status(STALLED), a_status(STALLED), []),
     "stalls": (a_status(), a_status(STALLED), [("ModelNotFound", "Warning")]),
     "stalls otherwise": (

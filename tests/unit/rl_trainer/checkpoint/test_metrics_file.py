@@ -23,7 +23,7 @@ class Bucket:
         self.objects[key] = data
         self.written += len(data)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, most: int) -> bytes:
         if key not in self.objects:
             raise ObjectMissingError(key)
         return self.objects[key]

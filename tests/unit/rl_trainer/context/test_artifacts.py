@@ -27,7 +27,7 @@ class _Bucket:
         assert key == "runs/r/manifest.json"
         return self.manifest
 
-    def get_file(self, key: str, path: Path, *, sha256: str = "") -> None:
+    def get_file(self, key: str, path: Path, *, sha256: str = "", most: int = 0) -> None:
         raise AssertionError(f"{key} was fetched to {path}")
 
 
