@@ -36,6 +36,7 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
 from rl_sampler.episodes.claimer import Claimer
+from rl_sampler.episodes.requested import RequestedEpisodes
 from rl_sampler.gateway.session import Sessions
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.run_watch import RunWatch
@@ -105,6 +106,7 @@ async def live(assignment: Assignment, stores: Stores, *, after: float) -> None:
         code=None,
         programs=None,
         sessions=Sessions(),
+        requested=RequestedEpisodes(assignment, problems=problems),
         environments=cast(Any, None),
     )
     components = cast(Any, SimpleNamespace(known=["ExactMatch"], refusals=[]))
@@ -158,7 +160,7 @@ def _claiming(agent: Agent) -> Claiming:
         counters=agent.counters,
         outages=agent.outages,
     )
-    return Claiming(claimer, book, nothing)
+    return Claiming(claimer, book, runner, nothing)
 
 
 async def run(given: dict[str, Any]) -> None:

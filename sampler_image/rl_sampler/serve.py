@@ -18,13 +18,14 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.engine.key import read_key
 from rl_sampler.engine.listening import listening
-from rl_sampler.engine.passthrough import serving_passthrough
+from rl_sampler.engine.passthrough import serving_people
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.turn_server import serving_turns
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes.claimer import Claimer
+from rl_sampler.episodes.requested import RequestedEpisodes
 from rl_sampler.gateway.server import gateway_host_of, gateway_port_of, serving_gateway
 from rl_sampler.gateway.session import Sessions
 from rl_sampler.policy.follow import PolicyFollower
@@ -78,6 +79,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
                 counters=counters,
             ),
             sessions=Sessions(),
+            requested=RequestedEpisodes(assignment, problems=problems),
             environments=environments,
         )
         failovers = Failovers(
@@ -90,7 +92,7 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
         async with (
             listening(application, port=assignment.env.listen_port),
             relay_listening(assignment, stores),
-            serving_passthrough(agent.passthrough(), port=assignment.env.chat_port),
+            serving_people(agent.for_people(), port=assignment.env.chat_port),
             serving_gateway(
                 agent.sessions,
                 port=gateway_port_of(assignment),
@@ -170,12 +172,14 @@ async def _claim(
     claiming: Claiming, agent: Agent, *, group: asyncio.TaskGroup, stop: asyncio.Event
 ) -> None:
     claimer = claiming.claimer
+    agent.requested.begin(claiming.runner)
     running = group.create_task(claimer.run(group), name="claimer")
     beside = [
         group.create_task(claiming.book.keep_leases(), name="leases"),
         group.create_task(_end_stale(claimer, agent.serving), name="staleness"),
     ]
     await stop.wait()
+    agent.requested.stop()
     claimer.stop()
     await running
     await claimer.drain(seconds=agent.assignment.env.drain_seconds)

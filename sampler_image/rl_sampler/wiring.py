@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 import aiohttp
+from aiohttp import web
 
 from rl_contracts.documents.sampler import ENVIRONMENT_SERVER, PROGRAM_PODS
 from rl_contracts.spec.agent.environment import HEADERS_FOLDER
@@ -32,6 +33,7 @@ from rl_sampler.environments.agent import EnvironmentAgent
 from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
+from rl_sampler.episodes.requested import RequestedEpisodes
 from rl_sampler.episodes.rollout_runner import RolloutRunner
 from rl_sampler.gateway.server import gateway_host_of, url_of
 from rl_sampler.gateway.session import Sessions
@@ -65,6 +67,7 @@ class Agent:
     """None where programs run in the container ``code``, or there are none."""
     sessions: Sessions
     """Of programs."""
+    requested: RequestedEpisodes
     environments: aiohttp.ClientSession
     """For requests to the server of ``agent.environment``; follows no redirects."""
 
@@ -103,9 +106,12 @@ class Agent:
         """The reaper of expired claims."""
         return Reaper(self.assignment, shared=self.shared, serving=self.serving)
 
-    def passthrough(self) -> Passthrough:
-        """The API of the served policy for people."""
-        return Passthrough(self.engine, serving=self.serving, problems=self.problems)
+    def for_people(self) -> web.Application:
+        """The API of the served policy, and episodes on request."""
+        passthrough = Passthrough(self.engine, serving=self.serving, problems=self.problems)
+        application = passthrough.application()
+        self.requested.add_to(application)
+        return application
 
     def probes(self) -> Probes:
         """The probes for the kubelet."""
@@ -126,6 +132,7 @@ class Claiming:
 
     claimer: Claimer
     book: ClaimBook
+    runner: EpisodeRunner
     toolbox: WaitingToolbox
 
 
@@ -152,25 +159,26 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
     slots, environment = Slots(), _environment(agent)
     toolbox = _toolbox(agent, components, environment)
     book = ClaimBook(agent.shared)
+    runner = _runner(
+        agent,
+        components,
+        watch,
+        act=components.user_code.agent or _act(agent, prompts, environment),
+        prompts=prompts,
+        toolbox=toolbox,
+        slots=slots,
+    )
     claimer = Claimer(
         agent.assignment,
         shared=agent.shared,
         book=book,
-        runner=_runner(
-            agent,
-            components,
-            watch,
-            act=components.user_code.agent or _act(agent, prompts, environment),
-            prompts=prompts,
-            toolbox=toolbox,
-            slots=slots,
-        ),
+        runner=runner,
         serving=agent.serving,
         slots=slots,
         counters=agent.counters,
         outages=agent.outages,
     )
-    return Claiming(claimer, book, toolbox)
+    return Claiming(claimer, book, runner, toolbox)
 
 
 def _environment(agent: Agent) -> EnvironmentServer | None:

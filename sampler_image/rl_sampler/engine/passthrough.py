@@ -57,7 +57,7 @@ class Passthrough:
         try:
             names = [POLICY, *(f"{POLICY}:{version}" for version in await self._versions())]
         except (EngineError, RefusedRequestError) as error:
-            return _refusal(getattr(error, "status", 503), str(error))
+            return refusal(getattr(error, "status", 503), str(error))
         cards = [{"id": name, "object": "model", "owned_by": "rl-operator"} for name in names]
         return web.json_response({"object": "list", "data": cards})
 
@@ -70,9 +70,9 @@ class Passthrough:
             with self._using(label):
                 return await self._forward(request, body | self._version_fields(label), label=label)
         except RefusedRequestError as error:
-            return _refusal(error.status, str(error))
+            return refusal(error.status, str(error))
         except EngineError as error:
-            return _refusal(503, str(error))
+            return refusal(503, str(error))
 
     async def _versions(self) -> list[str]:
         """Labels of the versions that the engine holds, with the served version."""
@@ -132,19 +132,19 @@ def _body(data: bytes) -> dict[str, Any]:
     return body
 
 
-def _refusal(status: int, message: str) -> web.Response:
+def refusal(status: int, message: str) -> web.Response:
     """An error in the form of OpenAI's API."""
     return web.json_response({"error": {"message": message, "code": status}}, status=status)
 
 
 @asynccontextmanager
-async def serving_passthrough(passthrough: Passthrough, *, port: int | None) -> AsyncIterator[None]:
-    """Serve the API until the block ends; does nothing without a port."""
+async def serving_people(application: web.Application, *, port: int | None) -> AsyncIterator[None]:
+    """Serve people until the block ends; does nothing without a port."""
     if port is None:
         yield
         return
     runner = web.AppRunner(
-        passthrough.application(),
+        application,
         access_log=None,
         handler_cancellation=True,  # a client that disconnects ends its request in the engine
         shutdown_timeout=SHUTDOWN_SECONDS,

@@ -98,7 +98,7 @@ class EpisodeRunner:
         """Sample what is missing and complete the task; False when the claim was lost before."""
         task = claim.task
         self.rollout_runner.check_scorers(task)
-        group = await self._group(claim)
+        group = await self.group(claim, longest=self.spec.agent.sampling.max_prompt_tokens)
         await self._reach_version(task)
         stored = await self._stored(claim)
         members = self._adopt(claim, stored)
@@ -135,7 +135,17 @@ class EpisodeRunner:
             raise UnusableMemberError("; ".join(failures))
         return await complete(self.shared, claim, [members[number].id for number in chosen])
 
-    async def _group(self, claim: Claim) -> Group:
+    async def group(self, claim: Claim, *, longest: int | None) -> Group:
+        """What the members of a claim share, with all tools listed and all images read.
+
+        Args:
+            claim: the claim.
+            longest: most tokens of the prompt; None: as many as the context has.
+
+        Raises:
+            PromptError, ToolsRefusedError: no attempt can succeed.
+            EpisodeEndedError: the claim was ended.
+        """
         agent, task = self.spec.agent, claim.task
         tools = await claim.run(self.toolbox.open())
         messages, listed = task.messages, tools.listed
@@ -143,7 +153,7 @@ class EpisodeRunner:
             messages, listed = with_instructions(messages, IN_TEXT[agent.kind](listed)), []
         chat = self.chats.of(listed, several_turns=agent.kind != "SingleTurn")
         prompt = [] if agent.begins_itself else chat.opening(messages)
-        check_length(prompt, most=agent.sampling.max_prompt_tokens)
+        check_length(prompt, most=longest)
         seen = await self._seen(claim)
         policy = Policy(
             claim=claim,

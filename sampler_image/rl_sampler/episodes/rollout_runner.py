@@ -154,8 +154,28 @@ class RolloutRunner:
         self.counters.tokens_generated += member.trace.mask.count(1)
         return self._reject_if_unusable(_rollout(member, ending, task=group.task), group.task)
 
+    async def play_alone(self, group: Group, *, scored: bool) -> tuple[Member, Rollout]:
+        """Run a group's first member for a person: nothing is saved, and no policy is too old.
+
+        Args:
+            group: of the claim, which need not be in the store.
+            scored: have the task's scorers judge it; else the reward is 0.
+
+        Raises:
+            PromptError, EpisodeEndedError: as of any member.
+        """
+        member = group.member(0)
+        ending = await self._play(member, group, None, None, scored=scored)
+        return member, _rollout(member, ending, task=group.task)
+
     async def _play(
-        self, member: Member, group: Group, opening: Opening | None, turns: KeptTurns
+        self,
+        member: Member,
+        group: Group,
+        opening: Opening | None,
+        turns: KeptTurns | None,
+        *,
+        scored: bool = True,
     ) -> Ending:
         """Run and score a member; says how it ended, also where it failed."""
         try:
@@ -164,6 +184,8 @@ class RolloutRunner:
                 reason = await self.act(member)
             finally:
                 await member.tools.close()
+            if not scored:
+                return Ending(stop_reason=reason)
             return await self._score(member, group.task, reason)
         except PromptError:
             raise  # it ends the whole group
@@ -184,21 +206,27 @@ class RolloutRunner:
             return _failed(f"{type(error).__name__}: {error}")
 
     async def _begin(
-        self, member: Member, group: Group, opening: Opening | None, turns: KeptTurns
+        self, member: Member, group: Group, opening: Opening | None, turns: KeptTurns | None
     ) -> None:
         """Bring a member to where its agent takes over."""
-        if keeps_turns(self.spec.agent):
-            member.on_turn = lambda member: turns.saves.save(_unfinished(member, group.task))
-        saved = turns.saved.get(member.number)
-        if saved is not None and continues_prompt(saved, group.prompt):
-            member.resume(saved)
-            self.counters.turns_replayed += member.replayed_turns
+        if turns is not None and self._resume(member, group, turns):
             return
         if opening is None and not self.begins_itself:
             sampled = await member.policy.sample(group.prompt)
             (opening,) = Opening.of_group(group.prompt, sampled)
         if opening is not None:
             member.open(opening)
+
+    def _resume(self, member: Member, group: Group, turns: KeptTurns) -> bool:
+        """Have a member's turns saved; whether it goes on behind saved ones."""
+        if keeps_turns(self.spec.agent):
+            member.on_turn = lambda member: turns.saves.save(_unfinished(member, group.task))
+        saved = turns.saved.get(member.number)
+        if saved is None or not continues_prompt(saved, group.prompt):
+            return False
+        member.resume(saved)
+        self.counters.turns_replayed += member.replayed_turns
+        return True
 
     def _reject_if_unusable(self, rollout: Rollout, task: Task) -> Rollout:
         if rollout.error or is_usable(
