@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rl_contracts import env
@@ -45,6 +45,8 @@ class PodView:
     trouble: str = ""
     """Message of the scheduler or the kubelet when the pod does not run."""
     containers: tuple[ContainerView, ...] = ()
+    chat_ports: Mapping[str, int] = field(default_factory=dict)
+    """By job: the loopback port on which its agent answers people."""
 
 
 def pod_view(pod: Any) -> PodView:
@@ -68,7 +70,17 @@ def pod_view(pod: Any) -> PodView:
         ready=("Ready", "True") in [(condition.type, condition.status) for condition in conditions],
         trouble=_trouble(conditions, containers),
         containers=containers,
+        chat_ports=dict(_chat_ports(pod.spec)),
     )
+
+
+def _chat_ports(spec: Any) -> Iterator[tuple[str, int]]:
+    """Each agent is a container of its own, also where several jobs share the pod."""
+    for container in spec.containers:
+        variables = {each.name: each.value for each in container.env or []}
+        port = variables.get(env.CHAT_PORT) or ""
+        if port.isdigit() and variables.get(env.JOB):
+            yield variables[env.JOB], int(port)
 
 
 def _variables(spec: Any) -> list[tuple[str, str]]:

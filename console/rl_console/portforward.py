@@ -1,4 +1,4 @@
-"""Forwards a local port to a Service with ``kubectl port-forward``."""
+"""Forwards a local port to a Service or a pod with ``kubectl port-forward``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rl_console.errors import RequestRefusedError
+from rl_console.errors import NotAllowedError, RequestRefusedError
 from rl_console.tools import Tools, end
 
 READY_SECONDS = 30.0
@@ -19,13 +19,18 @@ FORWARDING = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) ")
 
 
 @contextlib.contextmanager
-def port_forward(tools: Tools, *, namespace: str, service: str, port: int) -> Iterator[int]:
-    """Forward a free local port to a Service while the context lasts; yields the port.
+def port_forward(tools: Tools, *, namespace: str, target: str, port: int) -> Iterator[int]:
+    """Forward a free local port while the context lasts; yields the port.
 
-    The forwarding goes to one pod of the Service and ends with that pod.
+    Args:
+        tools: has kubectl.
+        namespace: of the target.
+        target: ``service/NAME`` or ``pod/NAME``. It goes to one pod and ends with that pod.
+        port: of the target; in a pod it may listen on loopback alone.
 
     Raises:
-        RequestRefusedError: kubectl ended, or did not forward in time.
+        NotAllowedError: the user may not forward ports in the namespace.
+        RequestRefusedError: kubectl is missing, ended, or did not forward in time.
     """
     command = tools.kubectl_command(
         "port-forward",
@@ -33,19 +38,28 @@ def port_forward(tools: Tools, *, namespace: str, service: str, port: int) -> It
         namespace,
         "--address",
         "127.0.0.1",
-        f"service/{service}",
+        target,
         f":{port}",
     )
     # A file, not a pipe: kubectl logs every connection, and a full pipe would block it.
     with tempfile.NamedTemporaryFile(prefix="rl-port-forward-") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
-            yield _await_port(process, Path(log.name), service)
+            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        except OSError as error:
+            cause = f"{command[0]} cannot be run: {error.strerror}"
+            remedy = "Install kubectl, or name it with --kubectl"
+            raise RequestRefusedError(doing=_doing(target), cause=cause, remedy=remedy) from error
+        try:
+            yield _await_port(process, Path(log.name), target)
         finally:
             end(process)
 
 
-def _await_port(process: subprocess.Popen[bytes], log: Path, service: str) -> int:
+def _doing(target: str) -> str:
+    return f"forwarding a port to {target}"
+
+
+def _await_port(process: subprocess.Popen[bytes], log: Path, target: str) -> int:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         ended = process.poll() is not None
@@ -57,4 +71,7 @@ def _await_port(process: subprocess.Popen[bytes], log: Path, service: str) -> in
             break
         time.sleep(POLL_SECONDS)
     cause = log.read_text().strip() or f"no answer in {READY_SECONDS:.0f} s"
-    raise RequestRefusedError(doing=f"forwarding a port to {service}", cause=cause)
+    if "forbidden" in cause.lower():
+        remedy = "Ask for the right to create pods/portforward in the namespace"
+        raise NotAllowedError(doing=_doing(target), cause=cause, remedy=remedy)
+    raise RequestRefusedError(doing=_doing(target), cause=cause)

@@ -103,7 +103,6 @@ def _reachable(tools: Tools, url: str, namespace: str) -> Iterator[str]:
         return
     if not service.name:
         raise RequestRefusedError(doing="reading the stores' Secret", cause="an address is empty")
-    with port_forward(
-        tools, namespace=service.namespace, service=service.name, port=service.port
-    ) as port:
+    target = f"service/{service.name}"
+    with port_forward(tools, namespace=service.namespace, target=target, port=service.port) as port:
         yield readdressed(url, port=port)

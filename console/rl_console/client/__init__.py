@@ -18,6 +18,7 @@ from rl_console.errors import (
     UsageError,
 )
 from rl_contracts.queries.messages import RolloutAnswer, RolloutRow
+from rl_contracts.requested import EpisodeAnswer
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
 
@@ -25,6 +26,7 @@ __all__ = [
     "ClusterUnavailableError",
     "Connection",
     "ConsoleError",
+    "EpisodeAnswer",
     "Metrics",
     "MetricsRow",
     "NotAllowedError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_console.api import REQUEST_SECONDS
@@ -17,6 +17,8 @@ class Connection:
 
     cluster: Cluster
     source: ClusterSource
+    tools: Tools = field(default_factory=Tools)
+    """kubectl forwards ports to pods."""
 
     @property
     def namespace(self) -> str:
@@ -55,4 +57,4 @@ def connect(
     if namespace:
         cluster.default_namespace = namespace
     source = ClusterSource(cluster, tools, operator_namespace=operator_namespace)
-    return Connection(cluster=cluster, source=source)
+    return Connection(cluster=cluster, source=source, tools=tools)

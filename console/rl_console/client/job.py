@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,13 +19,17 @@ from rl_console.follow import POLL_SECONDS, STALLED_SECONDS, Limits
 from rl_console.jobs import JobObject
 from rl_console.manifests.checks import problems
 from rl_console.manifests.files import Document, read
+from rl_console.queries.episodes import sampler_of
 from rl_console.queries.run_data import RunData
+from rl_console.queries.source import checked
 from rl_console.session import Session
+from rl_contracts.requested import EpisodeAnswer, EpisodeRequest
 from rl_contracts.spec.resources import API_VERSION, RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
 
 WAIT_SECONDS = 24 * 3600.0
 """Deadline of a wait that names none."""
+CHAT_SECONDS = 300.0
 SUSPEND_SECONDS = 600.0
 """The same of a suspension and of a stop: the trainer writes a checkpoint first."""
 
@@ -215,6 +219,45 @@ class RLJob(RunQueries):
         """
         stop_job(self.connection.cluster, self.namespace, self.name, wait=timeout)
         return self.status()
+
+    def chat(
+        self,
+        said: str | Sequence[Mapping[str, str]],
+        *,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        pod: str = "",
+        timeout: float = CHAT_SECONDS,
+    ) -> EpisodeAnswer:
+        """Ask the policy that the job serves now, with the job's tools. Nothing of it is stored.
+
+        Args:
+            said: a message of the user, or a conversation: ``role`` and ``content`` of each
+                message. An answer's ``messages`` continue it.
+            temperature: 0: the most probable tokens. None: the job's.
+            max_tokens: of one response, never more than the job's; None: the job's.
+            pod: of the sampler that answers; empty: the first that is ready.
+            timeout: seconds until the answer must be whole.
+
+        Returns:
+            Text, turns with tool calls, and the policy versions that sampled them.
+
+        Raises:
+            NotFoundError: no sampler is ready.
+            NotAllowedError: you may not create pods/portforward.
+            RequestRefusedError: the sampler refuses it, or kubectl is not installed.
+            TimeOverError: it has not ended in time.
+        """
+        messages = [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+        with checked():
+            request = EpisodeRequest.model_validate(
+                {"messages": messages, "temperature": temperature, "max_tokens": max_tokens}
+            )
+        connection = self.connection
+        with sampler_of(
+            connection.cluster, connection.tools, self.namespace, self.name, pod=pod
+        ) as sampler:
+            return sampler.play(request, seconds=timeout)
 
     @property
     def _data(self) -> RunData:

@@ -22,6 +22,7 @@ from rl_console.commands import (
     run_data,
     samplers,
     state,
+    talk,
     top,
 )
 
@@ -34,6 +35,7 @@ MODULES: tuple[ModuleType, ...] = (
     logs,
     top,
     run_data,
+    talk,
     dashboard,
     change,
     samplers,

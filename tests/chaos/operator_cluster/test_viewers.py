@@ -104,7 +104,7 @@ def test_the_charts_dashboard_shows_a_run_to_its_viewers_alone(
     set_dashboard(installed, enabled=True)
     try:
         with port_forward(
-            lab.tools, namespace=RELEASE_NAMESPACE, service=DASHBOARD, port=80
+            lab.tools, namespace=RELEASE_NAMESPACE, target=f"service/{DASHBOARD}", port=80
         ) as port:
             browser = Browser(port)
             page = f"/n/{lab.namespace}/jobs/{JOB}"

@@ -143,7 +143,7 @@ def pod(name: str, job: str, container: str, **variables: str) -> dict[str, Any]
 
 PODS = (
     pod("live-1-worker-0", "live", "pytorch", RL_ATTEMPT="1"),
-    pod("live-main-x-1", "live", "engine", RL_POOL="live-main"),
+    pod("live-main-x-1", "live", "engine", RL_POOL="live-main", RL_CHAT_PORT="8083"),
 )
 
 
@@ -165,7 +165,9 @@ def make(apiserver: ApiServer, folder: Path) -> World:
         state = {"running": {"startedAt": EARLIER}}
         running = {"name": container, "ready": True, "restartCount": 0, "image": "x:1"}
         running |= {"imageID": "", "state": state}
-        put_status(apiserver, "pod", name, {"phase": "Running", "containerStatuses": [running]})
+        ready = {"type": "Ready", "status": "True"}
+        status = {"phase": "Running", "containerStatuses": [running], "conditions": [ready]}
+        put_status(apiserver, "pod", name, status)
     apiserver.kubectl("-n", NAMESPACE, "create", "serviceaccount", "nobody")
     command = ("-n", NAMESPACE, "create", "token", "nobody", "--duration=24h")
     token = apiserver.kubectl(*command).stdout.strip()

@@ -28,14 +28,32 @@ from tests.manifests import EXAMPLES, JOB, a_job
 from tests.unit.rl_console.test_cluster_source import Answer, Server
 
 NAMES = {
-    *("ClusterUnavailableError", "Connection", "ConsoleError", "Metrics", "MetricsRow"),
-    *("NotAllowedError", "NotFoundError", "RLJob", "RLJobSpec", "RLJobStatus"),
+    *("ClusterUnavailableError", "Connection", "ConsoleError", "EpisodeAnswer"),
+    *(
+        "Metrics",
+        "MetricsRow",
+        "NotAllowedError",
+        "NotFoundError",
+        "RLJob",
+        "RLJobSpec",
+        "RLJobStatus",
+    ),
     *("RequestRefusedError", "RolloutAnswer", "RolloutRow", "StageFailedError"),
     *("TimeOverError", "UsageError", "Watch", "connect"),
 }
 """What notebooks may import. Adding one is a feature; taking one away breaks them."""
 METHODS = {
-    *("connection", "manifest", "metrics", "namespace", "problems", "read", "resume", "status"),
+    *(
+        "chat",
+        "connection",
+        "manifest",
+        "metrics",
+        "namespace",
+        "problems",
+        "read",
+        "resume",
+        "status",
+    ),
     *("stop", "submit", "suspend", "trajectories", "trajectory", "wait", "watch"),
 }
 ONE_JOB = [

@@ -35,7 +35,7 @@ def one_trajectory(
     """
     given = data.trajectory(name, step=step, first_token=first_token)
     notes: list[str] = []
-    parts = [*_facts(given), *_prompt(given.group), *_turns(given)]
+    parts = [*_facts(given), *prompt_text(given.group), *_turns(given)]
     if tokens:
         parts.append(token_table(given.tokens, wide=wide))
         notes += token_notes(given)
@@ -60,7 +60,7 @@ def _facts(given: RolloutAnswer) -> Iterator[str]:
             ("batch", f"{short(batch.batch, given.run)}{digest}" if batch else ""),
             ("reward", number(row.reward)),
             ("advantage", advantage if row.advantage is not None else ""),
-            ("versions", ", ".join(map(_span, given.spans))),
+            ("versions", ", ".join(map(span_text, given.spans))),
             ("tokens", _size(given)),
             ("stopped by", row.stop_reason),
             ("temperature", number(given.temperature)),
@@ -80,11 +80,13 @@ def _size(given: RolloutAnswer) -> str:
     return f"{given.tokens.total}" + (f" in {sequences} sequences" if sequences > 1 else "")
 
 
-def _span(span: VersionSpan) -> str:
+def span_text(span: VersionSpan) -> str:
+    """A policy version and the tokens that it sampled."""
     return f"{span.version} for tokens {span.start} to {span.end - 1}"
 
 
-def _prompt(group: GroupRow | None) -> Iterator[str]:
+def prompt_text(group: GroupRow | None) -> Iterator[str]:
+    """The prompt of a group, and what was expected; nothing where it is deleted."""
     if group is None:
         return
     said = [("dataset", plain_line(f"{group.dataset} {group.example}"))]
@@ -95,12 +97,13 @@ def _prompt(group: GroupRow | None) -> Iterator[str]:
 
 def _turns(given: RolloutAnswer) -> Iterator[str]:
     for number_, turn in enumerate(given.turns, start=1):
-        yield "\n".join(_turn(number_, turn))
+        yield "\n".join(turn_lines(number_, turn))
     if not given.turns:
         yield f"TEXT\n{_inside(given.row.text)}"
 
 
-def _turn(place: int, turn: Turn) -> Iterator[str]:
+def turn_lines(place: int, turn: Turn) -> Iterator[str]:
+    """A turn with its tool calls, line by line; the first turn is 1."""
     tokens = f"tokens {turn.response.start} to {turn.response.end - 1}"
     yield f"TURN {place}: {tokens}, {turn.stop_reason}, {duration(turn.generate_seconds)}"
     yield _inside(turn.text)

@@ -1,0 +1,1 @@
+"""``chat`` and ``replay``: episodes on request, and how they are shown."""
