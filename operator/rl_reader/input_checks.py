@@ -26,6 +26,7 @@ from rl_contracts.errors import (
 )
 from rl_contracts.spec.data import HUB_SCHEME, DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.stores import stored_groups
 from rl_contracts.stores.clients.unexpected import UnexpectedAnswerError, unexpected_answers
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects, split_uri
@@ -67,7 +68,7 @@ class InputChecks:
         down = _stores(stores)
         if down:
             return Checked(down)
-        refusals = (*_model(spec, stores), *self._data(spec, stores))
+        refusals = (*_model(spec, stores), *self._data(spec, stores), *_rollouts(spec, stores))
         return Checked(refusals) if refusals else Checked(model=_sizes(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
@@ -197,6 +198,18 @@ def _model(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
     if tokenizer is not None and not tokenizer.startswith(HUB_SCHEME):
         refusals += _folder(stores, "tokenizerUri", tokenizer, (TOKENIZER_FILE,), what="Tokenizer")
     return tuple(refusals)
+
+
+def _rollouts(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
+    """The refusal of the earlier run whose rollouts are trained."""
+    if spec.data.rollouts is None:
+        return ()
+    try:
+        with unexpected_answers():
+            refusal = stored_groups.refusal(stores, spec.data.rollouts.run_id)
+    except RLError as error:
+        return (_refused(error, SECRET, "mongoUri", what="StateStore"),)
+    return () if refusal is None else (refusal,)
 
 
 def _sizes(spec: RLJobSpec, stores: Stores) -> dict[str, Any]:

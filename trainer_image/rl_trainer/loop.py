@@ -28,6 +28,8 @@ from rl_trainer.rollouts import results as results_of_run
 from rl_trainer.rollouts.collect import Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.rollouts.rank_work import RankWork
+from rl_trainer.rollouts.stored import StoredGroups
+from rl_trainer.rollouts.without_samplers import WithoutSamplers
 from rl_trainer.step import StepContext, take_step
 from rl_trainer.tracking import trackers
 
@@ -62,7 +64,7 @@ def train(job: Job, run: Run) -> Outcome:
     context = StepContext(
         work=work,
         collector=_collector(job, datasets, limits, work.reader, base=base),
-        publisher=Unpublished() if _supervised(job) else Publisher(job, learner.policy),
+        publisher=Unpublished() if job.spec.algorithm.unsampled else Publisher(job, learner.policy),
         checkpointer=checkpointer,
         trackers=trackers.of_attempt(job, run),
         phases=Phases(job.clock),
@@ -128,16 +130,14 @@ def _resume(
     return progress
 
 
-def _supervised(job: Job) -> bool:
-    return job.spec.algorithm.supervised
-
-
 def _collector(
     job: Job, datasets: list[Dataset], limits: Limits, reader: ShareReader, *, base: Path
-) -> Collector | Demonstrations:
+) -> Collector | WithoutSamplers:
     training = [dataset for dataset in datasets if dataset.split == "train"]
     stream = TrainStream(run=job.run, spec=job.spec, datasets=training)
-    if _supervised(job):
+    if job.spec.data.rollouts is not None:
+        return StoredGroups(job, stream, limits=limits, reader=reader)
+    if job.spec.algorithm.supervised:
         template = ChatTemplate.load(base, job.spec.agent.chat_template_arguments)
         return Demonstrations(job, stream, template=template, limits=limits, reader=reader)
     return Collector(job, stream, limits=limits, reader=reader, deadline_seconds=job.wait_seconds)
@@ -153,7 +153,7 @@ def _save(checkpointer: Checkpointer, progress: Progress) -> None:
 
 
 def _steps(job: Job, context: StepContext, progress: Progress, *, base: Path) -> Outcome:
-    if not _supervised(job):
+    if not job.spec.algorithm.unsampled:
         job.heartbeat.say("publishing the first policy")
     context.publisher.require(step=progress.step)
     _evaluate(job, context, progress)

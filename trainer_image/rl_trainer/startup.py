@@ -19,6 +19,7 @@ from rl_trainer.context.artifacts import MANIFEST
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.earlier_run import check_vocabulary
 from rl_trainer.data.images import ImageIntake, intake_for
 from rl_trainer.data.run_datasets import read_data
 from rl_trainer.distributed.rank_commands import LoadModels
@@ -61,9 +62,18 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
         ),
     )
     job.heartbeat.watch(job.team.check)
+    _check_vocabulary(job, run)
     if learner.trains:
         job.stores.runs.record_resolved(job.run, epoch=job.epoch, resolved=_resolved(learner))
     return job, datasets, learner, limits
+
+
+def _check_vocabulary(job: Job, run: Run) -> None:
+    """Record which tokens the model has; an earlier run's rollouts must have the same."""
+    sha256 = base_model.vocabulary(job.folder / inputs.BASE)
+    check_vocabulary(job, sha256)
+    if run.vocabulary != sha256:
+        job.stores.runs.record_vocabulary(job.run, epoch=job.epoch, sha256=sha256)
 
 
 def image_store(job: Job) -> ImageStore:

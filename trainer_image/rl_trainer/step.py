@@ -24,8 +24,8 @@ from rl_trainer.phases import FORM, Phases
 from rl_trainer.publish.publisher import Publisher, Unpublished
 from rl_trainer.rollouts import signals
 from rl_trainer.rollouts.collect import Collected, Collector
-from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.rollouts.rank_work import DamagedError, RankWork, take
+from rl_trainer.rollouts.without_samplers import WithoutSamplers
 from rl_trainer.tracking.trackers import Trackers
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class StepContext:
 
     work: RankWork
     """Of rank 0."""
-    collector: Collector | Demonstrations
+    collector: Collector | WithoutSamplers
     publisher: Publisher | Unpublished
     checkpointer: Checkpointer
     trackers: Trackers
@@ -114,7 +114,7 @@ def _prepared(job: Job, context: StepContext, progress: Progress) -> tuple[Colle
 def _collect(context: StepContext, progress: Progress) -> Collected:
     """The next step's groups; while they are sampled, an engine of this pod has the devices."""
     collector, devices = context.collector, context.devices
-    if isinstance(collector, Demonstrations) or not devices.shared or collector.ready(progress):
+    if isinstance(collector, WithoutSamplers) or not devices.shared or collector.ready(progress):
         return collector.collect(progress)
     with devices.sampling(context.publisher.settled):
         return collector.collect(progress)

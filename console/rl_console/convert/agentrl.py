@@ -30,6 +30,7 @@ PARALLEL = "trainer.parallelism has replicate, fsdp, tp, cp and ep"
 BATCH = "training.promptsPerStep"
 AGGREGATION = "algorithm.loss.aggregation"
 CORRECTION = "algorithm.offPolicy.correction"
+ROLLOUTS = "data.rollouts.runId"
 
 
 def _token_level(draft: Draft, value: object) -> Outcome:
@@ -81,6 +82,14 @@ def _finish(draft: Draft) -> None:
 _BATCH = Rule(apply=lambda draft, value: ("mapped", BATCH, "see the sum below"), fields=(BATCH,))
 STORE = needless("the Secret of storage.secretName names both stores")
 
+
+def _sampling(draft: Draft, value: object) -> Outcome:
+    if truth(value):
+        return "not needed", "", "samplers always run"
+    note = "the run whose rollouts are stored, with algorithm.objective Offline"
+    return "by hand", ROLLOUTS, note
+
+
 FRAMEWORK = Framework(
     rules={
         "model_name_or_path": folder("model.uri", "models"),
@@ -94,7 +103,7 @@ FRAMEWORK = Framework(
         "judge_prompt_template": by_hand("reward.scorers[].judge", "the judge's prompt"),
         "browse_tools": by_hand("agent.browse", "applies to long results of every tool"),
         "default_purpose": by_hand("agent.browse", "what a page is read for"),
-        "enable_sampling": needless("samplers always run"),
+        "enable_sampling": Rule(apply=_sampling, fields=("algorithm.objective", ROLLOUTS)),
         "sync_sampling": Rule(apply=_sync, fields=("algorithm.offPolicy.maxStaleness",)),
         "num_generations": to("algorithm.groupSize"),
         "max_new_tokens": to("agent.sampling.maxTokensPerTurn"),

@@ -155,6 +155,8 @@ def rollout(document: Rollout, *, used: str) -> Iterator[str]:
     if any(reward is not None for reward in rewards):
         by_turns = ", ".join("none" if reward is None else f"{reward:g}" for reward in rewards)
         yield f"          by turns: {by_turns}"
+    if document.origin:
+        yield f"copy of   {document.origin}, whose run has the versions below"
     if document.error is not None:
         yield f"error     {document.error.kind}: {document.error.message}"
     for span in document.spans:

@@ -30,7 +30,7 @@ def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
         shape: of the policy.
         spec: the manifest.
     """
-    if not spec.algorithm.supervised:
+    if not spec.algorithm.unsampled:
         yield from _served_wrongly(shape, spec)
     section = spec.algorithm.experts
     asked = {

@@ -227,6 +227,9 @@ class Rollout(Document):
     none, and an attempt above 1 began the episode again."""
     replayed_turns: int = 0
     """Its first turns, which were replayed."""
+    origin: str = ""
+    """Objective Offline: the rollout of an earlier run of which this is a copy. The versions of its
+    spans are that run's, and their step is 0: no update of this run made them."""
     reward: float
     parts: list[RewardPart]
     timings: Timings

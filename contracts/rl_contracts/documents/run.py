@@ -251,5 +251,8 @@ class Run(FollowedRun):
     """None until the first attempt has resolved it, and for models in a bucket."""
     datasets: list[DatasetSummary] = Field(default_factory=list)
     """Data sources as the latest trainer read them."""
+    vocabulary: str = ""
+    """SHA-256 of the tokenizer's tokens with their ids; empty until a trainer has loaded it, and
+    for runs of earlier releases."""
     resolved: Resolved | None = None
     """Of the latest trainer; None until it has loaded the model, or where nothing is trained."""

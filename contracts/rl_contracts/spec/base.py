@@ -107,6 +107,8 @@ ObjectName = Annotated[
 """Name of a Kubernetes object: a DNS subdomain."""
 SecretKey = Annotated[str, Field(pattern=r"^[-._a-zA-Z0-9]+$", max_length=253)]
 Name = Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+RUN_ID = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+"""Of a run: the UID of its first job, unless that named another."""
 FOLDER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/.+"
 S3Uri = Annotated[str, Field(pattern=rf"^{FOLDER}$", max_length=1024)]
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from rl_contracts.spec.base import (
     FOLDER,
+    RUN_ID,
     Model,
     Name,
     ObjectName,
@@ -183,6 +184,30 @@ class Images(Model):
     what the model's image processor allows. Unset: that limit."""
 
 
+class StoredRollouts(Model):
+    """Rollouts of an earlier run, which objective Offline trains in place of new ones."""
+
+    run_id: Annotated[str, Field(pattern=rf"^{RUN_ID}$", max_length=63)]
+    """The earlier run (its job's status.runId), in the stores of this job. Its trainer must have
+    ended, and it must have the policy's tokens. Only groups that it trained, or sampled under
+    objective Sampling, are read."""
+
+    @property
+    def name(self) -> str:
+        """Name in metrics and status, as a source's."""
+        return "rollouts"
+
+    @property
+    def uri(self) -> str:
+        """Where the groups come from, as a source's."""
+        return f"run {self.run_id}"
+
+    @property
+    def weight(self) -> float:
+        """There is no other source."""
+        return 1.0
+
+
 class Data(Model):
     """Training, validation and test data, and how they are read."""
 
@@ -191,7 +216,10 @@ class Data(Model):
         | None
     ) = None
     """Sources of training records, mixed by their weights. Required unless algorithm.objective is
-    Evaluation."""
+    Evaluation or Offline."""
+    rollouts: StoredRollouts | None = None
+    """Stored rollouts that are trained in place of new ones. Required under algorithm.objective
+    Offline, refused under any other."""
     validation: Annotated[list[DatasetSource], Field(max_length=8, json_schema_extra=BY_NAME)] = (
         Field(default_factory=list)
     )
@@ -206,8 +234,8 @@ class Data(Model):
     shuffle: bool = True
     """Whether each pass over the data has a new random order. false: the order of the files."""
     on_bad_record: Literal["Fail", "Skip"] = "Fail"
-    """What happens to a record that cannot be read. `Fail`: the attempt fails and names it. `Skip`:
-    it is left out and counted in status.datasets."""
+    """What happens to a record that cannot be read, or a stored group of rollouts. `Fail`: the
+    attempt fails and names it. `Skip`: it is left out and counted in status.datasets."""
     hub: Hub = Field(default_factory=Hub)
     images: Images | None = None
     """Images in messages of records, for a vision-language model. Unset: records with images are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rl_contracts.spec.algorithm.algorithm import UNSAMPLED
 from rl_contracts.spec.algorithm.estimator import OF_ONE
 from rl_contracts.spec.algorithm.off_policy import MAX_WAIT_SECONDS
 from rl_contracts.spec.base import listed, rule
@@ -161,10 +162,30 @@ OF_QUEUE = (
 
 OF_JOB = (
     rule(
-        "self.algorithm.objective == 'Evaluation' || (has(self.data.train) && "
-        "has(self.training.steps) != has(self.training.epochs))",
+        "self.algorithm.objective == 'Evaluation' || ((has(self.data.train) || "
+        "has(self.data.rollouts)) && has(self.training.steps) != has(self.training.epochs))",
         "training is as long as either steps or epochs say: set one of training.steps and "
         "training.epochs, and data.train",
+    ),
+    rule(
+        "has(self.data.rollouts) == (self.algorithm.objective == 'Offline')",
+        "data.rollouts goes with algorithm.objective Offline, which needs it; objective is "
+        "{self.algorithm.objective}: set data.rollouts.runId to an earlier run, or remove it",
+        field="data.rollouts",
+    ),
+    rule(
+        "!has(self.data.rollouts) || (!has(self.data.train) && size(self.data.validation) == 0 && "
+        "size(self.data.test) == 0)",
+        "data.rollouts takes the place of data.train, and without samplers nothing is evaluated: "
+        "remove data.train, validation and test; a job with objective Evaluation can evaluate the "
+        "final model",
+        field="data.rollouts",
+    ),
+    rule(
+        "!has(self.data.rollouts) || self.data.rollouts.runId != self.runId",
+        "data.rollouts.runId is {self.data.rollouts.runId}, this job's own run: name an earlier "
+        "one, or remove spec.runId",
+        field="data.rollouts.runId",
     ),
     rule(
         "self.algorithm.objective != 'Evaluation' || "
@@ -213,9 +234,9 @@ OF_JOB = (
     ),
     rule(
         "[size(self.samplers), size(self.reward.scorers)].all(n, "
-        "(n == 0) == (self.algorithm.objective == 'SFT'))",
-        "spec.samplers and spec.reward.scorers go with every algorithm.objective but SFT: add "
-        "what is missing, or under SFT remove both",
+        f"(n == 0) == (self.algorithm.objective in {listed(UNSAMPLED)}))",
+        "spec.samplers and spec.reward.scorers go with every algorithm.objective but SFT and "
+        "Offline: add what is missing, or under these remove both",
     ),
     rule(
         "self.runId == oldSelf.runId && self.managedBy == oldSelf.managedBy",

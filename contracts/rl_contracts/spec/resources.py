@@ -11,7 +11,7 @@ from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.agent.sandbox import CODE, Sandbox
 from rl_contracts.spec.agent.user_code import Code
 from rl_contracts.spec.algorithm.algorithm import Algorithm
-from rl_contracts.spec.base import RULES, Model, Name, rule, rules
+from rl_contracts.spec.base import RULES, RUN_ID, Model, Name, rule, rules
 from rl_contracts.spec.data import Data, ModelSource
 from rl_contracts.spec.job_rules import (
     OF_JOB,
@@ -56,7 +56,7 @@ FIXED_UNLESS_SUSPENDED = ("trainer", "scheduling")
 
 NetworkPolicyKind = Literal["RunOnly", "None"]
 
-RunId = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$", max_length=63)]
+RunId = Annotated[str, Field(pattern=rf"^({RUN_ID})?$", max_length=63)]
 SamplerGroups = Annotated[
     list[SamplerGroup],
     Field(
@@ -112,7 +112,8 @@ class RLJobSpec(Model):
     """Where engines run. `Separate`: in pods of their own, and they sample while the trainer
     trains. `Colocated`: in the trainer's pod; both use the same GPUs, by turns."""
     samplers: SamplerGroups = Field(default_factory=list)
-    """Groups of sampler pods, at least one. Empty only under algorithm.objective SFT."""
+    """Groups of sampler pods, at least one. Empty only under algorithm.objective SFT and
+    Offline."""
     weight_sync: WeightSync = Field(default_factory=WeightSync)
     storage: Storage = Field(default_factory=Storage)
     lifecycle: Lifecycle = Field(default_factory=Lifecycle)
@@ -121,7 +122,7 @@ class RLJobSpec(Model):
     @model_validator(mode="after")
     def _is_rewarded(self) -> Self:
         """As the CEL rule says; code that has parsed a manifest may rely on it."""
-        if not self.algorithm.supervised and not (self.samplers and self.reward.scorers):
+        if not self.algorithm.unsampled and not (self.samplers and self.reward.scorers):
             raise ValueError("spec.samplers and spec.reward.scorers must not be empty")
         return self
 

@@ -118,7 +118,8 @@ class Reward(Model):
         ),
     )
     scorers: Annotated[list[Scorer], Field(max_length=16)] = Field(default_factory=list)
-    """Parts of the reward, at least one. Empty only under algorithm.objective SFT."""
+    """Parts of the reward, at least one. Empty only under algorithm.objective SFT
+    and Offline."""
     answer_schema: AnswerSchema = "Auto"
     """Which part of a response is compared with the reference. `Auto`: `<answer>…</answer>`,
     `\\boxed{…}`, `#### …`, "The answer is …" or the last number, the first of these that there is;

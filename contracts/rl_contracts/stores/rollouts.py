@@ -33,6 +33,10 @@ class RolloutStore(OverflowStore[Rollout]):
         """Use two clients; see ``OverflowStore``."""
         super().__init__(mongo, objects, Rollout, overflow_bytes=overflow_bytes)
 
+    def present(self, ids: Sequence[str]) -> set[str]:
+        """Those of some ids whose documents are stored; nothing else of them is read."""
+        return {stored["_id"] for stored in self._find_ids(ids, fields={"_id"})}
+
     def of_task(self, task: str) -> list[Rollout]:
         """Intact rollouts of all attempts of a task."""
         stored = self._mongo.call(

@@ -253,6 +253,10 @@ class RunStore:
         """Record the values that depend on the trainer's devices."""
         self._set(run, epoch, resolved=resolved.model_dump())
 
+    def record_vocabulary(self, run: str, *, epoch: int, sha256: str) -> None:
+        """Record the digest of the tokenizer's tokens."""
+        self._set(run, epoch, vocabulary=sha256)
+
     def mark_first_batch(self, run: str, *, epoch: int) -> None:
         """Record the time at which the first batch was formed."""
         self._set(run, epoch, first_batch_at=self._mongo.now())

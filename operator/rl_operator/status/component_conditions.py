@@ -50,7 +50,7 @@ def trainer_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUpd
     if job.suspended:
         return _suspended(kind, job)
     if after.attempt == 0:
-        alone = status_input.supervised or (job.spec is not None and job.spec.colocated)
+        alone = status_input.unsampled or (job.spec is not None and job.spec.colocated)
         first = "the inputs are checked" + ("" if alone else " and enough samplers have registered")
         return ConditionUpdate(kind, "False", "NotStarted", f"The trainer starts after {first}.")
     if attempt_records.ended(after) and not attempt_records.halted(after):

@@ -128,7 +128,7 @@ def _stopping(status_input: StatusInput, after: RLJobStatus) -> Headline:
 def _before_start(status_input: StatusInput) -> Headline:
     if status_input.checking:
         return Headline("Pending", "CheckingInputs", CHECKING)
-    if status_input.supervised:
+    if status_input.unsampled:
         message = "The trainer's pod is about to be created."
         return _unreachable(status_input, "Pending") or Headline(
             "Starting", "TrainerStarting", message
@@ -192,20 +192,20 @@ def _active(status_input: StatusInput, after: RLJobStatus) -> Headline:
 
 def _running(status_input: StatusInput) -> Headline:
     message = "Trainer and samplers are running."
-    if status_input.supervised:
+    if status_input.unsampled:
         message = "The trainer is running."
     return Headline("Running", "Running", message, "Ready")
 
 
 def _trainer_starting(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
-    run, supervised = status_input.reading.run, status_input.supervised
+    run, unsampled = status_input.reading.run, status_input.unsampled
     again = after.attempt > 1 or after.trainer.restarts > 0
     phase: Phase = "Recovering" if again else "Starting"
     if after.trainer.ready < after.trainer.desired:
         return Headline(phase, "TrainerStarting", _start_message(status_input, after))
-    if run is None and supervised:
+    if run is None and unsampled:
         return Headline(phase, "TrainerStarting", "The trainer loads its state.")
-    if run is None or (run.policy is None and not supervised):
+    if run is None or (run.policy is None and not unsampled):
         message = "The trainer loads its state, then publishes the first policy."
         return Headline(phase, "PublishingPolicy", message)
     return None

@@ -78,7 +78,7 @@ def _components(status_input: StatusInput, after: RLJobStatus) -> list[Condition
     ]
     queue = admission.conditions(status_input.snapshot)
     trainer = trainer_ready(status_input, after)
-    if status_input.supervised:  # there are neither samplers nor policies for them
+    if status_input.unsampled:  # there are neither samplers nor policies for them
         return [
             *queue,
             *_memory_fits(status_input),

@@ -90,7 +90,7 @@ def _progress(status_input: StatusInput, run: Run, spec: RLJobSpec) -> ProgressS
         backlog=reading.backlog,
         tokens_per_second=_tokens_per_second(status_input),
         trainer_wait_share=round(run.totals.wait_seconds / busy, 3) if busy else 0.0,
-        staleness=None if supervised or not run.latest else run.latest.staleness_max,
+        staleness=None if spec.algorithm.unsampled or not run.latest else run.latest.staleness_max,
         seconds_left=_seconds_left(status_input),
         last_progress_time=format_time(run.progress_at) if run.progress_at else None,
     )

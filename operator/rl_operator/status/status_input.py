@@ -36,7 +36,7 @@ class StatusInput:
     now: float
 
     @property
-    def supervised(self) -> bool:
+    def unsampled(self) -> bool:
         """Whether the job samples nothing: it has neither samplers nor policies for them."""
         spec = self.snapshot.job.spec
-        return spec is not None and spec.algorithm.supervised
+        return spec is not None and spec.algorithm.unsampled

@@ -48,6 +48,15 @@ SFT = (
     "spec.training.evaluation.afterTraining",
 )
 """Fields that SFT reads of the sections for sampling and RL."""
+OFFLINE = (
+    "spec.agent.chatTemplate",
+    "spec.agent.sampling.temperature",
+    "spec.agent.sampling.maxContextTokens",
+)
+"""Fields that Offline reads of the sections for sampling; the template is exported."""
+OF_ENGINES = ("spec.algorithm.experts.routing", "spec.algorithm.offPolicy.")
+"""Fields of ``spec.algorithm`` that Offline does not read; it reads all others."""
+CORRECTION = "spec.algorithm.offPolicy.correction"
 REMOVE = "Remove it."
 COLUMNS = ("scorer", "answerSchema", "scenario", "fields")
 
@@ -130,19 +139,14 @@ def unread(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from _of_untrained(spec)
     elif algorithm.supervised:
         yield from _of_supervised(spec)
+    elif algorithm.unsampled:
+        yield from _of_offline(spec)
     elif algorithm.distils:
         yield from _unread((("spec.algorithm", algorithm, Algorithm()),), DISTILLATION, algorithm)
 
 
 def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
-    sections: tuple[tuple[str, Model, Model], ...] = (
-        ("spec.agent", spec.agent, _usual_agent(spec.agent)),
-        ("spec.code", spec.code, Code()),
-        ("spec.algorithm", spec.algorithm, Algorithm()),
-        ("spec.rollouts", spec.rollouts, Rollouts()),
-        ("spec.weightSync", spec.weight_sync, WeightSync()),
-        ("spec.training.evaluation", spec.training.evaluation, Evaluation()),
-    )
+    sections = (*_of_sampling(spec), ("spec.algorithm", spec.algorithm, Algorithm()))
     yield from _unread(sections, SFT, spec.algorithm)
     for name, sources in spec.data.by_split.items():
         for index, source in enumerate(sources):
@@ -150,6 +154,32 @@ def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
             for field, value in _differences(at, _plain(source.columns), _plain(Columns())):
                 if field.rpartition(".")[2] in COLUMNS:
                     yield _refused(field, value, spec.algorithm)
+    yield from _of_sandbox(spec)
+
+
+def _of_offline(spec: RLJobSpec) -> Iterator[Refusal]:
+    yield from _unread(_of_sampling(spec), OFFLINE, spec.algorithm)
+    given, usual = _plain(spec.algorithm), _plain(Algorithm())
+    for field, value in _differences("spec.algorithm", given, usual):
+        if field.startswith(OF_ENGINES) and not field.startswith(CORRECTION):
+            yield _refused(field, value, spec.algorithm)
+    if spec.data.images is not None:
+        yield _refused("spec.data.images", "set", spec.algorithm)
+    yield from _of_sandbox(spec)
+
+
+def _of_sampling(spec: RLJobSpec) -> tuple[tuple[str, Model, Model], ...]:
+    """Sections that are mostly for sampling, and what they are where a manifest has none."""
+    return (
+        ("spec.agent", spec.agent, _usual_agent(spec.agent)),
+        ("spec.code", spec.code, Code()),
+        ("spec.rollouts", spec.rollouts, Rollouts()),
+        ("spec.weightSync", spec.weight_sync, WeightSync()),
+        ("spec.training.evaluation", spec.training.evaluation, Evaluation()),
+    )
+
+
+def _of_sandbox(spec: RLJobSpec) -> Iterator[Refusal]:
     if spec.sandbox is not None:
         yield _refused("spec.sandbox", "set", spec.algorithm)
 

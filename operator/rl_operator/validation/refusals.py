@@ -201,7 +201,7 @@ def _of_code(spec: RLJobSpec) -> Iterator[Refusal]:
     program = programs.program_of(spec)
     if program is not None:
         yield from _of_environment("spec.agent.program.env", program.env, trainer=False)
-    if spec.needs_code_container or spec.algorithm.supervised:
+    if spec.needs_code_container or spec.algorithm.unsampled:
         return
     if program is not None:
         yield from _not_in_a_pod(spec.code)

@@ -11,7 +11,7 @@ from typing import Any
 
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.agent.agents import Agent
-from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.algorithm import UNSAMPLED, Algorithm
 from rl_contracts.spec.base import Model
 from rl_contracts.spec.data import Columns, Hub
 from rl_contracts.spec.resources import RLJobSpec
@@ -26,7 +26,7 @@ SAMPLED = ("RL", "Distillation")
 
 def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     """Refusals of options that nothing reads."""
-    if spec.algorithm.objective in (*SAMPLED, "SFT"):
+    if spec.algorithm.objective in (*SAMPLED, *UNSAMPLED):
         yield from _of_tracking(spec.training.tracking)
     if spec.algorithm.objective in SAMPLED:
         yield from _of_evaluation(spec)

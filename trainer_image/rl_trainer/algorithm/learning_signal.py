@@ -80,6 +80,7 @@ UPDATES: tuple[Check, ...] = (
 )
 CHECKS: dict[str, tuple[Check, ...]] = {
     "RL": (*RL, *RESPONSES, *UPDATES),
+    "Offline": (*RL, *UPDATES),
     "Distillation": (RESPONSES[0], GRADIENT_ZERO),
     "SFT": (GRADIENT_ZERO,),
 }

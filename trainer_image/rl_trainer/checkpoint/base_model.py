@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -141,6 +143,12 @@ def check_tokenizer(folder: Path, uri: str, *, field: str) -> None:
         raise loading.refused(uri, message, field=field) from error
     if field in (MODEL_FIELD, TOKENIZER_FIELD) and not tokenizer.chat_template:
         raise loading.refused(uri, "Its tokenizer has no chat template.", field=field)
+
+
+def vocabulary(folder: Path) -> str:
+    """SHA-256 of a tokenizer's tokens with their ids, whatever files they come from."""
+    tokens = AutoTokenizer.from_pretrained(folder, local_files_only=True).get_vocab()
+    return hashlib.sha256(json.dumps(sorted(tokens.items())).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

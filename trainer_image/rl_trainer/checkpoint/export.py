@@ -214,9 +214,11 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
 def _method(algorithm: Algorithm) -> str:
     if algorithm.supervised:
         return "records, supervised on the assistant's turns"
+    method = f"{algorithm.estimator.kind} advantages, {algorithm.loss.kind} loss"
+    if algorithm.unsampled:
+        return f"stored groups of {algorithm.group_size} responses; {method}"
     return (
-        f"prompts with {algorithm.group_size} responses each; {algorithm.estimator.kind} "
-        f"advantages, {algorithm.loss.kind} loss, staleness at most "
+        f"prompts with {algorithm.group_size} responses each; {method}, staleness at most "
         f"{algorithm.off_policy.max_staleness}"
     )
 

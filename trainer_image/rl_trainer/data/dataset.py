@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rl_contracts.documents.datasets.example import Example
-from rl_contracts.spec.data import DatasetSource
+from rl_contracts.spec.data import DatasetSource, StoredRollouts
 
 Split = Literal["train", "validation", "test"]
 
@@ -16,7 +16,7 @@ Split = Literal["train", "validation", "test"]
 class Dataset:
     """A parsed source with its examples."""
 
-    source: DatasetSource
+    source: DatasetSource | StoredRollouts
     split: Split
     examples: Sequence[Example]
     """At least one, in the order of its files."""

@@ -11,8 +11,11 @@ from pathlib import Path
 
 from rl_contracts.documents.run import DatasetSummary, Run
 from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.spec.data import DatasetSource, StoredRollouts
+from rl_contracts.stores import stored_groups
 from rl_trainer.context.job import Job
 from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.earlier_run import read_groups
 from rl_trainer.data.fetch import Places, fetch_datasets
 from rl_trainer.data.hub import HubClient
 from rl_trainer.data.images import ImageIntake
@@ -42,6 +45,8 @@ def read_data(
         pinned=pinned(run),
     )
     datasets = fetch_datasets(section, places, compares=job.spec.compares)
+    if section.rollouts is not None:
+        datasets.append(read_groups(job, run, folder, section.rollouts))
     samplers = job.stores.samplers.of_run(job.run)
     check_scorers(datasets, samplers=samplers)
     described = summaries(datasets, started=run)
@@ -79,7 +84,7 @@ def summaries(datasets: Sequence[Dataset], *, started: Run) -> list[DatasetSumma
         training = [summary for summary in described if summary.split == "train"]
         for number, summary in enumerate(training):
             if before.get(summary.name, summary.sha256) != summary.sha256:
-                raise _changed(summary, number)
+                raise _changed(summary, number, datasets[number].source)
     return described
 
 
@@ -96,13 +101,17 @@ def _summary(dataset: Dataset) -> DatasetSummary:
     )
 
 
-def _changed(summary: DatasetSummary, number: int) -> RefusedError:
+def _changed(
+    summary: DatasetSummary, number: int, source: DatasetSource | StoredRollouts
+) -> RefusedError:
+    records = isinstance(source, DatasetSource)
     return RefusedError(
         Refusal(
-            field=f"spec.data.train[{number}].uri",
+            field=f"spec.data.train[{number}].uri" if records else stored_groups.FIELD,
             value=summary.uri[:200],
             reason="DatasetChanged",
-            message="Its records have changed since the run's first step.",
+            message=f"Its {'records' if records else 'groups'} have changed since the run's first "
+            "step.",
             remedy="Put the former file back, or create a new job for the changed data.",
         )
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rl_contracts.documents.task import Queue, Task
 from rl_contracts.ids import RunId, task_id
-from rl_contracts.spec.data import TrainSource
+from rl_contracts.spec.data import StoredRollouts, TrainSource
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.mixture import Mixture
@@ -58,5 +58,5 @@ class TrainStream:
 
 
 def _weight(dataset: Dataset) -> float:
-    assert isinstance(dataset.source, TrainSource)
+    assert isinstance(dataset.source, TrainSource | StoredRollouts)
     return dataset.source.weight

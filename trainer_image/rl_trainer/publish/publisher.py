@@ -36,7 +36,7 @@ class _Pending:
 
 
 class Unpublished:
-    """Stands for a publisher where no sampler needs policies (supervised training)."""
+    """Stands for a publisher where no sampler needs policies (nothing is sampled)."""
 
     version = 0
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rl_contracts import ids
 from rl_contracts.documents.arrays import pack_float32, pack_int32
-from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.head import RolloutHead
@@ -23,9 +22,8 @@ from rl_contracts.documents.rollout import (
     Timings,
     VersionSpan,
 )
-from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Message, Queue, Task, TaskState
-from rl_contracts.errors import IntegrityError, Refusal, RefusedError
+from rl_contracts.errors import Refusal, RefusedError
 from rl_trainer.algorithm.groups import Group, Limits
 from rl_trainer.algorithm.samples import sequences
 from rl_trainer.context.job import Job, Progress
@@ -37,6 +35,7 @@ from rl_trainer.distributed.share import ShareReader
 from rl_trainer.model.chat_template import ChatTemplate, UntrainableError
 from rl_trainer.rollouts.collect import Collected
 from rl_trainer.rollouts.rank_work import RankWork, take
+from rl_trainer.rollouts.without_samplers import WithoutSamplers
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +46,8 @@ PASSES_WITHOUT_ANY = 4
 """Give up after this many passes over the records without a trainable one."""
 
 
-class Demonstrations:
-    """Collects the train stream's records as groups of one rollout each; see ``Collector``.
+class Demonstrations(WithoutSamplers):
+    """Collects the train stream's records as groups of one rollout each.
 
     Args:
         job: whose data.
@@ -67,12 +66,8 @@ class Demonstrations:
         limits: Limits,
         reader: ShareReader,
     ) -> None:
-        self._job, self._stream, self._reader = job, stream, reader
-        self._template, self._limits = template, limits
-        self._skips = job.spec.data.on_bad_record == "Skip"
-
-    def recall(self, progress: Progress) -> None:
-        """Do nothing: the position in the stream alone decides which record is next."""
+        super().__init__(job, reader=reader)
+        self._stream, self._template, self._limits = stream, template, limits
 
     def collect(self, progress: Progress) -> Collected:
         """Take the next step's records, and store them as tasks and rollouts.
@@ -101,26 +96,6 @@ class Demonstrations:
         self._reader.remember(rollouts)
         self._job.stores.tasks.insert([group.task for group in groups])
         return Collected(groups=groups, wait_seconds=self._job.clock() - started)
-
-    def lose(self, groups: Sequence[Group], damaged: Mapping[str, str]) -> None:
-        """Raise IntegrityError: what was just written is already damaged."""
-        name, why = next(iter(damaged.items()))
-        raise IntegrityError(f"rollout {name}, which this attempt has written: {why}")
-
-    def close_step(self, groups: int) -> tuple[Drops, float]:
-        """Nothing is lost."""
-        return Drops(), 0.0
-
-    def retire(self, groups: list[Group], batch: Batch) -> None:
-        """Take trained records out of the queue; their step must be committed."""
-        self._reader.forget([name for group in groups for name in group.task.rollouts])
-        self._job.stores.tasks.retire([group.task.id for group in groups])
-
-    def check(self) -> None:
-        """Do nothing: there is no thread that could fail."""
-
-    def close(self, *, wait: bool) -> None:
-        """Do nothing: there is no thread to end."""
 
     def evaluate(
         self, work: RankWork, datasets: Sequence[Dataset], *, step: int

@@ -15,6 +15,9 @@ from rl_contracts.spec.algorithm.loss import LOSS_KINDS, Loss
 from rl_contracts.spec.algorithm.off_policy import OffPolicy
 from rl_contracts.spec.base import Model, S3Uri, listed, rule, rules
 
+UNSAMPLED = ("SFT", "Offline")
+"""Objectives without samplers."""
+
 
 def _without_ratio() -> str:
     return listed([name for name, kind in LOSS_KINDS.items() if not kind.clips_ratio])
@@ -128,11 +131,17 @@ class Algorithm(Model):
             "tokens, or remove it",
             field="teacher",
         ),
+        rule(
+            "self.objective != 'Offline' || self.estimator.kind != 'ReMax'",
+            "algorithm.estimator.kind ReMax needs a greedy rollout of each prompt, and objective "
+            "Offline samples none: use another estimator",
+            field="estimator.kind",
+        ),
     )
-    objective: Literal["RL", "SFT", "Distillation", "Sampling", "Evaluation"] = "RL"
-    """What the job does. `RL`: learn from rewards. `SFT`: learn the records' own answers.
-    `Distillation`: learn from a teacher. `Sampling`: store rollouts. `Evaluation`: evaluate. The
-    last two train nothing."""
+    objective: Literal["RL", "Offline", "SFT", "Distillation", "Sampling", "Evaluation"] = "RL"
+    """What the job does. `RL`: learn from rewards. `Offline`: the same from the stored rollouts of
+    an earlier run. `SFT`: learn the records' own answers. `Distillation`: learn from a teacher.
+    `Sampling`: store rollouts. `Evaluation`: evaluate. The last two train nothing."""
     teacher: S3Uri | None = None
     """Folder `s3://<bucket>/<path>` of the teacher model; it must have the policy's tokens. Only
     with objective Distillation."""
@@ -167,3 +176,8 @@ class Algorithm(Model):
     def supervised(self) -> bool:
         """Whether it learns from demonstrations, so that nothing is sampled."""
         return self.objective == "SFT"
+
+    @property
+    def unsampled(self) -> bool:
+        """Whether nothing is sampled: it learns from demonstrations or from stored rollouts."""
+        return self.objective in UNSAMPLED

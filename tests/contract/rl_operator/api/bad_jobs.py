@@ -392,7 +392,7 @@ REFUSED_JOBS = {
     "lambda for GRPO": (changed("spec.algorithm.estimator.lam", 0.9), "estimator.lam is for"),
     "a demonstration with samplers": (
         changed("spec.algorithm.objective", "SFT"),
-        "go with every algorithm.objective but SFT",
+        "go with every algorithm.objective but SFT and Offline",
     ),
     "no scorer": (changed("spec.reward.scorers", []), "spec.reward.scorers"),
     "no sampler": (changed("spec.samplers", []), "spec.samplers"),

@@ -19,6 +19,14 @@ def a_pool(**spec: Any) -> Manifest:
     return {**a_job("options"), "kind": "SamplerPool", "spec": shared | spec}
 
 
+TRAIN = [{"name": "train", "uri": "s3://abc/train.jsonl"}]
+STORED: Manifest = {
+    "algorithm": {"objective": "Offline"},
+    "data": {"rollouts": {"runId": "earlier"}},
+    "samplers": [],
+    "reward": {},
+}
+
 _SECTIONS: dict[str, tuple[Manifest, str]] = {
     "trainer quantity": (
         {"trainer": {"resources": {"limits": {"memory": "much"}}}},
@@ -80,6 +88,27 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
     "an evaluation of nothing": (
         {"algorithm": {"objective": "Evaluation"}, "data": {}, "training": {}},
         "algorithm.objective Evaluation needs data",
+    ),
+    "stored rollouts of no run": (
+        {**STORED, "data": {}},
+        "data.rollouts goes with algorithm.objective Offline",
+    ),
+    "stored rollouts beside new ones": (
+        {"data": {"train": TRAIN, "rollouts": {"runId": "earlier"}}},
+        "data.rollouts goes with algorithm.objective Offline",
+    ),
+    "stored rollouts beside records": (
+        {**STORED, "data": {"train": TRAIN, "rollouts": {"runId": "earlier"}}},
+        "data.rollouts takes the place of data.train",
+    ),
+    "a job's own stored rollouts": ({**STORED, "runId": "earlier"}, "this job's own run"),
+    "stored rollouts with samplers": (
+        {**STORED, "samplers": [{"name": "main"}]},
+        "under these remove both",
+    ),
+    "stored rollouts without greedy ones": (
+        {**STORED, "algorithm": {"objective": "Offline", "estimator": {"kind": "ReMax"}}},
+        "spec.algorithm.estimator.kind",
     ),
     "engine quantity": (
         a_group(resources={"requests": {"cpu": "1 core"}}),

@@ -1,9 +1,15 @@
-"""A job that learns from demonstrations: its trainer is started without a pool."""
+"""Jobs that sample nothing: their trainers are started without a pool."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from rl_contracts.documents.run import Outcome
+from rl_contracts.documents.task import Queue, TaskState
 from rl_operator.kube import kinds
 from tests.contract.rl_operator.world import World
+from tests.documents import a_run, a_task
+from tests.waiting import until
 
 
 def test_supervised_job_runs_without_samplers_and_reward(world: World) -> None:
@@ -36,3 +42,35 @@ def test_supervised_job_runs_without_samplers_and_reward(world: World) -> None:
     world.end_trainer("job-1", "Succeeded", exit_code=0)
     status = world.settle(key)
     assert (status["phase"], status["finalModel"]) == ("Succeeded", "s3://f")
+
+
+def test_an_offline_job_starts_once_the_earlier_run_has_groups_and_has_ended(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    key = world.make_job(
+        algorithm={"objective": "Offline"},
+        data={"rollouts": {"runId": "earlier"}},
+        samplers=[],
+        reward={},
+        training={"epochs": 2, "precision": "FP32"},
+    )
+
+    def stalled(reason: str | None) -> None:
+        def said() -> bool:
+            world.settle(key)
+            return world.condition(key, "Stalled").get("reason") == reason
+
+        until(said, what=f"reason {reason}", seen=lambda: world.status(key))
+
+    stalled("RunNotFound")
+    runs, now = world.stores.runs, world.stores.mongo.now()
+    runs.create(a_run(id="earlier", namespace=world.namespace, epoch=1, heartbeat_at=now))
+    stalled("RunAtWork")
+    runs.finish("earlier", epoch=1, outcome=Outcome(kind="Failed", reason="r", message="m"))
+    stalled("RolloutsPurged")
+    assert world.objects(kinds.SAMPLER_POOL) == world.objects(kinds.PYTORCH_JOB) == []
+    done: dict[str, Any] = {"queue": Queue.CONSUMED, "state": TaskState.DONE, "rollouts": ["r"]}
+    world.stores.tasks.insert([a_task(id="earlier.train.00000000", run="earlier", **done)])
+    stalled(None)
+    assert world.settle(key)["attempt"] == 1
+    assert world.objects(kinds.SAMPLER_POOL) == []
