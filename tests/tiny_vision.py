@@ -31,7 +31,7 @@ SPECIAL = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
-PAD, END, _, USER, ASSISTANT, _, START, STOP, IMAGE, VIDEO = range(10, 20)
+PAD, END, _, USER, ASSISTANT, TOOL, START, STOP, IMAGE, VIDEO = range(10, 20)
 VOCABULARY = 32
 TEMPLATE = """\
 {%- for message in messages -%}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
 
 from rl_contracts.documents.sampler import ENVIRONMENT_SERVER, PROGRAM_PODS
+from rl_contracts.errors import RefusedError
 from rl_contracts.spec.agent.environment import HEADERS_FOLDER
 from rl_sampler.agents import AGENTS
 from rl_sampler.agents import Agent as Act
@@ -20,6 +24,7 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.health import EngineHealth
+from rl_sampler.engine.images import RunImages
 from rl_sampler.engine.passthrough import Passthrough
 from rl_sampler.engine.probes import Probes
 from rl_sampler.engine.problems import Problems
@@ -41,6 +46,7 @@ from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
 from rl_sampler.reaper import Reaper
 from rl_sampler.tasks.claims import ClaimBook
+from rl_sampler.tools.images import ToolImages, tool_images
 from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.tools.waiting import WaitingToolbox
 from rl_sampler.user_code.components import Components
@@ -153,11 +159,16 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
             section.chat_template_arguments or {},
             template=section.chat_template,
         )
+        images = _images(agent)
+        of_tools = _tool_images(agent, prompts, images)
     except PromptError as error:
         agent.problems.note("tokenizer", str(error))
         return None
+    except RefusedError as error:
+        agent.problems.note("images", str(error))
+        return None
     slots, environment = Slots(), _environment(agent)
-    toolbox = _toolbox(agent, components, environment)
+    toolbox = _toolbox(agent, components, environment, of_tools)
     book = ClaimBook(agent.shared)
     runner = _runner(
         agent,
@@ -167,6 +178,7 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
         prompts=prompts,
         toolbox=toolbox,
         slots=slots,
+        images=images,
     )
     claimer = Claimer(
         agent.assignment,
@@ -179,6 +191,31 @@ async def claiming_of(agent: Agent, components: Components, watch: EngineWatch) 
         outages=agent.outages,
     )
     return Claiming(claimer, book, runner, toolbox)
+
+
+def _images(agent: Agent) -> RunImages | None:
+    """The run's images; None where the manifest shows none."""
+    if agent.assignment.spec.data.images is None:
+        return None
+    return RunImages(shared=agent.shared, run=agent.assignment.run)
+
+
+def _tool_images(agent: Agent, prompts: Prompts, images: RunImages | None) -> ToolImages | None:
+    """What takes images of tools; None where the policy is shown none. Raises RefusedError."""
+    limits = agent.assignment.spec.data.images
+    if limits is None or images is None or prompts.placeholders is None:
+        return None
+    processor = _processor(agent.weights.base)
+    return tool_images(limits, processor, side=prompts.placeholders.side, images=images)
+
+
+def _processor(model: Path) -> dict[str, Any]:
+    """The ``preprocessor_config.json`` of a model; empty where it has none that can be read."""
+    try:
+        content = json.loads((model / "preprocessor_config.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _environment(agent: Agent) -> EnvironmentServer | None:
@@ -214,7 +251,10 @@ def _act(agent: Agent, prompts: Prompts, environment: EnvironmentServer | None) 
 
 
 def _toolbox(
-    agent: Agent, components: Components, environment: EnvironmentServer | None
+    agent: Agent,
+    components: Components,
+    environment: EnvironmentServer | None,
+    images: ToolImages | None,
 ) -> WaitingToolbox:
     spec = agent.assignment.spec
     if environment is not None:
@@ -231,6 +271,7 @@ def _toolbox(
         own=components.tools,
         final={tool.name: tool.answer_argument for tool in spec.agent.final_tools},
         browser=components.browser,
+        images=images,
     )
     return WaitingToolbox(tools, outages=agent.outages)
 
@@ -244,6 +285,7 @@ def _runner(
     prompts: Prompts,
     toolbox: WaitingToolbox,
     slots: Slots,
+    images: RunImages | None,
 ) -> EpisodeRunner:
     spec = agent.assignment.spec
     rollout_runner = RolloutRunner(
@@ -267,4 +309,5 @@ def _runner(
         slots=slots,
         counters=agent.counters,
         problems=agent.problems,
+        images=images,
     )

@@ -40,7 +40,8 @@ def _agent_type(draft: Draft, value: Any) -> Outcome:
     if not truth(draft.given.get("agent.use_agent", True)):
         return "not needed", "", "agent.kind SingleTurn is the run without an agent"
     if str(value) == "gui":
-        return "not available", "", "text only"
+        note = "ToolLoop or ReAct, with screenshots from an MCP server: docs/guides/images.md"
+        return "by hand", "agent.kind", note
     kinds = {"hf": "ToolLoop", "react": "ReAct", "code": "Code"}
     if str(value) not in kinds:
         return "by hand", "agent.kind", f"{value} is none of {', '.join(kinds)}, gui"

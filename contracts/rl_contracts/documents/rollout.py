@@ -13,6 +13,7 @@ from pydantic import Field
 from rl_contracts.documents.arrays import ITEM_BYTES
 from rl_contracts.documents.base import Document, Record
 from rl_contracts.documents.routing import Routing
+from rl_contracts.documents.task import ImagePart
 
 GREEDY_TEMPERATURE = 1.0
 """Temperature of the log-probabilities of a greedy rollout: the engine does not divide logits by
@@ -98,6 +99,8 @@ class ToolCall(Record):
     """``failed``: the tool reported an error; ``refused``: unknown tool or malformed arguments;
     ``down``: the tool was not available, so the rollout is not data."""
     result: str
+    images: list[ImagePart] = Field(default_factory=list)
+    """Images of the result that the policy was shown, behind its text."""
     seconds: float
 
 

@@ -114,7 +114,7 @@ class Message(Record):
         """The form that chat templates take; parts only where there is an image."""
         if not self.images:
             return {"role": self.role, "content": self.text}
-        return {"role": self.role, "content": [_chat_part(part) for part in self.content]}
+        return {"role": self.role, "content": [chat_part(part) for part in self.content]}
 
     def with_text(self, text: str, *, before: bool = False) -> Message:
         """The message with another text part, behind the others or before them."""
@@ -123,10 +123,12 @@ class Message(Record):
         return Message(role=self.role, content=content)
 
 
-def _chat_part(part: Part) -> dict[str, object]:
+def chat_part(part: Part) -> dict[str, object]:
+    """A part in the form that chat templates take; that of a stored image has its size, too."""
     if isinstance(part, ContentPart):
         return {"type": "text", "text": part.text}
-    return {"type": "image", "image": part.sha256}
+    size = {"width": part.width, "height": part.height}
+    return {"type": "image", "image": part.sha256, **size}
 
 
 class HeldTask(Document):

@@ -70,13 +70,18 @@ class Placeholders:
                 f"have {present} placeholders of images, and there are {len(images)} images"
             )
 
-    def collapsed(self, tokens: Sequence[int], images: Sequence[ImagePart]) -> list[int]:
-        """What ``expanded`` was given; behind the last image all tokens stay as they are."""
+    @staticmethod
+    def collapsed(tokens: Sequence[int], images: Sequence[ImageSpan]) -> list[int]:
+        """Tokens with one placeholder for each image: what ``expanded`` was given.
+
+        Args:
+            tokens: of a sequence.
+            images: where they are in it, ascending.
+        """
         made, at = list[int](), 0
         for image in images:
-            first = tokens.index(self.token, at)
-            made += [*tokens[at:first], self.token]
-            at = first + self.count(image)
+            made += tokens[at : image.start + 1]
+            at = image.end
         return [*made, *tokens[at:]]
 
     def spans(

@@ -238,8 +238,8 @@ class Data(Model):
     attempt fails and names it. `Skip`: it is left out and counted in status.datasets."""
     hub: Hub = Field(default_factory=Hub)
     images: Images | None = None
-    """Images in messages of records, for a vision-language model. Unset: records with images are
-    bad. Images in results of tools are left out in either case."""
+    """Images in messages of records and in results of MCP servers' tools, for a vision-language
+    model. Unset: records with images are bad, and images of tools are left out."""
 
     @property
     def by_split(self) -> dict[Split, Sequence[DatasetSource]]:

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rl_contracts.documents.task import Message
-from rl_contracts.images.placeholders import Placeholders
-from rl_sampler.agents.continuation import Continuation, tool_message
+from rl_contracts.documents.task import ImagePart, Message
+from rl_contracts.images.placeholders import PlaceholderError, Placeholders
+from rl_sampler.agents.continuation import Continuation, TemplateRefusedError, tool_message
+from rl_sampler.agents.images import content_of, images_in
 from rl_sampler.agents.prompt import Prompts
 from rl_sampler.tools.tool import Tool
 
@@ -29,6 +30,11 @@ class Chat:
             prompts.tokens,
             stops=prompts.stop_texts,
         )
+
+    @property
+    def placeholders(self) -> Placeholders | None:
+        """Of images; None where the model sees none."""
+        return self._prompts.placeholders
 
     def check(self) -> None:
         """Try the template; raises TemplateRefusedError where it does not allow several turns."""
@@ -65,19 +71,32 @@ class Chat:
 
     def between(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Token ids of messages between two responses; raises TemplateRefusedError."""
-        return self._continuation.tokens(messages)
+        tokens, images = self._continuation.tokens(messages), images_in(messages)
+        if not images:
+            return tokens
+        assert self.placeholders is not None, "only models that see are shown images"
+        try:
+            return self.placeholders.expanded(tokens, images)
+        except PlaceholderError as error:
+            raise TemplateRefusedError(
+                "the chat template does not show each image of a message of role "
+                f"{messages[0]['role']!r} once: its tokens {error}"
+            ) from error
 
     def decode(self, output: Sequence[int]) -> str:
         """Text of a response."""
         return self._prompts.decode(output)
 
-    def result(self, tool: str, text: str) -> Mapping[str, Any]:
+    def result(self, tool: str, text: str, images: Sequence[ImagePart] = ()) -> Mapping[str, Any]:
         """The message with a tool's result; special tokens in the text are made harmless."""
-        return tool_message(self._prompts.harmless(tool), self._prompts.harmless(text))
+        content = content_of(self._prompts.harmless(text), images)
+        return tool_message(self._prompts.harmless(tool), content)
 
-    def outside_message(self, role: str, text: str) -> Mapping[str, Any]:
+    def outside_message(
+        self, role: str, text: str, images: Sequence[ImagePart] = ()
+    ) -> Mapping[str, Any]:
         """A message with text from outside; special tokens in it are made harmless."""
-        return {"role": role, "content": self._prompts.harmless(text)}
+        return {"role": role, "content": content_of(self._prompts.harmless(text), images)}
 
 
 KEPT_CHATS = 16

@@ -64,7 +64,7 @@ async def _restart_with_notes(
     request = [*reply, {"role": "user", "content": SUMMARISE}]
     notes = ""
     if limit and member.show(request, member.chat.between(request)):
-        notes = (await member.respond(limit=limit)).text
+        notes = member.chat.harmless((await member.respond(limit=limit)).text)
     return member.begin(member.chat.opening(_with_notes(member.messages, notes)))
 
 

@@ -113,7 +113,7 @@ class Continuation:
         return text[: min(ends)]
 
 
-def tool_message(tool: str, content: str) -> Message:
+def tool_message(tool: str, content: object) -> Message:
     """The message with a tool's result, in the form that chat templates take."""
     return {"role": "tool", "name": tool, "tool_call_id": CALL_ID, "content": content}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from rl_contracts.documents.rollout import ImageSpan
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.agents.chat import Chat
@@ -27,6 +28,8 @@ class Group:
     messages: Sequence[Message]
     """Of the task, with the agent's instructions."""
     prompt: Sequence[int]
+    images: Sequence[ImageSpan] = ()
+    """Where the images of the prompt are in it."""
 
     def policy_of(self, number: int) -> Policy:
         """The policy for a member; some members sample greedily."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from rl_contracts.documents.rollout import (
     EnvironmentOutcome,
+    ImageSpan,
     ProgramOutcome,
     Rollout,
     RolloutError,
@@ -23,6 +24,7 @@ from rl_contracts.documents.task import Message
 from rl_contracts.errors import RLError
 from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.agents.chat import Chat
+from rl_sampler.agents.images import images_in, placed, text_of
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.trace import Trace
 from rl_sampler.agents.user import User
@@ -132,7 +134,7 @@ class Member:
                 messages.append({"role": "assistant", "content": self.chat.decode(segment.tokens)})
             else:
                 messages += [
-                    {"role": str(message["role"]), "content": str(message["content"])}
+                    {"role": str(message["role"]), "content": text_of(message)}
                     for message in segment.messages
                 ]
         return messages
@@ -155,22 +157,42 @@ class Member:
             False where no token could follow; then nothing has changed.
         """
         tokens = list(prompt)
+        of_prompt = [image for message in self.messages for image in message.images]
+        images = placed(tokens, of_prompt, self.chat.placeholders)
         for segment in history:
             if isinstance(segment, GeneratedSegment):
                 tokens += segment.tokens
             else:
-                tokens += self.chat.between(segment.messages)
+                shown = self.chat.between(segment.messages)
+                images += self._placed(shown, segment.messages, start=len(tokens))
+                tokens += shown
         if self.policy.room(len(tokens)) < 1:
             return False
         self.prompt, self.history = prompt, list(history)
-        self.trace.restart(tokens)
+        self.trace.restart(tokens, images)
         return True
+
+    def _placed(
+        self, tokens: Sequence[int], messages: Sequence[Mapping[str, Any]], *, start: int = 0
+    ) -> list[ImageSpan]:
+        """Where the images of messages are among their tokens, which begin at ``start``."""
+        return placed(tokens, images_in(messages), self.chat.placeholders, start=start)
 
     @property
     def last_tokens(self) -> Sequence[int]:
         """Of the last response."""
         response = self.turns[-1].response
         return self.trace.tokens[response.start : response.end]
+
+    @property
+    def generated_placeholder(self) -> bool:
+        """Whether the last response holds the placeholder of an image.
+
+        Behind it the engine could not tell which placeholders stand for the images that follow.
+        """
+        if self.policy.images is None or self.chat.placeholders is None:
+            return False
+        return self.chat.placeholders.token in self.last_tokens
 
     @property
     def progress(self) -> Unfinished | None:
@@ -217,7 +239,12 @@ class Member:
         """
         if self.room < 1:
             raise ContextFullError("the context is full")
-        sampled = await self.policy.sample(self.trace.context, limit=limit, known=self.trace.routed)
+        sampled = await self.policy.sample(
+            self.trace.context,
+            images=self.trace.shown_images,
+            limit=limit,
+            known=self.trace.routed,
+        )
         (generation,) = sampled.generations
         return self._take(generation, sampled)
 
@@ -234,7 +261,7 @@ class Member:
         if self.room - len(tokens) < 1:
             return False
         self.history.append(ShownSegment(messages))
-        self.trace.show(tokens)
+        self.trace.show(tokens, self._placed(tokens, messages))
         return True
 
     async def calls(self, turn: Turn) -> Parsed:
@@ -254,7 +281,7 @@ class Member:
 
     def results(self, calls: Sequence[ToolCall]) -> list[Mapping[str, Any]]:
         """The messages with the results of tool calls."""
-        return [self.chat.result(call.tool, call.result) for call in calls]
+        return [self.chat.result(call.tool, call.result, call.images) for call in calls]
 
     async def make(self, wanted: Sequence[WantedCall]) -> list[ToolCall]:
         """Make tool calls of the last response, concurrently.

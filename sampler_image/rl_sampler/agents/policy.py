@@ -6,16 +6,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rl_contracts.documents.rollout import GREEDY_TEMPERATURE
+from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, ImageSpan
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.documents.task import Queue
+from rl_contracts.images.placeholders import Placeholders
 from rl_contracts.spec.agent.agents import Sampling
-from rl_sampler.agents.images import Seen
 from rl_sampler.agents.prompt import tokens_left
 from rl_sampler.engine.client import GENERATE_SECONDS, Engine
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineProtocolError, EngineUnavailableError
 from rl_sampler.engine.growth import Progress
+from rl_sampler.engine.images import RunImages
 from rl_sampler.engine.protocol import GenerateRequest, Generation
 from rl_sampler.engine.serving import MODEL_LABEL, Serving, label_of
 from rl_sampler.engine.slots import Slots
@@ -47,8 +48,8 @@ class Policy:
     counters: Counters
     greedy: bool = False
     """The engine takes the most probable token each time."""
-    seen: Seen | None = None
-    """Images that every prompt shows."""
+    images: RunImages | None = None
+    """Where stored images are read; None where no prompt shows any."""
     member: int = 0
     """Whose tokens are sampled."""
     routed: bool = False
@@ -64,6 +65,7 @@ class Policy:
         self,
         context: Sequence[int],
         *,
+        images: Sequence[ImageSpan] = (),
         members: int = 1,
         limit: int | None = None,
         stops: tuple[str, ...] = (),
@@ -74,6 +76,7 @@ class Policy:
 
         Args:
             context: token ids.
+            images: where images are in the context.
             members: number of responses.
             limit: most tokens of a response; ``maxTokensPerTurn`` by default.
             stops: texts that end a response; those of ``agent.sampling.stop`` by default.
@@ -87,14 +90,16 @@ class Policy:
             EngineError: the engine is down or serves no published policy.
             EpisodeEndedError: the claim was ended on purpose.
             UnusableMemberError: the version of an evaluation is no longer served.
+            ObjectMissingError, IntegrityError: an image is no longer what was stored.
         """
+        files = await self._files(images)
         info = self.serving.engine
         if info is None:
             raise EngineUnavailableError("engine is not up")
         request = GenerateRequest(
-            prompt=list(context) if self.seen is None else self.seen.prompt(context),
+            prompt=Placeholders.collapsed(context, images),
             prompt_tokens=len(context),
-            images=() if self.seen is None else self.seen.files,
+            images=files,
             members=members,
             temperature=GREEDY_TEMPERATURE if self.greedy else self.claim.task.temperature,
             greedy=self.greedy,
@@ -117,6 +122,12 @@ class Policy:
             queue_seconds=started - queued,
             generate_seconds=time.monotonic() - started,
         )
+
+    async def _files(self, images: Sequence[ImageSpan]) -> tuple[str, ...]:
+        if not images:
+            return ()
+        assert self.images is not None, "no prompt shows images"
+        return await self.claim.run(self.images.read([image.sha256 for image in images]))
 
     async def _sample_until_valid(
         self, request: GenerateRequest, progress: Progress | None

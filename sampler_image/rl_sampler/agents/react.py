@@ -90,7 +90,10 @@ async def _reply(member: Member, turn: Turn, position: TurnPosition) -> Messages
     calls = await make_calls(member, [step.call], position)
     if calls is None:
         return None
-    return [member.chat.outside_message("user", f"Observation: {call.result}") for call in calls]
+    return [
+        member.chat.outside_message("user", f"Observation: {call.result}", call.images)
+        for call in calls
+    ]
 
 
 def _line(tool: Tool) -> str:

@@ -10,9 +10,16 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
-from rl_contracts.documents.rollout import Rollout, StopReason, TokenRange, VersionSpan
+from rl_contracts.documents.rollout import (
+    ImageSpan,
+    Rollout,
+    StopReason,
+    TokenRange,
+    VersionSpan,
+)
 from rl_contracts.documents.routing import Choices, narrowed
 from rl_contracts.documents.run import PolicyPointer
+from rl_sampler.agents.images import moved
 from rl_sampler.engine.errors import EngineProtocolError
 from rl_sampler.engine.protocol import EngineSpan, Generation
 
@@ -47,6 +54,8 @@ class Trace:
     """Versions that generated the tokens where the mask is 1."""
     sequence_starts: list[int] = field(default_factory=list)
     """Where the second and later sequences begin."""
+    images: list[ImageSpan] = field(default_factory=list)
+    """Where the images of all sequences are."""
     routing: list[tuple[int, Choices]] = field(default_factory=list)
     """Experts that the engine's routers chose: index of the first token, and choices."""
     _shown_from: int = 0
@@ -60,6 +69,7 @@ class Trace:
             logprobs=unpack_float32(rollout.logprobs),
             spans=list(rollout.spans),
             sequence_starts=list(rollout.sequence_starts),
+            images=list(rollout.images),
             routing=_known(rollout),
             _shown_from=rollout.turns[-1].response.end,
         )
@@ -73,6 +83,11 @@ class Trace:
     def context(self) -> list[int]:
         """The tokens of the current sequence."""
         return self.tokens[self.start :]
+
+    @property
+    def shown_images(self) -> list[ImageSpan]:
+        """Where the images of the current sequence are in it."""
+        return moved((each for each in self.images if each.start >= self.start), by=-self.start)
 
     def __len__(self) -> int:
         """Number of tokens of the current sequence."""
@@ -89,18 +104,24 @@ class Trace:
         if routing is not None:
             self.routing.append((self.start + routing[0], routing[1]))
 
-    def show(self, tokens: Sequence[int]) -> None:
-        """Append tokens that the policy did not generate."""
+    def show(self, tokens: Sequence[int], images: Sequence[ImageSpan] = ()) -> None:
+        """Append tokens that the policy did not generate.
+
+        Args:
+            tokens: the tokens.
+            images: where images are among them.
+        """
+        self.images += moved(images, by=len(self.tokens))
         self.tokens += tokens
         self.mask += bytes(len(tokens))
         self.logprobs += [0.0] * len(tokens)
 
-    def restart(self, tokens: Sequence[int]) -> None:
-        """Begin another sequence with these tokens; earlier sequences stay as they are."""
+    def restart(self, tokens: Sequence[int], images: Sequence[ImageSpan] = ()) -> None:
+        """Begin another sequence as ``show`` does; earlier sequences stay as they are."""
         if self.tokens:
             self.sequence_starts.append(len(self.tokens))
         self._shown_from = len(self.tokens)
-        self.show(tokens)
+        self.show(tokens, images)
 
     def respond(
         self,

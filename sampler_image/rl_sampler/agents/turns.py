@@ -82,7 +82,7 @@ async def run_turns(member: Member, reply: Reply) -> StopReason:
             member.blame("it repeats an earlier response")
             if repetition.too_many:
                 return StopReason.REPETITION
-        if member.policy.seen is not None and member.policy.seen.generated(member.last_tokens):
+        if member.generated_placeholder:
             member.blame("it generated the placeholder of an image")
             return StopReason.STOP
         position = TurnPosition(number < member.agent.fewest_turns, number == member.agent.turns)

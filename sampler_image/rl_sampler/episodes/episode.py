@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.images import ImageStore
 from rl_sampler.agents import IN_TEXT, with_instructions
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.group import Group
-from rl_sampler.agents.images import ImageFiles, Seen
+from rl_sampler.agents.images import placed
 from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.prompt import PromptError, check_length
 from rl_sampler.agents.user import Users
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineError
+from rl_sampler.engine.images import RunImages
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.shared_stores import SharedStores
@@ -64,7 +63,8 @@ class EpisodeRunner:
     slots: Slots
     counters: Counters
     problems: Problems
-    images: ImageFiles = field(default_factory=ImageFiles)
+    images: RunImages | None = None
+    """Of the run; None where neither records nor tools show any."""
 
     async def run(self, claim: Claim) -> None:
         """Work on a claim until it is completed or handed back, or its task is dead.
@@ -154,7 +154,6 @@ class EpisodeRunner:
         chat = self.chats.of(listed, several_turns=agent.kind != "SingleTurn")
         prompt = [] if agent.begins_itself else chat.opening(messages)
         check_length(prompt, most=longest)
-        seen = await self._seen(claim)
         policy = Policy(
             claim=claim,
             sampling=agent.sampling,
@@ -164,7 +163,7 @@ class EpisodeRunner:
             serving=self.serving,
             slots=self.slots,
             counters=self.counters,
-            seen=seen,
+            images=self.images,
             routed=self.spec.algorithm.experts.routing == "Replay",
         )
         return Group(
@@ -176,19 +175,12 @@ class EpisodeRunner:
             policy=policy,
             messages=messages,
             prompt=prompt,
+            images=placed(
+                prompt,
+                [image for message in messages for image in message.images],
+                chat.placeholders,
+            ),
         )
-
-    async def _seen(self, claim: Claim) -> Seen | None:
-        """The images of the task's messages, read from the bucket."""
-        task, stores = claim.task, self.shared.stores
-        images = [image for message in task.messages for image in message.images]
-        if not images:
-            return None
-        placeholders = self.chats.placeholders
-        assert placeholders is not None, "its prompt could not be made"
-        store = ImageStore(stores.objects, run_prefix=stores.run_prefix(task.run))
-        files = await claim.run(asyncio.to_thread(self.images.of, store, images))
-        return Seen(placeholders=placeholders, images=tuple(images), files=files)
 
     async def _reach_version(self, task: Task) -> None:
         if task.queue is not Queue.EVALUATION:

@@ -21,7 +21,6 @@ from rl_contracts.documents.rollout import (
 )
 from rl_contracts.documents.routing import assembled
 from rl_contracts.documents.task import Queue, Task
-from rl_sampler.agents.images import Seen
 from rl_sampler.agents.trace import Trace
 from rl_sampler.scorers import total
 
@@ -50,7 +49,6 @@ def build_rollout(
     task: Task,
     member: int,
     claimed_at: float,
-    seen: Seen | None = None,
 ) -> Rollout:
     """Build the document of a member.
 
@@ -61,7 +59,6 @@ def build_rollout(
         task: as this attempt claimed it.
         member: the member's number.
         claimed_at: when the task was claimed, in the store's time.
-        seen: images that its prompts show.
     """
     greedy = task.is_greedy(member)
     return Rollout(
@@ -78,7 +75,7 @@ def build_rollout(
         logprobs=pack_float32(trace.logprobs),
         spans=trace.spans,
         sequence_starts=trace.sequence_starts,
-        images=[] if seen is None else seen.spans(trace),
+        images=trace.images,
         turns=list(turns),
         routing=assembled(trace.routing, tokens=len(trace.tokens)),
         text=turns[-1].text if turns else "",

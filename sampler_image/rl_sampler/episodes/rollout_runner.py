@@ -113,7 +113,7 @@ class RolloutRunner:
         self, group: Group, numbers: Sequence[int], turns: KeptTurns
     ) -> list[Rollout]:
         policy = group.policy_of(numbers[0])
-        sampled = await policy.sample(group.prompt, members=len(numbers))
+        sampled = await policy.sample(group.prompt, images=group.images, members=len(numbers))
         openings = Opening.of_group(group.prompt, sampled)
         return await group_completion.gather_all(
             [
@@ -212,7 +212,7 @@ class RolloutRunner:
         if turns is not None and self._resume(member, group, turns):
             return
         if opening is None and not self.begins_itself:
-            sampled = await member.policy.sample(group.prompt)
+            sampled = await member.policy.sample(group.prompt, images=group.images)
             (opening,) = Opening.of_group(group.prompt, sampled)
         if opening is not None:
             member.open(opening)
@@ -319,5 +319,4 @@ def _rollout(member: Member, ending: Ending, *, task: Task) -> Rollout:
         task=task,
         member=member.number,
         claimed_at=task.lease_until - LEASE_SECONDS,
-        seen=member.policy.seen,
     )

@@ -16,7 +16,7 @@ from typing import Any
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp.types import CallToolResult, TextContent
+from mcp.types import CallToolResult, ImageContent, TextContent
 
 from rl_contracts.spec.agent.tools import McpServer
 from rl_sampler.code.client import CodeContainer
@@ -97,7 +97,8 @@ class Connection:
             raise
         except Exception as error:  # noqa: BLE001 - the tool-call boundary: becomes a result
             return await self._failed_call(client, tool, error)
-        return ToolResult(text=_text(result), failed=result.is_error)
+        images = tuple(each.data for each in result.content if isinstance(each, ImageContent))
+        return ToolResult(text=_text(result), images=images, failed=result.is_error)
 
     async def close(self) -> None:
         """Disconnect from the server."""
@@ -229,7 +230,8 @@ def _text(result: CallToolResult) -> str:
     parts = [
         content.text if isinstance(content, TextContent) else f"[{content.type} left out]"
         for content in result.content
+        if not isinstance(content, ImageContent)
     ]
-    if not parts and result.structured_content is not None:
+    if not result.content and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n".join(parts)

@@ -55,6 +55,8 @@ class ToolResult:
     """The result of a tool that is not down."""
 
     text: str
+    images: tuple[str, ...] = ()
+    """Files of images in base64, as the tool sent them."""
     failed: bool = False
     """The tool itself reports a failure; the policy gets the text and goes on."""
 

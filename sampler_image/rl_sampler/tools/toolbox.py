@@ -7,17 +7,19 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from rl_contracts.documents.rollout import ToolCall
+from rl_contracts.documents.task import ImagePart
 from rl_contracts.spec.agent.tools import McpServer
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.answer import ANSWER_ARGUMENT, AnswerTool
 from rl_sampler.tools.browse import Browser
 from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.images import LEFT_OUT, ToolImages
 from rl_sampler.tools.sessions import EpisodeSessions, SessionServer
 from rl_sampler.tools.tool import (
     Tool,
@@ -28,6 +30,16 @@ from rl_sampler.tools.tool import (
 )
 
 CUT = "\n[the rest was cut off]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a call."""
+
+    kind: str
+    """As in ``ToolCall.outcome``."""
+    text: str
+    images: list[ImagePart] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,7 @@ class Tools:
         counters: Counters,
         final: Mapping[str, str | None] | None = None,
         browser: Browser | None = None,
+        images: ToolImages | None = None,
         servers: Mapping[str, SessionServer] | None = None,
     ) -> None:
         """Offer tools.
@@ -64,12 +77,13 @@ class Tools:
             longest: most characters of a result; the rest is cut off.
             counters: count calls by outcome.
             browser: summarises long results; None to cut them off.
+            images: stores images in results; None where the policy is shown none.
             servers: those with which each episode has a session of its own, by name.
         """
         self._servers = servers or {}
         self._sessions = EpisodeSessions(self._servers)
         self._offers, self._longest, self._counters = offers, longest, counters
-        self._browser = browser
+        self._browser, self._images = browser, images
         self.final = dict(final or {})
 
     @property
@@ -86,6 +100,7 @@ class Tools:
             longest=self._longest,
             counters=self._counters,
             browser=self._browser,
+            images=self._images,
             final=self.final,
             servers=self._servers,
         )
@@ -103,35 +118,57 @@ class Tools:
         """
         began = time.monotonic()
         try:
-            outcome, text = await self._outcome(wanted)
+            outcome = await self._outcome(wanted)
         except ToolDownError as error:
-            outcome, text = "down", str(error)
-        self._counters.tool_calls[outcome] += 1
+            outcome = Outcome(kind="down", text=self._cut(str(error)))
+        self._counters.tool_calls[outcome.kind] += 1
         return ToolCall.model_validate(
             {
                 "tool": wanted.tool,
                 "arguments": wanted.arguments,
-                "outcome": outcome,
-                "result": text if len(text) <= self._longest else text[: self._longest] + CUT,
+                "outcome": outcome.kind,
+                "result": outcome.text,
+                "images": outcome.images,
                 "seconds": time.monotonic() - began,
             }
         )
 
-    async def _outcome(self, wanted: WantedCall) -> tuple[str, str]:
+    async def _outcome(self, wanted: WantedCall) -> Outcome:
         offer = self._offers.get(wanted.tool)
         if offer is None:
-            return "refused", f"There is no tool {wanted.tool!r}. Tools: {', '.join(self._offers)}."
+            return self._refused(
+                f"There is no tool {wanted.tool!r}. Tools: {', '.join(self._offers)}."
+            )
         try:
             arguments = json.loads(wanted.arguments or "{}")
         except ValueError as error:
-            return "refused", f"The arguments are not JSON: {error}."
+            return self._refused(f"The arguments are not JSON: {error}.")
         if not isinstance(arguments, dict):
-            return "refused", "The arguments are not a JSON object."
+            return self._refused("The arguments are not a JSON object.")
         source = await self._sessions.source(offer.server) or offer.source
         result: ToolResult = await source.call(offer.source_name, arguments)
-        if result.failed or self._browser is None:
-            return ("failed" if result.failed else "answered"), result.text
-        return "answered", await self._browser.read(wanted, result.text)
+        text = result.text
+        if self._browser is not None and not result.failed:
+            text = await self._browser.read(wanted, text)
+        images, notes = await self._taken(result.images)
+        lines = [self._cut(text)] if text or not result.images else []
+        return Outcome(
+            kind="failed" if result.failed else "answered",
+            text="\n".join([*lines, *notes]),
+            images=images,
+        )
+
+    async def _taken(self, files: Sequence[str]) -> tuple[list[ImagePart], list[str]]:
+        """The images of a result, and what stands in the place of those that are left out."""
+        if self._images is None:
+            return [], [LEFT_OUT] * len(files)
+        return await self._images.take(files)
+
+    def _refused(self, text: str) -> Outcome:
+        return Outcome(kind="refused", text=self._cut(text))
+
+    def _cut(self, text: str) -> str:
+        return text if len(text) <= self._longest else text[: self._longest] + CUT
 
 
 class Toolbox:
@@ -148,6 +185,7 @@ class Toolbox:
         own: Mapping[str, ToolSource] | None = None,
         final: Mapping[str, str | None] | None = None,
         browser: Browser | None = None,
+        images: ToolImages | None = None,
     ) -> None:
         """Make a toolbox; no server is connected yet.
 
@@ -161,8 +199,9 @@ class Toolbox:
                 with a capital letter.
             final: the manifest's tools whose call ends the episode, as for ``Tools``.
             browser: summarises long results; None to cut them off.
+            images: stores images in results; None where the policy is shown none.
         """
-        self._browser = browser
+        self._browser, self._images = browser, images
         self._counters, self._longest = counters, longest
         self._sources: dict[str, ToolSource] = {}
         self._servers: dict[str, SessionServer] = {}
@@ -195,6 +234,7 @@ class Toolbox:
             longest=self._longest,
             counters=self._counters,
             browser=self._browser,
+            images=self._images,
             final=self._final_of(offers),
             servers=self._servers,
         )
@@ -217,6 +257,8 @@ class Toolbox:
     async def close(self) -> None:
         """Close all sources."""
         await asyncio.gather(*(source.close() for source in self._sources.values()))
+        if self._images is not None:
+            self._images.close()
 
 
 def unique_names(by_server: Mapping[str, Sequence[Tool]]) -> list[tuple[str, str, Tool]]:

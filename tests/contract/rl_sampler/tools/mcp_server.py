@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import os
 from typing import Any
 
+import PIL.Image
 import uvicorn
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 server = MCPServer("calculator")
@@ -49,6 +51,14 @@ def remember(text: str, context: Context) -> str:
     session = (context.headers or {}).get("mcp-session-id", "")
     remembered.setdefault(session, []).append(text)
     return " ".join(remembered[session])
+
+
+@server.tool(structured_output=False)
+def draw(width: int, height: int) -> list[Any]:
+    """A blank picture of so many pixels, after a word about it."""
+    file = io.BytesIO()
+    PIL.Image.new("RGB", (width, height)).save(file, "PNG")
+    return ["a picture", Image(data=file.getvalue(), format="png")]
 
 
 class Guarded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -10,15 +11,22 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 
 from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.spec.agent.tools import McpServer
+from rl_contracts.spec.data import Images
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.images import ImageStore
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.images import RunImages
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
+from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.images import tool_images
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.tools.waiting import WaitingToolbox
@@ -210,3 +218,34 @@ async def test_toolbox_waits_for_a_server_that_is_down(make_toolbox: MakeToolbox
     finally:
         await toolbox.close()
         server.stop()
+
+
+async def test_an_image_of_a_server_is_stored_as_the_model_takes_it(
+    tmp_path: Path, counters: Counters, http_server: HttpServer, stores: Stores
+) -> None:
+    images = RunImages(shared=SharedStores(stores, problems=Problems()), run="a-run")
+    toolbox = Toolbox(
+        [McpServer.model_validate(over_http(http_server))],
+        secrets=tmp_path,
+        longest=1000,
+        counters=counters,
+        images=tool_images(Images(), {}, side=28, images=images),
+    )
+    try:
+        call = await (await toolbox.open()).call(wanted("draw", width=100, height=120))
+    finally:
+        await toolbox.close()
+    assert (call.outcome, call.result) == ("answered", "a picture")
+    (image,) = call.images
+    assert (image.width, image.height) == (112, 112), "whole squares"
+    png = ImageStore(stores.objects, run_prefix=stores.run_prefix("a-run")).get(image.sha256)
+    with PIL.Image.open(io.BytesIO(png)) as opened:
+        assert opened.size == (image.width, image.height)
+
+
+async def test_without_images_the_policy_is_told_that_one_was_left_out(
+    make_toolbox: MakeToolbox, http_server: HttpServer
+) -> None:
+    tools = await make_toolbox(over_http(http_server)).open()
+    call = await tools.call(wanted("draw", width=9, height=9))
+    assert (call.result, call.images) == ("a picture\n[image left out]", [])

@@ -81,7 +81,7 @@ def test_a_message_with_an_image_keeps_its_parts_for_the_template() -> None:
     shown = Message(role="user", content=(stored, *message.content))
     assert message.chat == {"role": "user", "content": "What is it?"}
     assert shown.chat["content"] == [
-        {"type": "image", "image": "ab"},
+        {"type": "image", "image": "ab", "width": 28, "height": 28},
         {"type": "text", "text": "What is it?"},
     ]
     assert Message.model_validate(shown.model_dump()) == shown

@@ -30,14 +30,15 @@ def test_collapsing_undoes_expanding_and_spans_are_where_images_stand(
     for _ in images:
         tokens = [*tokens, IMAGE, *data.draw(words)]
     whole = PLACEHOLDERS.expanded(tokens, images)
-    assert PLACEHOLDERS.collapsed(whole, images) == tokens
     generated = [5, IMAGE, 3]  # one that the policy generated stands for nothing
     mask = [0] * len(whole) + [1] * len(generated)
     spans = list(PLACEHOLDERS.spans([*whole, *generated], mask, images, start=100))
     assert [span.end - span.start for span in spans] == [w * h for w, h in sizes]
     stands = {at - 100 for span in spans for at in range(span.start, span.end)}
     assert stands == {at for at, token in enumerate(whole) if token == IMAGE}
-    assert PLACEHOLDERS.collapsed([*whole, *generated], images) == [*tokens, *generated]
+    own = list(PLACEHOLDERS.spans(whole, mask, images, start=0))
+    assert PLACEHOLDERS.collapsed(whole, own) == tokens
+    assert PLACEHOLDERS.collapsed([*whole, *generated], own) == [*tokens, *generated]
 
 
 @pytest.mark.parametrize(("tokens", "count"), [([1, IMAGE, 2], 0), ([1, 2], 1), ([IMAGE] * 2, 1)])

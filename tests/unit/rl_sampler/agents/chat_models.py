@@ -8,10 +8,13 @@ import trl
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from rl_contracts.images.placeholders import Placeholders
 from rl_sampler.agents.prompt import Prompts
 
 CHATML = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")
 LLAMA = ("<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>")
+VISION = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
+IMAGE, SIDE = VISION[1], 28
 GEMMA = ("<end_of_turn>", "<bos>", "<start_of_turn>")
 SPECIAL: dict[str, tuple[str, ...]] = {
     "qwen2_5": CHATML,
@@ -25,6 +28,8 @@ SPECIAL: dict[str, tuple[str, ...]] = {
     "gemma3": GEMMA,
     "phi3": ("<|end|>", "<|user|>", "<|assistant|>"),
     "cohere": ("<|END|>",),
+    "qwen2_5_vl": (*CHATML, *VISION),
+    "qwen3_vl": (*CHATML, *VISION),
     "deepseekv3": ("<｜end▁of▁sentence｜>", "<｜Assistant｜>"),
 }
 """By template: its special tokens, the one that ends a turn first."""
@@ -44,7 +49,14 @@ def byte_prompts(template: str, special: tuple[str, ...]) -> Prompts:
         chat_template=template,
     )
     end = tokenizer.convert_tokens_to_ids(special[0])
-    return Prompts(tokenizer, vocabulary=len(tokenizer), stop_tokens=(end,))
+    sees = IMAGE in special
+    image = Placeholders(token=tokenizer.convert_tokens_to_ids(IMAGE), side=SIDE)
+    return Prompts(
+        tokenizer,
+        vocabulary=len(tokenizer),
+        stop_tokens=(end,),
+        placeholders=image if sees else None,
+    )
 
 
 def real_prompts(name: str) -> Prompts:

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rl_contracts.documents.rollout import Rollout, RolloutError, StopReason, ToolCall
+from rl_contracts.documents.rollout import ImageSpan, Rollout, RolloutError, StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
-from rl_contracts.documents.task import Message, Task
+from rl_contracts.documents.task import ImagePart, Message, Task
 from rl_contracts.spec.agent.agents import Agent as AgentSpec
 from rl_sampler.agents import AGENTS, IN_TEXT, Agent, with_instructions
 from rl_sampler.agents.chat import Chat
-from rl_sampler.agents.images import Seen
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.prompt import Prompts
@@ -72,7 +71,10 @@ class ScriptedPolicy:
     serving: Any = field(default_factory=lambda: SimpleNamespace(known=KNOWN))
     contexts: list[str] = field(default_factory=list)
     """What it was shown, once for each line."""
-    seen: Seen | None = None
+    images: Any = None
+    """Whether prompts may show images: anything but None."""
+    shown: list[list[ImageSpan]] = field(default_factory=list)
+    """Where images were in each context."""
     routed: bool = False
 
     def room(self, context: int) -> int:
@@ -82,11 +84,13 @@ class ScriptedPolicy:
         self,
         context: Sequence[int],
         *,
+        images: Sequence[ImageSpan] = (),
         members: int = 1,
         limit: int | None = None,
         known: int = 0,
     ) -> Sampled:
         assert members == 1
+        self.shown.append(list(images))
         assert known == 0, "nobody asked for experts"
         self.contexts.append(self.prompts.decode([*context, -1][:-1]))
         room = min(limit or self.per_turn, self.room(len(context)))
@@ -114,8 +118,9 @@ class TableOfTools:
         answers: Mapping[str, str | tuple[str, str]],
         tools: Sequence[Tool],
         final: Mapping[str, str | None] | None = None,
+        images: Mapping[str, Sequence[ImagePart]] | None = None,
     ) -> None:
-        self._answers = answers
+        self._answers, self._images = answers, images or {}
         self.listed = list(tools)
         self.final = dict(final or {})
 
@@ -128,6 +133,7 @@ class TableOfTools:
                 "arguments": wanted.arguments,
                 "outcome": outcome,
                 "result": result,
+                "images": list(self._images.get(wanted.arguments, ())),
                 "seconds": 0.0,
             }
         )
@@ -146,6 +152,7 @@ async def play(
     script: Sequence[str],
     *,
     answers: Mapping[str, str | tuple[str, str]] | None = None,
+    images: Mapping[str, Sequence[ImagePart]] | None = None,
     room: int = 4096,
     per_turn: int = 512,
     act: Agent | None = None,
@@ -163,6 +170,7 @@ async def play(
     Args:
         script: what the policy says.
         answers: of the tools.
+        images: in the tools' answers; None where the policy is shown none.
         room: tokens of the context behind the prompt.
         per_turn: most tokens of a response.
         act: in the place of the manifest's agent.
@@ -183,7 +191,9 @@ async def play(
     chat.check()
     prompt = chat.opening(messages)
     longest = len(prompt) + room
-    policy = ScriptedPolicy(prompts, list(script), longest=longest, per_turn=per_turn)
+    policy = ScriptedPolicy(
+        prompts, list(script), longest=longest, per_turn=per_turn, images=images
+    )
     agent = AgentSpec.model_validate(
         {
             "kind": "ToolLoop",
@@ -200,7 +210,7 @@ async def play(
         user=ScriptedUser(user),
         chat=chat,
         policy=cast(Policy, policy),
-        tools=offered or cast(Tools, TableOfTools(answers or {}, tools, final)),
+        tools=offered or cast(Tools, TableOfTools(answers or {}, tools, final, images)),
     )
     member.on_turn = on_turn
     if saved is not None:

@@ -7,22 +7,36 @@ from typing import cast
 
 import pytest
 
+from rl_contracts.documents.rollout import ImageSpan
 from rl_contracts.documents.task import ContentPart, ImagePart, Message
 from rl_contracts.images.placeholders import Placeholders
 from rl_contracts.stores.images import ImageStore
 from rl_sampler.agents import with_instructions
 from rl_sampler.agents.chat import Chat
-from rl_sampler.agents.images import ImageFiles, Seen
+from rl_sampler.agents.continuation import TemplateRefusedError
+from rl_sampler.agents.images import content_of, placed
 from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts
 from rl_sampler.agents.trace import Trace
+from rl_sampler.engine.images import ImageFiles
 from rl_sampler.engine.protocol import GenerateRequest
-from tests.tiny_vision import ASSISTANT, END, IMAGE, START, STOP, USER, seeing_config, tokenizer
+from tests.tiny_vision import (
+    ASSISTANT,
+    END,
+    IMAGE,
+    START,
+    STOP,
+    TOOL,
+    USER,
+    seeing_config,
+    tokenizer,
+)
 from tests.waiting import HUNG_SECONDS
 
 SIDE = 28
 FIRST = ImagePart(sha256="aa" * 32, width=3 * SIDE, height=SIDE)
 SECOND = ImagePart(sha256="bb" * 32, width=SIDE, height=2 * SIDE)
 MESSAGE = Message(role="user", content=(FIRST, ContentPart(text="12"), SECOND))
+RESULT = {"role": "tool", "content": content_of("7", [SECOND])}
 PROMPT = [USER, START, *[IMAGE] * 3, STOP, 1, 2, START, *[IMAGE] * 2, STOP, END, ASSISTANT]
 SHORT = [USER, START, IMAGE, STOP, 1, 2, START, IMAGE, STOP, END, ASSISTANT]
 
@@ -35,9 +49,9 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> Prompts:
     return load_prompts(folder)
 
 
-def seen(prompts: Prompts) -> Seen:
+def of_prompt(prompts: Prompts) -> list[ImageSpan]:
     assert prompts.placeholders == Placeholders(token=IMAGE, side=SIDE)
-    return Seen(placeholders=prompts.placeholders, images=(FIRST, SECOND), files=("a", "b"))
+    return placed(PROMPT, [FIRST, SECOND], prompts.placeholders)
 
 
 def test_a_prompt_has_a_token_for_each_part_of_an_image(prompts: Prompts) -> None:
@@ -48,7 +62,8 @@ def test_a_prompt_has_a_token_for_each_part_of_an_image(prompts: Prompts) -> Non
 def test_the_engine_is_given_one_placeholder_for_each_image(
     prompts: Prompts, members: int, data: object
 ) -> None:
-    assert seen(prompts).prompt([*PROMPT, 4, END]) == [*SHORT, 4, END]
+    collapsed = Placeholders.collapsed([*PROMPT, 4, END], of_prompt(prompts))
+    assert collapsed == [*SHORT, 4, END]
     request = GenerateRequest(
         prompt=SHORT,
         members=members,
@@ -69,23 +84,24 @@ def test_a_placeholder_in_a_text_is_refused(prompts: Prompts) -> None:
 
 def test_images_are_where_each_sequence_of_a_trace_shows_them(prompts: Prompts) -> None:
     trace = Trace()
-    trace.restart(PROMPT)
+    trace.restart(PROMPT, of_prompt(prompts))
     trace.tokens += [4, IMAGE, END]
     trace.mask += b"\1\1\1"
     trace.logprobs += [-1.0] * 3
-    trace.restart(PROMPT)
-    starts = [(span.sha256[:2], span.start, span.end) for span in seen(prompts).spans(trace)]
-    again = len(PROMPT) + 3
-    assert starts == [
+    shown = Chat(prompts, []).between([RESULT])
+    trace.show(shown, placed(shown, [SECOND], prompts.placeholders))
+    first = trace.shown_images
+    trace.restart(PROMPT, of_prompt(prompts))
+    behind, again = len(PROMPT) + 3, len(PROMPT) + 3 + len(shown)
+    assert [(span.sha256[:2], span.start, span.end) for span in trace.images] == [
         ("aa", 2, 5),
         ("bb", 9, 11),
+        ("bb", behind + 3, behind + 5),
         ("aa", again + 2, again + 5),
         ("bb", again + 9, again + 11),
     ]
-
-
-def test_an_episode_that_failed_before_its_prompt_shows_nothing(prompts: Prompts) -> None:
-    assert seen(prompts).spans(Trace()) == []
+    assert first == trace.images[:3]
+    assert trace.shown_images == of_prompt(prompts), "counted from where the sequence begins"
 
 
 def test_instructions_leave_images_where_they_are(prompts: Prompts) -> None:
@@ -94,9 +110,22 @@ def test_instructions_leave_images_where_they_are(prompts: Prompts) -> None:
     assert message.text == "33\n\n12"
 
 
-def test_messages_between_responses_are_texts(prompts: Prompts) -> None:
+def test_a_message_between_responses_shows_its_images_behind_its_text(prompts: Prompts) -> None:
     chat = Chat(prompts, [])
     assert chat.between([{"role": "user", "content": "5"}]) == [USER, 5, END, ASSISTANT]
+    image = [START, *[IMAGE] * 2, STOP]
+    assert chat.between([RESULT]) == [TOOL, 7, *image, END, ASSISTANT]
+
+
+def test_a_template_that_leaves_images_of_tools_out_is_refused() -> None:
+    blind = tokenizer()
+    blind.chat_template = (
+        "{% for message in messages %}<{{ message.role }}>{{ message.content }}<end>{% endfor %}"
+    )
+    placeholders = Placeholders(token=IMAGE, side=SIDE)
+    prompts = Prompts(blind, vocabulary=32, stop_tokens=(END,), placeholders=placeholders)
+    with pytest.raises(TemplateRefusedError, match="does not show each image of a message of role"):
+        Chat(prompts, []).between([RESULT])
 
 
 def test_a_model_without_vision_refuses_a_prompt_with_images() -> None:
@@ -122,11 +151,11 @@ class Store:
 async def test_an_image_that_two_threads_read_is_counted_once() -> None:
     store, size = Store(), len("data:image/png;base64,") + 4
     images, files = ImageFiles(kept_bytes=2 * size), cast(ImageStore, store)
-    reading = (asyncio.to_thread(images.of, files, [FIRST]) for _ in range(2))
+    first, second, third = FIRST.sha256, SECOND.sha256, "cc" * 32
+    reading = (asyncio.to_thread(images.of, files, [first]) for _ in range(2))
     assert len(set(await asyncio.gather(*reading))) == 1
-    images.of(files, [SECOND])
-    images.of(files, [FIRST, SECOND])
-    assert store.read == [FIRST.sha256, FIRST.sha256, SECOND.sha256], "both are kept"
-    third = SECOND.model_copy(update={"sha256": "cc" * 32})
-    images.of(files, [third, FIRST])
+    images.of(files, [second])
+    images.of(files, [first, second])
+    assert store.read == [first, first, second], "both are kept"
+    images.of(files, [third, first])
     assert len(store.read) == 5, "the first one gave its place to the third"

@@ -238,17 +238,10 @@ async def test_pings_are_answered_while_the_policy_writes() -> None:
     ponged = asyncio.Event()
 
     class SlowPolicy(ScriptedPolicy):
-        async def sample(
-            self,
-            context: Sequence[int],
-            *,
-            members: int = 1,
-            limit: int | None = None,
-            known: int = 0,
-        ) -> Sampled:
+        async def sample(self, context: Sequence[int], **options: Any) -> Sampled:
             async with asyncio.timeout(5):
                 await ponged.wait()
-            return await super().sample(context, members=members, limit=limit, known=known)
+            return await super().sample(context, **options)
 
     played = await play([RIGHT], SmallServer(ponged=ponged), policy_type=SlowPolicy)
     assert played.reason is StopReason.STOP
