@@ -66,8 +66,8 @@ def _jobs(words: Sequence[str]) -> list[str]:
     from rl_console.tools import Tools
 
     def after(*options: str) -> str:
-        found = [words[index + 1] for index, word in enumerate(words[:-1]) if word in options]
-        return found[-1] if found else ""
+        values = [words[index + 1] for index, word in enumerate(words[:-1]) if word in options]
+        return values[-1] if values else ""
 
     tools = Tools(kubeconfig=None, context=after("--context") or None)
     invocation = Invocation(
@@ -87,8 +87,8 @@ def _fitting(words: Iterable[str], beginning: str) -> list[str]:
 
 def main() -> None:
     """Print the completions of this process's arguments."""
-    found, directive = candidates(sys.argv[1:])
-    print("".join(f"{each}\n" for each in found), end="")
+    suggestions, directive = candidates(sys.argv[1:])
+    print("".join(f"{each}\n" for each in suggestions), end="")
     print(f":{directive}")
 
 

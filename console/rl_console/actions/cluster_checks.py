@@ -26,11 +26,11 @@ def server(cluster: Cluster) -> Iterator[Finding]:
     before = times.now()
     written, headers = cluster.api.answer("GET", "/version", doing="reading the server's version")
     version = tuple(int(re.sub(r"\D", "", written[part]) or 0) for part in ("major", "minor"))
-    found = f"Kubernetes {written['gitVersion']}"
+    detail = f"Kubernetes {written['gitVersion']}"
     if version >= LEAST_VERSION:
-        yield good("cluster", found)
+        yield good("cluster", detail)
     else:
-        yield fault("cluster", found, "Upgrade to Kubernetes 1.31 or later")
+        yield fault("cluster", detail, "Upgrade to Kubernetes 1.31 or later")
     if date := headers.get("date"):
         yield _clock(email.utils.parsedate_to_datetime(date), before)
 
@@ -39,8 +39,8 @@ def _clock(theirs: datetime, ours: datetime) -> Finding:
     apart = abs((theirs - ours).total_seconds())
     if apart <= CLOCK_SECONDS:
         return good("clock", "this machine and the API server agree")
-    found = f"this machine and the API server are {times.short(apart)} apart"
-    return warning("clock", found, "Set the clock: tokens may be refused, and ages are wrong")
+    detail = f"this machine and the API server are {times.short(apart)} apart"
+    return warning("clock", detail, "Set the clock: tokens may be refused, and ages are wrong")
 
 
 def definitions(cluster: Cluster, namespace: str) -> Iterator[Finding]:

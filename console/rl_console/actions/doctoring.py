@@ -33,12 +33,12 @@ def listing_of(findings: Sequence[Finding]) -> Listing:
     """Findings as a table."""
     return Listing(
         columns=COLUMNS,
-        rows=[(each.check, each.state, each.found, each.remedy) for each in findings],
+        rows=[(each.check, each.state, each.detail, each.remedy) for each in findings],
         objects=[
             {
                 "metadata": {"name": each.check},
                 "state": each.state,
-                "found": each.found,
+                "detail": each.detail,
                 "remedy": each.remedy,
             }
             for each in findings

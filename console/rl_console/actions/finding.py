@@ -23,23 +23,23 @@ class Finding:
 
     check: str
     state: str
-    found: str
+    detail: str
     remedy: str = ""
 
 
-def good(check: str, found: str) -> Finding:
+def good(check: str, detail: str) -> Finding:
     """Nothing has to be done."""
-    return Finding(check=check, state=GOOD, found=found)
+    return Finding(check=check, state=GOOD, detail=detail)
 
 
-def fault(check: str, found: str, remedy: str) -> Finding:
+def fault(check: str, detail: str, remedy: str) -> Finding:
     """Jobs cannot run, or not all of them."""
-    return Finding(check=check, state=FAULT, found=found, remedy=remedy)
+    return Finding(check=check, state=FAULT, detail=detail, remedy=remedy)
 
 
-def warning(check: str, found: str, remedy: str) -> Finding:
+def warning(check: str, detail: str, remedy: str) -> Finding:
     """Something that may be meant."""
-    return Finding(check=check, state=WARNING, found=found, remedy=remedy)
+    return Finding(check=check, state=WARNING, detail=detail, remedy=remedy)
 
 
 def tried(name: str, check: Check, cluster: Cluster, namespace: str) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def tried(name: str, check: Check, cluster: Cluster, namespace: str) -> Iterator
         yield Finding(
             check=name,
             state=UNKNOWN,
-            found="you have no right to see it",
+            detail="you have no right to see it",
             remedy="Ask the cluster's administrator to run `kubectl rl doctor`",
         )
     except ConsoleError as error:

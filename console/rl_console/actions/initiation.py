@@ -76,9 +76,9 @@ def manifest_of(answers: Answers) -> dict[str, Any]:
         "metadata": {key: value for key, value in metadata.items() if value},
         "spec": _spec(answers),
     }
-    found = problems(manifest)
-    if found:
-        raise UsageError(f"the job would be refused: {found[0]}")
+    refusals = problems(manifest)
+    if refusals:
+        raise UsageError(f"the job would be refused: {refusals[0]}")
     return manifest
 
 

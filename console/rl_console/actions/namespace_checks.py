@@ -68,36 +68,36 @@ def reader(cluster: Cluster, namespace: str) -> Iterator[Finding]:
         if pod.ready:
             yield good("reader", f"{pod.name} is ready")
         else:
-            found = f"{pod.name} is not ready: {pod.trouble or pod.phase}"
-            yield fault("reader", found, f"kubectl -n {namespace} describe pod {pod.name}")
+            detail = f"{pod.name} is not ready: {pod.trouble or pod.phase}"
+            yield fault("reader", detail, f"kubectl -n {namespace} describe pod {pod.name}")
 
 
 def stores(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     """What the jobs of the namespace say about its stores; the console asks no store itself."""
     jobs = [JobObject.parse(raw) for raw in cluster.raw_jobs(namespace)]
     for kind, name in STORE_CONDITIONS.items():
-        said = [found for job in jobs if (found := condition(job.status, kind)) is not None]
+        said = [each for job in jobs if (each := condition(job.status, kind)) is not None]
         if said:
             yield _store(name, max(said, key=lambda each: each.last_transition_time))
         else:
             yield Finding(
                 check=name,
                 state=UNKNOWN,
-                found="no job of the namespace has asked it yet",
+                detail="no job of the namespace has asked it yet",
                 remedy="Submit a job: it is checked before pods start",
             )
 
 
 def _store(name: str, said: Condition) -> Finding:
-    found = said.message or said.reason
+    detail = said.message or said.reason
     if said.status == "True" and said.reason != IN_CLEAR:
-        return good(name, found)
+        return good(name, detail)
     remedy = f"docs/reference/conditions.md explains {said.reason}"
     if said.status == "True":
-        return warning(name, found, remedy)
+        return warning(name, detail, remedy)
     if said.status == "Unknown":
-        return Finding(check=name, state=UNKNOWN, found=found, remedy=remedy)
-    return fault(name, found, remedy)
+        return Finding(check=name, state=UNKNOWN, detail=detail, remedy=remedy)
+    return fault(name, detail, remedy)
 
 
 def rights(cluster: Cluster, namespace: str) -> Iterator[Finding]:

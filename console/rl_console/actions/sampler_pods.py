@@ -128,13 +128,13 @@ def drain_pods(
 def _chosen(pods: Sequence[PodView], job: str, names: Sequence[str], node: str) -> list[str]:
     samplers = {pod.name: pod for pod in pods if pod.role == "sampler"}
     if node:
-        found = [name for name, pod in samplers.items() if pod.node == node]
-        if not found:
+        there = [name for name, pod in samplers.items() if pod.node == node]
+        if not there:
             raise NotFoundError(
                 doing=f"looking for sampler pods of {job} on node {node}",
                 remedy=f"`kubectl rl top {job} -o wide` shows where they are",
             )
-        return found
+        return there
     for name in names:
         if name not in samplers:
             raise UsageError(

@@ -34,10 +34,10 @@ def report(documents: Sequence[Document]) -> Iterator[str]:
     """
     wrong = 0
     for document in documents:
-        found = problem_lines(document)
-        wrong += bool(found)
-        yield from found
-        if not found:
+        lines = problem_lines(document)
+        wrong += bool(lines)
+        yield from lines
+        if not lines:
             state = "valid" if document.ours else "not checked: no RLJob or SamplerPool"
             yield f"{document.file}: {document.name}: {state}"
     _require_none(wrong, documents)
@@ -45,10 +45,10 @@ def report(documents: Sequence[Document]) -> Iterator[str]:
 
 def require_valid(documents: Sequence[Document]) -> None:
     """Print what is wrong on standard error; raises InvalidError if anything is."""
-    found = [lines for document in documents if (lines := problem_lines(document))]
-    for line in (line for lines in found for line in lines):
+    refused = [lines for document in documents if (lines := problem_lines(document))]
+    for line in (line for lines in refused for line in lines):
         print(line, file=sys.stderr)
-    _require_none(len(found), documents)
+    _require_none(len(refused), documents)
 
 
 def _require_none(wrong: int, documents: Sequence[Document]) -> None:

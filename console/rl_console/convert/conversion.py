@@ -60,8 +60,8 @@ def convert(framework: Framework, text: str, *, name: str = "") -> Converted:
         "metadata": {"name": name or draft.name},
         "spec": {key: draft.spec[key] for key in ORDER if key in draft.spec},
     }
-    found = [str(problem) for problem in problems(manifest)]
-    return Converted(manifest=manifest, lines=draft.lines, problems=found)
+    refusals = [str(problem) for problem in problems(manifest)]
+    return Converted(manifest=manifest, lines=draft.lines, problems=refusals)
 
 
 SECRET = re.compile(r"key|token$|password|secret", re.IGNORECASE)

@@ -38,8 +38,8 @@ def parse(text: str) -> list[Given]:
     Args:
         text: a YAML mapping, Python code that calls a config class, or a shell script.
     """
-    found = list(_of_yaml(text) or _of_python(text) or _of_shell(text))
-    last = {each.name: each for each in found}
+    options = list(_of_yaml(text) or _of_python(text) or _of_shell(text))
+    last = {each.name: each for each in options}
     return list(last.values())
 
 

@@ -90,7 +90,7 @@ def marks(
 ) -> list[Mark]:
     """All marks of a job, oldest first."""
     status = JobObject.parse(raw).status
-    found = [
+    marks = [
         *_attempts(status.attempts),
         *_conditions(status.conditions),
         *(
@@ -104,8 +104,8 @@ def marks(
         failure = status.last_failure
         title = f"Attempt {failure.attempt} failed: {failure.reason}"
         at = seconds_of(failure.time)
-        found.append(Mark(time=at, kind="incident", title=title, text=failure.message))
-    known = (each for each in found if each.time > 0)
+        marks.append(Mark(time=at, kind="incident", title=title, text=failure.message))
+    known = (each for each in marks if each.time > 0)
     return sorted(known, key=lambda each: each.time)[-MOST_MARKS:]
 
 

@@ -63,8 +63,8 @@ def _look(source: Source, request: Request, after: int) -> list[tuple[str, dict[
         given = answer(source, namespace, job, query, MetricsAnswer)
     except ConsoleError as error:
         return [("problem", {"problem": str(error)})]
-    found: list[tuple[str, dict[str, Any]]] = [("state", row)]
-    return [*found, ("steps", given.model_dump())] if given.steps else found
+    events: list[tuple[str, dict[str, Any]]] = [("state", row)]
+    return [*events, ("steps", given.model_dump())] if given.steps else events
 
 
 def _event(name: str, values: dict[str, Any], after: int) -> str:

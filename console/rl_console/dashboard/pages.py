@@ -143,16 +143,16 @@ class Pages:
 
     def compare_data(self, request: Request) -> Response:
         """Metrics of several runs as JSON."""
-        found = []
+        answers = []
         for namespace, job in chosen(request):
             query = MetricsQuery(columns=COMPARED, points=400)
             try:
                 given = RunData(self._source, namespace, job).metrics(query)
             except ConsoleError as error:
-                found.append({"run": f"{namespace}/{job}", "problem": str(error)})
+                answers.append({"run": f"{namespace}/{job}", "problem": str(error)})
                 continue
-            found.append({"run": f"{namespace}/{job}", **given.model_dump()})
-        return JSONResponse(found)
+            answers.append({"run": f"{namespace}/{job}", **given.model_dump()})
+        return JSONResponse(answers)
 
     def step(self, request: Request) -> Response:
         """The groups of a step, side by side."""

@@ -31,7 +31,9 @@ def problems(manifest: Mapping[str, Any]) -> list[Problem]:
     whole = copy.deepcopy(dict(manifest))
     whole.pop("status", None)
     fill_defaults(schema, whole)
-    return [Problem(found.field, found.message) for found in cel.violations(schema, whole)]
+    return [
+        Problem(violation.field, violation.message) for violation in cel.violations(schema, whole)
+    ]
 
 
 def _of_heading(manifest: Mapping[str, Any]) -> Iterator[Problem]:
@@ -46,9 +48,9 @@ def _of_heading(manifest: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _of_fields(kind: str, manifest: Mapping[str, Any]) -> Iterator[Problem]:
-    found = list(differences(schema_of(kind)["properties"]["spec"], manifest.get("spec"), "spec"))
-    yield from found
-    if found:
+    unknown = list(differences(schema_of(kind)["properties"]["spec"], manifest.get("spec"), "spec"))
+    yield from unknown
+    if unknown:
         return
     try:
         MODELS[kind].model_validate({"spec": manifest["spec"]})

@@ -46,10 +46,10 @@ class Answering:
             StoreUnavailableError, AccessDeniedError: as the stores.
             IntegrityError: an object in the bucket is damaged.
         """
-        found = stores.runs.get(run)
-        if found is None or found.namespace != namespace:
+        document = stores.runs.get(run)
+        if document is None or document.namespace != namespace:
             return NotFound(missing=NO_RUN)
-        return self._of_run(stores, found, query, tokenizer)
+        return self._of_run(stores, document, query, tokenizer)
 
     def _of_run(self, stores: Stores, run: Run, query: Query, tokenizer: str) -> Answer:
         match query:

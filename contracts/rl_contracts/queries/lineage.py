@@ -34,15 +34,15 @@ def find_ids(
 ) -> dict[str, Stored]:
     """Some fields of documents by id, in reads of ``PER_READ``; missing ones are left out."""
     projection = dict.fromkeys(fields, 1)
-    found: dict[str, Stored] = {}
+    documents: dict[str, Stored] = {}
     for first in range(0, len(wanted), PER_READ):
         query = {"_id": {"$in": list(wanted[first : first + PER_READ])}}
         stored = mongo.call(
             f"reading {collection}",
             lambda: list(mongo.collection(collection).find(query, projection or None)),  # noqa: B023
         )
-        found |= {str(each["_id"]): each for each in stored}
-    return found
+        documents |= {str(each["_id"]): each for each in stored}
+    return documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,17 +142,17 @@ class Lineage:
 
     def batches(self, first: int, last: int) -> dict[int, str]:
         """Ids of the batches of the steps [first, last]; those that are unknown are left out."""
-        found: dict[int, str] = {}
+        names: dict[int, str] = {}
         rows = self.rows(first, last)
         if rows and self.file is not None:
             read = self.file.read(["step", "epoch"], rows)
             run = ids.RunId(self.run.id)
             for step, epoch in zip(read["step"], read["epoch"], strict=True):
-                found[step] = ids.batch_id(run, step, epoch)
+                names[step] = ids.batch_id(run, step, epoch)
         if last > self.filed:
             tail = self.tail()
-            found |= {step: tail[step] for step in range(first, last + 1) if step in tail}
-        return found
+            names |= {step: tail[step] for step in range(first, last + 1) if step in tail}
+        return names
 
     def tail(self) -> dict[int, str]:
         """Ids of the batches that are newer than the file."""
@@ -184,7 +184,7 @@ def _walk(mongo: Mongo, run: Run, *, down_to: int) -> dict[int, str]:
 
     A chunk of ids is guessed from the epoch of its newest batch; one more read for each trainer.
     """
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     head, step = run.head_batch, run.step
     while head is not None and step > down_to:
         epoch = ids.batch_epoch(head)
@@ -193,9 +193,9 @@ def _walk(mongo: Mongo, run: Run, *, down_to: int) -> dict[int, str]:
         stored = find_ids(mongo, "batches", guessed, ["parent"])
         before = step
         while head in stored and step > down_to:
-            found[step] = head
+            names[step] = head
             head = stored[head].get("parent")
             step -= 1
         if step == before:
             break
-    return found
+    return names

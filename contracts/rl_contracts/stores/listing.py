@@ -58,8 +58,8 @@ def scan_as(
     projection = dict.fromkeys(["_id", *fields], 1)
 
     def listed() -> list[T]:
-        with documents.find(wanted, projection, hint="_id_", batch_size=PER_REPLY) as found:
-            return [make(document) for document in found]
+        with documents.find(wanted, projection, hint="_id_", batch_size=PER_REPLY) as cursor:
+            return [make(document) for document in cursor]
 
     return mongo.call(f"listing {collection} of run {run}", listed)
 

@@ -154,8 +154,8 @@ class _Reading:
         """Read the run documents; may be called again after a failure."""
         self._by_id.clear()
         left = self._most_bytes
-        with _stored(mongo, "runs").find({"_id": {"$in": self._runs}}) as found:
-            for document in found:
+        with _stored(mongo, "runs").find({"_id": {"$in": self._runs}}) as cursor:
+            for document in cursor:
                 left -= len(document.raw)
                 if left < 0:
                     self._problems[str(document["_id"])] = _too_large(self._most_bytes)
@@ -167,8 +167,8 @@ class _Reading:
         self._by_run.clear()
         left = self._most_bytes
         asked, limit = self._runs, self._most * len(self._runs) + 1
-        with _stored(mongo, "samplers").find({"run": {"$in": asked}}, limit=limit) as found:
-            for document in found:
+        with _stored(mongo, "samplers").find({"run": {"$in": asked}}, limit=limit) as cursor:
+            for document in cursor:
                 run, known = document["run"], self._by_run[document["run"]]
                 left -= len(document.raw)
                 if left < 0:

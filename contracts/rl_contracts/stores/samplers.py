@@ -46,11 +46,11 @@ class SamplerStore(RecordStore[Sampler]):
 
     def has(self, sampler: str) -> bool:
         """Whether there is a registration."""
-        found = self._mongo.call(
+        stored = self._mongo.call(
             f"reading sampler {sampler}",
             lambda: self._documents.find_one({"_id": sampler}, {"_id": 1}),
         )
-        return found is not None
+        return stored is not None
 
     def relaying(self, run: str, *, pool: str, below: str | None, most: int) -> list[Relaying]:
         """Some living samplers of a pool that relay.
@@ -110,18 +110,18 @@ class SamplerStore(RecordStore[Sampler]):
                 {"heartbeat_at": {"$gte": now + CLOCK_STEP_SECONDS}},
             ],
         }
-        found = self._mongo.call(
+        listed = self._mongo.call(
             f"listing silent samplers of run {run}",
             lambda: list(self._documents.find(silent, {"pod": 1, "heartbeat_at": 1})),
         )
-        for each in found:
+        for each in listed:
             # Conditional on the heartbeat that was judged: a later heartbeat wins.
             query = {"_id": each["_id"], "heartbeat_at": each["heartbeat_at"]}
             self._mongo.call(
                 f"expiring {each['_id']}",
                 lambda: self._documents.update_one(query, {"$set": {"state": SamplerState.GONE}}),  # noqa: B023
             )
-        return [Silent(each["_id"], each["pod"]) for each in sorted(found, key=_id)]
+        return [Silent(each["_id"], each["pod"]) for each in sorted(listed, key=_id)]
 
     def ended(self, run: str, *, before: float, most: int, after: str = "") -> list[str]:
         """Ids of samplers that are gone since before a store time, in order.

@@ -27,14 +27,14 @@ def put_secret(world: World, values: dict[str, str]) -> None:
 
 def test_each_fault_has_a_remedy(world: World, run: Run) -> None:
     done = run("doctor", "-o", "json", kubeconfig=world.admin)
-    found = findings(done)
+    given = findings(done)
     assert done.code == 1
     good = {"cluster", "definitions", "kueue", "namespace", "reader", "rights"}
-    assert {name for name, each in found.items() if each["state"] == "ok"} >= good
-    assert found["secret"]["state"] == "fault"
-    assert found["clock"]["state"] == "warning"
-    assert found["bucket"]["state"] == found["state store"]["state"] == "unknown"
-    assert all(each["remedy"] for each in found.values() if each["state"] != "ok")
+    assert {name for name, each in given.items() if each["state"] == "ok"} >= good
+    assert given["secret"]["state"] == "fault"
+    assert given["clock"]["state"] == "warning"
+    assert given["bucket"]["state"] == given["state store"]["state"] == "unknown"
+    assert all(each["remedy"] for each in given.values() if each["state"] != "ok")
 
 
 def test_a_malformed_secret_is_named_and_not_shown(world: World, run: Run) -> None:
@@ -42,24 +42,24 @@ def test_a_malformed_secret_is_named_and_not_shown(world: World, run: Run) -> No
     done = run("doctor", "-o", "json", kubeconfig=world.admin)
     world.apiserver.kubectl("-n", NAMESPACE, "delete", "secret", "rl-operator-stores")
     assert findings(done)["secret"]["state"] == "fault"
-    assert "s3Endpoint" in findings(done)["secret"]["found"]
+    assert "s3Endpoint" in findings(done)["secret"]["detail"]
     assert HIDDEN not in done.out + done.err
 
 
 def test_what_the_user_may_not_see_is_said(world: World, run: Run) -> None:
-    found = findings(run("doctor", "-o", "json", kubeconfig=world.nobody))
-    assert found["cluster"]["state"] == found["definitions"]["state"] == "ok"
+    given = findings(run("doctor", "-o", "json", kubeconfig=world.nobody))
+    assert given["cluster"]["state"] == given["definitions"]["state"] == "ok"
     for name in ("operator", "gpus", "secret"):
-        assert (found[name]["state"], found[name]["found"]) == (
+        assert (given[name]["state"], given[name]["detail"]) == (
             "unknown",
             "you have no right to see it",
         )
-    assert found["rights"]["found"].startswith("you may not list jobs, create jobs")
+    assert given["rights"]["detail"].startswith("you may not list jobs, create jobs")
 
 
 def test_a_namespace_that_does_not_exist_is_a_fault(world: World, run: Run) -> None:
-    found = findings(run("doctor", "-n", "nowhere", "-o", "json", kubeconfig=world.admin))
-    assert found["namespace"]["remedy"] == "kubectl create namespace nowhere"
+    given = findings(run("doctor", "-n", "nowhere", "-o", "json", kubeconfig=world.admin))
+    assert given["namespace"]["remedy"] == "kubectl create namespace nowhere"
 
 
 def test_without_a_cluster_nothing_else_is_examined(world: World, run: Run) -> None:

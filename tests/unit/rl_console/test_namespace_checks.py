@@ -28,5 +28,5 @@ def test_a_condition_of_a_store_is_a_finding(status: str, reason: str, state: st
         observed_generation=1,
     )
     finding = namespace_checks._store("state store", said)
-    assert (finding.state, finding.found) == (state, "what was said")
+    assert (finding.state, finding.detail) == (state, "what was said")
     assert (reason in finding.remedy) == (state != "ok")

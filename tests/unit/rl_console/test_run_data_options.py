@@ -10,6 +10,7 @@ from rl_console.actions.run_data.trajectories import Conditions, show_trajectori
 from rl_console.commands.run_data import policies
 from rl_console.errors import UsageError
 from rl_console.invocation import Invocation
+from rl_console.output import Output
 
 
 def shown(
@@ -17,18 +18,20 @@ def shown(
     trajectory: str,
     *,
     tokens: bool = False,
+    first_token: int = 0,
+    output: Output = Output.TABLE,
     most: int | None = None,
     seconds: float | None = None,
 ) -> None:
     show_trajectories(
-        Invocation(),
+        Invocation(output=output),
         "sums",
         conditions,
         trajectory=trajectory,
         most=most,
         seconds=seconds,
         tokens=tokens,
-        first_token=0,
+        first_token=first_token,
         operator_namespace="rl-system",
     )
 
@@ -50,6 +53,12 @@ def test_what_has_no_effect_or_no_meaning_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         shown(conditions, trajectory, tokens=tokens)
+
+
+def test_a_first_token_needs_a_list_of_tokens() -> None:
+    for output in (Output.TABLE, Output.WIDE, Output.NAME):
+        with pytest.raises(UsageError, match="--first-token 40: no tokens are listed"):
+            shown(Conditions(), "t.1.0", first_token=40, output=output)
 
 
 def test_a_version_takes_no_option_of_the_list() -> None:

@@ -85,6 +85,10 @@ def show_trajectories(
     query, output = conditions.query(), invocation.output
     if trajectory:
         _refuse_search(conditions, query, bounded=most is not None or seconds is not None)
+        if first_token > 0 and not (tokens or output in (Output.JSON, Output.YAML)):
+            raise UsageError(
+                f"--first-token {first_token}: no tokens are listed", remedy="Add --tokens"
+            )
     elif tokens or first_token > 0:
         raise UsageError(
             "--tokens and --first-token show one trajectory",

@@ -60,14 +60,14 @@ def found_trajectories(
         seconds: that the search may take.
         output: table or wide.
     """
-    found = data.trajectories(query, most=most, seconds=seconds)
-    run, shown = data.run, found.hits[:most]
+    search = data.trajectories(query, most=most, seconds=seconds)
+    run, shown = data.run, search.hits[:most]
     return Shown(
         text=trajectory_table(shown, run, output=output) if shown else "",
-        values=_values(found, shown),
+        values=_values(search, shown),
         names=[f"rollout/{short(each.id, run)}" for each in shown],
-        empty=f"No trajectory of {found.read} meets the conditions; trained ones are searched.",
-        notes=list(_notes(found, query, most)),
+        empty=f"No trajectory of {search.read} meets the conditions; trained ones are searched.",
+        notes=list(_notes(search, query, most)),
     )
 
 
@@ -95,21 +95,21 @@ def _cells(row: RolloutRow, run: str) -> Sequence[str]:
     )
 
 
-def _values(found: Found, shown: Sequence[RolloutRow]) -> dict[str, object]:
+def _values(search: Found, shown: Sequence[RolloutRow]) -> dict[str, object]:
     hits = [values_of(each) for each in shown]
-    left = len(found.hits) - len(shown)
-    return {"hits": hits, "left": left, "read": found.read, "next_last": found.next_last}
+    left = len(search.hits) - len(shown)
+    return {"hits": hits, "left": left, "read": search.read, "next_last": search.next_last}
 
 
-def _notes(found: Found, query: SearchQuery, most: int) -> Sequence[str]:
+def _notes(search: Found, query: SearchQuery, most: int) -> Sequence[str]:
     notes = []
-    left = len(found.hits) - most
+    left = len(search.hits) - most
     if left > 0:
-        step = found.hits[-1].step
+        step = search.hits[-1].step
         notes.append(f"{left} more down to step {step} meet the conditions; raise --limit")
-    if found.next_last is not None:
+    if search.next_last is not None:
         notes.append(
-            f"{found.read} were looked at; earlier steps were not. Go on with "
-            f"--steps {max(1, query.first)}-{found.next_last}"
+            f"{search.read} were looked at; earlier steps were not. Go on with "
+            f"--steps {max(1, query.first)}-{search.next_last}"
         )
     return notes

@@ -135,7 +135,7 @@ def unfinished(client: Minio, *, bucket: str, prefix: str) -> set[Unfinished]:
     MinIO lists uploads by a prefix only where it is a whole key, so it is asked for all, too; at
     most ``MAX_PAGES`` pages, because a bucket may hold much that is not ours.
     """
-    found = set()
+    unfinished = set()
     for asked in (prefix, ""):
         key_marker = upload_marker = None
         for _ in range(MAX_PAGES):
@@ -145,11 +145,11 @@ def unfinished(client: Minio, *, bucket: str, prefix: str) -> set[Unfinished]:
             for upload in page.uploads:
                 began = upload.initiated_time
                 at = began.timestamp() if began else 0.0
-                found.add(Unfinished(upload.object_name or "", upload.upload_id or "", at))
+                unfinished.add(Unfinished(upload.object_name or "", upload.upload_id or "", at))
             key_marker, upload_marker = page.next_key_marker, page.next_upload_id_marker
             if not page.is_truncated:
                 break
-    return {upload for upload in found if upload.key.startswith(prefix)}
+    return {upload for upload in unfinished if upload.key.startswith(prefix)}
 
 
 def _text(answer: bytes, name: str) -> str:
