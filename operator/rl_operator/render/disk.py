@@ -32,6 +32,12 @@ SMALL = "1Mi"
 """For a socket, or a short file with a key."""
 SHARED_MEMORY = "32Gi"
 """As SGLang's documentation starts its image (``docker run --shm-size 32g``)."""
+RANK_GIB = 1
+"""Shared memory for each training process of a pod, as NCCL's documentation starts a container
+(``docker run --shm-size=1g``, https://docs.nvidia.com/deeplearning/nccl/user-guide/docs); a pod has
+64 MB without it."""
+RANKS_MEMORY = "ranks-memory"
+"""The volume with it."""
 ENGINE_TMP = "64Gi"
 """Kernels that the engine compiles. An estimate: on GPUs it has not been measured."""
 READER_TMP = "16Mi"
@@ -63,6 +69,15 @@ def policies(engine: SamplerTemplate) -> str:
 def trainer(section: Trainer) -> str:
     """Limit of the trainer's temporary files; rank 0 writes the state of all replicas."""
     return f"{TRAINER_COPIES * section.replicas * _memory_gib(section) + RECORDS_GIB}Gi"
+
+
+def ranks_memory_gib(section: Trainer) -> int:
+    """GiB of shared memory of a trainer pod; 0 for a trainer of one process, which sends nothing.
+
+    What processes write there counts against the memory limit of their container.
+    """
+    most = section.replicas if section.elastic is None else section.elastic.max_replicas
+    return RANK_GIB * section.processes if most * section.processes > 1 else 0
 
 
 def _memory_gib(section: SamplerTemplate | Trainer) -> int:

@@ -81,6 +81,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
     """The template of the trainer's pods."""
     config = names.spec_config(job.name, spec)
     hub, tracking = hub_access.token_of_trainer(spec), spec.training.tracking.secret_name
+    shared = disk.ranks_memory_gib(spec.trainer)
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -91,6 +92,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
         "volumes": [
             *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
             disk.volume("tmp", disk.trainer(spec.trainer)),
+            *([disk.in_memory(disk.RANKS_MEMORY, f"{shared}Gi")] if shared else []),
             *([hub_access.volume(hub)] if hub else []),
             *([_tracking_volume(tracking)] if tracking else []),
         ],
@@ -122,6 +124,7 @@ def _container(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> M
         "volumeMounts": [
             *pods.spec_mounts(),
             {"name": "tmp", "mountPath": "/tmp"},
+            *([_ranks_mount()] if disk.ranks_memory_gib(spec.trainer) else []),
             *([hub_access.mount()] if hub_access.token_of_trainer(spec) else []),
             *([_tracking_mount()] if spec.training.tracking.secret_name else []),
         ],
@@ -170,6 +173,10 @@ def _place(trainer: Trainer) -> list[Manifest]:
         return []
     path = f"metadata.labels['{REPLICA_LABEL}']"
     return [{"name": env.REPLICA, "valueFrom": {"fieldRef": {"fieldPath": path}}}]
+
+
+def _ranks_mount() -> Manifest:
+    return {"name": disk.RANKS_MEMORY, "mountPath": "/dev/shm"}
 
 
 def _tracking_mount() -> Manifest:

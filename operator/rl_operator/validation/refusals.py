@@ -30,6 +30,7 @@ from rl_operator.validation import (
     job_rules,
     objectives,
     parallelism,
+    shared_memory,
     unused_options,
 )
 
@@ -67,6 +68,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from _of_chat_template(spec)
     yield from _of_importance_cap(spec.algorithm)
     yield from _of_processes(spec)
+    yield from shared_memory.refusals(spec)
     yield from parallelism.refusals(spec)
     yield from colocated.refusals(spec)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)

@@ -95,3 +95,30 @@ def test_devices_that_are_claimed_count_as_a_node_of_them() -> None:
     limits = Resources(limits={"memory": "3Gi"})
     template = SamplerTemplate(resources=limits, pod_template=claims)
     assert disk.model(template) == f"{NODE + 3}Gi"
+
+
+@pytest.mark.parametrize(
+    ("section", "size"),
+    [
+        ({}, None),
+        ({"resources": {"limits": {"nvidia.com/gpu": 1}}}, None),
+        ({"resources": {"limits": {"nvidia.com/gpu": 8}}}, "8Gi"),
+        ({"replicas": 2, "resources": {"limits": {"nvidia.com/gpu": 1}}}, "1Gi"),
+        ({"processesPerReplica": 2}, "2Gi"),
+        ({"elastic": {"minReplicas": 1, "maxReplicas": 3}}, "1Gi"),
+    ],
+    ids=["alone", "one GPU", "eight GPUs", "two pods", "processors", "elastic"],
+)
+def test_trainer_processes_share_memory_of_their_own(
+    section: dict[str, Any], size: str | None
+) -> None:
+    spec = a_spec(trainer=section)
+    pod = trainer.pod_template(a_meta(), spec, attempt=1, images=IMAGES)["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    if size is None:
+        assert "ranks-memory" not in volumes
+        assert "/dev/shm" not in mounts
+        return
+    assert volumes["ranks-memory"]["emptyDir"] == {"medium": "Memory", "sizeLimit": size}
+    assert mounts["/dev/shm"] == {"name": "ranks-memory", "mountPath": "/dev/shm"}
