@@ -15,7 +15,7 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import is_true
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import Images, JobRules
-from rl_operator.pools import assignment, runs, stalls
+from rl_operator.pools import assignment, runs, stalls, used_pods
 from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.child_applier import PoolChildApplier, empty_programs
 from rl_operator.pools.pod_removal import PodRemoval
@@ -171,6 +171,7 @@ class PoolReconciler:
         ready_to_shrink = removal.choose_victims(snapshot, runs.by_pod(readings), replicas)
         size = replicas if ready_to_shrink else snapshot.deployment.declared
         stall = self._children.make(snapshot, spec, job, size)
+        used_pods.remove(self.cluster, snapshot)
         served = [Served(*pair) for pair in zip(snapshot.served, readings, strict=False)]
         lost = removal.replace(snapshot, spec, served, replicas) if replicas else NOTHING_LOST
         wait = self._reporter.report(

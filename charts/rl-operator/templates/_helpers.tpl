@@ -105,7 +105,7 @@ imagePullSecrets: {{ toJson . }}
 - apiGroups: [""]
   resources: [pods]
   # get, create: the pods that read the stores; patch: the deletion cost of pods in a shrinking pool;
-  # delete: samplers that stay stale or silent, and readers that nobody asks.
+  # delete: samplers that stay stale or silent, pods of single episodes that had theirs, and readers that nobody asks.
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [events.k8s.io]
   resources: [events]

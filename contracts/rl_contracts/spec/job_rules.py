@@ -20,10 +20,18 @@ SOURCES = {
 
 OF_SECTIONS = (
     rule(
-        "!has(self.agent.program) || self.agent.program.runsIn != 'Pod' || "
+        "!has(self.agent.program) || self.agent.program.runsIn == 'Sidecar' || "
         "!self.samplers.exists(sampler, has(sampler.poolRef))",
-        "agent.program.runsIn is Pod, and shared pools (samplers[].poolRef) have no pods for "
+        "agent.program.runsIn is {self.agent.program.runsIn}, and shared pools "
+        "(samplers[].poolRef) have no pods for "
         "programs: use samplers of the job's own, or runsIn: Sidecar for code that you trust",
+        field="agent.program.runsIn",
+    ),
+    rule(
+        "!has(self.agent.program) || self.agent.program.runsIn != 'EpisodePod' || "
+        "self.scheduling.provider != 'Kueue' || self.scheduling.samplerQuota == 'None'",
+        "agent.program.runsIn is EpisodePod, and the quota of scheduling.provider Kueue would not "
+        "count these pods: use runsIn: Pod, or set scheduling.samplerQuota to None",
         field="agent.program.runsIn",
     ),
     rule(

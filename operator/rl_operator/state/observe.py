@@ -113,9 +113,19 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         children={(child.kind, child.meta.name): child for child in children},
         deployment=DeploymentState.parse(deployment.raw) if deployment else DeploymentState(),
         pods=tuple(map(parsed_pod, pods)),
+        episode_pods=_episode_pods(cluster, key, first),
         jobs=sharing,
         beside=beside,
     )
+
+
+def _episode_pods(cluster: Reads, key: Key, job: Job | None) -> tuple[Pod, ...]:
+    """Pods that each run the program of one episode for a pool; none where they run several."""
+    program = job.spec.agent.program if job is not None and job.spec is not None else None
+    if program is None or not program.single_use:
+        return ()
+    labels = f"{names.PROGRAMS_LABEL}={key.name}"
+    return tuple(map(parsed_pod, cluster.select(kinds.POD, key.namespace, labels=labels)))
 
 
 def _deployments(cluster: Reads, key: Key) -> list[Child]:

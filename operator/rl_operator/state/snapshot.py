@@ -197,6 +197,8 @@ class PoolSnapshot:
     children: Mapping[tuple[str, str], Child] = field(default_factory=dict)
     deployment: DeploymentState = field(default_factory=DeploymentState)
     pods: tuple[Pod, ...] = ()
+    episode_pods: tuple[Pod, ...] = ()
+    """Pods that each run the program of one episode for its samplers."""
     jobs: tuple[Job, ...] = ()
     """Of a shared pool: all jobs that name it."""
     beside: tuple[Job, ...] = ()

@@ -38,7 +38,7 @@ def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
     if program is not None and not program.in_sidecar:
         yield Refusal(
             field="spec.agent.program.runsIn",
-            value="Pod",
+            value=program.runs_in,
             reason="OptionUnusable",
             message="Pods of programs belong to a pool; with placement Colocated there is none.",
             remedy="Set it to Sidecar, or placement to Separate.",

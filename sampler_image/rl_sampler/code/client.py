@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -140,8 +141,12 @@ class CodeCalls:
     def _count(self, call: str, outcome: str) -> None:
         self._counters.code_calls[call, outcome] += 1
 
+    def _pauses(self) -> Iterator[float]:
+        """Seconds before each further try to connect, where it does not listen."""
+        return itertools.repeat(PAUSE_SECONDS)
+
     async def _connected(self) -> Streams:
-        until = time.monotonic() + self._start_seconds
+        until, pauses = time.monotonic() + self._start_seconds, self._pauses()
         while True:
             try:
                 return await self.open()
@@ -150,7 +155,7 @@ class CodeCalls:
                     raise CodeContainerError(
                         f"{self.name} does not listen ({error}): its log says why"
                     ) from error
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(next(pauses))
 
 
 class CodeContainer(CodeCalls):

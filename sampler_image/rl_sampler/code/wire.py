@@ -16,11 +16,14 @@ call           with                                answer
 ``run``        ``program``: a ``ProgramCall``;    ``exit_code``, ``late``, ``log`` and
                its ``task`` and ``environment``    ``seconds``, or ``failure``
 ``ping``       nothing                             an empty object
+``claim``      nothing                             an empty object, then ``run`` and further calls
+                                                   on the same connection; or ``failure``
 ``start``      ``server``: name of an MCP server   an empty object, then the program's own bytes
                with a command                      in both directions; or ``failure``
 =============  ==================================  =============================================
 
-A pod of programs knows ``ping`` and ``run``. It reads a line with the run's key before each.
+A pod of programs knows ``ping`` and ``run``. It reads a line with the run's key before each. A pod
+of a single episode wants to be claimed by a connection before it runs anything.
 
 A connection that closes ends its call on both sides. Nothing that arrives is trusted: the agent
 parses it with the models of ``replies``, and limits its size and time.

@@ -1,16 +1,21 @@
-"""``python -m rl_sampler.user_code.program_pod <folder>``: prepares a pod of programs.
+"""``python -m rl_sampler.user_code.program_pod <folder> [--once <folder>]``: prepares a pod.
 
 The init container runs it in the sampler's image. It leaves in a folder that the user's container
 mounts: the server of programs as a folder that ``python3`` can start, and the SHA-256 of the run's
 key. The key is derived from the Secret of the stores, which the user's container does not mount.
+
+``--once`` is for a pod that serves one episode: it names a folder that the user's container may
+write, and gets a token whose digest stands beside the key's, where that container may not write.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib.util
 import logging
 import os
+import secrets
 import shutil
 import sys
 from collections.abc import Mapping
@@ -21,6 +26,7 @@ from rl_contracts.env import EnvironmentVariableError, required
 from rl_contracts.errors import RefusedError
 from rl_contracts.ids import RunId
 from rl_contracts.stores.clients.settings import StoreSettings
+from rl_sampler.user_code.single_use import TOKEN, TOKEN_DIGEST
 
 logger = logging.getLogger("rl_sampler.programs")
 
@@ -36,6 +42,7 @@ MODULES = (
     "rl_sampler.user_code.connection",
     "rl_sampler.user_code.program_process",
     "rl_sampler.user_code.program_server",
+    "rl_sampler.user_code.single_use",
 )
 """All that the server imports besides the standard library."""
 MAIN = """\
@@ -50,8 +57,17 @@ def purpose(run: RunId) -> str:
     return f"programs/{run}"
 
 
-def prepare_programs(folder: Path, *, run: RunId, settings: StoreSettings) -> None:
-    """Write the server and the key's digest; what an earlier start has left is replaced."""
+def prepare_programs(
+    folder: Path, *, run: RunId, settings: StoreSettings, once: Path | None = None
+) -> None:
+    """Write the server and the key's digest; what an earlier start has left is replaced.
+
+    Args:
+        folder: that programs can read.
+        run: whose programs these are.
+        settings: of its stores, from which its key is derived.
+        once: folder for the token of a pod that serves one episode; None: it serves many.
+    """
     key = settings.shared_token(purpose(run))
     server = folder / SERVER_FOLDER
     shutil.rmtree(server, ignore_errors=True)
@@ -59,6 +75,10 @@ def prepare_programs(folder: Path, *, run: RunId, settings: StoreSettings) -> No
         _copy(module, server)
     (server / "__main__.py").write_text(MAIN)
     (folder / KEY_DIGEST).write_text(hashlib.sha256(key.encode()).hexdigest())
+    if once is not None:
+        token = secrets.token_hex()
+        (once / TOKEN).write_text(token)
+        (folder / TOKEN_DIGEST).write_text(hashlib.sha256(token.encode()).hexdigest())
 
 
 def _copy(module: str, server: Path) -> None:
@@ -74,6 +94,10 @@ def _copy(module: str, server: Path) -> None:
 
 def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     """Prepare the pod; returns 0, or 2 where the cluster must be changed first."""
+    parser = argparse.ArgumentParser(prog="program_pod", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--once", type=Path)
+    given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         settings = StoreSettings.from_folder(Path(required(environ, env.STORES_FOLDER)))
@@ -81,7 +105,7 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     except (EnvironmentVariableError, RefusedError) as error:
         logger.error("%s", error)
         return 2
-    prepare_programs(Path(arguments[0]), run=run, settings=settings)
+    prepare_programs(given.folder, run=run, settings=settings, once=given.once)
     return 0
 
 

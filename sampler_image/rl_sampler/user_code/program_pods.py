@@ -1,12 +1,18 @@
-"""The agent's client of the pods that run programs: a connection to their Service for each call."""
+"""The agent's client of the pods that run programs: a connection to their Service for each call.
+
+Pods of single episodes are claimed: whoever connects to one that another agent has just claimed
+tries again, and the Service leads elsewhere.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Iterator
 
 from rl_sampler.code.client import START_SECONDS, CodeCalls, CodeContainerError, Streams
 from rl_sampler.code.replies import Answer
-from rl_sampler.code.wire import MAX_LINE_BYTES
+from rl_sampler.code.wire import MAX_LINE_BYTES, line
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.tool import ToolDownError
@@ -16,6 +22,12 @@ from rl_sampler.user_code.connection import keep_alive
 CONNECT_SECONDS = 5.0
 """A Service may lead to a pod whose node is gone; another attempt leads elsewhere."""
 PING_SECONDS = 10.0
+CLAIM_SECONDS = 5.0
+FIRST_PAUSE_SECONDS, PAUSE_GROWTH, LONGEST_PAUSE_SECONDS = 0.002, 1.01, 0.5
+"""Between tries to claim: a Service leads to used pods, too, until their probes have failed. The
+first hundred tries take about a third of a second."""
+WAIT_SECONDS = 600.0
+"""For a free pod of an episode, besides the longest time that another episode may take."""
 
 
 class ProgramPods(CodeCalls):
@@ -58,6 +70,47 @@ class ProgramPods(CodeCalls):
         return reader, writer
 
 
+class EpisodePods(ProgramPods):
+    """Runs each program in a pod that is claimed for it, and ends with it."""
+
+    name = "the pod of the episode"
+
+    def __init__(
+        self, address: str, *, key: str, counters: Counters, start_seconds: float = WAIT_SECONDS
+    ) -> None:
+        """Make a client, as of any pods; ``start_seconds``: how long to wait for a free pod."""
+        super().__init__(address, key=key, counters=counters, start_seconds=start_seconds)
+        self._any = ProgramPods(address, key=key, counters=counters, start_seconds=start_seconds)
+
+    async def ping(self) -> None:
+        """Ask whether a pod is free, and leave it so; errors as of any pods'."""
+        await self._any.ping()
+
+    def _pauses(self) -> Iterator[float]:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            yield pause
+            pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE_SECONDS)
+
+    async def open(self) -> Streams:
+        """A connection to a pod that was claimed for it.
+
+        Raises:
+            OSError: no pod is free behind the address that the Service chose.
+        """
+        reader, writer = await super().open()
+        try:
+            async with asyncio.timeout(CLAIM_SECONDS):
+                writer.write(line({"call": "claim"}))
+                answer = await reader.readline()
+            if not answer.endswith(b"\n") or json.loads(answer) != {}:
+                raise ConnectionRefusedError("each pod serves another episode")
+        except BaseException:
+            writer.close()
+            raise
+        return reader, writer
+
+
 class ProgramServers:
     """In the place of the toolbox: a group begins only when a pod of programs answers."""
 
@@ -74,7 +127,7 @@ class ProgramServers:
         try:
             await self._pods.ping()
         except (CodeContainerError, TimeoutError) as error:
-            raise ToolDownError(str(error) or "no pod of programs answers in time") from error
+            raise ToolDownError(str(error) or f"{self._pods.name} answers not in time") from error
         return Tools({}, longest=1, counters=self._counters)
 
     async def close(self) -> None:
@@ -83,6 +136,10 @@ class ProgramServers:
 
 def program_pods_of(assignment: Assignment, *, key: str, counters: Counters) -> ProgramPods | None:
     """The pods that run this run's programs; None where they run in this pod, or there are none."""
-    if not assignment.env.programs:
+    address, program = assignment.env.programs, assignment.spec.agent.program
+    if not address or program is None:
         return None
-    return ProgramPods(assignment.env.programs, key=key, counters=counters)
+    if not program.single_use:
+        return ProgramPods(address, key=key, counters=counters)
+    wait = WAIT_SECONDS + program.timeout_seconds
+    return EpisodePods(address, key=key, counters=counters, start_seconds=wait)

@@ -3,6 +3,9 @@
 ``program_pod`` copies it into the image of the user, where ``python3`` starts it: it imports the
 standard library alone, and needs no more than Python 3.11. ``rl_sampler.code.wire`` has the
 messages. Its files have the SHA-256 of the key, not the key, which agents send with each call.
+
+With ``--once`` it serves one episode, whose agent claims it first: nobody else can connect then,
+and the server ends with that connection.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rl_sampler.code.wire import MAX_LINE_BYTES, failure
+from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
 from rl_sampler.user_code.connection import REQUEST_SECONDS, Connection, keep_alive
 from rl_sampler.user_code.program_process import run_program
+from rl_sampler.user_code.single_use import EPISODE_ENDED, POD_USED, end_all, guard, take_token
 
 logger = logging.getLogger("rl_sampler.programs")
 
@@ -40,10 +44,15 @@ class RefusedCallError(ValueError):
 class Server:
     """Accepts connections, each for one call."""
 
-    def __init__(self, digest: str) -> None:
-        """Serve clients whose key has this SHA-256, in hexadecimal digits."""
-        self._digest = digest
+    def __init__(self, digest: str, *, once: bool = False) -> None:
+        """Serve clients whose key has this SHA-256, in hexadecimal digits.
+
+        ``once``: serve the calls of the first connection that claims it, and no others.
+        """
+        self._digest, self._once = digest, once
         self._strangers = 0
+        self.claimed, self.over = asyncio.Event(), asyncio.Event()
+        """With ``once``: an episode has begun, and has ended."""
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection to its end."""
@@ -53,12 +62,37 @@ class Server:
                 if not await self._knows(reader):
                     return
                 request = await _request(reader)
-            await Connection(reader, writer).answer(_called(request))
-            await writer.drain()
+            if self._once and request["call"] == "claim" and not self.claimed.is_set():
+                await self._episode(reader, writer)
+            else:
+                await Connection(reader, writer).answer(self._called(request))
+                await writer.drain()
         except (OSError, TimeoutError, ValueError, KeyError) as error:
             logger.warning("a connection was dropped: %s", error)
         finally:
             writer.close()
+
+    async def _episode(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer all calls of the connection that has the pod, until it closes."""
+        self.claimed.set()
+        try:
+            writer.write(line({}))
+            while True:
+                async with asyncio.timeout(REQUEST_SECONDS):
+                    request = await _request(reader)
+                await Connection(reader, writer).answer(_work(request))
+                await writer.drain()
+        finally:
+            self.over.set()
+
+    async def _called(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self.claimed.is_set():
+            return failure("down", "this pod serves another episode")
+        if request["call"] == "ping":
+            return {}
+        if self._once:
+            return failure("down", "this pod serves the episode that claims it")
+        return await _work(request)
 
     async def _knows(self, reader: asyncio.StreamReader) -> bool:
         """Read the key; False where the client sent nothing, as the kubelet's probe does.
@@ -92,9 +126,7 @@ async def _request(reader: asyncio.StreamReader) -> dict[str, Any]:
     return request
 
 
-async def _called(request: dict[str, Any]) -> dict[str, Any]:
-    if request["call"] == "ping":
-        return {}
+async def _work(request: dict[str, Any]) -> dict[str, Any]:
     if request["call"] == "run":
         return await run_program(
             request["program"], task=request["task"], environment=request["environment"]
@@ -115,8 +147,13 @@ async def serve(server: Server, *, port: int) -> None:
 
     listener = await asyncio.start_server(accepted, port=port, limit=KEY_BYTES, backlog=BACKLOG)
     logger.info("ready")
-    await stop.wait()
+    waits = [asyncio.create_task(event.wait()) for event in (stop, server.claimed)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     listener.close()
+    if server.claimed.is_set():
+        await server.over.wait()
+        end_all()
+        os._exit(EPISODE_ENDED)
     logger.info("%d programs still run", len(running))
     if running:
         await asyncio.wait(running)
@@ -128,9 +165,16 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="programs", description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--key-digest", type=Path, required=True)
+    parser.add_argument("--once", type=Path, help="folder of the token of a single episode's pod")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(serve(Server(given.key_digest.read_text().strip()), port=given.port))
+    if given.once is not None:
+        if not take_token(given.once, given.key_digest.parent):
+            logger.error("an episode may have run in this pod: it serves no other")
+            sys.exit(POD_USED)
+        guard()
+    server = Server(given.key_digest.read_text().strip(), once=given.once is not None)
+    asyncio.run(serve(server, port=given.port))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from tests.contract.rl_sampler.engine_server import get
 from tests.contract.rl_sampler.fork_server import SOURCES
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.documents import RUN
+from tests.episode_pods import EpisodePods
 from tests.manifests import a_job
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
@@ -87,6 +88,9 @@ class Pod:
     """The program of the container ``code``, where the job needs it."""
     programs: subprocess.Popen[bytes] | None = None
     """The server of the pod that runs programs, where the job has one."""
+    episode_pods: EpisodePods | None = None
+    """The pods of single episodes, where the job has such."""
+    closing: ExitStack = field(default_factory=ExitStack)
 
     def stage(self) -> Staged:
         """Run the init container's program."""
@@ -99,7 +103,9 @@ class Pod:
         """Start the agent, and the container ``code`` unless it runs."""
         if env.CODE_SOCKET in self.environment and self.code is None:
             self.code = self._serve_code()
-        if env.PROGRAMS in self.environment and self.programs is None:
+        if self.count_episode_pods:
+            self.serve_episodes()
+        elif env.PROGRAMS in self.environment and self.programs is None:
             self.serve_programs()
         self.process = self.launch("serve", self._environment, self.folder / "agent.log")
 
@@ -112,6 +118,25 @@ class Pod:
         command = [sys.executable, "-m", PROGRAM, self.environment[env.CODE_SOCKET]]
         with (self.folder / "code.log").open("ab") as log:
             return subprocess.Popen(command, env=variables, stdout=log, stderr=log)
+
+    @property
+    def count_episode_pods(self) -> int:
+        """Pods of single episodes that the job has."""
+        spec = json.loads(Path(self.environment[env.SPEC_FILE]).read_text())
+        program = RLJobSpec.model_validate(spec).agent.program
+        return program.episode_pods if program is not None and program.single_use else 0
+
+    def serve_episodes(self) -> None:
+        """Keep as many pods of single episodes as the job has, once."""
+        if self.episode_pods is not None:
+            return
+        pods = EpisodePods(
+            self.folder / "episodes",
+            run=RunId(self.environment[env.RUN]),
+            settings=StoreSettings.from_folder(Path(self.environment[env.STORES_FOLDER])),
+            port=int(self.environment[env.PROGRAMS].rpartition(":")[2]),
+        )
+        self.episode_pods = self.closing.enter_context(pods.serving(self.count_episode_pods))
 
     def serve_programs(self) -> None:
         """Start the server of the pod that runs programs, as its containers do."""
@@ -139,6 +164,7 @@ class Pod:
 
     def end(self) -> None:
         """Kill what still runs."""
+        self.closing.close()
         if self.programs is not None:
             self.kill_programs()
         if self.process is not None:

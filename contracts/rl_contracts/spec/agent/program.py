@@ -19,6 +19,8 @@ OF_POD = {
     "network": "self.network != 'Gateway'",
 }
 """Fields of a program's own pod, and CEL that is true where one is set."""
+EPISODE_PODS = 8
+"""Pods for programs that each have one of their own, where the manifest names no number."""
 
 
 class Program(Model):
@@ -27,12 +29,18 @@ class Program(Model):
     model_config = rules(
         *(
             rule(
-                f"self.runsIn == 'Pod' || !({is_set})",
-                f"agent.program.{field} is for runsIn Pod, and runsIn is Sidecar: set "
-                f"{'runsIn: Pod' if field == 'network' else f'code.{field}'} instead",
+                f"self.runsIn != 'Sidecar' || !({is_set})",
+                f"agent.program.{field} is for runsIn Pod or EpisodePod, and runsIn is Sidecar: "
+                f"set {'runsIn: Pod' if field == 'network' else f'code.{field}'} instead",
                 field=field,
             )
             for field, is_set in OF_POD.items()
+        ),
+        rule(
+            "self.runsIn == 'EpisodePod' || !has(self.pods)",
+            "agent.program.pods is for runsIn EpisodePod, and runsIn is {self.runsIn}: remove it; "
+            "runsIn Pod has as many pods as samplers",
+            field="pods",
         ),
     )
     command: Annotated[
@@ -40,25 +48,29 @@ class Program(Model):
         Field(min_length=1, max_length=64),
     ]
     """Program and arguments, e.g. `[python, -m, my_agent]`, in its image or code.configMapRef."""
-    runs_in: Literal["Pod", "Sidecar"] = "Pod"
-    """Where it runs. `Pod`: in pods of its own, which reach the policy's API and nothing else.
+    runs_in: Literal["Pod", "EpisodePod", "Sidecar"] = "Pod"
+    """Where it runs. `Pod`: in pods of its own, many episodes in each, which reach the policy's API
+    and nothing else. `EpisodePod`: the same with a pod for each episode, which is never used again.
     `Sidecar`: in the container `code` of the sampler's pod, for code that you trust."""
+    pods: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Number of pods of each sampler group with runsIn EpisodePod, and so most of its episodes at a
+    time; others wait for a pod. Unset: 8."""
     image: Image | None = None
-    """Image of the pod with runsIn Pod; it needs Python 3.11 or newer as `python3`. Unset:
-    code.image, else the sampler's image."""
+    """Image of the program's pods; it needs Python 3.11 or newer as `python3`. Unset: code.image,
+    else the sampler's image."""
     env: Environment = Field(default_factory=list)
-    """Environment variables of the program with runsIn Pod, as in core/v1. It can read their
-    values, also those from Secrets."""
+    """Environment variables of the program's pods, as in core/v1. It can read their values, also
+    those from Secrets."""
     env_from: EnvironmentSources = Field(default_factory=list)
     """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
-    variables of the program, with runsIn Pod."""
+    variables of the program's pods."""
     resources: Resources = Field(default_factory=Resources)
-    """CPU and memory of each pod with runsIn Pod, for all programs in it together. Unset: it
+    """CPU and memory of each of the program's pods, for all programs in it together. Unset: it
     requests 50m of CPU and 128Mi of memory."""
     network: Literal["Gateway", "Open"] = "Gateway"
-    """What the pods reach with runsIn Pod, by a NetworkPolicy. `Gateway`: the policy's API and the
-    cluster's name service. `Open`: also every other address, except link-local ones and others
-    where clouds serve a node's credentials."""
+    """What the program's pods reach, by a NetworkPolicy. `Gateway`: the policy's API, and with
+    runsIn Pod the cluster's name service. `Open`: also every other address, except link-local ones
+    and others where clouds serve a node's credentials."""
     on_failure: Literal["InfrastructureError", "RewardZero"]
     """What an exit code other than 0, a time-out or a missing reward means.
     `InfrastructureError`: no data, the episode is played again. `RewardZero`: the policy's fault,
@@ -75,3 +87,13 @@ class Program(Model):
     def in_sidecar(self) -> bool:
         """Whether it runs in the sampler's pod, and reaches the gateway by the loopback."""
         return self.runs_in == "Sidecar"
+
+    @property
+    def single_use(self) -> bool:
+        """Whether each episode has a pod of its own."""
+        return self.runs_in == "EpisodePod"
+
+    @property
+    def episode_pods(self) -> int:
+        """Pods of a sampler group whose episodes each have one of their own."""
+        return EPISODE_PODS if self.pods is None else self.pods

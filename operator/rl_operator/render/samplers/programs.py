@@ -4,6 +4,9 @@ Each pod has one container of the user's image, without a token, without a Secre
 manifest names for it, and with a digest of the run's key, which agents send. An init container of
 ours makes both the digest and the server that runs the programs. A Service spreads calls over the
 pods; a NetworkPolicy lets them reach the samplers' gateway alone.
+
+Pods of single episodes (``runsIn: EpisodePod``) are the same, as many as the manifest says, and
+each serves one call: ``pools/used_pods.py`` removes them then.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from rl_operator.kube.settings import Images
 from rl_operator.render import disk, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.pool import future_pool
-from rl_operator.render.samplers import sandbox, user_code
+from rl_operator.render.samplers import episode_pods, sandbox, user_code
 
 Manifest = dict[str, Any]
 
@@ -88,10 +91,12 @@ def not_wanted(pool: Meta, job_spec: RLJobSpec) -> list[tuple[kinds.Kind, str]]:
 def deployment(
     pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, size: int, images: Images
 ) -> Manifest:
-    """The Deployment; it has as many pods as the pool."""
+    """The Deployment of a pool with ``size`` samplers."""
+    program = program_of(job_spec)
+    assert program is not None
     template = pod_template(pool, spec, job=job, job_spec=job_spec, images=images)
     body = {
-        "replicas": size,
+        "replicas": program.episode_pods if program.single_use and size else size,
         "selector": {"matchLabels": _selector(pool)},
         "revisionHistoryLimit": 1,
         "template": template,
@@ -107,7 +112,11 @@ def pod_template(
     assert program is not None
     ours = spec.template.image or images.sampler
     container = _container(program, job_spec, image=program.image or job_spec.code.image or ours)
-    init, pulled = _init(job, image=ours), {"imagePullPolicy": images.pull_policy}
+    init, volumes = _init(job, image=ours), _volumes(job_spec)
+    if program.single_use:
+        container, init = episode_pods.serving_once(container), episode_pods.marking(init)
+        volumes.append(episode_pods.volume())
+    pulled = {"imagePullPolicy": images.pull_policy}
     pod = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -117,7 +126,7 @@ def pod_template(
         "terminationGracePeriodSeconds": spec.template.drain.seconds + END_SECONDS,
         "initContainers": [init | pulled],
         "containers": [container | pulled],
-        "volumes": _volumes(job_spec),
+        "volumes": volumes,
     }
     metadata = {
         "labels": {**labels(job=job.name, run="", component=COMPONENT), **_selector(pool)},
@@ -143,12 +152,15 @@ def service(pool: Meta, job: Meta) -> Manifest:
 
 
 def policy(pool: Meta, job: Meta, program: Program) -> Manifest:
-    """Lets agents call these pods, and them reach the agents' gateway and the name service."""
+    """Lets agents call these pods, and them reach the agents' gateway and the name service.
+
+    Episode pods that reach nothing else are not told of a name: the gateway's URL is an address.
+    """
     agents = {"podSelector": {"matchLabels": {names.POOL_LABEL: pool.name}}}
-    egress: list[Manifest] = [
-        {"to": [agents], "ports": [_tcp(GATEWAY_PORT)]},
-        {"to": [NAME_SERVICE], "ports": [_tcp(DNS_PORT), {"port": DNS_PORT, "protocol": "UDP"}]},
-    ]
+    egress: list[Manifest] = [{"to": [agents], "ports": [_tcp(GATEWAY_PORT)]}]
+    if not program.single_use or program.network == "Open":
+        ports = [_tcp(DNS_PORT), {"port": DNS_PORT, "protocol": "UDP"}]
+        egress.append({"to": [NAME_SERVICE], "ports": ports})
     if program.network == "Open":
         blocks = [
             {"ipBlock": {"cidr": cidr, "except": list(kept)}} for cidr, kept in ANYWHERE.items()

@@ -128,6 +128,21 @@ REFUSED_AGENTS = {
         ),
         "shared pools (samplers[].poolRef) have no pods for",
     ),
+    "a number of pods for many episodes in each": (
+        changed("spec.agent", program(runsIn="Pod", pods=4)),
+        "agent.program.pods is for runsIn EpisodePod, and runsIn is Pod",
+    ),
+    "a queue that would not count pods of episodes": (
+        changed(
+            "spec",
+            a_job()["spec"]
+            | {
+                "agent": program(runsIn="EpisodePod"),
+                "scheduling": {"provider": "Kueue", "queueName": "q"},
+            },
+        ),
+        "would not count these pods",
+    ),
     "a program whose failures mean nothing": (
         changed("spec.agent", program(onFailure=...)),
         "agent.program.onFailure",

@@ -7,13 +7,14 @@ from typing import Any
 
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key, Kind
+from rl_operator.pools.used_pods import EPISODE_ENDED
 from tests.contract.rl_operator.world import World
 
 NAME = "job-main-programs"
 
 
-def agent(place: str) -> dict[str, Any]:
-    program = {"command": ["agent"], "onFailure": "RewardZero", "runsIn": place}
+def agent(place: str, **options: Any) -> dict[str, Any]:
+    program = {"command": ["agent"], "onFailure": "RewardZero", "runsIn": place, **options}
     return {"kind": "Program", "program": program}
 
 
@@ -56,3 +57,21 @@ def test_pods_of_programs_follow_their_pool(world: World) -> None:
     assert sizes(world, job)[NAME] == 0
     assert not exists(world, kinds.SERVICE)
     assert not exists(world, kinds.NETWORK_POLICY)
+
+
+def test_pods_of_single_episodes_are_removed_after_theirs(world: World) -> None:
+    """The API server's admission policy lets the operator delete them."""
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(agent=agent("EpisodePod", pods=5))
+    assert sizes(world, job) == {"job-main": 2, NAME: 5}
+    listed = world.objects(kinds.DEPLOYMENT)
+    (deployment,) = [each for each in listed if each["metadata"]["name"] == NAME]
+    for name in ("free", "used"):
+        world.start_pod(name, of=deployment)
+    ended = {"terminated": {"exitCode": EPISODE_ENDED}}
+    world.set_pod("used", "Running", container={"name": "program", "state": ended})
+    world.settle(job)
+    pods = {pod["metadata"]["name"]: pod["metadata"] for pod in world.objects(kinds.POD)}
+    assert "deletionTimestamp" not in pods["free"]
+    assert "used" not in pods or "deletionTimestamp" in pods["used"]

@@ -21,7 +21,7 @@ from tests.waiting import until
 TALKER = [sys.executable, str(PROGRAMS / "talker.py")]
 
 
-@pytest.mark.parametrize("place", ["Pod", "Sidecar"])
+@pytest.mark.parametrize("place", ["Pod", "EpisodePod", "Sidecar"])
 def test_program_talks_streams_branches_and_posts_its_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, place: str
 ) -> None:
@@ -69,3 +69,28 @@ def test_pod_of_programs_that_is_killed_costs_an_attempt_and_no_reward(
     for rollout in lost:
         assert rollout.error is not None
         assert (rollout.error.kind, rollout.reward) == ("infrastructure", 0.0)
+
+
+def test_pod_of_an_episode_that_is_killed_costs_an_attempt_and_no_reward(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, tmp_path: Path
+) -> None:
+    """The other member's pod goes on; its episode ends with its attempt all the same."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    command = [sys.executable, str(PROGRAMS / "holder.py"), str(marks)]
+    options = {"onFailure": "RewardZero", "runsIn": "EpisodePod", "pods": 2}
+    pod = make_pod(**program_job(trainer, tiny_model, command, **options))
+    pod.serve_first_of(trainer)
+    tasks = trainer.insert(1, group_size=2)
+    until(lambda: len(list(marks.glob("1-?"))) == 2, what="both programs of the first attempt")
+    episodes = pod.episode_pods
+    assert episodes is not None
+    episodes.pods[0].kill()
+    (marks / "go").touch()
+    until(lambda: trainer.all_done(tasks), what="the group")
+    chosen = trainer.chosen(tasks)
+    assert {rollout.reward for rollout in chosen} == {0.5}, "no reward from an outage"
+    lost = [each for each in trainer.stores.rollouts.of_task(tasks[0]) if each.error is not None]
+    assert lost
+    assert {rollout.error.kind for rollout in lost if rollout.error} == {"infrastructure"}
+    until(lambda: episodes.replaced >= 2, what="new pods in the place of used ones")

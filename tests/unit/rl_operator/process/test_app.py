@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_operator.kube import settings
-from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, beside
+from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, PROGRAMS_LABEL, beside
 from rl_operator.watch.watches import keys_of
 
 
@@ -39,6 +39,10 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "sampler pod": (
         an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p"}),
         ["RLJob/n/j", "SamplerPool/n/p"],
+    ),
+    "pod of programs": (
+        an_object("Pod", {JOB_LABEL: "j", PROGRAMS_LABEL: "p"}),
+        ["SamplerPool/n/p"],
     ),
     "a pool's Deployment": (
         an_object("Deployment", {JOB_LABEL: "j", POOL_LABEL: "p"}),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rl_contracts import env
+from rl_contracts.spec.agent.program import EPISODE_PODS
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.render import objects, pods, workload
@@ -127,6 +128,39 @@ def test_pods_reach_the_gateway_and_only_agents_reach_them(network: str) -> None
         four, six = (each["ipBlock"]["except"] for each in anywhere["to"])
         assert four == ["169.254.0.0/16", "100.100.100.200/32"]
         assert six == ["fe80::/10", "fd00:ec2::254/128"]
+
+
+def test_pods_of_single_episodes_are_as_many_as_the_manifest_says() -> None:
+    assert rendered(runsIn="EpisodePod", pods=20)["Deployment"]["spec"]["replicas"] == 20
+    assert rendered(runsIn="EpisodePod")["Deployment"]["spec"]["replicas"] == EPISODE_PODS
+    assert rendered(size=0, runsIn="EpisodePod")["Deployment"]["spec"]["replicas"] == 0
+
+
+def test_pods_of_single_episodes_are_restricted_and_know_whether_they_were_used() -> None:
+    made = pod(runsIn="EpisodePod")
+    assert made["automountServiceAccountToken"] is False
+    (container,), (prepare,) = made["containers"], made["initContainers"]
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert set(mounts) == {"programs", "tmp", "once"}
+    assert mounts["programs"]["readOnly"], "where the digest of the token stands"
+    for each in (container, prepare):
+        arguments = [*each["command"], *each.get("args", [])]
+        assert arguments[-2:] == ["--once", mounts["once"]["mountPath"]]
+    writable = pods.container_security() | {"readOnlyRootFilesystem": False}
+    assert container["securityContext"] == writable, "restricted still"
+    for volume in made["volumes"]:
+        assert volume["name"] == "stores" or volume["emptyDir"]["sizeLimit"]
+
+
+@pytest.mark.parametrize(("network", "others"), [("Gateway", 0), ("Open", 2)])
+def test_pods_of_single_episodes_reach_the_gateway_and_no_name_service(
+    network: str, others: int
+) -> None:
+    program = programs.program_of(a_spec(**sections(runsIn="EpisodePod", network=network)))
+    assert program is not None
+    gateway, *further = programs.policy(POOL, JOB, program)["spec"]["egress"]
+    assert gateway["ports"] == [{"port": agents.GATEWAY_PORT, "protocol": "TCP"}]
+    assert len(further) == others
 
 
 def test_the_runs_policy_lets_them_to_the_gateway_alone() -> None:

@@ -1,0 +1,47 @@
+"""What differs in pods of programs that each serve one episode (``runsIn: EpisodePod``).
+
+The init container leaves a token that the server takes away before it listens, and whose digest is
+where programs cannot write: a container that is started again in the same pod finds none, and
+serves nobody. The root file system may be written: nothing of it survives the pod.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_operator.render import disk
+
+Manifest = dict[str, Any]
+
+FOLDER = "/run/rl-once"
+VOLUME = "once"
+SECONDS = 1
+"""Between probes: a pod that was claimed soon gets no more calls."""
+
+
+def serving_once(container: Manifest) -> Manifest:
+    """The program's container, whose server serves one call and ends."""
+    return container | {
+        "args": [*container["args"], "--once", FOLDER],
+        "securityContext": container["securityContext"] | {"readOnlyRootFilesystem": False},
+        "readinessProbe": container["readinessProbe"]
+        | {"periodSeconds": SECONDS, "failureThreshold": 1},
+        "volumeMounts": [*container["volumeMounts"], _mount()],
+    }
+
+
+def marking(init: Manifest) -> Manifest:
+    """The init container, which also leaves the token."""
+    return init | {
+        "command": [*init["command"], "--once", FOLDER],
+        "volumeMounts": [*init["volumeMounts"], _mount()],
+    }
+
+
+def volume() -> Manifest:
+    """The volume of the token."""
+    return disk.in_memory(VOLUME, disk.SMALL)
+
+
+def _mount() -> Manifest:
+    return {"name": VOLUME, "mountPath": FOLDER}

@@ -1,0 +1,144 @@
+"""Pods of single episodes: a claim has a pod to itself, and no pod serves twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rl_sampler.code.client import CodeContainerError
+from rl_sampler.code.replies import Ran
+from rl_sampler.engine.counters import Counters
+from rl_sampler.user_code import program_pods
+from rl_sampler.user_code.single_use import EPISODE_ENDED, POD_USED, TOKEN
+from tests.episode_pods import EpisodePod, EpisodePods
+from tests.servers import ROOT, free_port
+from tests.unit.rl_sampler.user_code.test_program_pods import KEY, RUN, SETTINGS, a_run
+from tests.waiting import HUNG_SECONDS, until
+
+SOURCES = ("contracts", "sampler_image")
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Iterator[EpisodePod]:
+    made = EpisodePod.start(tmp_path / "pod", run=RUN, settings=SETTINGS)
+    until(lambda: made.ready, what="the pod")
+    yield made
+    made.kill()
+
+
+def client(port: int, *, key: str = KEY, seconds: float = 20) -> program_pods.EpisodePods:
+    address = f"127.0.0.1:{port}"
+    return program_pods.EpisodePods(address, key=key, counters=Counters(), start_seconds=seconds)
+
+
+async def ended(pod: EpisodePod) -> int:
+    return await asyncio.to_thread(pod.process.wait, HUNG_SECONDS)
+
+
+async def test_a_pod_serves_one_episode_and_ends(pod: EpisodePod) -> None:
+    calls = client(pod.port)
+    await calls.ping()
+    await calls.ping()
+    ran = await calls.ask(a_run("print('played')"), Ran, seconds=60)
+    assert (ran.exit_code, ran.log) == (0, "played\n")
+    assert await ended(pod) == EPISODE_ENDED
+
+
+async def test_nothing_runs_without_key_or_claim(pod: EpisodePod, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    code = f"open({str(mark)!r}, 'w')"
+    with pytest.raises(CodeContainerError):
+        await client(pod.port, key="another", seconds=0).ask(a_run(code), Ran, seconds=60)
+    plain = program_pods.ProgramPods(f"127.0.0.1:{pod.port}", key=KEY, counters=Counters())
+    ran = await plain.ask(a_run(code), Ran, seconds=60)
+    assert ran.failure is not None
+    assert ran.failure.kind == "down"
+    assert not mark.exists()
+
+
+async def test_a_container_that_is_started_again_serves_nobody(pod: EpisodePod) -> None:
+    """Also where the episode's program wrote what it likes into the folder of the token."""
+    forged = f"open({str(pod.folder / 'once' / TOKEN)!r}, 'w').write('forged')"
+    await client(pod.port).ask(a_run(forged), Ran, seconds=60)
+    await ended(pod)
+    for _ in range(2):
+        again = EpisodePod.restart(pod.folder, port=free_port())
+        assert await ended(again) == POD_USED
+
+
+def test_programs_of_the_same_user_cannot_read_the_server() -> None:
+    """A superuser may read everything, so the processes here have another user, as in a pod."""
+    script = (
+        "import ctypes, os, sys\n"
+        "from rl_sampler.user_code.single_use import SET_DUMPABLE, guard\n"
+        "os.getuid() or os.setuid(65531)\n"
+        "def readable():\n"
+        "    child = os.fork()\n"
+        "    if not child:\n"
+        "        os._exit(not os.access(f'/proc/{os.getppid()}/environ', os.R_OK))\n"
+        "    return os.waitpid(child, 0)[1] == 0\n"
+        "ctypes.CDLL(None).prctl(SET_DUMPABLE, 1, 0, 0, 0)  # setuid has taken it\n"
+        "before = readable()\n"
+        "guard()\n"
+        "sys.exit((before, readable()) != (True, False))"
+    )
+    path = {"PYTHONPATH": os.pathsep.join(str(ROOT / each) for each in SOURCES)}
+    assert subprocess.run([sys.executable, "-c", script], env=path, check=False).returncode == 0
+
+
+async def test_what_a_program_leaves_behind_ends_with_its_episode(
+    pod: EpisodePod, tmp_path: Path
+) -> None:
+    mark = tmp_path / "pid"
+    code = (
+        "import os, subprocess, sys\n"
+        "left = subprocess.Popen([sys.executable, '-S', '-c', 'import time; time.sleep(600)'],"
+        " start_new_session=True)\n"
+        f"open({str(mark)!r}, 'w').write(str(left.pid))"
+    )
+    ran = await client(pod.port).ask(a_run(code), Ran, seconds=60)
+    assert ran.exit_code == 0, ran.log
+    await ended(pod)
+    pid = int(mark.read_text())
+    until(lambda: not Path(f"/proc/{pid}").exists(), what="the end of what it left")
+
+
+async def test_the_end_of_the_agent_ends_the_pod(pod: EpisodePod, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    code = f"import time; open({str(mark)!r}, 'w'); time.sleep(600)"
+    call = asyncio.create_task(client(pod.port).ask(a_run(code), Ran, seconds=60))
+    await asyncio.to_thread(until, mark.exists, what="start")
+    call.cancel()
+    await asyncio.wait({call})
+    assert await ended(pod) == EPISODE_ENDED
+
+
+async def test_the_end_of_the_pod_is_an_error_and_no_result(
+    pod: EpisodePod, tmp_path: Path
+) -> None:
+    mark = tmp_path / "ran"
+    code = f"import time; open({str(mark)!r}, 'w'); time.sleep(600)"
+    call = asyncio.create_task(client(pod.port).ask(a_run(code), Ran, seconds=60))
+    await asyncio.to_thread(until, mark.exists, what="start")
+    pod.kill()
+    with pytest.raises(CodeContainerError, match="ended during the call"):
+        await call
+
+
+async def test_more_episodes_than_pods_wait_and_none_shares_one(tmp_path: Path) -> None:
+    port = free_port()
+    pods = EpisodePods(tmp_path, run=RUN, settings=SETTINGS, port=port)
+    code = "import os; print(os.getppid())"
+    with pods.serving(3):
+        asked = [client(port).ask(a_run(code), Ran, seconds=60) for _ in range(9)]
+        ran = await asyncio.gather(*asked)
+    servers = Counter(each.log.strip() for each in ran)
+    assert len(servers) == 9, servers
+    assert {each.exit_code for each in ran} == {0}
