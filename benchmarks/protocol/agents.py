@@ -25,7 +25,6 @@ from rl_contracts import env
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
 from rl_sampler import serve
-from rl_sampler.__main__ import STORE_CONNECTIONS
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.assignment import Assignment, load_assignment
 from rl_sampler.engine.counters import Counters
@@ -39,6 +38,7 @@ from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.requested import RequestedEpisodes
 from rl_sampler.gateway.session import Sessions
 from rl_sampler.policy.follow import PolicyFollower
+from rl_sampler.program import STORE_CONNECTIONS
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.tasks.claims import ClaimBook
 from rl_sampler.wiring import Agent, Claiming

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import pytest
 
+from rl_operator.render.samplers.engine import PROGRAM
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 
@@ -97,8 +98,8 @@ class EngineServer:
         command = [
             *self.before,
             str(ENGINE_PYTHON),
-            "-m",
-            "sglang.launch_server",
+            "-c",
+            PROGRAM,
             "--model-path",
             str(self.model),
             "--weight-version",

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from rl_sampler import TERMINATED
 from tests.servers import ROOT
 from tests.waiting import HUNG_SECONDS
 
@@ -161,6 +162,7 @@ def _become(request: Mapping[str, Any]) -> None:
     sys.path[:0] = [folder for folder in added if folder not in sys.path]
     sys.argv = ["rl_sampler", request["program"]]
     signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
 
 
 def main(model: Path) -> int:
@@ -168,8 +170,8 @@ def main(model: Path) -> int:
     sys.modules["torch"] = None  # type: ignore[assignment]  # the agent's image has none
     import rl_sampler.tools.connection  # noqa: F401
     from rl_contracts.stores import tasks
-    from rl_sampler.__main__ import main as agent
     from rl_sampler.agents.prompt import load_prompts
+    from rl_sampler.program import main as agent
 
     tasks.UNCHANGED_SECONDS = 1.0  # no test waits for half a minute
 

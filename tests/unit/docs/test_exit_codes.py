@@ -8,7 +8,8 @@ import pytest
 
 from rl_console import errors as console
 from rl_contracts.audit import __main__ as audit
-from rl_sampler import __main__ as sampler
+from rl_sampler import TERMINATED
+from rl_sampler import program as sampler
 from rl_sampler.sandbox import server as sandbox
 from rl_trainer import attempt
 from tests.unit.docs.pages import ROOT
@@ -23,7 +24,7 @@ TRAINER = {
     attempt.TOO_LATE,
     attempt.TERMINATED,
 }
-SAMPLER = {0, sampler.FAILED, sampler.REFUSED, sampler.TERMINATED}
+SAMPLER = {0, sampler.FAILED, sampler.REFUSED, TERMINATED}
 CONSOLE = {
     0,
     console.FAILED,

@@ -14,6 +14,14 @@ Manifest = dict[str, Any]
 
 WEIGHTS_FOLDER = "/weights"
 PORT = 30000
+PROGRAM = """\
+import os, runpy, signal
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
+"""
+"""SGLang, which can be ended while it loads. It handles SIGTERM only once it serves, and the kernel
+gives the first process of a container no signal without a handler: a pod that is stopped before
+would last as long as its grace."""
 DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 ARGUMENTS = (
     "--config",
@@ -50,7 +58,7 @@ def container(
         "image": engine.image or images.engine,
         "imagePullPolicy": images.pull_policy,
         "restartPolicy": "Always",
-        "command": ["python3", "-m", "sglang.launch_server"],
+        "command": ["python3", "-c", PROGRAM],
         "args": [
             "--model-path",
             f"{WEIGHTS_FOLDER}/current",

@@ -15,6 +15,7 @@ from rl_contracts import env
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.render import objects
 from rl_operator.render.samplers import colocated, gate
+from rl_operator.render.samplers.engine import PROGRAM
 from tests.unit.rl_operator.builders import a_meta
 from tests.unit.rl_operator.rendered import (
     a_trainer_manifest,
@@ -95,7 +96,7 @@ def test_an_engine_on_a_gpu_can_give_back_its_memory(args: list[str], saves: boo
     engine = a_pod(samplers=samplers)["initContainers"][1]
     assert ("--enable-memory-saver" in engine["args"]) is saves
     assert engine["command"][:3] == ["python3", "-S", "-c"]
-    assert engine["command"][-2:] == ["-m", "sglang.launch_server"]
+    assert engine["command"][-2:] == ["-c", PROGRAM]
     assert engine["livenessProbe"]["httpGet"]["port"] == colocated.agent_port()
 
 

@@ -14,7 +14,7 @@ from rl_operator.kube import names
 from rl_operator.kube.metadata import Child
 from rl_operator.render import objects, pool
 from rl_operator.render.samplers import agents
-from rl_operator.render.samplers.engine import ARGUMENTS, ROUTING
+from rl_operator.render.samplers.engine import ARGUMENTS, PROGRAM, ROUTING
 from rl_operator.state.trainer_job import TrainerJob
 from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
 from tests.unit.rl_operator.rendered import (
@@ -138,7 +138,7 @@ def test_an_image_that_is_not_ours_can_be_the_engine(given: dict[str, str], user
     template = {"engine": {"image": "lmsysorg/sglang", "env": variables}}
     manifest = a_deployment(samplers=[{"name": "main", "template": template}])
     engine = pod_of(manifest)["initContainers"][1]
-    assert engine["command"] == ["python3", "-m", "sglang.launch_server"]
+    assert engine["command"] == ["python3", "-c", PROGRAM]
     assert environment_of(engine) == {"HOME": "/tmp", "USER": user}
 
 
