@@ -269,9 +269,9 @@ def test_fields_of_a_new_group_and_the_group_can_be_removed(lab: Lab, uids: dict
     edit(lab, SAMPLED, {"samplers": [first, second]})
     until(lambda: pools() == [POOL, f"{SAMPLED}-more"], what="another pool", seen=pools)
     await_names(lab, "pdb", SAMPLED, pools())  # though no pod is ever ready
-    until(lambda: placed() == ([TOLERATION["key"]], ["A", "HOME"], 2), what="all of it")
+    until(lambda: placed() == ([TOLERATION["key"]], ["A", "HOME", "USER"], 2), what="all of it")
     edit(lab, SAMPLED, {"samplers": [first, bare]})
-    until(lambda: placed() == ([], ["HOME"], 1), what="the rest of it", seen=placed)
+    until(lambda: placed() == ([], ["HOME", "USER"], 1), what="the rest of it", seen=placed)
     edit(lab, SAMPLED, {"samplers": [first]})
     until(lambda: pools() == [POOL], what="its end", seen=pools)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from rl_contracts.spec.resources import FIXED_ONCE_STARTED
 from tests.apiserver import ApiServer, apply
+from tests.chaos.operator_cluster.edits import LIFECYCLE, TEMPLATE, WHILE_SUSPENDED
 from tests.manifests import a_job, changed
 
 Manifest = dict[str, Any]
@@ -26,6 +27,7 @@ FIXED: dict[str, tuple[str, Any]] = {
 }
 
 
+RUNS_PROGRAMS = {"kind": "ToolLoop", "builtInTools": ["Python"]}
 NAMED = {"training": "training.seed"}
 """Sections that are compared by fields: a refusal names the field."""
 
@@ -85,17 +87,53 @@ def test_fixed_section_cannot_be_added_in_a_status_write(apiserver: ApiServer) -
     assert stored["spec"]["training"] == before["spec"]["training"]
 
 
-def test_pools_and_deadlines_may_change_after_the_start(apiserver: ApiServer) -> None:
-    assert apply(apiserver, a_job("mutable")) == ""
+def test_no_fixed_section_is_forgotten() -> None:
+    assert {*FIXED, "placement"} == set(FIXED_ONCE_STARTED)
+
+
+def test_placement_is_fixed_once_the_trainer_has_started(apiserver: ApiServer) -> None:
+    name, groups = "fixed-placement", [{"name": "main"}]
+    assert apply(apiserver, a_job(name, samplers=groups)) == ""
+    _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
+    refused = apply(apiserver, a_job(name, samplers=groups, placement="Colocated"))
+    assert "spec.placement cannot change once the trainer has been started" in refused
+
+
+def test_everything_else_may_change_after_the_start(apiserver: ApiServer) -> None:
+    manifest = a_job("mutable", agent=RUNS_PROGRAMS)
+    assert apply(apiserver, manifest) == ""
     _set_status(apiserver, "mutable", {"attempt": 1, "observedGeneration": 1})
-    changes: list[Callable[[Manifest], None]] = [
-        lambda spec: spec["samplers"][0]["template"].update(maxConcurrentGroups=2),
-        lambda spec: spec.update(lifecycle={"backoffLimit": 9}),
+    spec = manifest["spec"]
+    template = spec["samplers"][0]["template"]
+    changes: list[tuple[Manifest, Manifest]] = [
+        (spec, {"networkPolicy": "None"}),
+        (spec, {"sandbox": {"slots": 2}}),
+        (spec, {"suspend": True}),
+        (spec.setdefault("lifecycle", {}), {"failurePolicy": {"rules": []}}),
+        *((spec["lifecycle"], {field: value}) for field, value in LIFECYCLE.items()),
+        (template, {"maxConcurrentGroups": 2}),
+        (template["autoscaling"], {"minReplicas": 3}),
+        *((template, change) for change, _, _ in TEMPLATE.values()),
+        (spec, {"samplers": [*spec["samplers"], {"name": "more"}]}),
+        (spec, {"stop": True}),
     ]
-    manifest = a_job("mutable")
-    for change in changes:
-        change(manifest["spec"])
-        assert apply(apiserver, manifest) == ""
+    for place, change in changes:
+        place.update(change)
+        assert apply(apiserver, manifest) == "", change
+
+
+@pytest.mark.parametrize(("section", "value"), WHILE_SUSPENDED.items(), ids=WHILE_SUSPENDED)
+def test_trainer_and_scheduling_change_while_suspended(
+    apiserver: ApiServer, section: str, value: Manifest
+) -> None:
+    name = f"while-{section}"
+    assert apply(apiserver, a_job(name)) == ""
+    _set_status(apiserver, name, {"attempt": 1, "observedGeneration": 1})
+    edited: Manifest = {section: value}
+    refused = apply(apiserver, a_job(name, **edited))
+    assert f"spec.{section} cannot change while the trainer runs" in refused
+    assert apply(apiserver, a_job(name, suspend=True)) == ""
+    assert apply(apiserver, a_job(name, suspend=True, **edited)) == ""
 
 
 def test_a_pool_scales_through_its_subresource(apiserver: ApiServer) -> None:
