@@ -18,6 +18,7 @@ from rl_operator.kube.settings import Images, JobRules
 from rl_operator.pools import assignment, runs, stalls, used_pods
 from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.child_applier import PoolChildApplier, empty_programs
+from rl_operator.pools.container_restarts import ContainerRestarts
 from rl_operator.pools.pod_removal import PodRemoval
 from rl_operator.pools.runs import Served
 from rl_operator.pools.scaling import PoolScaler
@@ -58,6 +59,7 @@ class PoolReconciler:
     faulty_since: dict[Key, dict[str, float]] = field(default_factory=dict)
     """Since when pods have been faulty, by pool and the pod's uid, in monotonic seconds. A new
     process starts from zero."""
+    restarts: ContainerRestarts = field(default_factory=ContainerRestarts)
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one pool.
@@ -77,6 +79,7 @@ class PoolReconciler:
         ):
             self._forget(key)
             return None
+        self.restarts.observe(key, snapshot.pods)
         snapshot = StartTroubles(cluster=self.cluster, now=self.now).of_pool(snapshot)
         if snapshot.pool.spec is not None and snapshot.pool.spec.shared:
             _note(snapshot)
@@ -99,6 +102,7 @@ class PoolReconciler:
         self.statuses.forget(key)
         self.scaler.forget(key)
         self.faulty_since.pop(key, None)
+        self.restarts.forget(key)
 
     def _empty(self, snapshot: PoolSnapshot) -> None:
         child = snapshot.children.get((kinds.DEPLOYMENT.name, snapshot.key.name))

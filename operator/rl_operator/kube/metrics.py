@@ -59,6 +59,12 @@ EVENTS_DROPPED = Counter(
     "Events that were not posted: refused, too many, or no time left when the process stopped.",
     registry=REGISTRY,
 )
+CONTAINER_RESTARTS = Counter(
+    "rl_operator_container_restarts",
+    "Restarts of containers of sampler pods that this process has seen, their pods being kept.",
+    ["pool_namespace", "pool", "container"],
+    registry=REGISTRY,
+)
 QUEUED = Gauge("rl_operator_queue_length", "Objects waiting for a worker.", registry=REGISTRY)
 LEADER = Gauge("rl_operator_leader", "1 while this operator holds the Lease.", registry=REGISTRY)
 

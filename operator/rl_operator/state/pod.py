@@ -43,6 +43,8 @@ class Container:
     ended_at: float | None = None
     """When it ended, seconds since 1970; None while it runs or waits."""
     image: str = ""
+    restarts: int = 0
+    """How often the kubelet has started it again."""
 
     @classmethod
     def parse(cls, raw: Raw) -> Container:
@@ -65,6 +67,7 @@ class Container:
             signal=ended.get("signal", 0),
             ended_at=parse_time((state.get("terminated") or {}).get("finishedAt")),
             image=raw.get("image", ""),
+            restarts=raw.get("restartCount", 0),
         )
 
     def trouble(self) -> str:
