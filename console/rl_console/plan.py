@@ -11,9 +11,9 @@ import yaml
 from pydantic import ValidationError
 
 from rl_console.errors import PlanError
-from rl_contracts.capacity import mesh
+from rl_contracts.capacity import engine_division, mesh
 from rl_contracts.capacity.choice import choose_microbatch
-from rl_contracts.capacity.engine import engine_memory
+from rl_contracts.capacity.engine import Options, engine_memory, options_of
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
 from rl_contracts.capacity.text import arithmetic, remedies
@@ -106,10 +106,11 @@ def _turns(
 ) -> Iterator[str]:
     """A line about the engine's turn on GPUs that it shares with the trainer."""
     held = engine_memory(shape, spec, group.template, size_gib=device_gib)
-    left, contexts = (1 - held.fraction) * device_gib, 2 * CUDA_BYTES / GIB
+    left = (1 - held.fraction) * device_gib - held.table / GIB
+    contexts = 2 * CUDA_BYTES / GIB
     verdict = "enough by formula"
     if left < contexts:
-        verdict = "too little: lower --mem-fraction-static of engine.args"
+        verdict = "too little: lower engine.memoryFraction"
     yield (
         f"  turns: in the engine's, {left:.2f} GiB are left for {contexts:g} GiB of contexts, "
         f"{verdict}; the trainer's sum above has both contexts"
@@ -122,17 +123,22 @@ def _engine(
     """Lines about the engines of a group; nothing of a shared pool, whose manifest is another."""
     if group.pool_ref is not None:
         return
+    engine = group.template.engine
+    for refusal in engine_division.refusals(f"samplers {group.name}: engine", engine, shape):
+        raise PlanError(str(RefusedError(refusal)))
     held = engine_memory(shape, spec, group.template, size_gib=device_gib)
+    options = options_of(engine)
     context = spec.agent.sampling.max_context_tokens
     yield (
-        f"  samplers {group.name}: each of an engine's {held.gpus} GPUs holds weights "
-        f"{held.weights / GIB:.2f} + cache {max(0.0, held.cache) / GIB:.2f} GiB, "
-        f"{held.fraction:.0%} of {device_gib:g} GiB"
+        f"  samplers {group.name}: each of an engine's {held.gpus} GPUs ({_sizes(options)}) holds "
+        f"weights {held.weights / GIB:.2f} + cache {max(0.0, held.cache) / GIB:.2f} GiB, "
+        f"{held.fraction:.0%} of {device_gib:g} GiB; {held.table / GIB:.2f} GiB beside them say "
+        "where each request's tokens are"
     )
     if held.tokens < context:
         yield (
             f"  the cache cannot hold one episode of {context} tokens: raise "
-            "--tensor-parallel-size or --mem-fraction-static of engine.args, or lower "
+            "engine.tensorParallel or engine.memoryFraction, set engine.cachePrecision, or lower "
             "agent.sampling.maxContextTokens"
         )
         return
@@ -141,3 +147,17 @@ def _engine(
         f"  the cache holds {held.tokens} tokens, {held.tokens // context} whole episodes of "
         f"{context}; a pod works on at most {episodes} at a time, the others wait in the engine"
     )
+    if engine.speculation is not None:
+        yield (
+            f"  speculation: at most {options.requests} requests run at a time (48 unless "
+            f"--max-running-requests says otherwise), each with {engine.speculation.draft_tokens} "
+            "guessed tokens a pass"
+        )
+
+
+def _sizes(options: Options) -> str:
+    """The engine's parallel sizes, e.g. ``tensor 4 × data 2, expert 2``."""
+    sizes = {"tensor": options.tensor, "pipeline": options.pipeline, "data": options.data}
+    factors = [f"{name} {size}" for name, size in sizes.items() if size > 1] or ["tensor 1"]
+    expert = f", expert {options.expert}" if options.expert > 1 else ""
+    return " × ".join(factors) + expert

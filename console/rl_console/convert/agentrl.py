@@ -11,7 +11,6 @@ from rl_console.convert.rules import (
     absent,
     by_hand,
     choice,
-    engine,
     folder,
     needless,
     to,
@@ -116,9 +115,9 @@ FRAMEWORK = Framework(
         "max_concurrent_samples_per_process": by_hand(
             "samplers[].template.maxConcurrentGroups", "in groups, for each sampler pod"
         ),
-        "inf_tp_size": engine("--tensor-parallel-size"),
-        "inf_ep_size": engine("--expert-parallel-size"),
-        "inf_mem_ratio": engine("--mem-fraction-static"),
+        "inf_tp_size": to("samplers[0].template.engine.tensorParallel"),
+        "inf_ep_size": to("samplers[0].template.engine.expertParallel"),
+        "inf_mem_ratio": to("samplers[0].template.engine.memoryFraction"),
         "eval_strategy": Rule(apply=_evaluation, fields=("training.evaluation.everySteps",)),
         "loss_calculater": choice("algorithm.loss.kind", LOSSES),
         "token_level_loss": Rule(apply=_token_level, fields=(AGGREGATION,)),

@@ -12,7 +12,6 @@ from rl_console.convert.rules import (
     Rule,
     absent,
     by_hand,
-    engine,
     folder,
     needless,
     to,
@@ -104,7 +103,8 @@ def name_of(written: str) -> str:
 
 QUEUE = by_hand("scheduling.queueName", "with scheduling.provider Kueue, or trainer.nodeSelector")
 POD = by_hand("trainer.resources", "requests of the pods, as Kubernetes quantities")
-TENSOR, MEMORY = engine("--tensor-parallel-size"), engine("--mem-fraction-static")
+ENGINE = "samplers[0].template.engine"
+TENSOR, MEMORY = to(f"{ENGINE}.tensorParallel"), to(f"{ENGINE}.memoryFraction")
 FRAMEWORK = Framework(
     rules={
         "gres": Rule(apply=_gpus, fields=("trainer.resources",)),

@@ -134,17 +134,6 @@ def when(values: Mapping[str, Any], *, note: str = "", otherwise: str = "the def
     return Rule(apply=apply, fields=tuple(values))
 
 
-def engine(argument: str) -> Rule:
-    """The option is an argument of SGLang."""
-    path = "samplers[0].template.engine.args"
-
-    def apply(draft: Draft, value: Any) -> Outcome:
-        draft.add(path, f"{argument}={value}")
-        return "mapped", path, f"{argument} of SGLang"
-
-    return Rule(apply=apply, fields=(path,))
-
-
 def folder(path: str, kind: str) -> Rule:
     """A model or a file: names of the hub and URIs as they are, other paths in a bucket."""
 

@@ -13,7 +13,6 @@ from rl_console.convert.rules import (
     absent,
     by_hand,
     choice,
-    engine,
     folder,
     needless,
     to,
@@ -34,6 +33,7 @@ COMPARING = ("GRPO", "RLOO")
 """Estimators that compare the members of a group."""
 REWARDS = {"math_reward_string_equal": "Math", "code_reward": "Code"}
 GPU = "nvidia.com/gpu"
+TENSOR = "samplers[0].template.engine.tensorParallel"
 
 
 def _agent_type(draft: Draft, value: Any) -> Outcome:
@@ -150,7 +150,7 @@ def _gpus(draft: Draft, value: Any) -> Outcome:
 
 def _tensor_parallel(draft: Draft, value: Any) -> Outcome:
     draft.put("samplers[0].template.resources.limits", {GPU: value})
-    return engine("--tensor-parallel-size").apply(draft, value)
+    return to(TENSOR).apply(draft, value)
 
 
 def _kl(draft: Draft) -> None:
@@ -293,10 +293,8 @@ FRAMEWORK = Framework(
         "trainer.project_name": to("training.tracking.project"),
         "trainer.experiment_name": to("training.tracking.runName", note="and the job's name"),
         "rollout.name": needless("the engine is SGLang"),
-        "rollout.tensor_model_parallel_size": Rule(
-            apply=_tensor_parallel, fields=("samplers[].template.engine.args",)
-        ),
-        "rollout.gpu_memory_utilization": engine("--mem-fraction-static"),
+        "rollout.tensor_model_parallel_size": Rule(apply=_tensor_parallel, fields=(TENSOR,)),
+        "rollout.gpu_memory_utilization": to("samplers[0].template.engine.memoryFraction"),
     },
     name_of=name_of,
     is_option=lambda name: "." in name or name.startswith(("agent", "data", "trainer")),

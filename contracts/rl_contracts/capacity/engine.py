@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.capacity.training import GIB
+from rl_contracts.spec.engine import Engine
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
 
@@ -20,20 +21,37 @@ CHUNK_MIB, BASE_MIB, PARALLEL_MIB = 1.5, 512, 128
 (``sglang/srt/arg_groups/memory_hook.py``)."""
 LARGE_GIB, LARGE_RESERVED_MIB = 60, 10 * 1024
 """GPUs from this size on have at least so much reserved."""
+TABLE_ROWS = 2048, 4096
+"""Fewest and most requests that SGLang makes room for, unless an argument says how many, and what
+it takes for a token of each (``kv_cache_configurator.py``, ``resolve_max_num_reqs``)."""
+TABLE_BYTES = 4
+SPECULATIVE_REQUESTS = 48
+"""Requests that run at a time under speculation, unless an argument says how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parallel:
-    """The engine's arguments that its memory depends on."""
+class Options:
+    """The engine's options that its memory and its GPUs depend on."""
 
     tensor: int = 1
     pipeline: int = 1
     data: int = 1
     """Copies of the model in one engine."""
+    expert: int = 1
+    """Groups of the ``tensor`` GPUs with different experts."""
     fraction: float | None = None
-    """``--mem-fraction-static``: share of the GPU for weights and cache."""
+    """Share of the GPU for weights and cache; None: SGLang's choice."""
     cache_bytes: int | None = None
     """Of a number in the cache; None: as the weights."""
+    context: int | None = None
+    """Most tokens of a request; None: the model's."""
+    requests: int | None = None
+    """Most requests that run at a time; None: SGLang's choice."""
+
+    @property
+    def gpus(self) -> int:
+        """Of one engine."""
+        return self.tensor * self.pipeline * self.data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +65,8 @@ class EngineMemory:
     """At most 0: the weights do not fit."""
     token: float
     """Keys and values of one token."""
+    table: float
+    """Where each request's tokens are in the cache; beside the share for weights and cache."""
 
     @property
     def tokens(self) -> int:
@@ -54,25 +74,44 @@ class EngineMemory:
         return max(0, int(self.cache // self.token))
 
 
-def parallel_of(arguments: Sequence[str]) -> Parallel:
-    """The arguments as SGLang reads them; others, and values that are no numbers, are passed by."""
+def options_of(engine: Engine) -> Options:
+    """The typed options, and those of ``args`` as SGLang reads them.
+
+    Other arguments, and values that are no numbers, are passed by. An option that both set is
+    refused elsewhere.
+    """
+    given = _given(engine.args)
+    requests = given.max_running_requests
+    if requests is None and engine.speculation is not None:
+        requests = SPECULATIVE_REQUESTS
+    quantized = engine.cache_precision is not None or given.kv_cache_dtype.startswith("fp8")
+    return Options(
+        tensor=max(engine.tensor_parallel, given.tensor_parallel_size),
+        pipeline=max(1, given.pipeline_parallel_size),
+        data=max(engine.data_parallel, given.data_parallel_size),
+        expert=max(engine.expert_parallel, given.expert_parallel_size),
+        fraction=engine.memory_fraction or given.mem_fraction_static,
+        cache_bytes=1 if quantized else None,
+        context=engine.context_tokens or given.context_length,
+        requests=requests,
+    )
+
+
+def _given(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     parser.add_argument("--tensor-parallel-size", "--tp-size", "--tp", type=int, default=1)
     parser.add_argument("--pipeline-parallel-size", "--pp-size", "--pp", type=int, default=1)
     parser.add_argument("--data-parallel-size", "--dp-size", "--dp", type=int, default=1)
+    parser.add_argument("--expert-parallel-size", "--ep-size", "--ep", type=int, default=1)
     parser.add_argument("--mem-fraction-static", type=float)
     parser.add_argument("--kv-cache-dtype", default="auto")
+    parser.add_argument("--context-length", type=int)
+    parser.add_argument("--max-running-requests", type=int)
     try:
         given, _ = parser.parse_known_args(list(arguments))
     except argparse.ArgumentError:
-        return Parallel()
-    return Parallel(
-        tensor=max(1, given.tensor_parallel_size),
-        pipeline=max(1, given.pipeline_parallel_size),
-        data=max(1, given.data_parallel_size),
-        fraction=given.mem_fraction_static,
-        cache_bytes=1 if given.kv_cache_dtype.startswith("fp8") else None,
-    )
+        given, _ = parser.parse_known_args([])
+    return given
 
 
 def engine_memory(
@@ -88,32 +127,43 @@ def engine_memory(
         template: of the group's pods.
         size_gib: memory of one GPU.
     """
-    parallel = parallel_of(template.engine.args)
+    options = options_of(template.engine)
     number = 2 if spec.training.precision == "BF16" else 4
-    fraction = parallel.fraction or _fraction(size_gib, parallel)
-    weights = number * shape.parameters / (parallel.tensor * parallel.pipeline)
+    fraction = options.fraction or _fraction(size_gib, options)
+    weights = number * shape.parameters / (options.tensor * options.pipeline)
+    cache = fraction * size_gib * GIB - weights
+    token = _numbers(shape, options) * (options.cache_bytes or number)
+    context = options.context or shape.max_positions or spec.agent.sampling.max_context_tokens
     return EngineMemory(
-        gpus=parallel.tensor * parallel.pipeline * parallel.data,
+        gpus=options.gpus,
         fraction=fraction,
         weights=weights,
-        cache=fraction * size_gib * GIB - weights,
-        token=_numbers(shape, parallel) * (parallel.cache_bytes or number),
+        cache=cache,
+        token=token,
+        table=_rows(options, max(0, int(cache // token)), context) * context * TABLE_BYTES,
     )
 
 
-def _numbers(shape: Shape, parallel: Parallel) -> float:
+def _rows(options: Options, tokens: int, context: int) -> int:
+    """Requests that the engine makes room for."""
+    fewest, most = TABLE_ROWS
+    rows = options.requests or max(fewest, min(most, tokens * 512 // context))
+    return min(rows, tokens // 2)
+
+
+def _numbers(shape: Shape, options: Options) -> float:
     """Numbers of a token in the cache of one GPU."""
-    layers = shape.layers / parallel.pipeline
+    layers = shape.layers / options.pipeline
     if shape.latent is not None:  # each GPU has all of them
         return layers * (shape.latent.key_value_rank + shape.latent.rotary_width)
-    heads = max(1, shape.key_value_heads // parallel.tensor)
+    heads = max(1, shape.key_value_heads // options.tensor)
     return layers * 2 * heads * shape.head_width
 
 
-def _fraction(size_gib: float, parallel: Parallel) -> float:
+def _fraction(size_gib: float, options: Options) -> float:
     """SGLang's default, without what it reserves for CUDA graphs, of which it depends on more."""
     chunk = next((tokens for size, tokens in CHUNKS if size_gib < size), LARGEST_CHUNK)
-    reserved = BASE_MIB + CHUNK_MIB * chunk + PARALLEL_MIB * parallel.tensor * parallel.pipeline
+    reserved = BASE_MIB + CHUNK_MIB * chunk + PARALLEL_MIB * options.tensor * options.pipeline
     if size_gib > LARGE_GIB:
         reserved = max(reserved, LARGE_RESERVED_MIB)
     return max(0.05, 1 - reserved * MIB / (size_gib * GIB))

@@ -148,3 +148,9 @@ class EnvironmentVariable(Model):
         # Both are for the API server to refuse.
         plain = {"value": self.value} if self.value else {}
         return {"name": self.name, **plain, "valueFrom": dict(self.value_from)}
+
+
+Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512)]
+Environment = Annotated[list[EnvironmentVariable], Field(max_length=32)]
+"""As in core/v1."""
+EnvironmentSources = Annotated[list[Opaque], Field(max_length=16)]

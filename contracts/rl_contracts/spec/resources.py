@@ -13,6 +13,7 @@ from rl_contracts.spec.agent.user_code import Code
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.base import RULES, RUN_ID, Model, Name, rule, rules
 from rl_contracts.spec.data import Data, ModelSource
+from rl_contracts.spec.engine_rules import OF_ENGINES, OF_SHARED_ENGINE
 from rl_contracts.spec.job_rules import (
     OF_JOB,
     OF_LORA,
@@ -85,6 +86,7 @@ class RLJobSpec(Model):
         *OF_LORA,
         *OF_QUEUE,
         *OF_PLACEMENT,
+        *OF_ENGINES,
     )
     suspend: bool = False
     """true stops all pods after a checkpoint; false lets the run go on from there."""
@@ -185,6 +187,7 @@ class SamplerPoolSpec(Model):
 
     model_config = rules(
         *OF_POOL,
+        *OF_SHARED_ENGINE,
     )
     suspend: bool = False
     """true removes all pods, whatever replicas says; false brings them back."""

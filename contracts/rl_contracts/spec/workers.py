@@ -7,7 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rl_contracts.spec.base import (
-    EnvironmentVariable,
+    Environment,
+    EnvironmentSources,
+    Image,
     IntOrPercent,
     Model,
     Name,
@@ -17,12 +19,9 @@ from rl_contracts.spec.base import (
     rule,
     rules,
 )
+from rl_contracts.spec.engine import Engine
 from rl_contracts.spec.parallelism import MeshSizes, Parallelism, mesh_sizes
 
-Image = Annotated[str, Field(pattern=r"^\S+$", max_length=512)]
-Environment = Annotated[list[EnvironmentVariable], Field(max_length=32)]
-"""As in core/v1."""
-EnvironmentSources = Annotated[list[Opaque], Field(max_length=16)]
 MOST_SAMPLERS = 2000
 """Of a pool."""
 NodeSelector = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16)]
@@ -30,6 +29,16 @@ GPU_SUFFIX = "/gpu"
 """Of the resource names of GPUs, e.g. ``nvidia.com/gpu``."""
 METRICS_PORT = 8080
 """Where the pods serve their metrics."""
+
+
+def gpus_of(resources: Resources) -> int:
+    """GPUs that a container asks for, by resources whose names end in ``/gpu``."""
+    asked = resources.requests | resources.limits
+    return sum(
+        int(str(amount))
+        for name, amount in asked.items()
+        if name.endswith(GPU_SUFFIX) and str(amount).isdecimal()
+    )
 
 
 class Placement(Model):
@@ -105,12 +114,7 @@ class Trainer(Placement):
     @property
     def gpus(self) -> int:
         """GPUs of each pod, by resources whose names end in ``/gpu``."""
-        asked = self.resources.requests | self.resources.limits
-        return sum(
-            int(str(amount))
-            for name, amount in asked.items()
-            if name.endswith(GPU_SUFFIX) and str(amount).isdecimal()
-        )
+        return gpus_of(self.resources)
 
     @property
     def processes(self) -> int:
@@ -124,28 +128,6 @@ class Trainer(Placement):
             RefusedError: see ``mesh_sizes``.
         """
         return mesh_sizes(self.parallelism, (replicas or self.replicas) * self.processes)
-
-
-class Engine(Model):
-    """The inference engine of a sampler pod."""
-
-    kind: Literal["SGLang"] = "SGLang"
-    """Inference engine. There is one: SGLang."""
-    image: Image | None = None
-    """Image of the engine container. Unset: the installation's engine image."""
-    args: Annotated[list[Annotated[str, Field(max_length=512)]], Field(max_length=64)] = Field(
-        default_factory=list
-    )
-    """Arguments for SGLang's server, after those that the operator sets, e.g.
-    `--tensor-parallel-size`, `2`. Arguments that the operator sets are refused."""
-    env: Environment = Field(default_factory=list)
-    """Environment variables of the engine container, as in core/v1."""
-    env_from: EnvironmentSources = Field(default_factory=list)
-    """Secrets (`secretRef`) or ConfigMaps (`configMapRef`) whose keys all become environment
-    variables of the engine container."""
-    startup_seconds: Annotated[int, Field(ge=10, le=86400)] = 1800
-    """Longest time in seconds that the engine may take to start and load its model; then its
-    container is restarted."""
 
 
 class Autoscaling(Model):

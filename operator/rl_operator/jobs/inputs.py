@@ -25,7 +25,13 @@ from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.deletions import Deletions
 from rl_operator.stores.preflight import Preflight, Verdict
 from rl_operator.stores.run_poll import RunProgress
-from rl_operator.validation import device_memory, experts, parallelism, vision_model
+from rl_operator.validation import (
+    device_memory,
+    engine_options,
+    experts,
+    parallelism,
+    vision_model,
+)
 from rl_operator.validation.device_memory import DeviceMemory
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.validation.pool_options import of_reference
@@ -153,6 +159,7 @@ class InputsReader:
             or next(vision_model.refusals(spec, verdict.model), None)
             or parallelism.of_model(spec, verdict.model)
             or experts.of_model(spec, verdict.model)
+            or engine_options.of_model(spec, verdict.model)
         )
         if refusal is not None:
             return None, Verdict(refusals=(refusal,), retry_after=STALLED_SECONDS)

@@ -10,6 +10,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.scheduling import Scheduling
 from rl_contracts.spec.storage import WeightSync
 from rl_contracts.spec.workers import SamplerTemplate
+from rl_operator.validation import engine_options
 from rl_operator.validation.unused_options import differing
 
 OF_POD = (
@@ -34,6 +35,7 @@ def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
     at, template = "spec.samplers[0].template", spec.samplers[0].template
     for place, resources in (("spec.trainer", spec.trainer.resources), (at, template.resources)):
         yield from _devices(f"{place}.resources", resources)
+    yield from engine_options.of_colocated(spec)
     program = spec.agent.program
     if program is not None and not program.in_sidecar:
         yield Refusal(

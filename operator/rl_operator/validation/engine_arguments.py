@@ -65,7 +65,15 @@ BREAKING = {
         "--forward-hooks",
         "--trust-request-chat-template",
     ),
+    "A draft model would get the weights of each policy, too, for SGLang loads them into both; "
+    "engine.speculation guesses without one.": (
+        "--speculative-algorithm",
+        "--speculative-draft-model-path",
+        "--speculative-draft-model",
+    ),
     "It changes the tokens that the engine samples, but not their log-probabilities.": (
+        "--speculative-accept-threshold-single",
+        "--speculative-accept-threshold-acc",
         "--enable-watermark",
         "--watermark-config",
         "--preferred-sampling-params",

@@ -27,6 +27,7 @@ from rl_operator.validation import (
     addresses,
     colocated,
     engine_arguments,
+    engine_options,
     job_rules,
     objectives,
     parallelism,
@@ -105,6 +106,7 @@ def _of_template(at: str, template: SamplerTemplate, *, corrected: bool) -> Iter
     yield from engine_arguments.refusals(
         f"{at}.engine.args", template.engine.args, corrected=corrected
     )
+    yield from engine_options.of_template(at, template)
     yield from unused_options.of_template(at, template)
 
 

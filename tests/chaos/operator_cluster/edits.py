@@ -123,6 +123,13 @@ TEMPLATE: dict[str, tuple[dict[str, Any], Found, object]] = {
         lambda manifest, _: container(manifest, "engine")["image"],
         "e:2",
     ),
+    "engine.memoryFraction": (
+        {"engine": {"memoryFraction": 0.5}},
+        lambda manifest, _: (
+            "--mem-fraction-static 0.5" in " ".join(container(manifest, "engine")["args"])
+        ),
+        True,
+    ),
     "engine.args": (
         {"engine": {"args": ["--device", "cpu"]}},
         lambda manifest, _: (container(manifest, "engine")["args"])[-2:],

@@ -265,9 +265,7 @@ def of_pools() -> Iterator[list[str]]:
 
 def _in_cache(worked: Worked, gpus: int) -> str:
     (group,) = worked.spec.samplers
-    engine = group.template.engine.model_copy(
-        update={"args": ["--tensor-parallel-size", str(gpus)]}
-    )
+    engine = group.template.engine.model_copy(update={"tensor_parallel": gpus})
     template = group.template.model_copy(update={"engine": engine})
     held = engine_memory(worked.shape, worked.spec, template, size_gib=worked.device_gib)
     return f"{held.tokens:,}" if held.tokens else "–"

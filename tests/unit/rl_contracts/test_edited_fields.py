@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
+from rl_contracts.spec.engine import Engine
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import FIXED_ONCE_STARTED, FIXED_UNLESS_SUSPENDED, RLJobSpec
-from rl_contracts.spec.workers import Disruption, Drain, Engine, Rollout, SamplerTemplate
+from rl_contracts.spec.workers import Disruption, Drain, Rollout, SamplerTemplate
 from tests.chaos.operator_cluster.edits import (
     FIXED,
     FOR_EVER,
@@ -21,6 +22,13 @@ ELSEWHERE = {
     "maxConcurrentGroups",
     "disruption.pdb",  # tests of their own
     "engine.kind",  # there is one
+    # These need GPUs, another algorithm or a longer model than the cluster's job has:
+    "engine.tensorParallel",
+    "engine.dataParallel",
+    "engine.expertParallel",
+    "engine.contextTokens",
+    "engine.cachePrecision",
+    "engine.speculation",
 }
 LIMITS = {"failurePolicy"}
 """What an edit of it does is shown with those of ``backoffLimit``."""

@@ -6,8 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, Resources, rule, rules
-from rl_contracts.spec.workers import Environment, EnvironmentSources, Image
+from rl_contracts.spec.base import (
+    Environment,
+    EnvironmentSources,
+    Image,
+    Model,
+    Resources,
+    rule,
+    rules,
+)
 
 PROGRAM = "Program"
 """The agent, and the scorer that takes the reward which the program posts."""

@@ -6,8 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from rl_contracts.spec.base import Model, ObjectName, Opaque, Resources
-from rl_contracts.spec.workers import Environment, EnvironmentSources, Image
+from rl_contracts.spec.base import (
+    Environment,
+    EnvironmentSources,
+    Image,
+    Model,
+    ObjectName,
+    Opaque,
+    Resources,
+)
 
 EntryPoint = Annotated[
     str,

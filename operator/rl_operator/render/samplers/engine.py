@@ -8,7 +8,7 @@ from typing import Any
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube.settings import Images
 from rl_operator.render import pods
-from rl_operator.render.samplers import lora
+from rl_operator.render.samplers import engine_options, lora
 
 Manifest = dict[str, Any]
 
@@ -74,6 +74,7 @@ def container(
             "--incremental-streaming-output",
             *([ROUTING] if replayed else []),
             *low_rank,
+            *engine_options.arguments(engine),
             *engine.args,
         ],
         "env": pods.environment({"HOME": pods.TMP, **user}, engine.env),

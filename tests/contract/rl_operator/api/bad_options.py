@@ -56,6 +56,26 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         {"agent": {"kind": "ToolLoop", "browse": {"promt": "x"}}},
         'unknown field "spec.agent.browse.promt"',
     ),
+    "a quantized cache without a correction": (
+        a_group(engine={"cachePrecision": "FP8E4M3"}),
+        "set algorithm.offPolicy.correction.kind to TIS, IcePop or MIS",
+    ),
+    "an engine of shorter requests than episodes": (
+        a_group(engine={"contextTokens": 4096}),
+        "agent.sampling.maxContextTokens, which is 8192",
+    ),
+    "experts that are divided among too many GPUs": (
+        a_group(engine={"tensorParallel": 2, "expertParallel": 4}),
+        "spec.samplers[1].template.engine.expertParallel",
+    ),
+    "more alternatives than guesses": (
+        a_group(engine={"speculation": {"draftTokens": 4}}),
+        "spec.samplers[1].template.engine.speculation.breadth",
+    ),
+    "replayed experts of guesses": (
+        a_group(engine={"speculation": {}}) | {"algorithm": {"experts": {"routing": "Replay"}}},
+        "spec.algorithm.experts.routing",
+    ),
     "a tracker without a key": (
         {"training": {"steps": 1, "tracking": {"wandb": "Online"}}},
         "spec.training.tracking.secretName",
@@ -314,6 +334,10 @@ REFUSED_OPTIONS = {
 }
 
 REFUSED_POOLS: dict[str, tuple[Manifest, str]] = {
+    "a shared pool with a quantized cache": (
+        a_pool(template={"engine": {"cachePrecision": "FP8E4M3"}}),
+        "spec.template.engine.cachePrecision",
+    ),
     "weights": (a_pool(weights={"version": 7}), 'unknown field "spec.weights"'),
     "a service": (a_pool(service={"type": "ClusterIP"}), 'unknown field "spec.service"'),
     "a revision of a folder": (

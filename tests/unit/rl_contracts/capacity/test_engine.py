@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.capacity.engine import EngineMemory, Parallel, engine_memory, parallel_of
+from rl_contracts.capacity.engine import EngineMemory, Options, engine_memory, options_of
 from rl_contracts.capacity.shape import shape_of
 from rl_contracts.capacity.training import GIB
+from rl_contracts.spec.engine import Engine
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
 from tests.manifests import JOB
@@ -31,26 +32,66 @@ SECTIONS["training"] = {**SECTIONS["training"], "precision": "BF16"}
 SPEC = RLJobSpec.model_validate(SECTIONS)
 
 
-def memory(config: dict[str, Any], *args: str, size_gib: float = 80) -> EngineMemory:
-    template = SamplerTemplate.model_validate({"engine": {"args": list(args)}})
+def memory(
+    config: dict[str, Any], *args: str, size_gib: float = 80, **options: Any
+) -> EngineMemory:
+    template = SamplerTemplate.model_validate({"engine": {"args": list(args), **options}})
     return engine_memory(shape_of(config), SPEC, template, size_gib=size_gib)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "parallel"),
+    ("arguments", "options"),
     [
-        ([], Parallel()),
-        (["--tensor-parallel-size", "4"], Parallel(tensor=4)),
-        (["--tp=2", "--dp-size", "2"], Parallel(tensor=2, data=2)),
-        (["--mem-frac", "0.5", "--unknown", "x"], Parallel(fraction=0.5)),
-        (["--kv-cache-dtype", "fp8_e5m2"], Parallel(cache_bytes=1)),
-        (["--tp", "many"], Parallel()),
+        ([], Options()),
+        (["--tensor-parallel-size", "4"], Options(tensor=4)),
+        (["--tp=2", "--dp-size", "2"], Options(tensor=2, data=2)),
+        (["--tp=4", "--ep", "2"], Options(tensor=4, expert=2)),
+        (["--mem-frac", "0.5", "--unknown", "x"], Options(fraction=0.5)),
+        (["--kv-cache-dtype", "fp8_e5m2"], Options(cache_bytes=1)),
+        (["--context-length", "4096", "--max-running-r=9"], Options(context=4096, requests=9)),
+        (["--tp", "many"], Options()),
     ],
 )
 def test_arguments_are_read_as_the_engine_reads_them(
-    arguments: list[str], parallel: Parallel
+    arguments: list[str], options: Options
 ) -> None:
-    assert parallel_of(arguments) == parallel
+    assert options_of(Engine(args=arguments)) == options
+
+
+def test_typed_options_count_like_arguments() -> None:
+    typed = Engine.model_validate(
+        {
+            "tensorParallel": 4,
+            "dataParallel": 2,
+            "expertParallel": 2,
+            "memoryFraction": 0.6,
+            "contextTokens": 4096,
+            "cachePrecision": "FP8E4M3",
+            "speculation": {},
+        }
+    )
+    options = options_of(typed)
+    assert options == Options(
+        tensor=4, data=2, expert=2, fraction=0.6, cache_bytes=1, context=4096, requests=48
+    )
+    assert options.gpus == 8
+    more = typed.model_copy(update={"args": ["--max-running-requests", "96"]})
+    assert options_of(more).requests == 96
+
+
+def test_a_quantized_cache_holds_twice_the_tokens() -> None:
+    plain = memory(QWEN3, memoryFraction=0.5)
+    quantized = memory(QWEN3, memoryFraction=0.5, cachePrecision="FP8E5M2")
+    assert quantized.token == plain.token / 2
+    assert quantized.tokens == pytest.approx(2 * plain.tokens, abs=1)
+
+
+def test_a_shorter_context_makes_the_table_of_requests_smaller() -> None:
+    longer, shorter = (memory(QWEN3, contextTokens=tokens) for tokens in (32_768, 8192))
+    assert longer.table == 4096 * 32_768 * 4
+    assert shorter.table == longer.table / 4
+    assert shorter.tokens == longer.tokens
+    assert memory(QWEN3, contextTokens=8192, speculation={}).table == 48 * 8192 * 4
 
 
 def test_a_token_of_grouped_attention_holds_keys_and_values_of_each_layer() -> None:

@@ -1,0 +1,53 @@
+"""Arguments of SGLang for the typed options of ``samplers[].template.engine``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rl_contracts.spec.engine import Engine
+
+CACHE_TYPES = {"FP8E4M3": "fp8_e4m3", "FP8E5M2": "fp8_e5m2"}
+"""SGLang's names of ``cachePrecision``."""
+ALGORITHMS = {"NGram": "NGRAM"}
+"""SGLang's names of ``speculation.kind``."""
+SPECULATIVE = "--speculative-"
+"""Beginning of all arguments of speculative decoding."""
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "tensor_parallel": ("--tensor-parallel-size", "--tp-size"),
+    "data_parallel": ("--data-parallel-size", "--dp-size"),
+    "expert_parallel": ("--expert-parallel-size", "--ep-size", "--ep"),
+    "memory_fraction": ("--mem-fraction-static",),
+    "context_tokens": ("--context-length",),
+    "cache_precision": ("--kv-cache-dtype",),
+    "speculation": (
+        f"{SPECULATIVE}algorithm",
+        f"{SPECULATIVE}num-draft-tokens",
+        f"{SPECULATIVE}ngram-max-bfs-breadth",
+        f"{SPECULATIVE}ngram-max-trie-depth",
+    ),
+}
+"""Names of the argument of each option; the first is the one that is set. Those of speculation are
+one for each of its fields."""
+
+
+def arguments(engine: Engine) -> list[str]:
+    """Arguments of the options that differ from their defaults."""
+    return [each for name, value in _set(engine) for each in (name, value)]
+
+
+def _set(engine: Engine) -> Iterator[tuple[str, str]]:
+    for option in ("tensor_parallel", "data_parallel", "expert_parallel"):
+        if (size := getattr(engine, option)) > 1:
+            yield NAMES[option][0], str(size)
+    if engine.memory_fraction is not None:
+        yield NAMES["memory_fraction"][0], f"{engine.memory_fraction:g}"
+    if engine.context_tokens is not None:
+        yield NAMES["context_tokens"][0], str(engine.context_tokens)
+    if engine.cache_precision is not None:
+        yield NAMES["cache_precision"][0], CACHE_TYPES[engine.cache_precision]
+    if engine.speculation is not None:
+        section = engine.speculation
+        sizes = (section.draft_tokens, section.breadth, section.match_tokens)
+        yield from zip(
+            NAMES["speculation"], (ALGORITHMS[section.kind], *map(str, sizes)), strict=True
+        )
