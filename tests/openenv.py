@@ -75,6 +75,10 @@ class SmallServer:
     """What the next steps do instead: hang, die, fail, nan, garbage, twice, other, long."""
     refusals: int = 0
     """Sessions that are refused because the server has no room."""
+    room: int | None = None
+    """Sessions at the same time; None: any number."""
+    refused: int = 0
+    """Sessions that were refused."""
     tools: bool = False
     """The game is played by a tool of the environment's own."""
     ponged: asyncio.Event | None = None
@@ -117,8 +121,8 @@ class SmallServer:
         socket = web.WebSocketResponse(autoping=False)
         await socket.prepare(request)
         self.headers.append(dict(request.headers))
-        if self.refusals:
-            self.refusals -= 1
+        if self.refusals or self.sessions == self.room:
+            self.refusals, self.refused = max(self.refusals - 1, 0), self.refused + 1
             await _error(socket, "CAPACITY_REACHED", "at capacity")
             await socket.close()
             return socket

@@ -41,6 +41,7 @@ SANDBOX_SOCKET = "RL_SANDBOX_SOCKET"
 CODE_SOCKET = "RL_CODE_SOCKET"
 CODE_FOLDER = "RL_CODE_FOLDER"
 PROGRAMS = "RL_PROGRAMS"
+ENVIRONMENTS = "RL_ENVIRONMENTS"
 TURNS_FOLDER = "RL_TURNS_FOLDER"
 
 OPTIONAL = (
@@ -61,6 +62,7 @@ OPTIONAL = (
     CODE_SOCKET,
     CODE_FOLDER,
     PROGRAMS,
+    ENVIRONMENTS,
     TURNS_FOLDER,
     WEIGHTS_FOLDER,
 )
@@ -221,6 +223,8 @@ class SamplerEnv:
     programs: str = ""
     """``host:port`` of the pods that run programs; empty: programs run in this pod, and the API for
     them listens on loopback."""
+    environments: str = ""
+    """``host:port`` of the pods that run an image of environments; empty: there are none."""
     relay_port: int | None = None
     """Port that serves policies to other samplers; None: no relay."""
     pod_ip: str = ""
@@ -260,6 +264,7 @@ class SamplerEnv:
             if environ.get(RELAY_PORT) or environ.get(PROGRAMS)
             else "",
             programs=environ.get(PROGRAMS, ""),
+            environments=environ.get(ENVIRONMENTS, ""),
             code_socket=_path(environ, CODE_SOCKET),
             hub_token_file=_path(environ, HUB_TOKEN_FILE),
             sandbox_socket=_path(environ, SANDBOX_SOCKET),

@@ -17,7 +17,7 @@ from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import Images, JobRules
 from rl_operator.pools import assignment, runs, stalls, used_pods
 from rl_operator.pools.assignment import Allocation
-from rl_operator.pools.child_applier import PoolChildApplier, empty_programs
+from rl_operator.pools.child_applier import PoolChildApplier, empty_own_pods
 from rl_operator.pools.container_restarts import ContainerRestarts
 from rl_operator.pools.pod_removal import PodRemoval
 from rl_operator.pools.runs import Served
@@ -108,7 +108,7 @@ class PoolReconciler:
         child = snapshot.children.get((kinds.DEPLOYMENT.name, snapshot.key.name))
         if child is not None and snapshot.deployment.declared:
             self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(child.meta))
-        empty_programs(self.cluster, snapshot)
+        empty_own_pods(self.cluster, snapshot)
 
     def _changes_hands(self, snapshot: PoolSnapshot | None) -> bool:
         """Whether a shared pool is about to get another run, which a stale read must not decide."""

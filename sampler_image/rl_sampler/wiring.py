@@ -35,6 +35,7 @@ from rl_sampler.engine.turns import Turns
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.engine.weights import WeightsFolder
 from rl_sampler.environments.agent import EnvironmentAgent
+from rl_sampler.environments.copies import at_address, at_url
 from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
@@ -220,10 +221,14 @@ def _processor(model: Path) -> dict[str, Any]:
 
 def _environment(agent: Agent) -> EnvironmentServer | None:
     section = agent.assignment.spec.agent
-    if section.environment is None:
+    environment = section.environment
+    if environment is None:
         return None
     return EnvironmentServer(
-        section.environment,
+        environment,
+        servers=at_url(environment.url)
+        if environment.url is not None
+        else at_address(agent.assignment.env.environments),
         http=agent.environments,
         headers=agent.assignment.env.endpoint_secrets_folder / HEADERS_FOLDER,
         longest=section.result_characters,

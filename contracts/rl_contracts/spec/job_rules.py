@@ -20,6 +20,13 @@ SOURCES = {
 
 OF_SECTIONS = (
     rule(
+        "!has(self.agent.environment) || !has(self.agent.environment.image) || "
+        "!self.samplers.exists(sampler, has(sampler.poolRef))",
+        "agent.environment.image is set, and shared pools (samplers[].poolRef) have no pods for "
+        "environments: use samplers of the job's own, or run the server yourself and set url",
+        field="agent.environment.image",
+    ),
+    rule(
         "!has(self.agent.program) || self.agent.program.runsIn == 'Sidecar' || "
         "!self.samplers.exists(sampler, has(sampler.poolRef))",
         "agent.program.runsIn is {self.agent.program.runsIn}, and shared pools "

@@ -19,6 +19,8 @@ but the first, with its job as value. The first run has the labels of any pod.""
 PROGRAMS_LABEL = f"{GROUP}/programs"
 """On pods that run programs for a pool's samplers, with the pool as value. They lack the labels of
 the run and of the pool, by which samplers are counted, evicted and let through."""
+ENVIRONMENTS_LABEL = f"{GROUP}/environments"
+"""The same for pods of an image of environments."""
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 COMPONENT_LABEL = f"{GROUP}/component"
 PART_OF = {
@@ -96,6 +98,12 @@ def programs(pool: str) -> str:
     """Name of the Deployment, Service and NetworkPolicy of the pods that run a pool's programs."""
     name = f"{pool}-programs"
     return name if len(name) <= MOST_CHARACTERS else f"{pool[:52]}-{digest(pool)}"
+
+
+def environments(pool: str) -> str:
+    """The same of the pods of an image of environments."""
+    name = f"{pool}-environments"
+    return name if len(name) <= MOST_CHARACTERS else f"{pool[:52]}-{digest(name)}"
 
 
 def workload(job: str) -> str:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.apply.applier import Applier
-from rl_operator.kube import kinds, names
+from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall, is_true
 from rl_operator.kube.metadata import Child, Meta
 from rl_operator.kube.plan import Manifest, Wanted
 from rl_operator.kube.settings import Images
 from rl_operator.render import objects
-from rl_operator.render.samplers import agents, deployment, programs
+from rl_operator.render.samplers import agents, deployment, own_pods
 from rl_operator.render.samplers.shared_engine import PORT_STEP
 from rl_operator.state import observe
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
@@ -53,16 +53,15 @@ class PoolChildApplier:
         if self.applier.rests(snapshot.key, source):
             return None
         pods = self.rendered(snapshot, spec, job, replicas)
-        run_programs = [] if spec.shared else self._programs(meta, spec, job, replicas)
+        own = [] if spec.shared else self._own_pods(meta, spec, job, replicas)
         wanted = [
-            *(Wanted(manifest=manifest) for manifest in (pods, *run_programs)),
+            *(Wanted(manifest=manifest) for manifest in (pods, *own)),
             *_beside(meta, spec, job, guarded=guarded),
         ]
-        if not run_programs:
-            empty_programs(self.cluster, snapshot)
+        empty_own_pods(self.cluster, snapshot, but=own_pods.name_in(meta.name, job.spec))
         dropped = objects.of_pool_not_wanted(meta, spec)
-        if _programs_deployment(snapshot) is not None:  # else a read for each pool
-            dropped += programs.not_wanted(meta, job.spec)
+        if _deployments_beside(snapshot):  # else a read for each pool
+            dropped += own_pods.not_wanted(meta, job.spec)
         made = self.applier.make(
             snapshot.key,
             wanted=wanted,
@@ -99,28 +98,36 @@ class PoolChildApplier:
             ],
         )
 
-    def _programs(
+    def _own_pods(
         self, meta: Meta, spec: SamplerPoolSpec, job: Job, replicas: int
     ) -> list[Manifest]:
-        """Objects of the pods that run programs for these samplers; none where there are none."""
+        """Objects of the pods of programs or environments for these samplers, if there are any."""
         assert job.spec is not None
-        return programs.beside(
+        return own_pods.beside(
             meta, spec, job=job.meta, job_spec=job.spec, size=replicas, images=self.images
         )
 
 
-def empty_programs(cluster: Cluster, snapshot: PoolSnapshot) -> None:
-    """Remove the pods that run programs; their Deployment goes with its pool."""
-    child = _programs_deployment(snapshot)
-    if child is not None and child.raw["spec"].get("replicas", 1):
-        cluster.merge(kinds.DEPLOYMENT, deployment.emptied(child.meta))
+def empty_own_pods(cluster: Cluster, snapshot: PoolSnapshot, *, but: str = "") -> None:
+    """Remove the pods of programs and environments; their Deployments go with their pool.
+
+    Args:
+        cluster: to write to.
+        snapshot: of the pool.
+        but: name of the Deployment that keeps its pods; empty: none does.
+    """
+    for child in _deployments_beside(snapshot):
+        if child.meta.name != but and child.raw["spec"].get("replicas", 1):
+            cluster.merge(kinds.DEPLOYMENT, deployment.emptied(child.meta))
 
 
-def _programs_deployment(snapshot: PoolSnapshot) -> Child | None:
-    name = names.programs(snapshot.key.name)
-    child = snapshot.children.get((kinds.DEPLOYMENT.name, name))
-    ours = child is not None and child.meta.owner_uid == snapshot.pool.meta.uid
-    return child if ours else None
+def _deployments_beside(snapshot: PoolSnapshot) -> list[Child]:
+    listed = [
+        snapshot.children.get((kinds.DEPLOYMENT.name, name))
+        for name in own_pods.names_of(snapshot.key.name)
+    ]
+    owner = snapshot.pool.meta.uid
+    return [child for child in listed if child is not None and child.meta.owner_uid == owner]
 
 
 def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job, *, guarded: bool) -> list[Wanted]:

@@ -19,7 +19,7 @@ from rl_operator.kube.settings import Images
 from rl_operator.kube.subset_diff import amount
 from rl_operator.render import trainer
 from rl_operator.render.metadata import labels, owned_by, stamped
-from rl_operator.render.samplers import deployment, programs
+from rl_operator.render.samplers import deployment, own_pods
 
 Manifest = dict[str, Any]
 
@@ -88,7 +88,7 @@ def render(
     for sampler in spec.pooled:
         count = pods_asked(sampler, spec.scheduling.sampler_quota)
         if count:
-            template = _with_programs(job, spec, sampler, images=images)
+            template = _with_own_pods(job, spec, sampler, images=images)
             sets.append(_pod_set(group_set(sampler.name), count, template))
     body: Manifest = {"queueName": spec.scheduling.queue_name, "podSets": sets}
     if priority is not None:
@@ -112,18 +112,15 @@ def render(
     )
 
 
-def _with_programs(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
-    """A sampler's template, with the container of the pod that runs programs for it.
+def _with_own_pods(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
+    """A sampler's template, with the containers of the pods of programs or environments for it.
 
-    There are as many of these as samplers, and Kueue takes few pod sets.
+    There are so many of these for each sampler, and Kueue takes few pod sets.
     """
     template = deployment.pod_template(job, spec, group, images=images)
-    if programs.program_of(spec) is None:
-        return template
-    beside = programs.of_group(job, spec, group, images=images)
+    beside = own_pods.containers_by_sampler(job, spec, group, images=images)
     pod = template["spec"]
-    counted = {**pod, "containers": [*pod["containers"], *beside["spec"]["containers"]]}
-    return {**template, "spec": counted}
+    return {**template, "spec": {**pod, "containers": [*pod["containers"], *beside]}}
 
 
 def _pod_set(name: str, count: int, template: Manifest) -> Manifest:

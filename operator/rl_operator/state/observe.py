@@ -129,12 +129,12 @@ def _episode_pods(cluster: Reads, key: Key, job: Job | None) -> tuple[Pod, ...]:
 
 
 def _deployments(cluster: Reads, key: Key) -> list[Child]:
-    """A pool's Deployments, that of programs too: an earlier agent of the job may have left it.
+    """A pool's Deployments, and those beside it: an earlier agent of the job may have left one.
 
     One list shows both. Its own name may belong to somebody whose object has no label of ours.
     """
     labelled = _children(cluster, key, kinds.DEPLOYMENT, labels=f"{names.POOL_LABEL}={key.name}")
-    own = (key.name, names.programs(key.name))
+    own = (key.name, names.programs(key.name), names.environments(key.name))
     children = [child for child in labelled if child.meta.name in own]
     if any(child.meta.name == key.name for child in children):
         return children

@@ -68,7 +68,7 @@ def _named(spec: RLJobSpec) -> Iterator[Named]:
             secret = "tokenSecretRef" if server.token_secret_ref else ""
             at = f"spec.agent.mcpServers[{index}].url"
             yield Named(at, server.url, secret, server.allow_plain_http)
-    if spec.agent.environment is not None:
+    if spec.agent.environment is not None and spec.agent.environment.url is not None:
         secret = "headersSecret" if spec.agent.environment.headers_secret else ""
         at = "spec.agent.environment.url"
         yield Named(at, spec.agent.environment.url, secret, allowed=False, has_option=False)

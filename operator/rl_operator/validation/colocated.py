@@ -45,6 +45,16 @@ def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
             message="Pods of programs belong to a pool; with placement Colocated there is none.",
             remedy="Set it to Sidecar, or placement to Separate.",
         )
+    environment = spec.agent.environment
+    if environment is not None and environment.image is not None:
+        yield Refusal(
+            field="spec.agent.environment.image",
+            value=environment.image,
+            reason="OptionUnusable",
+            message="Pods of environments belong to a pool; with placement Colocated there is "
+            "none.",
+            remedy="Run the server yourself and set url, or set placement to Separate.",
+        )
     message = "The engine is in the trainer's pod; spec.trainer has this field for both."
     yield from differing(at, template, SamplerTemplate(), OF_POD, message)
     message = "With placement Colocated there is no pool of sampler pods."

@@ -26,7 +26,7 @@ from rl_operator.kube.settings import Images
 from rl_operator.render import trainer
 from rl_operator.render.metadata import owned_by
 from rl_operator.render.overrides import reserved_variable
-from rl_operator.render.samplers import deployment, programs, user_code
+from rl_operator.render.samplers import deployment, own_pods, user_code
 from rl_operator.state import pool_ref
 
 Manifest = dict[str, Any]
@@ -67,6 +67,10 @@ CONTAINER_FIELDS = {
     ("program", "image"): "image",
     ("program", "env"): "env",
     ("program", "envFrom"): "envFrom",
+    ("environment", "resources"): "resources",
+    ("environment", "image"): "image",
+    ("environment", "env"): "env",
+    ("environment", "envFrom"): "envFrom",
     ("pytorch", "env"): "env",
     ("pytorch", "envFrom"): "envFrom",
     ("engine", "env"): "engine.env",
@@ -165,12 +169,10 @@ def _templates(
     for index, group in enumerate(spec.pooled):
         of_group = functools.partial(deployment.pod_template, job, spec, group, images=images)
         yield pool_ref.place(index, group), group.template, of_group
-    program = programs.program_of(spec)
-    if program is not None and spec.samplers:
-        of_program = functools.partial(
-            programs.of_group, job, spec, spec.samplers[0], images=images
-        )
-        yield "spec.agent.program", program, of_program
+    at = own_pods.field_of(spec)
+    if at and spec.samplers:
+        of_own = functools.partial(own_pods.of_group, job, spec, spec.samplers[0], images=images)
+        yield at, spec.agent, of_own
 
 
 def _first_cause(error: ApiRefusedError) -> tuple[str, str]:

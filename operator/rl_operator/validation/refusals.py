@@ -205,6 +205,9 @@ def _of_code(spec: RLJobSpec) -> Iterator[Refusal]:
     program = programs.program_of(spec)
     if program is not None:
         yield from _of_environment("spec.agent.program.env", program.env, trainer=False)
+    if spec.agent.environment is not None:
+        at = "spec.agent.environment.env"
+        yield from _of_environment(at, spec.agent.environment.env, trainer=False)
     if spec.needs_code_container or spec.algorithm.unsampled:
         return
     if program is not None:

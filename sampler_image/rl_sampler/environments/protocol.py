@@ -28,6 +28,10 @@ class EnvironmentDownError(ToolDownError):
     """The environment does not answer, or answers with an error: never a reward."""
 
 
+class EnvironmentUnreachableError(EnvironmentDownError):
+    """No connection to the server came about."""
+
+
 class EnvironmentBusyError(RLError):
     """The server has no room for another session now."""
 

@@ -1,4 +1,4 @@
-"""An OpenEnv server as the manifest names it: its sessions, its tools, and whether it answers."""
+"""OpenEnv servers as the manifest names them: sessions, tools, and whether they answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ import aiohttp
 from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.engine.counters import Counters
 from rl_sampler.environments.actions import tool_of_schema, tools_in
+from rl_sampler.environments.copies import Servers
 from rl_sampler.environments.protocol import (
     ActionRefusedError,
     EnvironmentBusyError,
     EnvironmentDownError,
+    EnvironmentUnreachableError,
     Seen,
 )
 from rl_sampler.environments.session import Session, reason
@@ -38,12 +40,13 @@ MAX_SCHEMA_BYTES = 1 << 20
 
 
 class EnvironmentServer:
-    """An OpenEnv server, shared by all episodes of this process."""
+    """An OpenEnv server or copies of one, shared by all episodes of this process."""
 
     def __init__(
         self,
         section: Environment,
         *,
+        servers: Servers,
         http: aiohttp.ClientSession,
         headers: Path,
         longest: int,
@@ -53,6 +56,7 @@ class EnvironmentServer:
 
         Args:
             section: of the manifest.
+            servers: where it answers.
             http: for requests to servers that the manifest names.
             headers: folder with a file for each header.
             longest: most characters of an observation that the policy is shown.
@@ -62,17 +66,14 @@ class EnvironmentServer:
         self.slots = asyncio.Semaphore(MOST_SESSIONS)
         self.has_tools = False
         """The environment lists tools of its own, which its actions call by name."""
-        self._http, self._headers_folder = http, headers
+        self._servers, self._http, self._headers_folder = servers, http, headers
         self._longest, self._counters = longest, counters
         self._tools: list[Tool] | None = None
 
     def session(self) -> Session:
         """A session that is not open yet."""
         return Session(
-            self._http,
-            self.section.url,
-            headers=self._headers(),
-            seconds=self.section.timeout_seconds,
+            self._http, "", headers=self._headers(), seconds=self.section.timeout_seconds
         )
 
     async def begin(self, session: Session, arguments: Mapping[str, Any]) -> Seen:
@@ -87,18 +88,43 @@ class EnvironmentServer:
         until, backoff = time.monotonic() + BUSY_SECONDS, FIRST_BACKOFF_SECONDS
         while True:
             try:
-                await session.open()
-                return await session.reset(arguments)
+                return await self._placed(session, lambda: session.reset(arguments))
             except ActionRefusedError as error:
-                raise self._down(f"refuses the arguments of reset: {error}") from error
+                raise _down(session.url, f"refuses the arguments of reset: {error}") from error
             except EnvironmentBusyError as error:
                 if time.monotonic() + backoff > until:
-                    raise self._down(
-                        f"has had no room for a session for {BUSY_SECONDS:g} s ({error}): raise "
-                        "its max_concurrent_envs, or have fewer samplers"
+                    remedy = (
+                        "raise its max_concurrent_envs, or have fewer samplers"
+                        if self.section.image is None
+                        else "raise agent.environment.copies"
+                    )
+                    raise _down(
+                        session.url,
+                        f"has had no room for a session for {BUSY_SECONDS:g} s ({error}): {remedy}",
                     ) from error
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
+
+    async def _placed(self, session: Session, ask: Callable[[], Awaitable[Seen]]) -> Seen:
+        """Open a session at the first server that has room, and ask there.
+
+        Raises:
+            EnvironmentBusyError: one has no room, and none of the others has or can be reached.
+            EnvironmentDownError: none can be reached, or the one that has room failed.
+        """
+        busy: EnvironmentBusyError | None = None
+        unreachable: EnvironmentUnreachableError | None = None
+        for url in await self._servers():
+            session.url = url
+            try:
+                await session.open()
+                return await ask()
+            except EnvironmentBusyError as error:
+                busy = error
+            except EnvironmentUnreachableError as error:
+                unreachable = error
+        assert busy is not None or unreachable is not None, "there is a server"
+        raise busy or unreachable  # type: ignore[misc]
 
     async def open(self) -> Tools:
         """Check that the server answers, and list its tools where actions are tool calls.
@@ -126,11 +152,11 @@ class EnvironmentServer:
 
     async def _check(self) -> None:
         try:
-            status, _ = await self._get("/health")
+            url, status, _ = await self._get("/health")
             if status in NO_ACCESS:
-                raise self._down(f"answers {status}: check headersSecret")
+                raise _down(url, f"answers {status}: check headersSecret")
             if status >= SERVER_ERROR:
-                raise self._down(f"answers {status} to /health")
+                raise _down(url, f"answers {status} to /health")
         except EnvironmentDownError:
             self._tools = None  # another release may come back
             raise
@@ -145,37 +171,54 @@ class EnvironmentServer:
     async def _own_tools(self) -> list[Tool]:
         """The tools that the environment lists; empty where it has none."""
         async with self.session() as session:
-            await session.open()
             try:
-                observation = (await session.step({"type": "list_tools"})).observation
+                listing = {"type": "list_tools"}
+                observation = (
+                    await self._placed(session, lambda: session.step(listing))
+                ).observation
             except ActionRefusedError:
                 return []
             except EnvironmentBusyError as error:
-                raise self._down(f"has no room for a session: {error}") from error
+                raise _down(session.url, f"has no room for a session: {error}") from error
         tools = tools_in(observation)
         if not tools:
-            raise self._down("answers list_tools, and lists no tool")
+            raise _down(session.url, "answers list_tools, and lists no tool")
         return tools
 
     async def _tool_of_actions(self) -> Tool:
-        status, body = await self._get("/schema")
+        url, status, body = await self._get("/schema")
         schema = body.get("action") if isinstance(body, Mapping) else None
         if status != OK or not isinstance(schema, Mapping):
-            raise self._down(f"answers {status} to /schema, without the schema of actions")
+            raise _down(url, f"answers {status} to /schema, without the schema of actions")
         return tool_of_schema(schema)
 
-    async def _get(self, path: str) -> tuple[int, Any]:
-        """Status and JSON of a page; None for what is no JSON, or too long."""
+    async def _get(self, path: str) -> tuple[str, int, Any]:
+        """Server, status and JSON of the first server's page that can be reached.
+
+        The JSON is None for what is none, or too long.
+        """
+        unreachable: EnvironmentUnreachableError | None = None
+        for url in await self._servers():
+            try:
+                return url, *await self._page(url, path)
+            except EnvironmentUnreachableError as error:
+                unreachable = error
+        assert unreachable is not None, "there is a server"
+        raise unreachable
+
+    async def _page(self, url: str, path: str) -> tuple[int, Any]:
         limit = aiohttp.ClientTimeout(total=self.section.timeout_seconds)
-        url = f"{self.section.url.rstrip('/')}{path}"
+        page, headers = f"{url.rstrip('/')}{path}", self._headers()
         try:
-            async with self._http.get(url, headers=self._headers(), timeout=limit) as response:
+            async with self._http.get(page, headers=headers, timeout=limit) as response:
                 await response.content.readexactly(MAX_SCHEMA_BYTES)
                 return response.status, None
         except asyncio.IncompleteReadError as ended:
             return response.status, _json(ended.partial)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise self._down(f"cannot be reached: {reason(error)}") from error
+            raise EnvironmentUnreachableError(
+                f"the environment at {url} cannot be reached: {reason(error)}"
+            ) from error
 
     def _headers(self) -> dict[str, str]:
         """Read for each connection: the kubelet updates the files when the Secret changes."""
@@ -189,13 +232,15 @@ class EnvironmentServer:
             value = file.read_text().strip()
             if value.isprintable():
                 return value
-        raise self._down(
+        raise _down(
+            str(self.section.url),
             f"cannot be asked: key {file.name} of headersSecret is no header, which is one line of "
-            "text in UTF-8"
+            "text in UTF-8",
         )
 
-    def _down(self, what: str) -> EnvironmentDownError:
-        return EnvironmentDownError(f"the environment at {self.section.url} {what}")
+
+def _down(url: str, what: str) -> EnvironmentDownError:
+    return EnvironmentDownError(f"the environment at {url} {what}")
 
 
 def _json(body: bytes) -> Any:

@@ -11,7 +11,12 @@ from typing import Any, Literal, Self
 import aiohttp
 
 from rl_sampler.environments import protocol
-from rl_sampler.environments.protocol import EnvironmentBusyError, EnvironmentDownError, Seen
+from rl_sampler.environments.protocol import (
+    EnvironmentBusyError,
+    EnvironmentDownError,
+    EnvironmentUnreachableError,
+    Seen,
+)
 
 MAX_MESSAGE_BYTES = 8 << 20
 CONNECT_SECONDS = 10.0
@@ -64,7 +69,7 @@ class Session:
                 self.slot.release()
 
     async def open(self) -> None:
-        """Connect; raises EnvironmentDownError."""
+        """Connect; raises EnvironmentUnreachableError."""
         try:
             async with asyncio.timeout(min(self.seconds, CONNECT_SECONDS)):
                 self._socket = await self._http.ws_connect(
@@ -74,11 +79,11 @@ class Session:
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
                 )
         except aiohttp.WSServerHandshakeError as error:
-            raise self._down(f"answers {error.status} to a WebSocket") from error
+            raise self._unreachable(f"answers {error.status} to a WebSocket") from error
         except TimeoutError as error:
-            raise self._down("accepted no connection in time") from error
+            raise self._unreachable("accepted no connection in time") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise self._down(f"cannot be reached: {reason(error)}") from error
+            raise self._unreachable(f"cannot be reached: {reason(error)}") from error
         self._received = asyncio.Queue(maxsize=1)
         self._reader = asyncio.create_task(self._receive(self._socket), name="environment")
 
@@ -151,6 +156,9 @@ class Session:
 
     def _down(self, what: str) -> EnvironmentDownError:
         return EnvironmentDownError(f"the environment at {self.url} {what}")
+
+    def _unreachable(self, what: str) -> EnvironmentUnreachableError:
+        return EnvironmentUnreachableError(f"the environment at {self.url} {what}")
 
 
 def reason(error: BaseException) -> str:

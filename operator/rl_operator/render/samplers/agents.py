@@ -10,7 +10,14 @@ from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk, hub_access, pods
-from rl_operator.render.samplers import engine, programs, sandbox, tool_secrets, user_code
+from rl_operator.render.samplers import (
+    engine,
+    environments,
+    programs,
+    sandbox,
+    tool_secrets,
+    user_code,
+)
 from rl_operator.render.samplers.shared_engine import Part, Seat
 
 Manifest = dict[str, Any]
@@ -79,7 +86,8 @@ def _agent(
         env.ENGINE_URL: f"http://127.0.0.1:{engine.PORT}",
         env.LISTEN_PORT: str(port),
         env.CHAT_PORT: str(seat.port(CHAT_PORT)),
-        **_gateway(pool, job_spec, seat),
+        **_gateway(pool, job, job_spec, seat),
+        **_environments(pool, job, job_spec),
         **seat.variables(),
         env.DRAIN_SECONDS: str(spec.template.drain.seconds),
         env.TOOL_SECRETS_FOLDER: tool_secrets.FOLDER,
@@ -110,14 +118,22 @@ def _agent(
     }
 
 
-def _gateway(pool: Meta, job_spec: RLJobSpec, seat: Seat) -> dict[str, str]:
+def _gateway(pool: Meta, job: Meta, job_spec: RLJobSpec, seat: Seat) -> dict[str, str]:
     """Where the agent serves the API for programs, and who runs them; nothing without any."""
     if job_spec.agent.program is None:
         return {}
     port = {env.GATEWAY_PORT: str(seat.port(GATEWAY_PORT))}
     if programs.program_of(job_spec) is None:
         return port
-    return port | {env.PROGRAMS: programs.address(pool)}
+    return port | {env.PROGRAMS: programs.of_pool(pool, job).address}
+
+
+def _environments(pool: Meta, job: Meta, job_spec: RLJobSpec) -> dict[str, str]:
+    """Where the pods of an image of environments are; nothing without an image."""
+    environment = environments.environment_of(job_spec)
+    if environment is None:
+        return {}
+    return {env.ENVIRONMENTS: environments.of_pool(pool, job, environment).address}
 
 
 def _opened(agent: Manifest, seat: Seat) -> None:

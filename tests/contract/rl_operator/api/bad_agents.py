@@ -25,7 +25,9 @@ def program(**options: Any) -> Manifest:
 
 def environment(**options: Any) -> Manifest:
     """An agent in an OpenEnv server."""
-    return {"kind": "Environment", "environment": {"url": "http://wordle:8000", **options}}
+    fields = {"url": "http://wordle:8000", **options}
+    kept = {key: value for key, value in fields.items() if value is not ...}
+    return {"kind": "Environment", "environment": kept}
 
 
 REFUSED_AGENTS = {
@@ -171,9 +173,32 @@ REFUSED_AGENTS = {
         changed("spec.agent", environment() | {"repetitionLimit": 3}),
         "maxTurns also Environment",
     ),
-    "an image of an environment": (
+    "an environment by address and by image": (
         changed("spec.agent", environment(image="wordle:1")),
-        'unknown field "spec.agent.environment.image"',
+        "agent.environment needs one of url, a server that runs already, and image",
+    ),
+    "an environment without address and image": (
+        changed("spec.agent", environment(url=...)),
+        "agent.environment needs one of url, a server that runs already, and image",
+    ),
+    "copies of a server that runs already": (
+        changed("spec.agent", environment(copies=2)),
+        "agent.environment.copies is for image",
+    ),
+    "headers for pods of an image": (
+        changed("spec.agent", environment(url=..., image="wordle:1", headersSecret="keys")),
+        "agent.environment.headersSecret is for url",
+    ),
+    "pods of environments beside a shared pool": (
+        changed(
+            "spec",
+            a_job()["spec"]
+            | {
+                "agent": environment(url=..., image="wordle:1"),
+                "samplers": [{"name": "main", "poolRef": {"name": "shared"}}],
+            },
+        ),
+        "have no pods for environments",
     ),
     "an environment's reward without an environment": (
         changed("spec.reward.scorers.0.kind", "Environment"),

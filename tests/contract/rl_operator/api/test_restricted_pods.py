@@ -21,7 +21,7 @@ from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.render import reader, trainer
-from rl_operator.render.samplers import deployment, programs
+from rl_operator.render.samplers import deployment, own_pods
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.world import IMAGES, a_namespace
 from tests.manifests import EXAMPLES
@@ -74,10 +74,9 @@ def of_job(meta: Meta, spec: RLJobSpec) -> Pods:
     for group in spec.samplers:
         template = deployment.pod_template(meta, spec, group, images=IMAGES)
         yield f"samplers {group.name}", template
-        if programs.program_of(spec) is not None:
-            pool = SamplerPoolSpec(job=meta.name, template=group.template)
-            template = programs.pod_template(meta, pool, job=meta, job_spec=spec, images=IMAGES)
-            yield f"programs {group.name}", template
+        if own_pods.field_of(spec):
+            template = own_pods.of_group(meta, spec, group, images=IMAGES)
+            yield f"beside {group.name}", template
 
 
 def of_shared_engine() -> Pods:

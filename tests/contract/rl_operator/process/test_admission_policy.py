@@ -25,7 +25,7 @@ from rl_operator.kube.settings import Images
 from rl_operator.render import objects, trainer
 from rl_operator.render import reader as rendered
 from rl_operator.render.metadata import labels, owned_by
-from rl_operator.render.samplers import programs
+from rl_operator.render.samplers import own_pods
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import SYSTEM, Starter
 from tests.contract.rl_operator.world import World, a_namespace
@@ -121,13 +121,19 @@ def a_deployment(namespace: str) -> Manifest:
     }
 
 
-def run_programs(pool: Meta) -> list[Manifest]:
-    """The objects of a pool whose programs run in pods of their own."""
-    program = {"command": ["a"], "onFailure": "RewardZero"}
-    spec = RLJobSpec.model_validate(a_job(agent={"kind": "Program", "program": program})["spec"])
+PROGRAM = {"command": ["a"], "onFailure": "RewardZero"}
+AGENTS: list[Manifest] = [
+    {"kind": "Program", "program": PROGRAM},
+    {"kind": "Environment", "environment": {"image": "game:1", "copies": 2}},
+]
+
+
+def own_pods_of(pool: Meta, agent: Manifest) -> list[Manifest]:
+    """The objects of a pool whose programs or environments run in pods of their own."""
+    spec = RLJobSpec.model_validate(a_job(agent=agent)["spec"])
     template = spec.samplers[0].template
     of_pool = SamplerPoolSpec(job="job", template=template)
-    return programs.beside(pool, of_pool, job=pool, job_spec=spec, size=1, images=IMAGES)
+    return own_pods.beside(pool, of_pool, job=pool, job_spec=spec, size=1, images=IMAGES)
 
 
 OUTSIDE: dict[str, Change] = {
@@ -143,7 +149,8 @@ OUTSIDE: dict[str, Change] = {
 def test_no_service_reaches_out_of_the_cluster_or_to_other_pods(
     place: Place, change: Change
 ) -> None:
-    (service,) = (each for each in run_programs(job_of(place.namespace)) if "ports" in each["spec"])
+    listed = own_pods_of(job_of(place.namespace), AGENTS[0])
+    (service,) = (each for each in listed if "ports" in each["spec"])
     change(service["spec"])
     assert "Services within the cluster" in refused(place.operator, service)
 
@@ -162,7 +169,7 @@ def test_what_the_operator_renders_is_admitted(place: Place) -> None:
         rendered.policy(place.namespace, system=SYSTEM),
         objects.network_policy(job),
         objects.disruption_budget(job, job="job", run="run"),
-        *run_programs(job),
+        *(manifest for agent in AGENTS for manifest in own_pods_of(job, agent)),
     ):
         assert refused(place.operator, manifest) == "", manifest["kind"]
 

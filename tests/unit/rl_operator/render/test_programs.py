@@ -11,7 +11,7 @@ from rl_contracts.spec.agent.program import EPISODE_PODS
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.render import objects, pods, workload
-from rl_operator.render.samplers import agents, programs, user_code
+from rl_operator.render.samplers import agents, beside, own_pods, programs, user_code
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import IMAGES, a_spec
 from tests.unit.rl_operator.rendered import JOB, POOL, a_deployment, environment_of, pod_of
@@ -30,7 +30,7 @@ def rendered(size: int = 3, network: str = "RunOnly", **options: Any) -> dict[st
     """The objects by kind."""
     spec = a_spec(**sections(**options), networkPolicy=network)
     pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
-    listed = programs.beside(POOL, pool, job=JOB, job_spec=spec, size=size, images=IMAGES)
+    listed = own_pods.beside(POOL, pool, job=JOB, job_spec=spec, size=size, images=IMAGES)
     return {manifest["kind"]: manifest for manifest in listed}
 
 
@@ -72,7 +72,7 @@ def test_what_the_manifest_names_for_the_pod_is_used() -> None:
     assert environment_of(container)[env.PROGRAMS] == "", "no key of a Secret can set it"
     assert container["envFrom"] == sources
     assert container["resources"]["limits"] == {"memory": "2Gi"}
-    assert container["resources"]["requests"] == programs.REQUESTS
+    assert container["resources"]["requests"] == beside.REQUESTS
 
 
 @pytest.mark.parametrize(
@@ -105,13 +105,18 @@ def test_pods_are_as_many_as_samplers_and_are_counted_as_none() -> None:
     assert rendered()["Service"]["spec"]["selector"].items() <= labels.items()
 
 
+def policy_of(**options: Any) -> Manifest:
+    spec = a_spec(**sections(**options))
+    pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
+    listed = own_pods.beside(POOL, pool, job=JOB, job_spec=spec, size=3, images=IMAGES)
+    policy: Manifest
+    (policy,) = [each["spec"] for each in listed if each["kind"] == "NetworkPolicy"]
+    return policy
+
+
 @pytest.mark.parametrize("network", ["Gateway", "Open"])
 def test_pods_reach_the_gateway_and_only_agents_reach_them(network: str) -> None:
-    policy = rendered(network="RunOnly")["NetworkPolicy"]["spec"]
-    spec = a_spec(**sections(network=network))
-    program = programs.program_of(spec)
-    assert program is not None
-    policy = programs.policy(POOL, JOB, program)["spec"]
+    policy = policy_of(network=network)
     agents_pods = {"podSelector": {"matchLabels": {names.POOL_LABEL: POOL.name}}}
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["podSelector"]["matchLabels"] == {names.PROGRAMS_LABEL: POOL.name}
@@ -156,9 +161,7 @@ def test_pods_of_single_episodes_are_restricted_and_know_whether_they_were_used(
 def test_pods_of_single_episodes_reach_the_gateway_and_no_name_service(
     network: str, others: int
 ) -> None:
-    program = programs.program_of(a_spec(**sections(runsIn="EpisodePod", network=network)))
-    assert program is not None
-    gateway, *further = programs.policy(POOL, JOB, program)["spec"]["egress"]
+    gateway, *further = policy_of(runsIn="EpisodePod", network=network)["egress"]
     assert gateway["ports"] == [{"port": agents.GATEWAY_PORT, "protocol": "TCP"}]
     assert len(further) == others
 

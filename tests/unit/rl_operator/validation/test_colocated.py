@@ -50,6 +50,12 @@ def a_group(**template: Any) -> dict[str, Any]:
             "Sidecar",
         ),
         (
+            {"agent": {"kind": "Environment", "environment": {"image": "game:1"}}},
+            "spec.agent.environment.image",
+            "game:1",
+            "set url",
+        ),
+        (
             {"weightSync": {"transport": {"delta": {"anchorEvery": 2}}}},
             "spec.weightSync.transport",
             "set",

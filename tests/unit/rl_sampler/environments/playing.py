@@ -17,6 +17,7 @@ from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
 from rl_sampler.environments.agent import EnvironmentAgent
+from rl_sampler.environments.copies import at_url
 from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.tasks.claims import Claim
 from tests.documents import a_task
@@ -105,6 +106,7 @@ async def play_at(
         assert manifest.environment is not None
         environment = EnvironmentServer(
             manifest.environment,
+            servers=at_url(url),
             http=http,
             headers=headers,
             longest=manifest.result_characters,

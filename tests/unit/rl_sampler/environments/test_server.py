@@ -1,15 +1,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
 from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
+from rl_sampler.environments.copies import at_url
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.server import MAX_SCHEMA_BYTES, EnvironmentServer
 from tests.openenv import SmallServer, serving
+
+
+def server_at(
+    url: str, http: aiohttp.ClientSession, *, headers: Path = Path("/none"), **options: Any
+) -> EnvironmentServer:
+    return EnvironmentServer(
+        Environment.model_validate({"url": url, **options}),
+        servers=at_url(url),
+        http=http,
+        headers=headers,
+        longest=9,
+        counters=Counters(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -18,9 +34,7 @@ from tests.openenv import SmallServer, serving
 async def test_a_server_that_does_not_answer_is_down(status: int, message: str) -> None:
     server = SmallServer(health=status)
     async with serving(server) as url, open_outside() as http:
-        asked = EnvironmentServer(
-            Environment(url=url), http=http, headers=Path("/none"), longest=9, counters=Counters()
-        )
+        asked = server_at(url, http)
         with pytest.raises(EnvironmentDownError, match=message):
             await asked.open()
         server.health = 404  # it speaks, though not of its health
@@ -31,10 +45,7 @@ async def test_a_server_that_does_not_answer_is_down(status: int, message: str) 
 async def test_a_server_that_came_back_lists_its_tools_again() -> None:
     server = SmallServer()
     async with serving(server) as url, open_outside() as http:
-        section = Environment(url=url, action="Tool")
-        asked = EnvironmentServer(
-            section, http=http, headers=Path("/none"), longest=9, counters=Counters()
-        )
+        asked = server_at(url, http, action="Tool")
         assert [tool.name for tool in (await asked.open()).listed] == ["act"]
         server.tools = True
         assert [tool.name for tool in (await asked.open()).listed] == ["act"]
@@ -49,10 +60,7 @@ async def test_a_server_that_came_back_lists_its_tools_again() -> None:
 async def test_a_schema_that_comes_in_parts_is_read_to_its_end_within_its_bound() -> None:
     server = SmallServer(described="d" * 900_000)
     async with serving(server) as url, open_outside() as http:
-        section = Environment(url=url, action="Tool")
-        asked = EnvironmentServer(
-            section, http=http, headers=Path("/none"), longest=9, counters=Counters()
-        )
+        asked = server_at(url, http, action="Tool")
         (tool,) = (await asked.open()).listed
         assert tool.description == server.described
         server.described, asked._tools = "d" * MAX_SCHEMA_BYTES, None
@@ -63,14 +71,12 @@ async def test_a_schema_that_comes_in_parts_is_read_to_its_end_within_its_bound(
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://169.254.169.254"])
 async def test_an_address_that_leads_nowhere_is_down(url: str) -> None:
     async with open_outside() as http:
-        asked = EnvironmentServer(
-            Environment(url=url), http=http, headers=Path("/none"), longest=9, counters=Counters()
-        )
+        asked = server_at(url, http)
         with pytest.raises(EnvironmentDownError, match="cannot be reached"):
             await asked.open()
         async with asked.session() as session:
             with pytest.raises(EnvironmentDownError, match="cannot be reached"):
-                await session.open()
+                await asked.begin(session, {})
 
 
 async def test_headers_do_not_follow_a_redirect(tmp_path: Path) -> None:
@@ -81,15 +87,12 @@ async def test_headers_do_not_follow_a_redirect(tmp_path: Path) -> None:
         serving(SmallServer(moved_to=there)) as url,
         open_outside(redirects=False) as http,
     ):
-        section = Environment(url=url, headers_secret="keys")
-        asked = EnvironmentServer(
-            section, http=http, headers=tmp_path, longest=9, counters=Counters()
-        )
+        asked = server_at(url, http, headers=tmp_path, headersSecret="keys")
         with pytest.raises(EnvironmentDownError, match="redirects"):
             await asked.open()
         async with asked.session() as session:
             with pytest.raises(EnvironmentDownError, match="redirects"):
-                await session.open()
+                await asked.begin(session, {})
     assert other.headers == []
 
 
@@ -99,10 +102,7 @@ async def test_a_secret_that_holds_no_header_is_an_outage_by_name(
 ) -> None:
     (tmp_path / "X-Key").write_bytes(value)
     async with open_outside(redirects=False) as http:
-        section = Environment(url="http://127.0.0.1:9", headers_secret="keys")
-        asked = EnvironmentServer(
-            section, http=http, headers=tmp_path, longest=9, counters=Counters()
-        )
+        asked = server_at("http://127.0.0.1:9", http, headers=tmp_path, headersSecret="keys")
         with pytest.raises(EnvironmentDownError, match="key X-Key of headersSecret"):
             await asked.open()
         with pytest.raises(EnvironmentDownError, match="key X-Key of headersSecret"):
@@ -112,12 +112,6 @@ async def test_a_secret_that_holds_no_header_is_an_outage_by_name(
 async def test_an_environment_that_lists_no_tool_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.openenv.TOOL", {})
     async with serving(SmallServer(tools=True)) as url, open_outside() as http:
-        asked = EnvironmentServer(
-            Environment(url=url, action="Tool"),
-            http=http,
-            headers=Path("/none"),
-            longest=9,
-            counters=Counters(),
-        )
+        asked = server_at(url, http, action="Tool")
         with pytest.raises(EnvironmentDownError, match="lists no tool"):
             await asked.open()

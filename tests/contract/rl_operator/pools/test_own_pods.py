@@ -1,4 +1,4 @@
-"""Pods of programs on a real API server: they follow their pool, and go when it needs none."""
+"""Pods of programs and environments on a real API server: they follow their pool."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rl_operator.pools.used_pods import EPISODE_ENDED
 from tests.contract.rl_operator.world import World
 
 NAME = "job-main-programs"
+COPIES = "job-main-environments"
 
 
 def agent(place: str, **options: Any) -> dict[str, Any]:
@@ -24,6 +25,10 @@ def patch(world: World, **spec: Any) -> None:
     world.apiserver.kubectl("-n", world.namespace, *command)
 
 
+def in_image(copies: int) -> dict[str, Any]:
+    return {"kind": "Environment", "environment": {"image": "game:1", "copies": copies}}
+
+
 def sizes(world: World, job: Key) -> dict[str, int]:
     """Wanted pods by Deployment, once all is settled."""
     world.settle(job)
@@ -31,8 +36,8 @@ def sizes(world: World, job: Key) -> dict[str, int]:
     return {each["metadata"]["name"]: each["spec"]["replicas"] for each in listed}
 
 
-def exists(world: World, kind: Kind) -> bool:
-    return NAME in {each["metadata"]["name"] for each in world.objects(kind)}
+def exists(world: World, kind: Kind, name: str = NAME) -> bool:
+    return name in {each["metadata"]["name"] for each in world.objects(kind)}
 
 
 def test_pods_of_programs_follow_their_pool(world: World) -> None:
@@ -75,3 +80,19 @@ def test_pods_of_single_episodes_are_removed_after_theirs(world: World) -> None:
     pods = {pod["metadata"]["name"]: pod["metadata"] for pod in world.objects(kinds.POD)}
     assert "deletionTimestamp" not in pods["free"]
     assert "used" not in pods or "deletionTimestamp" in pods["used"]
+
+
+def test_copies_of_an_environment_are_counted_by_sampler_and_replace_pods_of_programs(
+    world: World,
+) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(agent=agent("Pod"))
+    assert sizes(world, job) == {"job-main": 2, NAME: 2}
+    world.make_job(agent=in_image(copies=3))
+    assert sizes(world, job) == {"job-main": 2, NAME: 0, COPIES: 6}
+    assert exists(world, kinds.SERVICE, COPIES)
+    assert not exists(world, kinds.SERVICE)
+    assert not exists(world, kinds.NETWORK_POLICY)
+    patch(world, suspend=True)
+    assert sizes(world, job) == {"job-main": 0, NAME: 0, COPIES: 0}

@@ -1,0 +1,170 @@
+"""Pods of other containers beside a pool's samplers: Deployment, Service and NetworkPolicy.
+
+They run what the user brings, without a token and without a Secret but those that the manifest
+names. They lack the labels of the run and of the pool, by which samplers are counted, evicted and
+let through; only the pool's samplers reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rl_contracts.addresses import METADATA_ADDRESSES
+from rl_operator.kube import kinds, names
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.settings import Images
+from rl_operator.render import pods
+from rl_operator.render.metadata import labels, owned_by, stamped
+from rl_operator.render.samplers import sandbox, user_code
+
+Manifest = dict[str, Any]
+
+DNS_PORT = 53
+SYSTEM = {"kubernetes.io/metadata.name": "kube-system"}
+NAME_SERVICE = {"namespaceSelector": {"matchLabels": SYSTEM}}
+ANYWHERE = {
+    "0.0.0.0/0": ["169.254.0.0/16", *(f"{ip}/32" for ip in METADATA_ADDRESSES if ip.version == 4)],
+    "::/0": ["fe80::/10", *(f"{ip}/128" for ip in METADATA_ADDRESSES if ip.version == 6)],
+}
+"""All addresses, and which of them serve a node's credentials."""
+END_SECONDS = 5
+REQUESTS = {"cpu": "50m", "memory": "128Mi"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Pods beside the samplers of a pool, and the objects around them."""
+
+    pool: Meta
+    job: Meta
+    name: str
+    """Of each of their objects."""
+    label: str
+    """Selects them; its value is the pool."""
+    component: str
+    port: int
+    """Where samplers call them."""
+
+    @property
+    def address(self) -> str:
+        """Where agents reach these pods: ``host:port``."""
+        return f"{self.name}.{self.pool.namespace}.svc:{self.port}"
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """Labels of these pods alone."""
+        return {self.label: self.pool.name}
+
+    @property
+    def samplers(self) -> Manifest:
+        """The pool's samplers, as a peer of a policy."""
+        return {"podSelector": {"matchLabels": {names.POOL_LABEL: self.pool.name}}}
+
+    def template(
+        self,
+        container: Manifest,
+        *,
+        init: Sequence[Manifest] = (),
+        volumes: Sequence[Manifest],
+        drain: int,
+        images: Images,
+    ) -> Manifest:
+        """The pods' template.
+
+        Args:
+            container: runs what the user brings.
+            init: containers before it.
+            volumes: of all of them.
+            drain: seconds that the samplers' groups may take to finish, which need these pods.
+            images: how images are pulled.
+        """
+        pulled = {"imagePullPolicy": images.pull_policy}
+        before = [each | pulled for each in init]
+        pod = {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            **pods.pull_secrets(images),
+            "securityContext": pods.pod_security()
+            | {"runAsUser": user_code.USER, "runAsGroup": user_code.USER},
+            "terminationGracePeriodSeconds": drain + END_SECONDS,
+            **({"initContainers": before} if before else {}),
+            "containers": [container | pulled],
+            "volumes": list(volumes),
+        }
+        listed = [each["name"] for each in (*init, container)]
+        metadata = {
+            "labels": {
+                **labels(job=self.job.name, run="", component=self.component),
+                **self.selector,
+            },
+            "annotations": sandbox.without_identity(listed),
+        }
+        return {"metadata": metadata, "spec": pod}
+
+    def deployment(self, template: Manifest, *, size: int) -> Manifest:
+        """The Deployment with so many pods."""
+        body = {
+            "replicas": size,
+            "selector": {"matchLabels": self.selector},
+            "revisionHistoryLimit": 1,
+            "template": template,
+        }
+        return self._child(kinds.DEPLOYMENT, body)
+
+    def service(self, *, headless: bool = False) -> Manifest:
+        """The Service; a headless one has the addresses of all ready pods for its name."""
+        port = {"name": "calls", "port": self.port, "protocol": "TCP", "targetPort": self.port}
+        body = {"type": "ClusterIP", "selector": self.selector, "ports": [port]}
+        return self._child(kinds.SERVICE, body | ({"clusterIP": "None"} if headless else {}))
+
+    def policy(
+        self, *, reaches: Sequence[Manifest] = (), finds_names: bool = True, is_open: bool
+    ) -> Manifest:
+        """Lets agents call these pods, and them reach no more than is said here.
+
+        Args:
+            reaches: egress rules.
+            finds_names: they reach the name service.
+            is_open: they also reach all addresses but those of a node's credentials.
+        """
+        egress = [*reaches]
+        if finds_names:
+            dns = [tcp(DNS_PORT), {"port": DNS_PORT, "protocol": "UDP"}]
+            egress.append({"to": [NAME_SERVICE], "ports": dns})
+        if is_open:
+            blocks = [
+                {"ipBlock": {"cidr": cidr, "except": list(kept)}} for cidr, kept in ANYWHERE.items()
+            ]
+            egress.append({"to": blocks})
+        body = {
+            "podSelector": {"matchLabels": self.selector},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [self.samplers], "ports": [tcp(self.port)]}],
+            "egress": egress,
+        }
+        return self._child(kinds.NETWORK_POLICY, body)
+
+    def _child(self, kind: kinds.Kind, body: Manifest) -> Manifest:
+        mine = labels(
+            job=self.job.name, run=self.job.run, component=self.component, pool=self.pool.name
+        )
+        return stamped(
+            {
+                "apiVersion": kind.api_version,
+                "kind": kind.name,
+                "metadata": {
+                    "name": self.name,
+                    "namespace": self.pool.namespace,
+                    "labels": mine,
+                    "ownerReferences": owned_by(self.pool, kinds.SAMPLER_POOL),
+                },
+                "spec": body,
+            }
+        )
+
+
+def tcp(port: int) -> Manifest:
+    """A port of a policy."""
+    return {"port": port, "protocol": "TCP"}

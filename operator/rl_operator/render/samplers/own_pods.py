@@ -1,0 +1,85 @@
+"""Programs and environments that run in pods of their own beside a pool's samplers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import SamplerGroup
+from rl_operator.kube import kinds, names
+from rl_operator.kube.metadata import Meta
+from rl_operator.kube.settings import Images
+from rl_operator.render.pool import future_pool
+from rl_operator.render.samplers import environments, programs
+
+Manifest = dict[str, Any]
+
+
+def names_of(pool: str) -> tuple[str, str]:
+    """Names of the objects that a pool may have for them."""
+    return names.programs(pool), names.environments(pool)
+
+
+def name_in(pool: str, spec: RLJobSpec) -> str:
+    """Name of the objects that a pool has for a job; empty where it wants none."""
+    if programs.program_of(spec) is not None:
+        return names.programs(pool)
+    return names.environments(pool) if environments.environment_of(spec) is not None else ""
+
+
+def field_of(spec: RLJobSpec) -> str:
+    """The section of the spec that brings such pods; empty where none does."""
+    if programs.program_of(spec) is not None:
+        return "spec.agent.program"
+    return "spec.agent.environment" if environments.environment_of(spec) is not None else ""
+
+
+def beside(
+    pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, size: int, images: Images
+) -> list[Manifest]:
+    """The objects for a pool of ``size`` samplers; none where the job has no such pods."""
+    return [
+        manifest
+        for module in (programs, environments)
+        for manifest in module.objects(
+            pool, spec, job=job, job_spec=job_spec, size=size, images=images
+        )
+    ]
+
+
+def not_wanted(pool: Meta, spec: RLJobSpec) -> list[tuple[kinds.Kind, str]]:
+    """Kind and name of what a pool that had such pods no longer wants.
+
+    Deployments are not among it: they are emptied, and go with their pool.
+    """
+    wanted = name_in(pool.name, spec)
+    dropped = [(kinds.SERVICE, name) for name in names_of(pool.name) if name != wanted]
+    if spec.network_policy == "None":
+        wanted = ""
+    return dropped + [
+        (kinds.NETWORK_POLICY, name) for name in names_of(pool.name) if name != wanted
+    ]
+
+
+def of_group(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:
+    """The pods' template of a sampler group of a job with such pods, before its pool exists."""
+    pool, of_pool = future_pool(job, group)
+    if programs.program_of(spec) is not None:
+        return programs.pod_template(pool, of_pool, job=job, job_spec=spec, images=images)
+    return environments.pod_template(pool, of_pool, job=job, job_spec=spec, images=images)
+
+
+def containers_by_sampler(
+    job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images
+) -> list[Manifest]:
+    """What these pods add to the demand of each sampler: containers with names of their own."""
+    if not field_of(spec):
+        return []
+    listed: list[Manifest] = of_group(job, spec, group, images=images)["spec"]["containers"]
+    environment = environments.environment_of(spec)
+    copies = environment.copies_per_sampler if environment is not None else 1
+    return listed + [
+        container | {"name": f"{container['name']}-{number}"}
+        for number in range(1, copies)
+        for container in listed
+    ]
