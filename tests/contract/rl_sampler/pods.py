@@ -309,6 +309,8 @@ def new_pod(
         if not parsed.agent.program.in_sidecar:
             environment[env.PROGRAMS] = f"localhost:{free_port()}"
             environment[env.POD_IP] = "127.0.0.1"
+    if parsed.agent.environment is not None and parsed.agent.environment.image is not None:
+        environment[env.ENVIRONMENTS] = f"localhost:{parsed.agent.environment.server_port}"
     return Pod(folder=folder, environment=environment, stores=stores, port=port, launch=launch)
 
 

@@ -12,8 +12,12 @@ import aiohttp
 import pytest
 
 from rl_contracts.documents.rollout import StopReason
+from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.completions.guard import open_outside
+from rl_sampler.engine.counters import Counters
+from rl_sampler.environments.copies import Servers
 from rl_sampler.environments.protocol import EnvironmentDownError
+from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.environments.session import Session
 from rl_sampler.user_code.call import UserCodeError
 from tests.chaos.rl_sampler.gateway.environments import python_of
@@ -160,6 +164,45 @@ async def test_a_session_outlives_a_policy_that_thinks_for_long() -> None:
         await asyncio.sleep(25.0)
         assert (await session.step({"message": "4"})).done
         assert (await session.state())["step_count"] == 1
+
+
+async def test_copies_of_the_published_server_share_sessions_and_outlive_one_of_them() -> None:
+    """Two copies with room for two sessions each, as pods of an image."""
+    async with open_outside() as http, contextlib.AsyncExitStack() as others:
+        dying = await others.enter_async_context(contextlib.AsyncExitStack())
+        urls = [
+            await dying.enter_async_context(published("typed")),
+            await others.enter_async_context(published("typed")),
+        ]
+        environment = EnvironmentServer(
+            Environment(image="game:1"),
+            servers=fixed(urls),
+            http=http,
+            headers=HERE,
+            longest=100,
+            counters=Counters(),
+        )
+        sessions = [environment.session() for _ in range(4)]
+        for session in sessions:
+            await others.enter_async_context(session)
+            await environment.begin(session, {"seed": 4})
+        assert [session.url for session in sessions] == [urls[0], urls[0], urls[1], urls[1]]
+        await dying.aclose()
+        for session in sessions[:2]:
+            with pytest.raises(EnvironmentDownError, match="closed the connection"):
+                await session.step({"message": "4"})
+        assert (await sessions[2].step({"message": "4"})).done
+        await sessions[3].close()
+        async with environment.session() as again:
+            await environment.begin(again, {"seed": 4})
+            assert again.url == urls[1]
+
+
+def fixed(urls: list[str]) -> Servers:
+    async def servers() -> list[str]:
+        return urls
+
+    return servers
 
 
 async def test_a_server_that_dies_is_an_infrastructure_error() -> None:
