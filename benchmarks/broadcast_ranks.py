@@ -59,7 +59,7 @@ def main() -> None:
 
 def publish(settings: dict[str, str], epoch: int, world: World, folder: Path) -> list[Figures]:
     """Publish some versions together; this rank's figures of each."""
-    policy = divided(loading.load(folder, precision="BF16", uri="s3://m/m"), world)
+    policy = divided(loading.load(folder, precision="BF16", uri="s3://m/m", divided=True), world)
     gc.collect()
     objects = Objects(StoreSettings.from_mapping(settings))
     line = Line(objects, world=world, remember=False, epoch=epoch)

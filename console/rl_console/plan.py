@@ -1,4 +1,4 @@
-"""``kubectl rl plan``: what a manifest needs of each GPU, by formula, without a cluster."""
+"""``kubectl rl plan``: what a manifest needs of GPUs and hosts, by formula, without a cluster."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rl_console.errors import PlanError
 from rl_contracts.capacity import engine_division, mesh
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.engine import Options, engine_memory, options_of
+from rl_contracts.capacity.host import host_memory
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
-from rl_contracts.capacity.text import arithmetic, remedies
+from rl_contracts.capacity.text import arithmetic, host_arithmetic, remedies
 from rl_contracts.capacity.training import CUDA_BYTES, GIB, SPARE_SHARE, Setup, memory
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.resources import RLJobSpec
@@ -95,6 +96,8 @@ def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[st
         yield f"  it may not fit: {SPARE_SHARE:.0%} should stay free. {remedies(setup)}"
     else:
         yield "  it fits by formula"
+    host = host_memory(shape, setup, processes=spec.trainer.processes)
+    yield f"  of its host the first pod needs {host_arithmetic(host)}"
     for group in spec.samplers:
         yield from _engine(spec, group, shape, device_gib=device_gib)
         if spec.colocated:

@@ -23,7 +23,7 @@ from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside
 from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import loading, lora, memory, microbatch, vision
+from rl_trainer.model import loading, lora, memory, microbatch, unusable, vision
 from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
@@ -139,7 +139,7 @@ def _check_size(base: Path, spec: RLJobSpec, *, vocabulary: int) -> None:
         return
     size = len(AutoTokenizer.from_pretrained(base, local_files_only=True))
     if size > vocabulary:
-        raise loading.refused(
+        raise unusable.refused(
             uri,
             f"It has {size} tokens, the model {vocabulary}.",
             field=TOKENIZER_FIELD,
@@ -210,7 +210,7 @@ def critic_model(
     )
     vocabulary = model.vocabulary
     if vocabulary < limits.vocabulary:
-        raise loading.refused(
+        raise unusable.refused(
             uri,
             f"It knows {vocabulary} tokens, the policy {limits.vocabulary}: they must be the same.",
             field=CRITIC_FIELD,
@@ -240,7 +240,7 @@ def teacher_model(
     field, own = TEACHER_FIELD, folder / "teacher"
     model = _other(objects, spec, own, uri=uri, field=field, limits=limits, divided=divided)
     if model.vocabulary != limits.vocabulary:
-        raise loading.refused(
+        raise unusable.refused(
             uri,
             f"It has {model.vocabulary} tokens, the policy {limits.vocabulary}: "
             "their distributions cannot be compared.",
@@ -260,7 +260,7 @@ def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
     different = sorted(name for name, _ in set(theirs.items()) ^ set(ours.items()))
     if different:
         message = f"Its tokenizer has other ids, e.g. of {different[0][:100]!r}."
-        raise loading.refused(uri, message, field=field)
+        raise unusable.refused(uri, message, field=field)
 
 
 def _other(
@@ -288,7 +288,7 @@ def _other(
     )
     longest = model.max_positions
     if longest is not None and longest < limits.max_tokens:
-        raise loading.refused(
+        raise unusable.refused(
             uri,
             f"It takes {longest} tokens, and sequences may have {limits.max_tokens}.",
             field=field,

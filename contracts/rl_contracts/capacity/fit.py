@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rl_contracts.capacity.choice import choose_microbatch
+from rl_contracts.capacity.host import HostMemory, host_memory
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import Shape
-from rl_contracts.capacity.text import arithmetic, fixed_arithmetic, remedies
+from rl_contracts.capacity.text import arithmetic, fixed_arithmetic, host_arithmetic, remedies
 from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
@@ -50,8 +51,9 @@ def fit(
     cuda: bool,
     source: str = "",
     ranks: int | None = None,
+    host_bytes: float | None = None,
 ) -> Fit | None:
-    """Compare what a step needs with the memory of one device.
+    """Compare what a step needs with the memory of one device, and of a pod's host.
 
     Args:
         spec: the manifest.
@@ -60,6 +62,7 @@ def fit(
         cuda: it is a GPU.
         source: where ``size_gib`` comes from, for the message.
         ranks: instead of the manifest's replicas and processes.
+        host_bytes: the limit of each pod's memory, where the manifest has one.
 
     Returns:
         None where nothing is trained.
@@ -81,4 +84,22 @@ def fit(
     if needed.total > size_gib * GIB * (1 - SPARE_SHARE):
         message = f"{message} {SPARE_SHARE:.0%} of it should stay free."
         return Fit(verdict="MayNotFit", message=message, remedy=remedy)
-    return Fit(verdict="Fits", message=message)
+    return _with_host(
+        Fit(verdict="Fits", message=message),
+        host_memory(shape, setup, processes=spec.trainer.processes) if cuda else None,
+        host_bytes,
+    )
+
+
+def _with_host(fits: Fit, host: HostMemory | None, limit: float | None) -> Fit:
+    """Say what the first pod needs of its host, and whether its limit is enough."""
+    if host is None:
+        return fits
+    message = f"{fits.message} Of its host the first pod needs {host_arithmetic(host)}"
+    if limit is None or host.total <= limit:
+        return replace(fits, message=f"{message}.")
+    return Fit(
+        verdict="MayNotFit",
+        message=f"{message}; its limit is {limit / GIB:.4g} GiB.",
+        remedy="Raise spec.trainer.resources.limits.memory, or have more trainer.replicas.",
+    )

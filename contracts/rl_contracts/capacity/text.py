@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rl_contracts.capacity.host import HostMemory
 from rl_contracts.capacity.training import GIB, Memory, Setup
 
 SHOWN_FROM = 0.005
@@ -19,6 +20,7 @@ PARTS = (
 )
 
 
+HOST_PARTS = ("offloaded", "published", "checkpoint")
 FIXED = ("weights", "gradients", "moments")
 
 
@@ -32,7 +34,13 @@ def fixed_arithmetic(memory: Memory) -> str:
     return _sum(memory, FIXED, memory.fixed)
 
 
-def _sum(memory: Memory, names: tuple[str, ...], total: float) -> str:
+def host_arithmetic(host: HostMemory) -> str:
+    """The same of a pod's host memory, and what loading needs before."""
+    rest = host.offloaded + host.published + host.checkpoint
+    return f"{_sum(host, HOST_PARTS, rest)}, and {host.loading / GIB:.2f} GiB to load the model"
+
+
+def _sum(memory: Memory | HostMemory, names: tuple[str, ...], total: float) -> str:
     parts = [(name, getattr(memory, name) / GIB) for name in names]
     shown = [f"{name} {size:.2f}" for name, size in parts if size >= SHOWN_FROM]
     whole = f"{total / GIB:.2f} GiB"

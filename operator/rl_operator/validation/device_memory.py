@@ -11,6 +11,7 @@ from rl_contracts.capacity.shape import UnknownShapeError, shape_of
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube.conditions import ConditionUpdate, Truth
+from rl_operator.kube.subset_diff import parse_quantity
 from rl_operator.render.samplers.arguments import on_processor
 
 KIND = "MemoryFits"
@@ -42,7 +43,7 @@ def _on_gpus(spec: RLJobSpec) -> bool:
 def of_job(
     spec: RLJobSpec, model: Mapping[str, Any], *, labelled_gib: float | None
 ) -> DeviceMemory | None:
-    """Compare what a step needs with the memory of one device.
+    """Compare what a step needs with the memory of one device, and of a pod.
 
     Args:
         spec: the manifest.
@@ -61,7 +62,15 @@ def of_job(
     except UnknownShapeError:
         return None
     source, cuda = "" if declared else BY_LABEL, _on_gpus(spec)
-    compared = fit(spec, shape, size_gib=size, cuda=cuda, source=source)
+    limit = spec.trainer.resources.limits.get("memory")
+    compared = fit(
+        spec,
+        shape,
+        size_gib=size,
+        cuda=cuda,
+        source=source,
+        host_bytes=None if limit is None else parse_quantity(limit),
+    )
     if compared is None:
         return None
     return DeviceMemory(fit=compared, refusal=compared.refusal(spec, size_gib=size))

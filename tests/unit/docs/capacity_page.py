@@ -16,9 +16,9 @@ from typing import Any
 
 import yaml
 
-from rl_contracts.capacity.activations import FULL
 from rl_contracts.capacity.choice import Choice, choose_microbatch
 from rl_contracts.capacity.engine import engine_memory
+from rl_contracts.capacity.host import host_memory
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import Shape, shape_of
 from rl_contracts.capacity.text import PARTS
@@ -171,10 +171,9 @@ def of_models() -> Iterator[list[str]]:
 def of_trainers() -> Iterator[list[str]]:
     choices = [chosen(worked, worked.spec) for worked in WORKED]
     parts = [part for part in PARTS if any(getattr(each.memory, part) for each in choices)]
-    yield ["manifest", "pods × GPUs", "mesh", "tokens", *parts, "sum", "GPU", "host, each pod"]
+    yield ["manifest", "pods × GPUs", "mesh", "tokens", *parts, "sum", "GPU"]
     for worked, choice in zip(WORKED, choices, strict=True):
         spec = worked.spec
-        host = FULL * worked.shape.parameters * spec.trainer.processes
         yield [
             worked.name,
             f"{spec.trainer.replicas} × {spec.trainer.gpus}",
@@ -183,7 +182,20 @@ def of_trainers() -> Iterator[list[str]]:
             *(gib(getattr(choice.memory, part)) for part in parts),
             verdict(choice.memory.total, worked.device_gib),
             f"{worked.device_gib:g}",
-            f"{host / GIB:,.0f}",
+        ]
+
+
+def of_hosts() -> Iterator[list[str]]:
+    yield ["manifest", "pods × GPUs", "loading", "published", "checkpoint, first pod"]
+    for worked in WORKED:
+        spec = worked.spec
+        host = host_memory(worked.shape, setup(worked, spec), processes=spec.trainer.processes)
+        yield [
+            worked.name,
+            f"{spec.trainer.replicas} × {spec.trainer.gpus}",
+            gib(host.loading),
+            f"{host.published / GIB:,.0f}",
+            f"{host.checkpoint / GIB:,.0f}",
         ]
 
 
@@ -274,6 +286,7 @@ def _in_cache(worked: Worked, gpus: int) -> str:
 TABLES = {
     "models": of_models,
     "trainers": of_trainers,
+    "hosts": of_hosts,
     "lengths": of_lengths,
     "meshes": of_meshes,
     "engines": of_engines,

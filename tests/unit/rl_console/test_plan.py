@@ -55,22 +55,26 @@ def test_engines_are_planned_by_group(tmp_path: Path) -> None:
     ]
     lines = [line.strip() for line in plan_of(tmp_path, samplers)]
     assert lines[4] == (
+        "of its host the first pod needs published 45.77 + checkpoint 91.54 = 137.31 GiB, and 9.27 "
+        "GiB to load the model"
+    )
+    assert lines[5] == (
         "samplers main: each of an engine's 2 GPUs (tensor 2) holds weights 7.63 + cache 59.62 "
         "GiB, 84% of 80 GiB; 0.12 GiB beside them say where each request's tokens are"
     )
-    assert lines[5].startswith("the cache holds 868305 tokens, ")
-    assert lines[6].startswith(
+    assert lines[6].startswith("the cache holds 868305 tokens, ")
+    assert lines[7].startswith(
         "samplers tiny: each of an engine's 1 GPUs (tensor 1) holds weights 15."
     )
-    assert lines[7].startswith("the cache cannot hold one episode of 8192 tokens: raise ")
-    assert len(lines) == 8
+    assert lines[8].startswith("the cache cannot hold one episode of 8192 tokens: raise ")
+    assert len(lines) == 9
 
 
 def test_typed_options_of_an_engine_are_planned(tmp_path: Path) -> None:
     engine = {"tensorParallel": 4, "dataParallel": 2, "contextTokens": 16384, "speculation": {}}
     lines = plan_of(tmp_path, [{"name": "main", "template": {"engine": engine}}])
-    assert "an engine's 8 GPUs (tensor 4 × data 2) holds weights 3.81 " in lines[4]
-    assert lines[6].strip() == (
+    assert "an engine's 8 GPUs (tensor 4 × data 2) holds weights 3.81 " in lines[5]
+    assert lines[7].strip() == (
         "speculation: at most 48 requests run at a time (48 unless --max-running-requests says "
         "otherwise), each with 12 guessed tokens a pass"
     )

@@ -23,8 +23,8 @@ from rl_contracts.stores.model_folder import BaseLocations, ModelFolder, ModelLo
 from rl_contracts.stores.objects import Objects
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job
-from rl_trainer.model import loading
-from rl_trainer.model.loading import UNLOADABLE
+from rl_trainer.model import unusable
+from rl_trainer.model.unusable import UNLOADABLE
 
 
 def places(job: Job, run: Run) -> BaseLocations:
@@ -140,9 +140,9 @@ def check_tokenizer(folder: Path, uri: str, *, field: str) -> None:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except UNLOADABLE as error:
         message = f"Its tokenizer cannot be loaded: {error}"[:400] + "."
-        raise loading.refused(uri, message, field=field) from error
+        raise unusable.refused(uri, message, field=field) from error
     if field in (MODEL_FIELD, TOKENIZER_FIELD) and not tokenizer.chat_template:
-        raise loading.refused(uri, "Its tokenizer has no chat template.", field=field)
+        raise unusable.refused(uri, "Its tokenizer has no chat template.", field=field)
 
 
 def vocabulary(folder: Path) -> str:
@@ -188,6 +188,6 @@ def _refusing(place: ModelLocation, field: str) -> AbstractContextManager[None]:
 
 def _check_model(folder: Path, uri: str, field: str) -> None:
     if not (folder / "config.json").is_file():
-        raise loading.refused(uri, "It holds no config.json.", field=field)
+        raise unusable.refused(uri, "It holds no config.json.", field=field)
     if not any(folder.glob("*.safetensors")):
-        raise loading.refused(uri, "It holds no safetensors file.", field=field)
+        raise unusable.refused(uri, "It holds no safetensors file.", field=field)

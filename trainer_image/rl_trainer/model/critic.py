@@ -28,9 +28,14 @@ from rl_trainer.model.policy import Policy, own_states, own_tokens, run_row
 class ValueModel(torch.nn.Module):
     """A model's layers with a head of zeros."""
 
-    def __init__(self, layers: Any, *, width: int, device: torch.device) -> None:
+    def __init__(self, layers: Any, *, width: int) -> None:
         super().__init__()
+        device = next(layers.parameters()).device
         self.layers, self.head = layers, torch.nn.Linear(width, 1, device=device)
+        self.begin()
+
+    def begin(self) -> None:
+        """Have the head predict nothing."""
         torch.nn.init.zeros_(self.head.weight)
         torch.nn.init.zeros_(self.head.bias)
 
@@ -68,7 +73,6 @@ class Critic:
         self._module = ValueModel(
             copy.deepcopy(layers) if shared else layers,
             width=model.module.get_output_embeddings().weight.shape[1],
-            device=model.device,
         )
         self._run: Callable[..., Tensor] = self._module
         self._context: ContextRanks | None = None
@@ -81,6 +85,10 @@ class Critic:
                 offload=model.offload_parameters,
             )
             self._context = on_mesh.context_ranks(world.mesh)
+        if model.stored is not None:
+            on_mesh.fill(self._module.layers, model, world)
+            self._module.head.to_empty(device=next(self._module.layers.parameters()).device)
+            self._module.begin()
         self._module.train()
         self.parameters = dict(self._module.named_parameters())
         # All but the rate is as of the policy: betas, epsilon, weight decay, warm-up, schedule.

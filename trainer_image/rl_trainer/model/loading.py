@@ -4,34 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import re
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.model_files import read_header, weight_files
 from rl_contracts.spec.training.lora import Quantization
 from rl_trainer.algorithm.packing import collate
+from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import attention, probes, quantization, vision
+from rl_trainer.model.parallel import sharding
+from rl_trainer.model.parallel.on_mesh import filled
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import Originals
+from rl_trainer.model.stored_weights import StoredWeights
+from rl_trainer.model.unusable import UNLOADABLE, first_line, refused
 from rl_trainer.model.vision import Vision
 
-UNLOADABLE = (OSError, ValueError, KeyError, RuntimeError, ImportError, SafetensorError)
 CHECK_TOLERANCE = 1e-3
-KNOWN = (
-    "Name a folder with config, tokenizer and safetensors of a causal language model that this "
-    "version of transformers knows."
-)
 LISTED = "Name a model of a family in docs/reference/models.md."
-COMPUTED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
-"""Tensors in old files that models compute themselves."""
-UNBROKEN = "Name a model whose training did not break off in numbers that are not finite."
 
 
 def load(
@@ -59,8 +52,8 @@ def load(
             there (gradient checkpointing, arXiv 1604.06174).
         offload: and keep that in host memory.
         offload_parameters: parameters stay in host memory between uses.
-        divided: the model is left in host memory, from where processes take their parts: no device
-            needs room for all of it.
+        divided: processes will divide the model: its weights are not read yet, but by
+            ``on_mesh.divided``, so that each process reads its part alone; ``folder`` must stay.
         quantize: its linear layers, which are then frozen; ``folder`` must stay.
         images: fetches stored images for a model with a vision tower; None: it is given none.
         train_vision: the vision tower, too; otherwise it is frozen.
@@ -76,31 +69,27 @@ def load(
     _check_attention(folder, uri=uri, field=field)
     attention.register()
     kind = AutoModelForCausalLM if seeing is None else AutoModelForImageTextToText
+    stored = StoredWeights(folder=folder, uri=uri, field=field)
     try:
-        module, report = kind.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            attn_implementation=_attention(attention.NAME, seeing),
-            local_files_only=True,
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,  # else the error says that some differ, not which
-            output_loading_info=True,
-        )
+        with torch.device("meta"):
+            module = kind.from_config(
+                AutoConfig.from_pretrained(folder, local_files_only=True),
+                dtype=torch.float32,
+                attn_implementation=_attention(attention.NAME, seeing),
+            )
+        stored.check(module)
     except UNLOADABLE as error:
-        raise refused(uri, f"It cannot be loaded: {_first_line(error)}.", field=field) from error
-    _check_filled(report, uri=uri, field=field)
-    _check_used(module, folder, report, uri=uri, field=field)
-    _check_finite(module, uri=uri, field=field)
+        raise refused(uri, f"It cannot be loaded: {first_line(error)}.", field=field) from error
+    module.eval()
     if seeing is not None:
         vision.prepare(module)
         if not train_vision:
             vision.freeze(module)
-    home = torch.device("cpu") if offload_parameters or divided else device()
     originals = None
     if quantize is not None:
         originals = Originals(folder)
-        quantization.quantize(module, quantize, tensors=originals.names(), device=home)
-    module.to(home)
+        quantization.quantize(module, quantize, tensors=originals.names())
+    home = torch.device("cpu") if offload_parameters and not divided else device()
     policy = Policy(
         module=module,
         device=home,
@@ -109,8 +98,11 @@ def load(
         offload_parameters=offload_parameters,
         originals=originals,
         vision=seeing,
+        stored=stored,
     )
-    check(policy, uri=uri, field=field)
+    if not divided:
+        policy = filled(policy)
+        check(policy, uri=uri, field=field)
     if recompute:
         _recompute(module)
     return dataclasses.replace(policy, device=device())
@@ -142,7 +134,7 @@ def config_in(folder: Path, *, uri: str, field: str = "spec.model.uri") -> dict[
         config = json.loads((folder / "config.json").read_bytes())
     except (OSError, ValueError) as error:
         raise refused(
-            uri, f"Its config cannot be read: {_first_line(error)}.", field=field
+            uri, f"Its config cannot be read: {first_line(error)}.", field=field
         ) from error
     if not isinstance(config, dict):
         raise refused(uri, "Its config is no object of JSON.", field=field)
@@ -173,7 +165,7 @@ def _vision(
         return Vision(folder, images or _no_images)
     except UNLOADABLE as error:
         raise refused(
-            uri, f"Its image processor cannot be loaded: {_first_line(error)}.", field=field
+            uri, f"Its image processor cannot be loaded: {first_line(error)}.", field=field
         ) from error
 
 
@@ -219,75 +211,24 @@ def _check_attention(folder: Path, *, uri: str, field: str) -> None:
         )
 
 
-def _check_filled(report: dict[str, Any], *, uri: str, field: str) -> None:
-    """Name parameters that the weights do not fill, by what transformers reports of its loading."""
-    shapes = [
-        f"{name} is {list(shape)}, not {list(wanted)}"
-        for name, shape, wanted in sorted(report.get("mismatched_keys") or ())
-    ]
-    for what, problems in (
-        ("some are missing", sorted(report.get("missing_keys") or ())),
-        ("some are of other shapes", shapes),
-        ("errors", report.get("error_msgs") or ()),
-    ):
-        if problems:
-            shown = ", ".join(map(str, problems[:3]))
-            message = f"Its weights do not fit its config ({what}): {shown}."
-            raise refused(uri, message, field=field)
-
-
-def _check_used(module: Any, folder: Path, report: dict[str, Any], *, uri: str, field: str) -> None:
-    """Refuse files with tensors that the model does not load: its exports would lack them.
-
-    Such are the layers of multi-token prediction, and the vision part of a model whose text part
-    alone is built. Some models have transformers pass over them without a report.
-    """
-    ignored = [re.compile(each) for each in module._keys_to_ignore_on_load_unexpected or ()]
-    names = {name for path in weight_files(folder) for name in read_header(path)}
-    passed_over = {name for name in names if any(each.search(name) for each in ignored)}
-    unused = sorted({*(report.get("unexpected_keys") or ()), *passed_over})
-    unused = [name for name in unused if not name.endswith(COMPUTED)]
-    if unused:
-        shown = ", ".join(unused[:3])
-        raise refused(
-            uri,
-            f"Its files hold {len(unused)} tensors that {type(module).__name__} does not load, "
-            f"and that trained weights would lack: {shown}.",
-            field=field,
-            remedy="Name a folder with the weights of the language model alone.",
-        )
-
-
-def _check_finite(module: Any, *, uri: str, field: str) -> None:
-    """Name a broken tensor before it is quantized or run, where its NaN would be everywhere."""
-    for name, parameter in module.named_parameters():
-        if not parameter.is_floating_point() or not parameter.numel():
-            continue
-        # NaN where the parameter holds one.
-        least, most = (float(bound) for bound in parameter.detach().aminmax())
-        if not (math.isfinite(least) and math.isfinite(most)):
-            kind = "NaN" if math.isnan(least) else "an infinite number"
-            message = f"Its weights are not finite: {name[:200]} holds {kind}."
-            raise refused(uri, message, field=field, remedy=UNBROKEN)
-
-
-def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
+def check(policy: Policy, *, uri: str, field: str = "spec.model.uri", world: World = ALONE) -> None:
     """Prove that packed log-probabilities are those of the model called the ordinary way.
 
     That is with transformers' own attention. A model whose layers mix the sequences of a row, or
     that transforms its logits after the output layer, would otherwise be trained wrongly without a
-    word.
+    word. A collective call where the model is divided.
 
     Raises:
         RefusedError: they differ, or the model asks for an attention that is not computed.
     """
-    exact = dataclasses.replace(policy, bf16=False)
+    # The output layer gives whole logits, also where ranks hold parts of it.
+    exact = dataclasses.replace(policy, bf16=False, ranks=None, routers=None)
     was_training = policy.module.training
     policy.module.eval()
     samples = probes.samples(policy)
     if policy.vision is not None:
         exact = dataclasses.replace(exact, vision=policy.vision.with_probes())
-    with torch.no_grad():
+    with torch.no_grad(), probes.in_float32(policy.module):
         packed = collate(samples, tuple(range(len(samples)))).to(policy.device)
         try:
             together = exact.token_logprobs(packed, temperature=1.0)
@@ -297,8 +238,9 @@ def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
         policy.module.set_attn_implementation("sdpa")
         alone = torch.cat([probes.ordinary(exact, sample) for sample in samples])
         policy.module.set_attn_implementation(_attention(attention.NAME, policy.vision))
+    sharding.rest(policy.module)
     policy.module.train(was_training)
-    gap = float((together - alone).abs().max())
+    gap = max(world.gather(float((together - alone).abs().max())))
     if not gap <= CHECK_TOLERANCE:
         raise refused(
             uri,
@@ -306,19 +248,3 @@ def check(policy: Policy, *, uri: str, field: str = "spec.model.uri") -> None:
             f"than for single ones (largest difference {gap:.2e}).",
             field=field,
         )
-
-
-def refused(
-    uri: str, message: str, *, field: str = "spec.model.uri", remedy: str = KNOWN
-) -> RefusedError:
-    """The refusal of a model that is there but cannot be used; ``field`` names it."""
-    return RefusedError(
-        Refusal(
-            field=field, value=uri[:200], reason="ModelUnusable", message=message, remedy=remedy
-        )
-    )
-
-
-def _first_line(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-    return text if len(text) <= 300 else text[:299] + "…"

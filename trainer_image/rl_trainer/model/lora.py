@@ -17,6 +17,7 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.training.lora import TARGETS, LoRA
 from rl_trainer.model import quantization
+from rl_trainer.model.parallel import sharding
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import PACKED, SCALES, QuantizedLinear
 
@@ -34,25 +35,24 @@ class LoRALinear(torch.nn.Linear):
     packed: Tensor
     scales: Tensor
 
-    def __init__(self, linear: torch.nn.Linear, section: LoRA, generator: torch.Generator) -> None:
-        """Begin as the layer: A is uniform within ±1/sqrt(in), B is zero.
+    def __init__(self, linear: torch.nn.Linear, section: LoRA) -> None:
+        """Allocate A and B; ``begin`` fills them.
 
         Args:
             linear: the layer; its parameters are taken over and frozen.
             section: the manifest's.
-            generator: of A's values, on the CPU.
         """
         super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
         for name in FROZEN:
             self.register_parameter(name, getattr(linear, name, None))
         self.kind = linear.kind if isinstance(linear, QuantizedLinear) else None
         self.requires_grad_(requires_grad=False)
-        first = torch.empty(section.rank, linear.in_features)
-        torch.nn.init.kaiming_uniform_(first, a=math.sqrt(5), generator=generator)
         device = next(linear.parameters()).device
-        self.lora_A = torch.nn.Parameter(first.to(device))
+        self.lora_A = torch.nn.Parameter(
+            torch.empty(section.rank, linear.in_features, device=device)
+        )
         self.lora_B = torch.nn.Parameter(
-            torch.zeros(linear.out_features, section.rank, device=device)
+            torch.empty(linear.out_features, section.rank, device=device)
         )
         self.scaling, self.dropout = section.alpha / section.rank, section.dropout
         self.on = True
@@ -77,7 +77,7 @@ def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) ->
     """Freeze a policy in the precision that engines serve it in, and give its layers adapters.
 
     Args:
-        policy: whole on this rank; its module is changed.
+        policy: not divided yet; its module is changed.
         section: the manifest's.
         entry: what will be said of the adapters.
         seed: of A; every rank must use the same.
@@ -87,16 +87,31 @@ def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) ->
             have adapters.
     """
     module = policy.module
-    layers = _targets(module, section)
+    targets = _targets(module, section)
     module.requires_grad_(False)
     if policy.bf16:
         for name, parameter in module.named_parameters():  # not buffers: rotary ones stay exact
             if name.rpartition(".")[2] not in (PACKED, SCALES):
                 parameter.data = parameter.data.to(torch.bfloat16)
-    generator = torch.Generator().manual_seed(seed)
-    for name in layers:
-        module.set_submodule(name, LoRALinear(module.get_submodule(name), section, generator))
+    for name in targets:
+        module.set_submodule(name, LoRALinear(module.get_submodule(name), section))
+    begin(module, seed=seed)
     return dataclasses.replace(policy, adapter=entry)
+
+
+def begin(module: Any, *, seed: int) -> None:
+    """Have all layers with adapters begin as without: A uniform within ±1/sqrt(in), B zero.
+
+    Args:
+        module: perhaps divided; where its parameters lie on ``meta``, nothing happens.
+        seed: of A; every rank must use the same.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    for _, layer in sorted(layers(module).items()):
+        first = torch.empty(layer.lora_A.shape)
+        torch.nn.init.kaiming_uniform_(first, a=math.sqrt(5), generator=generator)
+        sharding.fill(layer.lora_A, first)
+        sharding.fill(layer.lora_B, torch.zeros(layer.lora_B.shape))
 
 
 def _targets(module: Any, section: LoRA) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,7 +18,7 @@ from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import forward, lora
+from rl_trainer.model import forward, loading, lora
 from rl_trainer.model.critic import Critic
 from rl_trainer.model.experts import routers
 from rl_trainer.model.parallel import sharding
@@ -128,10 +129,10 @@ def build(
     adapter: AdapterEntry | None,
     world: World,
 ) -> Models:
-    """All models of a step. The policy is divided last: critic and reference may copy it whole.
+    """All models of a step. The policy is divided last: critic and reference may copy it before.
 
     Args:
-        policy: whole on every rank.
+        policy: whole on every rank, or its weights not read yet.
         spec: the manifest.
         critic: the model that the critic starts from; None: a copy of the policy.
         teacher: the reference of a distillation; None: the policy as it is now.
@@ -144,12 +145,16 @@ def build(
     reference: Reference | None = None
     if compared and (teacher is not None or low_rank is None):
         reference = Reference(teacher or policy, world=world)
+        _check(teacher, reference.policy, world)
     if low_rank is not None:
         assert adapter is not None
         policy = lora.adapted(policy, low_rank, adapter, seed=spec.training.seed)
     replays = spec.algorithm.experts.routing == "Replay"
     policy = replace(policy, routers=routers.of(policy.module, replays=replays))
-    policy = divided(policy, world)
+    before, policy = policy, divided(policy, world)
+    if before.stored is not None and low_rank is not None:
+        lora.begin(policy.module, seed=spec.training.seed)
+    _check(before, policy, world)
     if compared and reference is None:
         reference = AdaptersOff(policy)
     return Models(
@@ -168,4 +173,14 @@ def _critic(model: Policy | None, policy: Policy, spec: RLJobSpec, world: World)
     if section is None:
         return None
     assert model or not policy.originals, "refused: no critic is quantized"
+    if model is not None and model.stored is not None:
+        # A critic has no output layer: it is another copy that is checked, and let go.
+        copied = replace(model, module=copy.deepcopy(model.module))
+        _check(model, divided(copied, world), world)
     return Critic(model or policy, section, spec.training, shared=model is None, world=world)
+
+
+def _check(before: Policy | None, filled: Policy, world: World) -> None:
+    """Prove that a model can be trained, if it could not be before its weights were read."""
+    if before is not None and before.stored is not None:
+        loading.check(filled, uri=before.stored.uri, field=before.stored.field, world=world)

@@ -30,6 +30,7 @@ from rl_trainer.model import attention, memory, microbatch
 from rl_trainer.model.experts.routers import Routers
 from rl_trainer.model.parallel import sharding
 from rl_trainer.model.quantization import Originals
+from rl_trainer.model.stored_weights import StoredWeights
 from rl_trainer.model.usage import flops
 from rl_trainer.model.vision import Vision, showing
 
@@ -57,6 +58,8 @@ class Policy:
     """Those that compute each layer together with this one; None where this one does so alone."""
     context: ContextRanks | None = None
     """Those that share each row of tokens with this one; None where this one has it alone."""
+    stored: StoredWeights | None = None
+    """The files that ``module``, which lies on ``meta``, is filled from; None: it is filled."""
     vision: Vision | None = None
     """What makes the model's images; None where it has no vision tower."""
     around: Callable[[Any], contextlib.AbstractContextManager[object]] = contextlib.nullcontext

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,6 +45,32 @@ def ordinary(policy: Policy, sample: Sample) -> Tensor:
     logits: Tensor = policy.module(input_ids=tokens[None], use_cache=False, **given).logits[0]
     chosen = logits.float()[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0]
     return chosen[sample.mask.to(policy.device)[1:]]
+
+
+@contextlib.contextmanager
+def in_float32(module: Any) -> Iterator[None]:
+    """Have layers compute in float32 that keep their parameters in bfloat16."""
+    held: dict[Any, dict[str, Any]] = {}
+
+    def widen(layer: Any, _inputs: Any) -> None:
+        held[layer] = dict(layer._parameters)
+        layer._parameters.update(
+            {
+                name: each.float() if each is not None and each.dtype == torch.bfloat16 else each
+                for name, each in held[layer].items()
+            }
+        )
+
+    def restore(layer: Any, _inputs: Any, _outputs: Any) -> None:
+        layer._parameters.update(held.pop(layer))
+
+    with contextlib.ExitStack() as hooks:
+        for layer in module.modules():
+            if any(each.dtype == torch.bfloat16 for each in layer.parameters(recurse=False)):
+                # Within FSDP2's hooks, which gather parameters and let them go.
+                hooks.callback(layer.register_forward_pre_hook(widen).remove)
+                hooks.callback(layer.register_forward_hook(restore, prepend=True).remove)
+        yield
 
 
 def _probe(vocabulary: int, *, length: int) -> Sample:

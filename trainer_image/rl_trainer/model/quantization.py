@@ -38,16 +38,16 @@ class QuantizedLinear(torch.nn.Linear):
     | NF4 | uint8 ``[out, in / 2]``, two numbers a byte | ``[out, in / 64]`` |
     """
 
-    def __init__(self, linear: torch.nn.Linear, kind: Quantization, device: torch.device) -> None:
-        """Quantize a layer's weights on ``device``; its bias is taken over.
+    def __init__(self, linear: torch.nn.Linear, kind: Quantization) -> None:
+        """Quantize a layer's weights; its bias is taken over.
 
         Args:
-            linear: the layer, float32.
+            linear: the layer, float32; on ``meta``, the new one has no numbers either.
             kind: how.
-            device: where the layer will be.
         """
         super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
-        packed, scales = quantized(linear.weight.detach().to(device), kind)
+        weight = linear.weight.detach()
+        packed, scales = (_forms if weight.is_meta else quantized)(weight, kind)
         self.register_parameter("weight", None)
         self.packed = torch.nn.Parameter(packed, requires_grad=False)
         self.scales = torch.nn.Parameter(scales, requires_grad=False)
@@ -130,6 +130,15 @@ def quantized(weight: Tensor, kind: Quantization) -> tuple[Tensor, Tensor]:
     return packed.reshape(rows, -1), state.absmax.reshape(rows, -1)
 
 
+def _forms(weight: Tensor, kind: Quantization) -> tuple[Tensor, Tensor]:
+    """Tensors on ``meta`` like those of ``quantized``."""
+    rows, columns = weight.shape
+    if kind == "Int8":
+        return weight.to(torch.int8), weight.new_empty((rows, 1))
+    packed = weight.new_empty((rows, columns // 2), dtype=torch.uint8)
+    return packed, weight.new_empty((rows, columns // BLOCK))
+
+
 def dequantized(
     packed: Tensor, scales: Tensor, kind: Quantization, *, dtype: torch.dtype
 ) -> Tensor:
@@ -150,18 +159,13 @@ def dequantized(
     return weight
 
 
-def quantize(
-    module: Any, kind: Quantization, *, tensors: Collection[str], device: torch.device
-) -> None:
+def quantize(module: Any, kind: Quantization, *, tensors: Collection[str]) -> None:
     """Replace all linear layers that adapters could target; the rest stays as it is.
 
-    They move to ``device`` one by one, so that it never holds more than one whole.
-
     Args:
-        module: the model as it was loaded, float32.
+        module: the model, float32; its layers are quantized where they lie.
         kind: how.
         tensors: names in its files.
-        device: where the model will be.
 
     Raises:
         RefusedError: the model has other layers of these names, or rows that blocks do not fit.
@@ -184,7 +188,7 @@ def quantize(
                 f"{name} has rows of {layer.in_features} weights, no multiple of {BLOCK}.",
                 "Choose Int8.",
             )
-        module.set_submodule(name, QuantizedLinear(layer, kind, device))
+        module.set_submodule(name, QuantizedLinear(layer, kind))
 
 
 def linears(module: Any) -> set[str]:

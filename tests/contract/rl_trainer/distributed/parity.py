@@ -224,7 +224,10 @@ def learner(folder: Path, world: World, feature: str) -> Learner:
         offload=spec.training.offload_activations,
         offload_parameters=spec.training.offload_parameters and world.mesh is not None,
     )
-    policy = load(quantize=None if low_rank is None else low_rank.quantization)
+    policy = load(
+        quantize=None if low_rank is None else low_rank.quantization,
+        divided=world.mesh is not None,
+    )
     teacher = None
     if spec.algorithm.distils:
         teacher = load()

@@ -185,10 +185,12 @@ def learner(folder: Path, world: World, **sections: Any) -> Learner:
         recompute=bool(spec.training.gradient_checkpointing),
         offload_parameters=spec.training.offload_parameters and world.mesh is not None,
         quantize=quantize,
+        divided=world.mesh is not None,
     )
     teacher = None
     if spec.algorithm.distils:
-        teacher = dataclasses.replace(policy, module=tiny_model(seed=9, num_hidden_layers=1))
+        other = tiny_model(seed=9, num_hidden_layers=1)
+        teacher = dataclasses.replace(policy, module=other, stored=None)
     adapter = inputs.adapter_of(folder, policy, spec)
     return Learner(policy, spec, teacher=teacher, adapter=adapter, world=world)
 

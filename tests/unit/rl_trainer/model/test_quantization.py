@@ -109,7 +109,7 @@ def test_a_layer_computes_with_its_dequantized_weight(kind: Quantization, autoca
     """In the precision of the pass, inputs' gradient included; the packed weight has none."""
     torch.manual_seed(0)
     plain = torch.nn.Linear(128, 48)
-    layer = QuantizedLinear(plain, kind, CPU)
+    layer = QuantizedLinear(plain, kind)
     given = torch.randn(2, 5, 128, requires_grad=True)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         actual = layer(given)
@@ -273,7 +273,7 @@ def test_nf4_refuses_rows_that_are_no_multiple_of_the_block(tiny_folder: Path) -
 def test_experts_are_refused(load_policy: Callable[[], Policy], tiny_folder: Path) -> None:
     tensors = {*adapters.model_tensors(tiny_folder), "model.layers.0.mlp.experts.0.up_proj.weight"}
     with pytest.raises(RefusedError, match=r"experts\.0\.up_proj") as caught:
-        quantization.quantize(load_policy().module, "Int8", tensors=tensors, device=CPU)
+        quantization.quantize(load_policy().module, "Int8", tensors=tensors)
     assert caught.value.refusal.field == "spec.training.lora.quantization"
 
 

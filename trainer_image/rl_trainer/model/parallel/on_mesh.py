@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rl_contracts.errors import Refusal, RefusedError
@@ -13,7 +14,7 @@ from rl_contracts.spec.parallelism import SECTION
 from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.mesh import Mesh
 from rl_trainer.distributed.tensor_ranks import TensorRanks
-from rl_trainer.distributed.world import World
+from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model.parallel import parallel_plan, sharding
 from rl_trainer.model.policy import Policy, hidden_states
 
@@ -30,7 +31,7 @@ def divided(policy: Policy, world: World) -> Policy:
     mesh = world.mesh
     if mesh is None:
         assert not policy.offload_parameters, "they are divided, if only into one part"
-        return policy
+        return filled(policy)
     run = divide(
         policy.module,
         mesh,
@@ -39,7 +40,27 @@ def divided(policy: Policy, world: World) -> Policy:
         offload=policy.offload_parameters,
     )
     ranks = None if mesh.tp is None else TensorRanks(mesh.tp.get_group())
-    return dataclasses.replace(policy, run_layers=run, ranks=ranks, context=context_ranks(mesh))
+    policy = dataclasses.replace(policy, run_layers=run, ranks=ranks, context=context_ranks(mesh))
+    return filled(policy, world)
+
+
+def filled(policy: Policy, world: World = ALONE) -> Policy:
+    """The policy with its weights read, as it is where they are; a collective call.
+
+    Raises:
+        RefusedError: they cannot be read, or are not finite.
+    """
+    if policy.stored is None:
+        return policy
+    fill(policy.module, policy, world)
+    return dataclasses.replace(policy, stored=None)
+
+
+def fill(module: Any, policy: Policy, world: World) -> None:
+    """Read what this rank holds of the weights of a policy's module, or of its layers."""
+    if policy.stored is not None:
+        home = torch.device("cpu") if policy.offload_parameters else policy.device
+        policy.stored.fill(module, device=home, buffers=policy.device, world=world)
 
 
 def context_ranks(mesh: Mesh) -> ContextRanks | None:
@@ -53,7 +74,7 @@ def divide(
     """Divide a module's parameters, first among ``tp`` and ``ep``, then by FSDP2.
 
     Args:
-        module: on its device or in host memory, whole and equal on all ranks; it is changed.
+        module: whole and equal on all ranks, or on ``meta``; it is changed.
         mesh: of all ranks.
         model: the transformers model in it, or itself.
         entry: called with the module and more; runs what has to be gathered.

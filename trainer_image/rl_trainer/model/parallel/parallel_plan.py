@@ -9,9 +9,13 @@ Axis ``ep``: each rank owns some of each layer's experts, and tokens travel to t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Replicate
+from torch.nn import functional
 from transformers.distributed.configuration_utils import DistributedConfig
 from transformers.distributed.tensor_parallel import (
     ALL_PARALLEL_STYLES,
@@ -45,7 +49,7 @@ def divide(module: Any, mesh: Mesh) -> list[Any]:
     """Divide a model's layers among the ranks of ``tp``, and its experts among those of ``ep``.
 
     Args:
-        module: a transformers model, whole and equal on all ranks; it is changed.
+        module: a transformers model, whole and equal on all ranks or on ``meta``; it is changed.
         mesh: of all ranks.
 
     Returns:
@@ -121,6 +125,17 @@ def _divide_tensors(module: Any, tp: DeviceMesh, plan: dict[str, str], ranks: Te
     elif output is not None:
         for name in ("weight", "bias"):
             ALL_PARALLEL_STYLES[COLUMNS].shard_param(output, name, tp)
+    if output is not None:
+        output.forward = partial(_whole_logits, output)
+
+
+def _whole_logits(layer: Any, hidden: Tensor) -> Tensor:
+    """What the model's own call computes of a divided output layer: logits of all tokens."""
+    weight, bias = layer.weight, layer.bias
+    states = DTensor.from_local(hidden, weight.device_mesh, [Replicate()], run_check=False)
+    logits = functional.linear(states, weight, bias)
+    assert isinstance(logits, DTensor)
+    return logits.full_tensor()
 
 
 def _adapted(module: Any, plan: dict[str, str]) -> list[tuple[Any, dict[str, Any]]]:

@@ -1,0 +1,76 @@
+"""Bytes of a trainer pod's host memory beside what its processes need for themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_contracts.capacity.activations import FULL
+from rl_contracts.capacity.mesh import part_of
+from rl_contracts.capacity.shape import Shape
+from rl_contracts.capacity.training import MOMENT_BYTES, Setup, memory, trained_parameters
+
+READERS = 4
+"""Threads in which transformers reads tensors; each converts one on the host at a time."""
+COPIES = 3
+"""Of the published weights, at most: that waits, that is uploaded, and the next delta's base."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostMemory:
+    """Bytes of the first pod by what they are for; ``loading`` is over before the rest begins."""
+
+    loading: float
+    """While its processes read their parts of the model."""
+    offloaded: float
+    """What options move from the devices to host memory."""
+    published: float
+    """Copies of the weights that its processes publish."""
+    checkpoint: float
+    """The training state, which the first pod gathers while it writes a checkpoint."""
+
+    @property
+    def total(self) -> float:
+        """At its highest."""
+        return max(self.loading, self.offloaded + self.published + self.checkpoint)
+
+
+def host_memory(shape: Shape, setup: Setup, *, processes: int) -> HostMemory:
+    """What a trainer's first pod needs of its host, where GPUs train.
+
+    Args:
+        shape: of the policy; reference and critic have the same.
+        setup: how it is trained.
+        processes: of the pod.
+    """
+    return HostMemory(
+        loading=processes * _loading(shape, setup),
+        offloaded=processes * memory(shape, setup).host,
+        published=COPIES * _published(shape, setup) * processes / setup.mesh.processes,
+        checkpoint=_checkpoint(shape, setup),
+    )
+
+
+def _loading(shape: Shape, setup: Setup) -> float:
+    """Of one process: what its readers convert at a time, at most as large as the embedding."""
+    part = part_of(shape, setup.mesh).table_parameters / (setup.mesh.fsdp * setup.mesh.cp)
+    # Layers that are quantized are read whole, one at a time.
+    whole = _widest(shape) if setup.quantization else 0
+    return FULL * max(READERS * part, whole)
+
+
+def _widest(shape: Shape) -> int:
+    """Numbers of the largest linear layer that adapters could have."""
+    return shape.hidden * max(shape.feed_forward, shape.query_width)
+
+
+def _published(shape: Shape, setup: Setup) -> float:
+    if setup.adapter_rank:
+        return float(trained_parameters(shape, setup) * setup.numbers.compute)
+    return float(shape.parameters * setup.numbers.compute)
+
+
+def _checkpoint(shape: Shape, setup: Setup) -> float:
+    """Masters and moments, with those of a critic. A reference that is refreshed comes on top."""
+    each = FULL + MOMENT_BYTES[setup.optimizer]
+    body = shape.parameters - (0 if shape.tied else shape.table_parameters)
+    return each * (trained_parameters(shape, setup) + (body if setup.critic else 0))
