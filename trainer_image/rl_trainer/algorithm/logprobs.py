@@ -187,28 +187,30 @@ def _chunk(
     # In place: neither layer nor division needs the unscaled logits again.
     logits = logits if temperature == 1 else logits.div_(temperature)
     # Entropies last: a chunk that is run again for the backward pass stops before them.
-    logprobs = chosen_logprobs(logits, targets, vocabulary=vocabulary)
-    return logprobs, entropies_of(logits, vocabulary=vocabulary) if measured else logits.new_zeros(
-        0
-    )
+    logprobs, totals = _Chosen.apply(logits, targets, vocabulary)
+    if not measured:
+        return logprobs, logits.new_zeros(0)
+    return logprobs, entropies_of(logits, totals, vocabulary=vocabulary)
 
 
 @torch.no_grad()
-def entropies_of(logits: Tensor, *, vocabulary: Vocabulary = WHOLE) -> Tensor:
+def entropies_of(logits: Tensor, totals: Tensor, *, vocabulary: Vocabulary = WHOLE) -> Tensor:
     """-Σ_v π log π ≥ 0 of each row, float32 ``[N]``, without gradient.
 
-    A few rows at a time, since each block takes as much memory as its logits.
+    A block takes as much memory as its logits. On a processor it is a few rows, which stay in its
+    cache. A GPU gets all rows at once: small kernels take longer to launch than to run.
 
     Args:
         logits: float32 ``[N, V]``; they are not changed.
+        totals: their ``log Σ_v exp`` over the whole vocabulary, ``[N]``.
         vocabulary: of the logits.
     """
-    blocks = torch.split(logits, max(1, BLOCK_LOGITS // logits.shape[-1]))
-    return torch.cat([_entropies(block, vocabulary) for block in blocks])
+    rows = len(logits) if logits.is_cuda else max(1, BLOCK_LOGITS // logits.shape[-1])
+    parts = zip(torch.split(logits, rows), torch.split(totals, rows), strict=True)
+    return torch.cat([_entropies(*part, vocabulary) for part in parts])
 
 
-def _entropies(logits: Tensor, vocabulary: Vocabulary) -> Tensor:
-    totals = vocabulary.logsumexp(logits)
+def _entropies(logits: Tensor, totals: Tensor, vocabulary: Vocabulary) -> Tensor:
     probabilities = (logits - totals[:, None]).exp_()
     return totals - vocabulary.total(probabilities.mul_(logits).sum(-1))
 
@@ -225,20 +227,25 @@ def chosen_logprobs(logits: Tensor, targets: Tensor, *, vocabulary: Vocabulary =
     Returns:
         float32 ``[N]``, differentiable once: ∂/∂logits = onehot(target) - softmax(logits).
     """
-    logprobs: Tensor = _Chosen.apply(logits, targets, vocabulary)
+    logprobs: Tensor = _Chosen.apply(logits, targets, vocabulary)[0]
     return logprobs
 
 
 class _Chosen(torch.autograd.Function):
+    """Log-probabilities, and ``log Σ_v exp`` of each row, which has no gradient."""
+
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, vocabulary: Vocabulary) -> Tensor:
+    def forward(
+        ctx: Any, logits: Tensor, targets: Tensor, vocabulary: Vocabulary
+    ) -> tuple[Tensor, Tensor]:
         totals = vocabulary.logsumexp(logits)
         ctx.save_for_backward(logits, *vocabulary.places(targets, size=logits.shape[-1]), totals)
-        return vocabulary.chosen(logits, targets) - totals
+        ctx.mark_non_differentiable(totals)
+        return vocabulary.chosen(logits, targets) - totals, totals
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
         logits, at, held, totals = ctx.saved_tensors
         spread = logits.sub_(totals[:, None]).exp_().mul_(-gradient[:, None])
         spread.scatter_add_(-1, at[:, None], (gradient * held)[:, None])

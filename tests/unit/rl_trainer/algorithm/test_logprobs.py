@@ -78,9 +78,9 @@ def test_entropies_are_not_measured_again_in_the_backward_pass(
     measured: list[int] = []
     entropies_of = logprobs.entropies_of
 
-    def counting(logits: Tensor, *, vocabulary: Vocabulary) -> Tensor:
+    def counting(logits: Tensor, totals: Tensor, *, vocabulary: Vocabulary) -> Tensor:
         measured.append(len(logits))
-        return entropies_of(logits, vocabulary=vocabulary)
+        return entropies_of(logits, totals, vocabulary=vocabulary)
 
     monkeypatch.setattr(logprobs, "entropies_of", counting)
     hidden, head, targets = model()
