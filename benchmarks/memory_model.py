@@ -222,6 +222,7 @@ def loaded(case: Case, folder: Path) -> Any:
         precision=spec.training.precision,
         uri=spec.model.uri,
         recompute=bool(spec.training.gradient_checkpointing),
+        offload=spec.training.offload_activations,
         quantize=None if section is None else section.quantization,
     )
     entry = None

@@ -42,8 +42,16 @@ TRL = {
     "TRL, 8 at a time, checkpointing": {"per_device_train_batch_size": 8},
     "TRL, 1 at a time, checkpointing": {"per_device_train_batch_size": 1},
     "TRL, defaults": {},
+    "TRL, 8 at a time, bfloat16, Liger": {
+        "per_device_train_batch_size": 8,
+        "gradient_checkpointing": False,
+        "bf16": True,
+        "use_liger_kernel": True,
+    },
 }
 """Options of GRPOConfig; float32 unless they name another type, except for the defaults."""
+LIGER = "TRL, 8 at a time, bfloat16, Liger"
+"""On GPUs only, with the package ``liger-kernel``."""
 FAST = {
     "float32": ("TRL, 8 at a time", "TRL, all at once"),
     "bfloat16": ("TRL, 8 at a time, bfloat16", "TRL, all at once, bfloat16", "TRL, defaults"),
@@ -90,7 +98,12 @@ LARGER = Case(
 )
 """40 million parameters, two fifths of them in the output layer."""
 WIDE = Case(vocabulary=150_000, hidden=64, layers=2, groups=2, longest=128, microbatch_tokens=2048)
-CASES = {"ragged": RAGGED, "wide": WIDE, "larger": LARGER}
+HALF_A_BILLION = Case(
+    vocabulary=151_936, hidden=896, layers=24, groups=4, longest=896, microbatch_tokens=8192
+)
+"""For GPUs."""
+CASES = {"ragged": RAGGED, "wide": WIDE, "larger": LARGER, "half a billion": HALF_A_BILLION}
+ON_A_PROCESSOR = ("ragged", "wide", "larger")
 TINY = Case(vocabulary=100, hidden=32, layers=1, groups=1, longest=16, microbatch_tokens=2048)
 
 
@@ -102,7 +115,7 @@ def main() -> None:
     quick = is_quick(__doc__)
     result = Result("trainer_step")
     with tempfile.TemporaryDirectory() as name:
-        for case in CASES:
+        for case in ON_A_PROCESSOR:
             save_model(CASES[case], Path(name) / case)
         save_model(TINY, Path(name) / "tiny")
         speed(Path(name), result, "ragged", rounds=1 if quick else 2, steps=2 if quick else 3)

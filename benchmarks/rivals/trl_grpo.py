@@ -66,7 +66,7 @@ def steps(
             max_completion_length=longest,
             gradient_accumulation_steps=len(batch) // at_once,
             max_steps=steps,
-            use_cpu=True,
+            use_cpu=not torch.cuda.is_available(),
             report_to=[],
             save_strategy="no",
             disable_tqdm=True,
@@ -76,7 +76,8 @@ def steps(
         processing_class=AutoTokenizer.from_pretrained(folder),
         callbacks=[clock],
     )
-    trainer.rollouts = padded_batch(batch)
+    device = trainer.accelerator.device
+    trainer.rollouts = {name: each.to(device) for name, each in padded_batch(batch).items()}
     trainer.train()
     return clock.seconds, clock.processor
 

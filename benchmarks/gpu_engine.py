@@ -1,0 +1,388 @@
+"""A real SGLang on a GPU: log-probabilities, pauses, memory given back, adapters.
+
+The engine gets the operator's arguments and those after ``--``, e.g. ``-- --attention-backend
+triton``. It and the trainer share one GPU. All requests go through the agent's own client. Policies
+lie in memory (`/dev/shm`), as an agent has them before a pause. The last line but one is a row for
+the page of benchmarks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.gpu import HALF_BILLION, MESSAGE, MISSING, gpu_name, row, shown
+from benchmarks.support.result import Result
+from rl_contracts.spec.storage import Pause
+from rl_sampler.engine.client import Engine, PingResult, open_session
+from rl_sampler.engine.errors import EngineError
+from rl_sampler.engine.protocol import GenerateRequest, Generation
+from tests.servers import free_port
+
+SIDE = "side"
+PROMPT = 16
+MEMBERS, TOKENS = 64, 256
+UPDATES = 5
+START_SECONDS, LOAD_SECONDS, POLL_SECONDS = 300.0, 120.0, 0.5
+CONTEXT_GIB = 2.0
+"""Most that an engine may hold when it gave its memory back: contexts and what CUDA keeps."""
+GAP = 0.05
+"""Mean difference of log-probabilities, nats, both in bfloat16."""
+SECONDS_PER_GB = 1.0
+RANK = 16
+PROJECTIONS = ("q_proj", "v_proj")
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Two policies in bfloat16, an adapter, and the engine's log."""
+
+    folder: Path
+
+    @property
+    def policies(self) -> tuple[Path, Path]:
+        """In Hugging Face layout."""
+        return self.folder / "first", self.folder / "second"
+
+    @property
+    def adapter(self) -> Path:
+        """In PEFT's layout."""
+        return self.folder / "adapter"
+
+    @property
+    def gigabytes(self) -> float:
+        """Of a policy."""
+        return sum(each.stat().st_size for each in self.policies[0].glob("*.safetensors")) / 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """An engine's process and port."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+
+Measure = Callable[[Engine, Files, Result], Awaitable[None]]
+
+
+def main() -> int:
+    """Measure and print; 2 without a GPU."""
+    if sys.argv[1:2] == [SIDE]:
+        print(json.dumps(score(Path(sys.argv[2]), sys.argv[3])))
+        return 0
+    arguments = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the end of a log is shown then, too
+    name = gpu_name()
+    if name is None:
+        print(MESSAGE.replace("benchmarks.gpu", "benchmarks.gpu_engine"), file=sys.stderr)
+        return MISSING
+    result = Result("gpu_engine", machine=name)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        files = Files(Path(folder))
+        write(files)
+        for adapters, measure in ((False, whole_weights), (True, with_adapters)):
+            with server(files, arguments, adapters=adapters) as running:
+                asyncio.run(measured(measure, running, files, result))
+    print(row(result))
+    result.print()
+    return 0
+
+
+def write(files: Files) -> None:
+    """Write the policies and the adapter."""
+    import torch
+    from safetensors.torch import save_file
+
+    from tests.tiny_model import tiny_model, tiny_tokenizer
+
+    changes = HALF_BILLION | {"initializer_range": 0.04}
+    for seed, folder in enumerate(files.policies):
+        model = tiny_model(seed, **changes).to(torch.bfloat16)
+        model.save_pretrained(folder)
+        tiny_tokenizer().save_pretrained(folder)
+    files.adapter.mkdir()
+    tensors = {}
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in PROJECTIONS:
+            for part, shape in (
+                ("lora_A", (RANK, module.in_features)),
+                ("lora_B", (module.out_features, RANK)),
+            ):
+                values = 0.02 * torch.randn(shape)
+                tensors[f"base_model.model.{name}.{part}.weight"] = values.to(torch.bfloat16)
+    save_file(tensors, files.adapter / "adapter_model.safetensors")
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": RANK,
+        "lora_alpha": RANK,
+        "target_modules": list(PROJECTIONS),
+        "base_model_name_or_path": str(files.policies[0]),
+        "bias": "none",
+        "lora_dropout": 0.0,
+    }
+    (files.adapter / "adapter_config.json").write_text(json.dumps(config))
+
+
+@contextmanager
+def server(files: Files, arguments: list[str], *, adapters: bool) -> Iterator[Server]:
+    """Run an engine; the end of its log is shown where the block fails."""
+    port, log = free_port(), files.folder / "engine.log"
+    command = [
+        *(sys.executable, "-m", "sglang.launch_server"),
+        *("--model-path", str(files.policies[0]), "--weight-version", "base"),
+        *("--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"),
+        *("--sleep-on-idle", "--incremental-streaming-output", "--mem-fraction-static", "0.4"),
+        *(adapter_arguments() if adapters else ["--enable-memory-saver"]),
+        *arguments,
+    ]
+    given = os.environ | {"HF_HUB_OFFLINE": "1"}
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=given)
+    try:
+        yield Server(process=process, port=port)
+    except BaseException:
+        print(log.read_text(errors="replace")[-6000:], file=sys.stderr)
+        raise
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+async def measured(measure: Measure, running: Server, files: Files, result: Result) -> None:
+    """Wait for the engine, and measure."""
+    began = time.perf_counter()
+    async with open_session() as session:
+        engine = Engine(f"http://127.0.0.1:{running.port}", session=session, run="run")
+        await ready(engine, running.process)
+        result.figures["start_s"] = round(time.perf_counter() - began, 1)
+        shown(result, "start_s")
+        await measure(engine, files, result)
+
+
+def adapter_arguments() -> list[str]:
+    """What the operator adds for adapters."""
+    return ["--enable-lora", "--max-lora-rank", str(RANK), "--lora-target-modules", *PROJECTIONS]
+
+
+async def ready(engine: Engine, process: subprocess.Popen[bytes]) -> None:
+    """Wait until the engine samples."""
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise SystemExit(f"the engine ended with {process.returncode}")
+        if await engine.ping() is PingResult.ANSWERS:
+            try:
+                await engine.check_health()
+            except EngineError:
+                pass  # it listens before it can sample
+            else:
+                return
+        await asyncio.sleep(POLL_SECONDS)
+    raise SystemExit(f"the engine did not sample within {START_SECONDS:.0f} s")
+
+
+async def whole_weights(engine: Engine, files: Files, result: Result) -> None:
+    """Speed, gap, pauses, and turns with a trainer on the same GPU."""
+    await sampled(engine, members=4)
+    began = time.perf_counter()
+    generations = await sampled(engine)
+    seconds = time.perf_counter() - began
+    result.figures["tokens_per_s"] = round(MEMBERS * TOKENS / seconds)
+    shown(result, "tokens_per_s")
+    gaps(files, generations, result)
+    for mode in ("Retract", "InPlace"):
+        await pauses(engine, files, mode, result)
+    await turns(engine, files, result)
+
+
+async def sampled(
+    engine: Engine, *, members: int = MEMBERS, greedy: bool = False, adapter: str = ""
+) -> list[Generation]:
+    """Responses of so many members."""
+    request = GenerateRequest(
+        prompt=list(range(10, 10 + PROMPT)),
+        members=members,
+        temperature=1.0,
+        max_new_tokens=TOKENS,
+        stop_tokens=(),
+        greedy=greedy,
+        adapter=adapter,
+    )
+    return await engine.generate(request)
+
+
+def gaps(files: Files, generations: list[Generation], result: Result) -> None:
+    """How far the trainer's log-probabilities are from the engine's, on the same GPU."""
+    path = files.folder / "sampled.json"
+    path.write_text(
+        json.dumps(
+            [
+                {
+                    "tokens": each.output_ids,
+                    "logprobs": [entry[0] for entry in each.meta_info.output_token_logprobs],
+                }
+                for each in generations
+            ]
+        )
+    )
+    for precision in ("BF16", "FP32"):
+        command = [sys.executable, "-m", "benchmarks.gpu_engine", SIDE, str(path), precision]
+        ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        gap = json.loads(ran.stdout.splitlines()[-1])
+        name = f"logprob gap, trainer in {precision}"
+        result.figures[name] = gap
+        shown(result, name)
+        result.at_most(f"mean log-prob gap, trainer in {precision}", gap["mean"], GAP)
+
+
+def score(path: Path, precision: str) -> dict[str, float]:
+    """Mean and largest gap of sampled tokens by the trainer's own scoring."""
+    import torch
+
+    from benchmarks.memory_model import Case, spec_of
+    from rl_trainer.algorithm.samples import Sample
+    from rl_trainer.model import loading
+    from rl_trainer.model.learner import Learner
+
+    training = {"precision": precision, "maxTokensPerMicrobatch": 8192}
+    spec = spec_of(Case(model="qwen3", config=HALF_BILLION, training=training, length=1024))
+    policy = loading.load(
+        path.parent / "first", precision=spec.training.precision, uri=spec.model.uri
+    )
+    samples = []
+    for number, each in enumerate(json.loads(path.read_text())):
+        length = PROMPT + len(each["tokens"])
+        samples.append(
+            Sample(
+                tokens=torch.tensor([*range(10, 10 + PROMPT), *each["tokens"]]),
+                mask=torch.arange(length) >= PROMPT,
+                logprobs=torch.tensor([0.0] * PROMPT + each["logprobs"]),
+                temperature=1.0,
+                policy_steps=torch.zeros(length, dtype=torch.int64),
+                rollout=str(number),
+                group="0",
+                advantage=0.0,
+            )
+        )
+    gap = Learner(policy, spec).score(samples, temperature=1.0)
+    return {"mean": round(gap.mean, 5), "max": round(gap.largest, 4), "tokens": gap.tokens}
+
+
+async def pauses(engine: Engine, files: Files, mode: Pause, result: Result) -> None:
+    """Seconds from a pause to its end, with weights in memory and requests running."""
+    running = [asyncio.create_task(keep_sampling(engine)) for _ in range(4)]
+    taken = []
+    try:
+        for number in range(UPDATES):
+            await asyncio.sleep(POLL_SECONDS)
+            began = time.perf_counter()
+            await engine.pause(mode)
+            await engine.load(
+                files.policies[(number + 1) % 2],
+                label=f"{mode}-{number}",
+                seconds=LOAD_SECONDS,
+                empty_cache=mode == "Retract",
+            )
+            await engine.resume()
+            taken.append(time.perf_counter() - began)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    figures = {"median": statistics.median(taken), "max": max(taken)}
+    per_gb = figures["median"] / files.gigabytes
+    result.figures[f"pause_s, {mode}"] = {
+        **{name: round(value, 3) for name, value in figures.items()},
+        "per_gb": round(per_gb, 3),
+    }
+    shown(result, f"pause_s, {mode}")
+    result.at_most(f"seconds of a pause per GB, {mode}", per_gb, SECONDS_PER_GB)
+
+
+async def keep_sampling(engine: Engine) -> None:
+    """Send requests until cancelled."""
+    while True:
+        await sampled(engine, members=4)
+
+
+async def turns(engine: Engine, files: Files, result: Result) -> None:
+    """Give the memory back and take it again; the weights answer as before."""
+    await engine.load(files.policies[0], label="before", seconds=LOAD_SECONDS)
+    before, held = await sampled(engine, members=1, greedy=True), used_gib()
+    figures: dict[str, float] = {"held_gib": held}
+    await engine.pause("Retract")
+    figures["release_s"] = await timed(engine.release_memory(seconds=LOAD_SECONDS))
+    figures["left_gib"] = used_gib()
+    figures["resume_s"] = await timed(engine.resume_memory(seconds=LOAD_SECONDS))
+    figures["load_s"] = await timed(
+        engine.load(files.policies[0], label="after", seconds=LOAD_SECONDS)
+    )
+    await engine.resume()
+    after = await sampled(engine, members=1, greedy=True)
+    differing = sum(
+        earlier[0] != later[0]
+        for earlier, later in zip(
+            before[0].meta_info.output_token_logprobs,
+            after[0].meta_info.output_token_logprobs,
+            strict=True,
+        )
+    )
+    result.figures["turn"] = figures
+    shown(result, "turn")
+    result.at_most(
+        "GiB that an engine holds during the trainer's turn", figures["left_gib"], CONTEXT_GIB
+    )
+    result.at_most("log-probabilities that a turn changed", differing, 0)
+
+
+async def timed(waited: Awaitable[None]) -> float:
+    """Seconds that it takes."""
+    began = time.perf_counter()
+    await waited
+    return round(time.perf_counter() - began, 3)
+
+
+def used_gib() -> float:
+    """Of the GPU, by all processes."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return round(int(ran.stdout.split()[0]) * (1 << 20) / GIB, 2)
+
+
+async def with_adapters(engine: Engine, files: Files, result: Result) -> None:
+    """Seconds to load an adapter beside running requests; it changes what is sampled."""
+    running = asyncio.create_task(keep_sampling(engine))
+    taken = []
+    for number in range(UPDATES):
+        label = f"v{number}"
+        began = time.perf_counter()
+        await engine.load_adapter(files.adapter, label=label, seconds=LOAD_SECONDS)
+        taken.append(time.perf_counter() - began)
+        await sampled(engine, members=1, adapter=label)
+        await engine.unload_adapter(label)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    size = (files.adapter / "adapter_model.safetensors").stat().st_size
+    result.figures["adapter"] = {
+        "median_s": round(statistics.median(taken), 3),
+        "mb": round(size / 1e6, 1),
+    }
+    result.at_most("seconds to load an adapter", statistics.median(taken), 1.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
