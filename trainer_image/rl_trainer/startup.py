@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 from rl_contracts.documents.run import Resolved, Run
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
+from rl_contracts.stores.artifacts import MANIFEST
 from rl_contracts.stores.images import ImageStore
 from rl_contracts.stores.model_folder import BaseLocations
 from rl_contracts.stores.objects import split_uri
 from rl_trainer import inputs
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint import base_model, checkpointer
-from rl_trainer.context.artifacts import MANIFEST
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset

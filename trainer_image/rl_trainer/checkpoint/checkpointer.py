@@ -18,11 +18,11 @@ from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.run import DurablePointer
 from rl_contracts.documents.step_metrics import MetricsFile
 from rl_contracts.retention.sweep import Sweeper
+from rl_contracts.stores import artifacts
+from rl_contracts.stores.artifacts import Origin
 from rl_contracts.stores.objects import Objects
 from rl_trainer.checkpoint import report, retention, saved, unfinished
 from rl_trainer.checkpoint.saved import AUXILIARY, MASTERS, MOMENTS, STATE, Saved, State, Tensors
-from rl_trainer.context import artifacts
-from rl_trainer.context.artifacts import Origin
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.uploads import Uploader
 from rl_trainer.distributed.rank_commands import GatherTrainingState, RestoreCheckpoint

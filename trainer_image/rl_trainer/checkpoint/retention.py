@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.spec.retention import ObjectBound
+from rl_contracts.stores.artifacts import MANIFEST
 from rl_contracts.stores.objects import ObjectStat
-from rl_trainer.context.artifacts import MANIFEST
 
 T = TypeVar("T")
 UNBOUNDED = ObjectBound()

@@ -14,9 +14,9 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
 from rl_contracts.errors import IntegrityError
+from rl_contracts.stores import artifacts
 from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.kl.controller import Controls
-from rl_trainer.context import artifacts
 from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.parallel import sharding

@@ -9,9 +9,9 @@ from typing import Any
 from rl_contracts.audit import run as audit
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.task import Task
+from rl_contracts.stores import artifacts
 from rl_contracts.stores.listing import scan
 from rl_contracts.stores.objects import split_uri
-from rl_trainer.context import artifacts
 from tests.contract.rl_trainer.durability.pausing import Point, Trainer, Trainers
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
