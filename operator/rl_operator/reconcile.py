@@ -140,7 +140,9 @@ class JobReconciler:
         if made.done:
             snapshot = self._with_children(snapshot)
         self.queueing.update_workload(gate)
-        status_input = step.status_input(snapshot, gate, made, self.now())
+        status_input = replace(
+            step.status_input(snapshot, gate, made, self.now()), images=self.images
+        )
         reported = self._reporter.report(status_input)
         if gate.stall is not None:
             return min(reported.wait, STALLED_SECONDS)

@@ -152,6 +152,19 @@ class ResolvedStatus(Model):
     """How the processes divide the work, e.g. `fsdp 2 × tp 2`."""
 
 
+class ImagesStatus(Model):
+    """The installation's images, for pods that are made beside the job's own."""
+
+    sampler: Text
+    """Image of the agent where the manifest names none."""
+    engine: Text
+    """Image of the engine where the manifest names none."""
+    pull_policy: ShortText = ""
+    """imagePullPolicy of the job's pods."""
+    pull_secrets: Annotated[list[ShortText], Field(max_length=16)] = Field(default_factory=list)
+    """Names of their imagePullSecrets."""
+
+
 class WeightsStatus(Model):
     """Which policy version is published, and which ones the samplers serve."""
 
@@ -287,6 +300,9 @@ class RLJobStatus(Model):
     """Commit of an `hf://` model that the run uses. Absent: the model is in a bucket, or not
     resolved yet."""
     operation: OperationStatus | None = None
+    images: ImagesStatus | None = None
+    """Images with which `kubectl rl policies` and `serve` make pods, also once the job has ended.
+    Absent: an earlier release ran the job."""
     resolved: ResolvedStatus | None = None
     """Values that depend on the trainer's devices, as the last attempt uses them. Absent: it has
     not loaded the model."""

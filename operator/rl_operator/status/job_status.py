@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rl_contracts.documents.run import EndedSamplers
 from rl_contracts.spec.status import (
+    ImagesStatus,
     ResourcesStatus,
     RLJobStatus,
     SamplersStatus,
@@ -13,6 +14,7 @@ from rl_contracts.spec.status import (
 from rl_operator.attempts.status import decided
 from rl_operator.kube import names
 from rl_operator.kube.conditions import find, is_true
+from rl_operator.kube.settings import Images
 from rl_operator.kube.timestamps import format_time, parse_time
 from rl_operator.kueue import admission
 from rl_operator.state import attempt_records
@@ -42,8 +44,20 @@ def fields(status_input: StatusInput) -> RLJobStatus:
             ),
             **_queued(status_input.snapshot),
             "operation": operation(status_input, after),
+            "images": _images(status_input.images) or after.images,
             **progress_status.of_run(status_input, job.spec),
         }
+    )
+
+
+def _images(images: Images | None) -> ImagesStatus | None:
+    if images is None:
+        return None
+    return ImagesStatus(
+        sampler=images.sampler,
+        engine=images.engine,
+        pull_policy=images.pull_policy,
+        pull_secrets=list(images.pull_secrets),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from rl_operator.attempts.start_gate import SamplerShortfall
 from rl_operator.kube.conditions import Stall
+from rl_operator.kube.settings import Images
 from rl_operator.kueue.admission import Hold
 from rl_operator.state.decisions import Decision
 from rl_operator.state.progress import Reading
@@ -31,6 +32,8 @@ class StatusInput:
     """Why an object could not be written for now, though nobody refuses it; empty: all could."""
     memory: DeviceMemory | None = None
     """Whether the training fits its devices, where that was asked for now."""
+    images: Images | None = None
+    """The installation's images, while the job's pods use them."""
     hold: Hold | None = None
     """Why the job's queue allows it no pods."""
     now: float
