@@ -1,0 +1,1 @@
+"""Models of a run outside of its training: staged, handed out, promoted, served."""

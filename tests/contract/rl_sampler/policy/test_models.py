@@ -1,0 +1,163 @@
+"""Models of a run outside of its training, by programs: handed out and promoted, in real stores."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file
+
+from rl_console.actions.models.fetching import CONNECTION, fetch, index
+from rl_contracts import handout, ids
+from rl_contracts.documents.manifest import PolicyRecord
+from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.handout import HandedModel
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
+from rl_sampler.policy.base import stage_base
+from tests.contract.rl_sampler.pods import new_pod, start_run
+from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.contract.rl_sampler.tiny_model import tensors
+from tests.waiting import HUNG_SECONDS, until
+
+PROGRAM = [sys.executable, "-m", "rl_sampler.models"]
+
+
+@pytest.fixture
+def trainer(stores: Stores, tiny_model: Path) -> ScriptedTrainer:
+    return start_run(stores, tiny_model)
+
+
+@pytest.fixture
+def environment(tmp_path: Path, store_settings: StoreSettings, stores: Stores) -> dict[str, str]:
+    pod = new_pod(
+        tmp_path / "pod",
+        engine_url="http://127.0.0.1:9",
+        settings=store_settings,
+        stores=stores,
+        sections={},
+    )
+    return {**os.environ, **pod.environment}
+
+
+def publish(trainer: ScriptedTrainer, seed: int) -> PolicyPointer:
+    """Publish a version, and list it in the catalogue as a trainer does."""
+    pointer = trainer.publish(seed=seed)
+    record = PolicyRecord(
+        id=ids.policy_id(trainer.run, pointer.version, pointer.epoch),
+        run=trainer.run,
+        **pointer.model_dump(include={"version", "epoch", "step", "prefix", "manifest_sha256"}),
+        parent=pointer.version - 1,
+        size_bytes=1,
+        published_at=1.0,
+        publish_seconds=1.0,
+    )
+    trainer.stores.policies.put([record])
+    return pointer
+
+
+def ran(environment: dict[str, str], *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [*PROGRAM, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HUNG_SECONDS,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+@contextmanager
+def handing_out(environment: dict[str, str], arguments: Sequence[str]) -> Iterator[HandedModel]:
+    url = f"http://127.0.0.1:{handout.PORT}"
+    found: list[HandedModel] = []
+    with subprocess.Popen([*PROGRAM, "hand-out", *arguments], env=environment) as process:
+
+        def staged() -> bool:
+            assert process.poll() is None
+            try:
+                model = index(url)
+            except CONNECTION:
+                return False
+            found.extend([model] if model else [])
+            return bool(found)
+
+        try:
+            until(staged, what="the staged model")
+            yield found[0]
+        finally:
+            process.terminate()
+            process.wait(timeout=HUNG_SECONDS)
+
+
+def test_a_version_is_handed_out_as_it_was_published(
+    trainer: ScriptedTrainer, environment: dict[str, str], tmp_path: Path
+) -> None:
+    publish(trainer, seed=1)
+    publish(trainer, seed=2)
+    url, folder, said = f"http://127.0.0.1:{handout.PORT}", tmp_path / "here", list[str]()
+    folder.mkdir()
+    with handing_out(environment, ["--version", "2"]) as model:
+        names = {file.name for file in model.files}
+        assert {"config.json", "tokenizer.json", "model.safetensors"} <= names
+        assert not names & {"manifest.json", "pointer.json"}
+        weights = next(file for file in model.files if file.name == "model.safetensors")
+        whole = Path(environment["RL_WEIGHTS_FOLDER"]) / "model" / weights.name
+        # As an interrupted download left it.
+        (folder / f"{weights.name}.partial").write_bytes(whole.read_bytes()[:100])
+        for file in model.files:
+            fetch(url, file, folder, say=said.append)
+    assert {path.name for path in folder.iterdir()} == names
+    got, wanted = load_file(folder / "model.safetensors"), tensors(2)
+    assert all((got[name] == wanted[name]).all() for name in wanted)
+    assert json.loads((folder / "config.json").read_bytes())["dtype"] == "float32"
+    assert len(said) == len(names)
+
+
+def test_a_promoted_version_is_a_model_for_jobs_and_stays_the_same(
+    trainer: ScriptedTrainer, environment: dict[str, str], stores: Stores, tmp_path: Path
+) -> None:
+    publish(trainer, seed=1)
+    publish(trainer, seed=2)
+    objects = stores.objects
+    prefix = f"{objects.prefix}promoted/sums/"
+    uri = objects.uri(prefix)
+    # As a promotion that was interrupted leaves it.
+    objects.put(f"{prefix}model.safetensors", b"half")
+    assert ran(environment, "promote", "--name", "sums", "--version", "2")[0] == 0
+    first = {stored.key: stored for stored in objects.list(prefix)}
+    code, log = ran(environment, "promote", "--name", "sums", "--version", "2")
+    assert (code, "is complete already" in log) == (0, True)
+    assert {stored.key: stored for stored in objects.list(prefix)} == first
+    place = BaseLocations(model=ModelLocation.own(uri))
+    stage_base(objects, places=place, folder=tmp_path / "base")
+    got, wanted = load_file(tmp_path / "base" / "model.safetensors"), tensors(2)
+    assert all((got[name] == wanted[name]).all() for name in wanted)
+
+    again = {**environment, "RL_WEIGHTS_FOLDER": str(tmp_path / "again")}
+    code, log = ran(again, "promote", "--name", "sums", "--uri", uri)
+    assert (code, "is complete already" in log) == (0, True), "an exported folder, and the same"
+    other = {**environment, "RL_WEIGHTS_FOLDER": str(tmp_path / "other")}
+    code, log = ran(other, "promote", "--name", "sums", "--version", "1")
+    assert (code, "holds another model" in log) == (2, True)
+
+
+def test_a_model_that_does_not_exist_is_refused_in_a_sentence(
+    trainer: ScriptedTrainer, environment: dict[str, str], stores: Stores
+) -> None:
+    began = time.monotonic()
+    code, log = ran(environment, "promote", "--name", "x", "--version", "7")
+    assert (code, "has no version 7 (any more)" in log) == (2, True)
+    uri = stores.objects.uri(f"{stores.objects.prefix}nowhere")
+    code, log = ran(environment, "hand-out", "--uri", uri)
+    assert (code, "has no manifest.json" in log) == (2, True)
+    assert time.monotonic() - began < HUNG_SECONDS
