@@ -69,6 +69,9 @@ COMMANDS = {
     "chat-pod": ("chat", "{job}", "-m", "1+1=", "--pod", "live-1-worker-0"),
     "replay": ("replay", "{job}", "train.00000012.1.1", *OF_OPERATOR),
     "replay-missing": ("replay", "{job}", "train.00000999.1.1", *OF_OPERATOR),
+    "download": ("download", "{job}", "--timeout", "1", "--to", "model"),
+    "promote": ("promote", "{job}", "sums-v1", "--timeout", "1"),
+    "promote-mistaken": ("promote", "{job}", "Sums_v1"),
     "retry": ("retry", "{job}", "--yes"),
     "scale": ("scale", "{job}", "2"),
     "scale-group": ("scale", "{job}", "3", "--group", "judge"),
@@ -93,14 +96,15 @@ COMMANDS = {
 }
 PASSING = re.compile(
     r'("?(?:uid|resourceVersion|creationTimestamp)"?: ).*?(?=,?$)|(https://127\.0\.0\.1):\d{5}'
-    r"|()\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
+    r"|()\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+    r"|((?:download|promote)-)[a-z0-9]{5}\b",
     re.MULTILINE,
 )
 """What is different in each run of the tests."""
 
 
 def settled(text: str) -> str:
-    return PASSING.sub(lambda match: f"{match[1] or match[2] or ''}…", text)
+    return PASSING.sub(lambda match: f"{match[1] or match[2] or match[4] or ''}…", text)
 
 
 def sections(run: Run, world: World, command: tuple[str, ...]) -> Iterator[str]:

@@ -52,6 +52,7 @@ LIVE: dict[str, Any] = {
     "startTime": EARLIER,
     "trainer": {"job": "live-1", "ready": 1, "desired": 1, "summary": "1/1"},
     "samplers": {"desired": 2, "ready": 2, "serving": 2, "summary": "2/2"},
+    "images": {"sampler": "s:1", "engine": "e:1", "pullPolicy": "Never"},
     "resources": {"gpus": 3, "cpu": "12", "memory": "96Gi"},
     "progress": {
         "step": 12,

@@ -1,0 +1,102 @@
+"""Downloads a model of a job through a pod in the job's namespace."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from rl_console.actions.models.choice import Choice
+from rl_console.actions.models.fetching import CONNECTION, fetch, index
+from rl_console.actions.models.working import POLL_SECONDS, Working, job_manifest, note, working
+from rl_console.errors import RequestRefusedError, TimeOverError, UsageError
+from rl_console.figures import size
+from rl_console.invocation import Invocation
+from rl_console.portforward import port_forward
+from rl_console.tools import Tools
+from rl_contracts.handout import PORT, HandedModel
+
+
+def download_model(
+    invocation: Invocation,
+    job: str,
+    *,
+    version: int | None,
+    to: Path | None,
+    image: str,
+    seconds: float,
+) -> None:
+    """Download a model into a folder, and print the folder's name.
+
+    Args:
+        invocation: the cluster.
+        job: whose model.
+        version: None: the final model, or else the newest version.
+        to: the folder; None: ``JOB-VERSION`` here.
+        image: of the sampler; empty: the job's.
+        seconds: until everything must be here.
+
+    Raises:
+        ConsoleError: there is no such model, a right is missing, or the time is over.
+    """
+    cluster = invocation.cluster()
+    choice = Choice.of(cluster, cluster.default_namespace, job, version)
+    folder = to or Path(f"{job}-{choice.label}")
+    images = choice.images(sampler=image, engine="-")
+    _make(folder)
+    manifest = job_manifest(
+        choice, images, verb="download", arguments=["hand-out"], seconds=seconds
+    )
+    with working(cluster, manifest, seconds=seconds) as made:
+        _fetch_all(made, invocation.tools, folder)
+    print(folder)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}") from error
+
+
+def _fetch_all(made: Working, tools: Tools, folder: Path) -> None:
+    """Fetch all files; a connection that ends is made again until the deadline."""
+    while True:
+        pod = made.wait(lambda state: state.phase == "Running").name
+        try:
+            with port_forward(
+                tools, namespace=made.namespace, target=f"pod/{pod}", port=PORT
+            ) as port:
+                url = f"http://127.0.0.1:{port}"
+                model = _staged(made, url)
+                note(f"{len(model.files)} files, {size(model.size_bytes)}")
+                for file in model.files:
+                    fetch(url, file, folder, say=note)
+                return
+        except CONNECTION as error:
+            note(f"the connection to {pod} ended ({type(error).__name__}): again")
+        if time.monotonic() > made.ends:
+            raise TimeOverError(
+                f"{folder} is not complete after {made.seconds:.0f} s",
+                remedy="The same command goes on where it ended; --timeout gives it longer",
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _staged(made: Working, url: str) -> HandedModel:
+    """The files, once the pod has staged the model."""
+    said = False
+    while (model := index(url)) is None:
+        if not said:
+            note("the pod stages the model")
+            said = True
+        state = made.wait(lambda state: state.phase != "Pending")
+        if state.phase != "Running":
+            cause = state.message or state.doing
+            raise RequestRefusedError(doing=f"staging the model in pod {state.name}", cause=cause)
+        if time.monotonic() > made.ends:
+            raise TimeOverError(
+                f"the model is not staged after {made.seconds:.0f} s",
+                remedy="Give it longer with --timeout",
+            )
+        time.sleep(POLL_SECONDS)
+    return model

@@ -1,0 +1,103 @@
+"""Fetches the files that a pod hands out: verified, and continued where they were interrupted."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rl_console.errors import RequestRefusedError, UsageError
+from rl_console.figures import size
+from rl_contracts.handout import FILES_PATH, INDEX_PATH, HandedFile, HandedModel
+
+CHUNK_BYTES = 1 << 20
+SILENT_SECONDS = 60.0
+"""Longest wait for bytes of a connection."""
+SAY_SECONDS = 15.0
+INDEX_BYTES = 16 << 20
+STAGING = 503
+CONNECTION = (OSError, http.client.HTTPException)
+"""Errors after which the pod is asked again."""
+
+
+def index(url: str) -> HandedModel | None:
+    """The files; None while the model is being staged.
+
+    Raises:
+        OSError, HTTPException: the pod is not reached now.
+        RequestRefusedError: its release is another one.
+    """
+    try:
+        with _opener().open(f"{url}{INDEX_PATH}", timeout=SILENT_SECONDS) as answer:
+            return HandedModel.model_validate_json(answer.read(INDEX_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == STAGING:
+                return None
+            raise
+    except ValidationError as error:
+        cause = "the answer has another form: the image is of another release"
+        raise RequestRefusedError(doing="listing the model's files", cause=cause) from error
+
+
+def fetch(url: str, file: HandedFile, folder: Path, *, say: Callable[[str], None]) -> None:
+    """Fetch a file into a folder; one that is there already is only compared.
+
+    Raises:
+        OSError, HTTPException: the connection ended; a next call goes on.
+        UsageError: another file has this name.
+        RequestRefusedError: what came is not what the pod listed.
+    """
+    target, partial = folder / file.name, folder / f"{file.name}.partial"
+    if target.exists():
+        if digest_of(target) != file.sha256:
+            raise UsageError(
+                f"{target} exists, with other content", remedy="Choose another folder with --to"
+            )
+        return
+    have = partial.stat().st_size if partial.exists() else 0
+    if have > file.size_bytes:
+        partial.unlink()
+        have = 0
+    if have < file.size_bytes:
+        _receive(f"{url}{FILES_PATH}{file.name}", partial, have, file.size_bytes, say)
+    elif not file.size_bytes:
+        partial.touch()
+    if digest_of(partial) != file.sha256:
+        partial.unlink()
+        raise RequestRefusedError(doing=f"fetching {file.name}", cause="its digest differs")
+    partial.rename(target)
+    say(f"{file.name} ({size(file.size_bytes)})")
+
+
+def _receive(url: str, partial: Path, have: int, whole: int, say: Callable[[str], None]) -> None:
+    request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"})
+    said = time.monotonic()
+    with (
+        _opener().open(request, timeout=SILENT_SECONDS) as answer,
+        partial.open("ab") as written,
+    ):
+        while chunk := answer.read(min(CHUNK_BYTES, whole - have)):
+            written.write(chunk)
+            have += len(chunk)
+            if time.monotonic() - said > SAY_SECONDS:
+                say(f"{partial.stem}: {size(have)} of {size(whole)}")
+                said = time.monotonic()
+    if have < whole:
+        raise http.client.IncompleteRead(b"", whole - have)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))

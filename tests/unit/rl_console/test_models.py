@@ -1,0 +1,224 @@
+"""Models outside of training: which one is meant, its pods, and how their files arrive."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_console.actions.models import working as jobs
+from rl_console.actions.models.choice import Choice
+from rl_console.actions.models.fetching import fetch
+from rl_console.actions.models.working import PodState, Working, job_manifest
+from rl_console.api import Api
+from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError, UsageError
+from rl_console.kube import Cluster
+from rl_contracts import env
+from rl_contracts.env import SamplerEnv
+from rl_contracts.handout import HandedFile
+from tests.manifests import a_job
+from tests.unit.rl_console.test_cluster_source import Answer, Server
+
+IMAGES = {"sampler": "s:1", "engine": "e:1", "pullPolicy": "Never", "pullSecrets": ["pull"]}
+STATUS = {"runId": "run1", "images": IMAGES, "weights": {"version": 9}}
+FINAL = "s3://b/runs/run1/final/1/"
+
+
+def raw(**status: Any) -> dict[str, Any]:
+    manifest = a_job("sums", namespace="lab")
+    manifest["metadata"] |= {"uid": "u1", "generation": 1}
+    return {**manifest, "status": {**STATUS, **status}}
+
+
+def choice(version: int | None = None, **status: Any) -> Choice:
+    cluster = Cluster(Api(Server(Answer(200, raw(**status))).library))
+    return Choice.of(cluster, "lab", "sums", version)
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "arguments"),
+    [
+        (None, {}, ["--version", "9"]),
+        (4, {"finalModel": FINAL}, ["--version", "4"]),
+        (None, {"finalModel": FINAL}, ["--uri", FINAL]),
+    ],
+)
+def test_the_final_model_comes_before_the_newest_version(
+    version: int | None, status: dict[str, Any], arguments: list[str]
+) -> None:
+    assert choice(version, **status).arguments == arguments
+
+
+def test_a_job_without_a_model_is_named() -> None:
+    with pytest.raises(NotFoundError, match="has published no version yet"):
+        choice(weights={"version": 0})
+
+
+def test_images_come_from_the_user_the_manifest_or_the_installation() -> None:
+    given = choice()
+    assert given.images().sampler == "s:1"
+    assert given.images(sampler="mine:2").sampler == "mine:2"
+    with pytest.raises(UsageError, match=r"names no sampler image.*Name one with --image"):
+        choice(images=None).images()
+    with pytest.raises(UsageError, match=r"RLJob sums has no group 'judge'\. It has main"):
+        given.images(group="judge")
+
+
+def test_the_pod_has_the_stores_by_name_alone_and_the_job_as_its_owner() -> None:
+    given = choice()
+    manifest = job_manifest(
+        given, given.images(), verb="promote", arguments=["promote"], seconds=60, retries=2
+    )
+    assert manifest["metadata"]["ownerReferences"][0]["uid"] == "u1"
+    assert manifest["spec"]["activeDeadlineSeconds"] == 60
+    pod = manifest["spec"]["template"]["spec"]
+    assert [each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each] == [
+        "rl-operator-stores"
+    ]
+    assert (pod["restartPolicy"], pod["automountServiceAccountToken"]) == ("Never", False)
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    (container,) = pod["containers"]
+    assert container["args"] == ["promote", "--version", "9"]
+    assert (container["image"], container["imagePullPolicy"]) == ("s:1", "Never")
+    values = {each["name"]: each.get("value", "x") for each in container["env"]}
+    assert SamplerEnv.parse(values).run == "run1"
+    assert values[env.STORES_FOLDER] in {each["mountPath"] for each in container["volumeMounts"]}
+
+
+def pod(phase: str, **status: Any) -> dict[str, Any]:
+    metadata = {"name": "sums-x", "creationTimestamp": "2026-11-26T00:00:00Z"}
+    return {"metadata": metadata, "status": {"phase": phase, **status}}
+
+
+def ended(message: str) -> dict[str, Any]:
+    return {"containerStatuses": [{"state": {"terminated": {"message": message}}}]}
+
+
+UNSCHEDULED = {
+    "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes have a GPU"}]
+}
+PULLING = {
+    "containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no s:1"}}}]
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "doing", "message"),
+    [
+        (pod("Pending"), "pod sums-x: Pending", ""),
+        (pod("Pending", **UNSCHEDULED), "pod sums-x: not scheduled: 0/3 nodes have a GPU", ""),
+        (pod("Pending", **PULLING), "pod sums-x: ErrImagePull no s:1", ""),
+        (pod("Failed", **ended("no version 7")), "pod sums-x: Failed", "no version 7"),
+        (pod("Failed", message="deadline"), "pod sums-x: Failed", "deadline"),
+    ],
+)
+def test_what_a_pod_does_is_said(given: dict[str, Any], doing: str, message: str) -> None:
+    state = PodState.of(given)
+    assert (state.doing, state.message) == (doing, message)
+
+
+def work(*answers: Answer, seconds: float = 60.0) -> tuple[Working, list[str]]:
+    said: list[str] = []
+    made = Working(
+        cluster=Cluster(Api(Server(*answers).library)),
+        namespace="lab",
+        name="j",
+        ends=jobs.time.monotonic() + seconds,
+        seconds=seconds,
+        say=said.append,
+    )
+    return made, said
+
+
+def pods(*items: dict[str, Any]) -> Answer:
+    return Answer(200, {"items": list(items)})
+
+
+OVER = Answer(200, {"status": {"conditions": [{"type": "Failed", "status": "True"}]}})
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.0)
+
+
+def test_each_state_is_said_once() -> None:
+    running = pod("Running")
+    made, said = work(pods(), pods(), pods(pod("Pending")), pods(running), pods(running))
+    assert made.wait(lambda state: state.phase == "Running").name == "sums-x"
+    assert said == ["waiting for a pod", "pod sums-x: Pending", "pod sums-x: Running"]
+
+
+def test_a_program_that_fails_says_why_once_nothing_replaces_it() -> None:
+    failed = pods(pod("Failed", **ended("version 7 is deleted")))
+    made, _ = work(failed, Answer(200, {"status": {}}), failed, OVER)
+    with pytest.raises(RequestRefusedError, match="version 7 is deleted"):
+        made.wait(lambda state: state.phase == "Succeeded")
+
+
+def test_a_program_that_ends_too_early_is_no_wait() -> None:
+    made, _ = work(pods(pod("Succeeded", **ended("nobody asks any more"))))
+    with pytest.raises(RequestRefusedError, match="nobody asks any more"):
+        made.wait(lambda state: state.phase == "Running")
+
+
+def test_the_deadline_names_what_is_waited_for() -> None:
+    made, _ = work(pods(pod("Pending", **UNSCHEDULED)), seconds=-1)
+    with pytest.raises(TimeOverError, match=r"0/3 nodes have a GPU\. Give it longer"):
+        made.wait(lambda state: state.phase == "Running")
+
+
+# Files.
+
+CONTENT = b"0123456789"
+FILE = HandedFile(
+    name="weights", size_bytes=len(CONTENT), sha256=hashlib.sha256(CONTENT).hexdigest()
+)
+
+
+@contextmanager
+def handing_out(content: bytes) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            first = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
+            self.send_response(206)
+            self.end_headers()
+            self.wfile.write(content[first:])
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("before", [b"", b"0123", CONTENT, CONTENT + b"more"])
+def test_a_file_is_continued_and_compared(tmp_path: Path, before: bytes) -> None:
+    if before:
+        (tmp_path / "weights.partial").write_bytes(before)
+    with handing_out(CONTENT) as url:
+        fetch(url, FILE, tmp_path, say=lambda text: None)
+        fetch(url, FILE, tmp_path, say=lambda text: None)  # nothing more to do
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("weights", CONTENT)]
+
+
+def test_a_file_of_another_content_is_never_kept(tmp_path: Path) -> None:
+    with handing_out(b"012345678X") as url, pytest.raises(RequestRefusedError, match="digest"):
+        fetch(url, FILE, tmp_path, say=lambda text: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_with_other_content_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"mine")
+    with handing_out(CONTENT) as url, pytest.raises(UsageError, match="Choose another folder"):
+        fetch(url, FILE, tmp_path, say=lambda text: None)
+    assert (tmp_path / "weights").read_bytes() == b"mine"
