@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -129,7 +130,7 @@ def work(*answers: Answer, seconds: float = 60.0) -> tuple[Working, list[str]]:
         cluster=Cluster(Api(Server(*answers).library)),
         namespace="lab",
         name="j",
-        ends=jobs.time.monotonic() + seconds,
+        ends=time.monotonic() + seconds,
         seconds=seconds,
         say=said.append,
     )
