@@ -238,6 +238,7 @@ def teacher_model(
     if not spec.algorithm.distils or uri is None:
         return None
     field, own = TEACHER_FIELD, folder / "teacher"
+    divided = divided or spec.training.offload_reference
     model = _other(objects, spec, own, uri=uri, field=field, limits=limits, divided=divided)
     if model.vocabulary != limits.vocabulary:
         raise unusable.refused(

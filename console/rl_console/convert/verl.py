@@ -272,7 +272,7 @@ FRAMEWORK = Framework(
         "model.enable_gradient_checkpointing": to("training.gradientCheckpointing", convert=truth),
         "actor.fsdp_config.param_offload": when({"training.offloadParameters": True}),
         "actor.fsdp_config.optimizer_offload": when({"training.offloadOptimizer": True}),
-        "ref.fsdp_config.param_offload": absent("the reference is not moved to host memory alone"),
+        "ref.fsdp_config.param_offload": when({"training.offloadReference": True}),
         "trainer.total_training_steps": to("training.steps"),
         "trainer.total_epochs": to("training.epochs"),
         "trainer.nnodes": Rule(apply=_nodes, fields=("trainer.replicas",)),

@@ -45,6 +45,7 @@ def setup_of(
         offload_activations=training.offload_activations,
         offload_optimizer=training.offload_optimizer,
         offload_parameters=training.offload_parameters,
+        offload_reference=training.offload_reference,
         reference=algorithm.divergence is not None and (lora is None or algorithm.distils),
         critic=algorithm.critic is not None,
         distributions=_distributions(algorithm),

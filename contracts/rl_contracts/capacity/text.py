@@ -60,6 +60,8 @@ def remedies(setup: Setup) -> str:
     changes.append(f"lower agent.sampling.maxContextTokens from {setup.longest_tokens}")
     if not setup.adapter_rank:
         changes.append("train adapters (training.lora)")
+    if setup.cuda and setup.reference and not (setup.offload_reference or setup.offload_parameters):
+        changes.append("set training.offloadReference")
     if setup.cuda and not setup.offload_parameters and setup.optimizer == "AdamW":
         changes.append("set training.offloadParameters")
     if setup.mesh.processes > 1 and setup.mesh.tp == 1:

@@ -46,6 +46,7 @@ class Setup:
     offload_activations: bool = False
     offload_optimizer: bool = False
     offload_parameters: bool = False
+    offload_reference: bool = False
     reference: bool = False
     """A frozen copy in float32 lies beside the policy."""
     critic: bool = False
@@ -161,6 +162,10 @@ def _held(shape: Shape, setup: Setup) -> Memory:
         own = gradients = moments = beside = critic = 0.0
     elif setup.offload_optimizer:
         host, moments = moments, 8.0 * shape.table_parameters  # of one parameter at a time
+    if setup.reference and setup.offload_reference:
+        # While it runs, what is outside of its layers and two of these.
+        host += beside
+        beside = float(FULL * (shape.outer_parameters + 2 * shape.layer_parameters))
     if setup.sharded:
         own += _gathered(shape, setup)
     return Memory(

@@ -20,6 +20,13 @@ SOURCES = {
 
 OF_SECTIONS = (
     rule(
+        "!self.training.offloadReference || self.algorithm.objective == 'Distillation' || "
+        "(has(self.algorithm.kl) && !has(self.training.lora))",
+        "training.offloadReference is for a reference of its own, and there is none: remove it, or "
+        "set algorithm.kl without training.lora, with which the reference is the model itself",
+        field="training.offloadReference",
+    ),
+    rule(
         "!has(self.agent.environment) || !has(self.agent.environment.image) || "
         "!self.samplers.exists(sampler, has(sampler.poolRef))",
         "agent.environment.image is set, and shared pools (samplers[].poolRef) have no pods for "

@@ -78,7 +78,7 @@ FEATURES = (
     ),
     Feature(name="gradient clipping"),
     Feature(name="gradient checkpointing"),
-    Feature(name="offloadActivations, offloadOptimizer, offloadParameters"),
+    Feature(name="offloadActivations, offloadOptimizer, offloadParameters, offloadReference"),
     Feature(name="packing, merging of an episode's turns"),
     Feature(name="a checkpoint of another mesh"),
     Feature(name="publication, deltas, exports"),

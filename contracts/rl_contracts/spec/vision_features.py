@@ -84,9 +84,13 @@ def _of_seeing(spec: RLJobSpec, processes: int) -> Iterator[Refusal]:
             "A vision-language model is trained by one process.",
             "Set replicas to 1, and processesPerReplica or the GPUs of a pod to 1.",
         )
-    if training.offload_parameters:
+    divided = {
+        "offloadParameters": training.offload_parameters,
+        "offloadReference": training.offload_reference,
+    }
+    for name in (name for name, wanted in divided.items() if wanted):
         yield _refused(
-            "spec.training.offloadParameters",
+            f"spec.training.{name}",
             "true",
             "A vision-language model is not divided, not even into one part.",
             "Remove it; offloadOptimizer and offloadActivations work.",

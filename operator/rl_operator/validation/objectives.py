@@ -105,6 +105,7 @@ UPDATING = (
     "training.offloadActivations",
     "training.offloadOptimizer",
     "training.offloadParameters",
+    "training.offloadReference",
     "training.onNoSignal",
     "training.optimizer",
     "training.passesPerStep",

@@ -32,6 +32,11 @@ def spec(**sections: Any) -> RLJobSpec:
         ),
         ({}, 2, "spec.trainer"),
         ({"training": {"offloadParameters": True}}, 1, "spec.training.offloadParameters"),
+        (
+            {"algorithm": {"kl": {}}, "training": {"offloadReference": True}},
+            1,
+            "spec.training.offloadReference",
+        ),
     ],
 )
 def test_what_a_vision_language_model_cannot_have_is_refused_by_field(

@@ -96,6 +96,13 @@ def check(training: Training, *, device: torch.device, ranks: int) -> None:
             "this trainer has no GPU: moments lie in the host's memory as it is",
             "Leave it out, or give the trainer a GPU.",
         )
+    if training.offload_reference and device.type == "cpu":
+        raise _refused(
+            "offloadReference",
+            "true",
+            "this trainer has no GPU: the reference lies in the host's memory as it is",
+            "Leave it out, or give the trainer a GPU.",
+        )
     if training.offload_parameters:
         _check_parameters(training, device=device)
     if training.optimizer.kind == "AdamW8bit" and ranks > 1:

@@ -17,6 +17,7 @@ from rl_trainer.algorithm import objective
 from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
+from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import forward, loading, lora
 from rl_trainer.model.critic import Critic
@@ -144,7 +145,7 @@ def build(
     compared = spec.algorithm.divergence is not None
     reference: Reference | None = None
     if compared and (teacher is not None or low_rank is None):
-        reference = Reference(teacher or policy, world=world)
+        reference = _reference(teacher or policy, spec.training, world)
         _check(teacher, reference.policy, world)
     if low_rank is not None:
         assert adapter is not None
@@ -166,6 +167,13 @@ def build(
         temperature=spec.agent.sampling.temperature,
         world=world,
     )
+
+
+def _reference(copied: Policy, training: Training, world: World) -> Reference:
+    """The reference; one that lies in host memory is divided, if only into one part."""
+    if not training.offload_reference:
+        return Reference(copied, world=world)
+    return Reference(replace(copied, offload_parameters=True), world=rendezvous.with_mesh(world))
 
 
 def _critic(model: Policy | None, policy: Policy, spec: RLJobSpec, world: World) -> Critic | None:

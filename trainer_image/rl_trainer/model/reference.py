@@ -33,7 +33,8 @@ class Reference:
         weights = dict(policy.module.named_parameters())
         with torch.no_grad():
             for name, parameter in self._parameters.items():
-                parameter.copy_(weights[name])
+                # By parts: one of the two may lie in host memory, and the policy be undivided.
+                sharding.part(parameter).copy_(sharding.part(weights[name]))
 
     def state(self) -> dict[str, Tensor]:
         """Its weights on the CPU, tied ones once; on rank 0 alone."""

@@ -184,6 +184,12 @@ class Training(Model):
             field="offloadOptimizer",
         ),
         rule(
+            "!self.offloadParameters || !self.offloadReference",
+            "training.offloadParameters keeps the reference in host memory too: remove "
+            "offloadReference",
+            field="offloadReference",
+        ),
+        rule(
             "!self.offloadParameters || self.optimizer.kind != 'AdamW8bit'",
             "training.optimizer.kind AdamW8bit does not go with offloadParameters: use AdamW, or "
             "remove offloadParameters",
@@ -222,6 +228,10 @@ class Training(Model):
     """Whether the optimizer's moments are kept in host memory. Needs a GPU."""
     offload_parameters: bool = False
     """Whether weights, gradients and moments are kept in host memory between uses. Needs a GPU."""
+    offload_reference: bool = False
+    """Whether the reference of algorithm.kl, or the teacher, is kept in host memory, from where
+    each layer is taken as it runs. Needs a GPU. With adapters (lora) the reference of algorithm.kl
+    is the model without them and takes no memory."""
     memory: DeviceMemory = Field(default_factory=DeviceMemory)
     max_tokens_per_microbatch: MicrobatchTokens = AUTO
     """Most tokens computed at a time; lower it to save memory. It changes no result, and must hold

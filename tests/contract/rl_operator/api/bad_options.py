@@ -130,6 +130,24 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         {**STORED, "algorithm": {"objective": "Offline", "estimator": {"kind": "ReMax"}}},
         "spec.algorithm.estimator.kind",
     ),
+    "no reference to offload": (
+        {"training": {"steps": 1, "offloadReference": True}},
+        "spec.training.offloadReference",
+    ),
+    "a reference without memory of its own": (
+        {
+            "algorithm": {"kl": {}},
+            "training": {"steps": 1, "offloadReference": True, "lora": {"rank": 4}},
+        },
+        "spec.training.offloadReference",
+    ),
+    "a reference that is offloaded twice": (
+        {
+            "algorithm": {"kl": {}},
+            "training": {"steps": 1, "offloadReference": True, "offloadParameters": True},
+        },
+        "keeps the reference in host memory too",
+    ),
     "engine quantity": (
         a_group(resources={"requests": {"cpu": "1 core"}}),
         "spec.samplers[1].template.resources.requests.cpu",

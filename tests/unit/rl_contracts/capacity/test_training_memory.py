@@ -78,6 +78,11 @@ def test_offloaded_parts_lie_in_host_memory() -> None:
     assert everything.host == 16 * SMALL.parameters
     assert everything.gradients == everything.moments == 0
     assert of(offload_optimizer=True).host == 8 * SMALL.parameters
+    beside, aside = (of(reference=True, offload_reference=flag) for flag in (False, True))
+    assert (beside.reference, aside.host) == (4 * SMALL.parameters, 4 * SMALL.parameters)
+    running = 4 * (SMALL.outer_parameters + 2 * SMALL.layer_parameters)
+    assert aside.reference == running < beside.reference
+    assert beside.total - aside.total == beside.reference - running
 
 
 def test_the_former_defaults_did_not_fit_a_gpu_of_eighty_gigabytes() -> None:

@@ -22,7 +22,8 @@ HOST = torch.device("cpu")
 def move(learner: Learner, *, to_device: bool) -> None:
     """Move all models with their moments, and let go of gradients and of torch's cache.
 
-    What ``offloadParameters`` and ``offloadOptimizer`` keep in host memory stays there.
+    What ``offloadParameters``, ``offloadOptimizer`` and ``offloadReference`` keep in host memory
+    stays there.
     """
     device, training = learner.policy.device, learner.training
     learner.models.rest()
@@ -43,9 +44,10 @@ def move(learner: Learner, *, to_device: bool) -> None:
 def _modules(learner: Learner) -> list[torch.nn.Module]:
     """Of the policy, the reference and the critic, each once."""
     models = learner.models
+    reference = None if learner.training.offload_reference else models.reference
     modules = [
         models.policy.module,
-        *([models.reference.policy.module] if models.reference is not None else []),
+        *([reference.policy.module] if reference is not None else []),
         *([models.critic.module] if models.critic is not None else []),
     ]
     return list({id(module): module for module in modules}.values())
