@@ -61,7 +61,8 @@ def fit(
         size_gib: memory of a GPU, or of a process on processors.
         cuda: it is a GPU.
         source: where ``size_gib`` comes from, for the message.
-        ranks: instead of the manifest's replicas and processes.
+        ranks: instead of the manifest's replicas and processes; without it an elastic trainer is
+            judged by its smallest attempt.
         host_bytes: the limit of each pod's memory, where the manifest has one.
 
     Returns:
@@ -76,6 +77,9 @@ def fit(
         setup = replace(setup, microbatch_tokens=choice.tokens)
     needed = memory(shape, setup)
     each = f"each {'GPU' if cuda else 'process'}, and it has {size_gib:.4g} GiB{source}."
+    if spec.trainer.elastic is not None and ranks is None:
+        pods = spec.trainer.elastic.min_replicas
+        each = f"{each[:-1]}, in the smallest attempt (trainer.elastic.minReplicas {pods})."
     remedy = f"To need less: {remedies(setup)}."
     if needed.fixed > size_gib * GIB:
         message = f"By formula training needs {fixed_arithmetic(needed)} before any activation on "
@@ -88,10 +92,13 @@ def fit(
         Fit(verdict="Fits", message=message),
         host_memory(shape, setup, processes=spec.trainer.processes) if cuda else None,
         host_bytes,
+        replicas_field=setup.replicas_field,
     )
 
 
-def _with_host(fits: Fit, host: HostMemory | None, limit: float | None) -> Fit:
+def _with_host(
+    fits: Fit, host: HostMemory | None, limit: float | None, *, replicas_field: str
+) -> Fit:
     """Say what the first pod needs of its host, and whether its limit is enough."""
     if host is None:
         return fits
@@ -101,5 +108,5 @@ def _with_host(fits: Fit, host: HostMemory | None, limit: float | None) -> Fit:
     return Fit(
         verdict="MayNotFit",
         message=f"{message}; its limit is {limit / GIB:.4g} GiB.",
-        remedy="Raise spec.trainer.resources.limits.memory, or have more trainer.replicas.",
+        remedy=f"Raise spec.trainer.resources.limits.memory, or {replicas_field}.",
     )

@@ -22,13 +22,15 @@ def setup_of(
         spec: the manifest.
         cuda: it is trained on GPUs.
         longest: tokens of the longest sequence, where the model limits it below the manifest's.
-        ranks: instead of the manifest's replicas and processes.
+        ranks: instead of the manifest's replicas and processes; an elastic trainer's are the
+            fewest that an attempt may have.
 
     Raises:
         RefusedError: these processes do not make the manifest's mesh.
     """
     training, algorithm = spec.training, spec.algorithm
-    lora = training.lora
+    lora, elastic = training.lora, spec.trainer.elastic
+    least = spec.trainer.replicas if elastic is None else elastic.min_replicas
     context = spec.agent.sampling.max_context_tokens
     most, tokens = min(context, longest or context), training.microbatch_tokens
     if training.max_tokens_per_microbatch == AUTO:
@@ -54,8 +56,9 @@ def setup_of(
         longest_tokens=min(most, tokens),
         mesh=mesh_sizes(
             spec.trainer.parallelism,
-            ranks or spec.trainer.replicas * spec.trainer.processes,
+            ranks or least * spec.trainer.processes,
         ),
+        replicas_field="trainer.replicas" if elastic is None else "trainer.elastic.minReplicas",
         cuda=cuda,
         contexts=2 if spec.colocated else 1,
     )

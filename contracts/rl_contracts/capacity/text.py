@@ -66,5 +66,5 @@ def remedies(setup: Setup) -> str:
         changes.append("set training.offloadParameters")
     if setup.mesh.processes > 1 and setup.mesh.tp == 1:
         changes.append("set trainer.parallelism.tp, which divides activations and logits, too")
-    changes.append("have more trainer.replicas, which divide weights, gradients and moments")
+    changes.append(f"raise {setup.replicas_field}: more pods divide weights, gradients and moments")
     return "; ".join(changes)

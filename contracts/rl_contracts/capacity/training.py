@@ -61,6 +61,8 @@ class Setup:
     """Of the longest sequence, at most those of a microbatch."""
     mesh: MeshSizes = ONE_PROCESS
     """The processes that train, and how they divide the model."""
+    replicas_field: str = "trainer.replicas"
+    """Field of the manifest that says how many pods there are at least."""
     cuda: bool = True
     """The device is a GPU; False: the host's memory, without CUDA's own."""
     contexts: int = 1

@@ -71,3 +71,21 @@ def test_more_processes_divide_what_cannot_fit() -> None:
 def test_lists_in_a_config_are_no_sizes() -> None:
     assert "num_key_value_heads" not in kept_fields({**QWEN3, "num_key_value_heads": [8, 8]})
     assert kept_fields({"mlp_only_layers": [1, 2]}) == {"mlp_only_layers": [1, 2]}
+
+
+@pytest.mark.parametrize(("least", "verdict"), [(1, "TooLarge"), (4, "Fits")])
+def test_an_elastic_trainer_is_judged_by_its_smallest_attempt(least: int, verdict: str) -> None:
+    given = spec().model_dump(by_alias=True, exclude_none=True)
+    elastic = {"minReplicas": least, "maxReplicas": 8}
+    given["trainer"] = {**given.get("trainer", {}), "replicas": 4, "elastic": elastic}
+    elastic_spec = RLJobSpec.model_validate(given)
+    compared = fit(elastic_spec, SHAPE, size_gib=8.5, cuda=True)
+    assert compared is not None
+    assert compared.verdict == verdict
+    assert f"the smallest attempt (trainer.elastic.minReplicas {least})" in compared.message
+    if verdict == "TooLarge":
+        assert "raise trainer.elastic.minReplicas" in compared.remedy
+    known = fit(elastic_spec, SHAPE, size_gib=8.5, cuda=True, ranks=4)
+    assert known is not None
+    assert known.verdict == "Fits"
+    assert "minReplicas" not in known.message
