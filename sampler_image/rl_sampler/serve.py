@@ -107,9 +107,13 @@ async def serve(assignment: Assignment, *, stores: Stores) -> None:
                 code=agent.code,
                 problems=problems,
                 stop=stop,
+                about=assignment.about,
             )
             if components is not None:
-                await _live(agent, components, stop)
+                try:
+                    await _live(agent, components, stop)
+                finally:
+                    await asyncio.to_thread(components.traces.close)
         await failovers.close()
     logger.info("drained")
 

@@ -299,6 +299,7 @@ def _runner(
         scorers=components.scorers,
         serving=agent.serving,
         counters=agent.counters,
+        traces=components.traces,
     )
     return EpisodeRunner(
         spec=spec,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from rl_contracts.documents.batch import Batch
@@ -10,11 +11,13 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.errors import RLError
 from rl_contracts.ids import batch_epoch
+from rl_contracts.tracing import tracing_of
 from rl_trainer import inputs, replay, startup
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint import export, hub_models, report, restored
 from rl_trainer.checkpoint.checkpointer import Checkpointer
 from rl_trainer.context.job import Job, Progress
+from rl_trainer.context.traces import RolloutTraces
 from rl_trainer.context.turns import devices_of
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.stream import TrainStream
@@ -35,6 +38,9 @@ from rl_trainer.tracking import trackers
 
 log = logging.getLogger(__name__)
 
+SERVICE = "rl-trainer"
+"""Name of this program in traces."""
+
 
 def train(job: Job, run: Run) -> Outcome:
     """Train a run to its end, or resume where its last trainer stopped.
@@ -50,6 +56,7 @@ def train(job: Job, run: Run) -> Outcome:
     """
     base = job.folder / inputs.BASE
     trackers.check(job)
+    job = replace(job, traces=_traces(job))
     hub_models.make_repository(job)
     run = restored.check(job, run)
     devices = devices_of(job)
@@ -85,7 +92,15 @@ def train(job: Job, run: Run) -> Outcome:
         raise
     finally:
         context.close(finished=finished)
+        job.traces.close()
     return outcome
+
+
+def _traces(job: Job) -> RolloutTraces:
+    """What adds to the traces of rollouts. Raises RefusedError."""
+    section = job.spec.training.tracking.traces
+    about = {"rl.job": job.name, "rl.run": job.run}
+    return RolloutTraces(tracing_of(section, service=SERVICE, about=about))
 
 
 def _resume(

@@ -70,6 +70,7 @@ def take_step(job: Job, context: StepContext, progress: Progress) -> None:
     collected, batch = _prepared(job, context, progress)
     heads = _heads(collected)
     job.heartbeat.say(f"training: step {batch.step} of {job.spec.training.total_steps}")
+    began = job.clock()
     update = job.team.call(TrainStep(step=batch.step), lambda: context.work.train(step=batch.step))
     context.learner.carry(batch)
     members = [heads[member.rollout] for member in batch.members]
@@ -78,6 +79,8 @@ def take_step(job: Job, context: StepContext, progress: Progress) -> None:
     job.stores.runs.commit_step(
         job.run, epoch=job.epoch, head_batch=batch.id, latest=metrics, totals=progress.totals
     )
+    trained = [member.rollout for member in batch.members]
+    job.traces.trained(trained, step=batch.step, seconds=job.clock() - began)
     progress.step, progress.head = batch.step, batch.id
     progress.metrics.append(metrics)
     signals.after_step(job, progress, members)

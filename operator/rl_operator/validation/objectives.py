@@ -155,7 +155,7 @@ def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
             for field, value in _differences(at, _plain(source.columns), _plain(Columns())):
                 if field.rpartition(".")[2] in COLUMNS:
                     yield _refused(field, value, spec.algorithm)
-    yield from _of_sandbox(spec)
+    yield from _of_episodes(spec)
 
 
 def _of_offline(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -166,7 +166,7 @@ def _of_offline(spec: RLJobSpec) -> Iterator[Refusal]:
             yield _refused(field, value, spec.algorithm)
     if spec.data.images is not None:
         yield _refused("spec.data.images", "set", spec.algorithm)
-    yield from _of_sandbox(spec)
+    yield from _of_episodes(spec)
 
 
 def _of_sampling(spec: RLJobSpec) -> tuple[tuple[str, Model, Model], ...]:
@@ -180,9 +180,12 @@ def _of_sampling(spec: RLJobSpec) -> tuple[tuple[str, Model, Model], ...]:
     )
 
 
-def _of_sandbox(spec: RLJobSpec) -> Iterator[Refusal]:
+def _of_episodes(spec: RLJobSpec) -> Iterator[Refusal]:
     if spec.sandbox is not None:
         yield _refused("spec.sandbox", "set", spec.algorithm)
+    traces = spec.training.tracking.traces
+    if traces is not None:
+        yield _refused("spec.training.tracking.traces", traces.endpoint, spec.algorithm)
 
 
 def _usual_agent(agent: Agent) -> Agent:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl_contracts import tracing
 from rl_contracts.documents.rollout import (
     EnvironmentOutcome,
     ImageSpan,
@@ -342,6 +343,15 @@ class Member:
             generate_seconds=sampled.generate_seconds,
         )
         self.turns.append(turn)
+        tracing.ended(
+            "sample",
+            seconds=sampled.queue_seconds + sampled.generate_seconds,
+            **{
+                "rl.tokens": response.end - response.start,
+                "rl.queue_seconds": sampled.queue_seconds,
+                "rl.stop_reason": reason.value,
+            },
+        )
         return turn
 
     def _update_last_turn(self, **changes: object) -> None:

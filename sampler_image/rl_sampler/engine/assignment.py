@@ -31,6 +31,12 @@ class Assignment:
     """Of this pod's pool."""
 
     @property
+    def about(self) -> dict[str, str]:
+        """Attributes of this pod's spans in traces."""
+        names = {"k8s.namespace.name": self.env.namespace, "k8s.pod.name": self.env.pod_name}
+        return {**names, "rl.job": self.env.job, "rl.run": self.run}
+
+    @property
     def run(self) -> RunId:
         """ID of the run that this pod samples for."""
         return RunId(self.env.run)

@@ -133,7 +133,11 @@ class EpisodeRunner:
         )
         if chosen is None:
             raise UnusableMemberError("; ".join(failures))
-        return await complete(self.shared, claim, [members[number].id for number in chosen])
+        began, written = time.monotonic(), [members[number].id for number in chosen]
+        done = await complete(self.shared, claim, written)
+        for name in written:
+            self.rollout_runner.traces.later(name, "complete", seconds=time.monotonic() - began)
+        return done
 
     async def group(self, claim: Claim, *, longest: int | None) -> Group:
         """What the members of a claim share, with all tools listed and all images read.

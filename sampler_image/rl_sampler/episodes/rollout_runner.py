@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
+from rl_contracts import ids, tracing
 from rl_contracts.documents.rollout import (
     RewardPart,
     Rollout,
@@ -18,6 +19,7 @@ from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
 from rl_contracts.staleness import oldest_trainable_step
+from rl_contracts.tracing import Traced, Untraced
 from rl_sampler.agents import Agent
 from rl_sampler.agents.group import Group
 from rl_sampler.agents.member import Member, Opening
@@ -52,6 +54,7 @@ class RolloutRunner:
     scorers: Scorers
     serving: Serving
     counters: Counters
+    traces: Traced = field(default_factory=Untraced)
 
     async def run_separately(
         self, group: Group, missing: Sequence[int], *, turns: KeptTurns, seconds: float, enough: int
@@ -149,10 +152,15 @@ class RolloutRunner:
             opening: its first response; None where it is to ask for it, or was saved.
             turns: those that were saved, and where to save more.
         """
-        member = group.member(number)
-        ending = await self._play(member, group, opening, turns)
-        self.counters.tokens_generated += member.trace.mask.count(1)
-        return self._reject_if_unusable(_rollout(member, ending, task=group.task), group.task)
+        member, task = group.member(number), group.task
+        name = ids.rollout_id(ids.TaskId(task.id), task.attempt, number)
+        ago = time.monotonic() - member.policy.claim.taken
+        with self.traces.rollout(name, ago=ago, **_about(task, number)) as facts:
+            ending = await self._play(member, group, opening, turns)
+            self.counters.tokens_generated += member.trace.mask.count(1)
+            rollout = self._reject_if_unusable(_rollout(member, ending, task=task), task)
+            facts |= _outcome(rollout)
+        return rollout
 
     async def play_alone(self, group: Group, *, scored: bool) -> tuple[Member, Rollout]:
         """Run a group's first member for a person: nothing is saved, and no policy is too old.
@@ -263,7 +271,8 @@ class RolloutRunner:
         answer = recorded_answer(response, reward)
         try:
             # A judge may be down for long: the end of the claim ends the wait.
-            parts = await member.policy.claim.run(self.scorers.score(response, reward=reward))
+            with tracing.span("score"):
+                parts = await member.policy.claim.run(self.scorers.score(response, reward=reward))
         except (UserCodeError, EpisodeEndedError):
             raise
         except Exception as error:  # the rollout boundary: a scorer's failure is never a reward
@@ -288,6 +297,22 @@ class RolloutRunner:
 
     def _reward(self, task: Task) -> Reward:
         return self.spec.reward.of_record(scorer=task.scorer, answer_schema=task.answer_schema)
+
+
+def _about(task: Task, number: int) -> dict[str, Any]:
+    """Attributes of a rollout's root span: no texts."""
+    return {"rl.task": task.id, "rl.member": number, "rl.attempt": task.attempt}
+
+
+def _outcome(rollout: Rollout) -> dict[str, Any]:
+    """Attributes of a rollout that has ended."""
+    facts = {
+        "rl.turns": len(rollout.turns),
+        "rl.tokens": rollout.num_generated,
+        "rl.stop_reason": rollout.stop_reason.value,
+        "rl.reward": rollout.reward,
+    }
+    return facts if rollout.error is None else {**facts, "error.type": rollout.error.kind}
 
 
 def _error(message: str, kind: ErrorKind = "infrastructure") -> RolloutError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from rl_contracts import tracing
 from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.documents.task import ImagePart
 from rl_contracts.spec.agent.tools import McpServer
@@ -29,6 +30,8 @@ from rl_sampler.tools.tool import (
     ToolsRefusedError,
 )
 
+NAME_CHARACTERS = 128
+"""Of a tool's name in traces: the policy may have made it up."""
 CUT = "\n[the rest was cut off]"
 
 
@@ -116,11 +119,13 @@ class Tools:
             UserCodeError: user code failed.
             NoCompletionError: the browse model gave no usable summary of a long result.
         """
-        began = time.monotonic()
-        try:
-            outcome = await self._outcome(wanted)
-        except ToolDownError as error:
-            outcome = Outcome(kind="down", text=self._cut(str(error)))
+        began, name = time.monotonic(), wanted.tool[:NAME_CHARACTERS]
+        with tracing.span("execute_tool", **{"gen_ai.tool.name": name}) as facts:
+            try:
+                outcome = await self._outcome(wanted)
+            except ToolDownError as error:
+                outcome = Outcome(kind="down", text=self._cut(str(error)))
+            facts["rl.outcome"] = outcome.kind
         self._counters.tool_calls[outcome.kind] += 1
         return ToolCall.model_validate(
             {

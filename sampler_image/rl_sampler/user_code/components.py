@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rl_contracts.documents.task import Task
 from rl_contracts.errors import Refusal, RefusedError
@@ -12,6 +12,7 @@ from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import MATH
+from rl_contracts.tracing import Traced, Untraced, tracing_of
 from rl_sampler.agents.user import User, Users, users_of
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.completions.failover import Failovers
@@ -27,6 +28,9 @@ from rl_sampler.tools.browse import Browser, browser_of
 from rl_sampler.tools.tool import ToolSource
 from rl_sampler.user_code.remote import TOPIC, UserCode, user_code_of
 
+SERVICE = "rl-sampler"
+"""Name of this program in traces."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Components:
@@ -40,6 +44,7 @@ class Components:
     """The user's functions and built-in tools, by names that no MCP server can have."""
     known: list[str]
     """Kinds of scorers to register, with those of refused code: only the refusal names these."""
+    traces: Traced = field(default_factory=Untraced)
     refusals: tuple[Refusal, ...] = ()
 
 
@@ -73,6 +78,7 @@ async def load_components(
     code: CodeContainer | None,
     problems: Problems,
     stop: asyncio.Event,
+    about: Mapping[str, str] | None = None,
 ) -> Components | None:
     """Load the manifest's components; the container ``code`` imports the user's code.
 
@@ -83,6 +89,7 @@ async def load_components(
         code: runs the user's code, programs of MCP servers and Math; None where there are none.
         problems: records that the import is running, or why it failed.
         stop: ends the wait for the import.
+        about: attributes of all spans of traces.
 
     Returns:
         The components, with refusals where something cannot be used; None where ``stop`` was set
@@ -99,6 +106,7 @@ async def load_components(
     added: dict[str, AsyncScorer] = {}
     users: Users = _no_user
     browser: Browser | None = None
+    traces: Traced = Untraced()
     refusals: tuple[Refusal, ...] = ()
     try:
         user_code = loading.result()
@@ -109,6 +117,8 @@ async def load_components(
             added[CODE] = CodeScorer(sandbox)
         if code is not None:
             added[MATH] = MathScorer(code)
+        section = spec.training.tracking.traces
+        traces = tracing_of(section, service=SERVICE, about=about or {}, clients=True)
     except RefusedError as error:
         problems.note(TOPIC, str(error))
         user_code, refusals = UserCode(), (error.refusal,)
@@ -125,5 +135,6 @@ async def load_components(
         browser=browser,
         tools=_tools(spec.agent, user_code, sandbox),
         known=known,
+        traces=traces,
         refusals=refusals,
     )

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from rl_contracts import tracing
 from rl_contracts.documents.rollout import ProgramOutcome, StopReason
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.spec.agent.program import PROGRAM, Program
@@ -111,6 +112,7 @@ class ProgramAgent:
             "RL_RESULT_URL": f"{self.url}{RESULT_PATH}",
             "RL_API_KEY": session.key,
             "RL_MODEL": "policy",
+            **tracing.variables(),
         }
 
     def _judge(self, member: Member, session: Session, ran: Ran) -> None:

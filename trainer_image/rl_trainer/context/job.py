@@ -14,6 +14,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
 from rl_trainer.context.figures import Figures
 from rl_trainer.context.heartbeat import Heartbeat
+from rl_trainer.context.traces import RolloutTraces
 from rl_trainer.distributed.team import Team
 
 
@@ -41,6 +42,8 @@ class Job:
     """The ranks that this one, rank 0, leads."""
     figures: Figures = field(default_factory=Figures)
     """Figures for Prometheus."""
+    traces: RolloutTraces = field(default_factory=RolloutTraces)
+    """Of rollouts, where the manifest asks for them."""
     clock: Callable[[], float] = time.monotonic
 
     @property

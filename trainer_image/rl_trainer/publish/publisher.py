@@ -174,6 +174,7 @@ class Publisher:
         job.stores.policies.put([record])
         job.stores.runs.publish(job.run, epoch=job.epoch, pointer=pointer)
         self.latest, self._base = pointer, sent.base
+        job.traces.published(version=version, step=pending.step, seconds=job.clock() - started)
         broadcast.keep_base(self._requester.request_all, ranks=job.team.world.size, base=sent.base)
         log.info(
             "published policy %d of step %d (%s, %d bytes) in %.2f s",

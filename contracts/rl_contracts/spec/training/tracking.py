@@ -13,6 +13,17 @@ MLFLOW_KEYS = ("MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRAC
 """Keys of the Secret, named as the trackers' own variables."""
 
 
+class Traces(Model):
+    """Traces of rollouts in OpenTelemetry's form, from the claim to the publication."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://[^\s@]+$", max_length=512)]
+    """URL of a receiver of OTLP over HTTP with protobuf, such as
+    `http://collector:4318/v1/traces`."""
+    share: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of rollouts that are traced, above 0 and up to 1. Which ones depends on their ids
+    alone."""
+
+
 class Tracking(Model):
     """Trackers that show the run's metrics besides its own metrics.jsonl.
 
@@ -49,5 +60,7 @@ class Tracking(Model):
     and _PASSWORD. Unset: no credentials."""
     allow_plain_http: bool = False
     """Whether MLflow's credentials may be sent without TLS, to a Service or a private address."""
+    traces: Traces | None = None
+    """OpenTelemetry traces, one for each rollout, sent by samplers and trainer. Unset: none."""
     samples: Annotated[int, Field(ge=0, le=64)] = 0
     """Number of rollouts of each step whose text is sent to the trackers; 0: none."""

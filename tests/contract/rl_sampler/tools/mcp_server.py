@@ -53,6 +53,13 @@ def remember(text: str, context: Context) -> str:
     return " ".join(remembered[session])
 
 
+@server.tool()
+def traced(context: Context) -> str:
+    """The caller's span, as W3C writes it; empty where there is none."""
+    meta: Any = context.request_context.meta or {}
+    return str(meta.get("traceparent", ""))
+
+
 @server.tool(structured_output=False)
 def draw(width: int, height: int) -> list[Any]:
     """A blank picture of so many pixels, after a word about it."""

@@ -109,6 +109,11 @@ def test_supervised_job_has_no_sampler_conditions() -> None:
             "2",
         ),
         ({"sandbox": {}}, "spec.sandbox", "set"),
+        (
+            {"training": {"steps": 60, "tracking": {"traces": {"endpoint": "http://a/v1/traces"}}}},
+            "spec.training.tracking.traces",
+            "http://a/v1/traces",
+        ),
         ({"code": {"configMapRef": {"name": "mine"}}}, "spec.code.configMapRef", None),
         (
             {
