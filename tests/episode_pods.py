@@ -47,6 +47,7 @@ class EpisodePod:
     def restart(cls, folder: Path, *, port: int) -> EpisodePod:
         """Start the container, perhaps again, in the same pod."""
         options = {"port": port, "key-digest": folder / KEY_DIGEST, "once": folder / "once"}
+        options["root"] = folder / "root"
         arguments = [f"--{name}={value}" for name, value in options.items()]
         with (folder / "pod.log").open("ab") as log:
             process = subprocess.Popen(

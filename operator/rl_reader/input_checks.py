@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_contracts.capacity.shape import CONFIG_BYTES, kept_fields
+from rl_contracts.documents.datasets.harbor import CONFIG
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
 from rl_contracts.documents.datasets.reading import SourceReader
 from rl_contracts.documents.datasets.text import read_text
@@ -24,7 +25,7 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
-from rl_contracts.spec.data import HUB_SCHEME, DatasetSource
+from rl_contracts.spec.data import HARBOR, HUB_SCHEME, DatasetSource
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import stored_groups
 from rl_contracts.stores.clients.unexpected import UnexpectedAnswerError, unexpected_answers
@@ -96,6 +97,8 @@ class InputChecks:
         bucket, key = split_uri(source.uri)
         objects = stores.objects.of_bucket(bucket)
         try:
+            if source.format == HARBOR:
+                return _tasks(objects, key, source, field=field)
             with unexpected_answers():
                 stat = objects.stat(key)
                 known = (field, source.model_dump_json(), f"{stat.etag} {read_as}")
@@ -108,6 +111,25 @@ class InputChecks:
                 return verdict
         except RLError as error:
             return (_refused(error, f"{field}.uri", source.uri, what="Dataset"),)
+
+
+def _tasks(
+    objects: Objects, prefix: str, source: DatasetSource, *, field: str
+) -> tuple[Refusal, ...]:
+    """Look for a Harbor task in a folder; the trainer reads all of them."""
+    with unexpected_answers():
+        listed = objects.list(prefix, most=MOST_FILES)
+    if any(stat.key.endswith(f"/{CONFIG}") for stat in listed):
+        return ()
+    return (
+        Refusal(
+            field=f"{field}.uri",
+            value=source.uri[:200],
+            reason="DatasetNotFound",
+            message=f"{source.uri} has no folder with a {CONFIG}.",
+            remedy="Upload the tasks, each in a folder of its own, or correct the URI.",
+        ),
+    )
 
 
 def _parse(

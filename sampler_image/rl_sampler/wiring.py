@@ -51,6 +51,7 @@ from rl_sampler.tools.images import ToolImages, tool_images
 from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.tools.waiting import WaitingToolbox
 from rl_sampler.user_code.components import Components
+from rl_sampler.user_code.played import RunTests
 from rl_sampler.user_code.program_agent import ProgramAgent
 from rl_sampler.user_code.program_pods import ProgramPods, ProgramServers
 
@@ -252,6 +253,7 @@ def _act(agent: Agent, prompts: Prompts, environment: EnvironmentServer | None) 
         sessions=agent.sessions,
         code=runs,
         url=url_of(gateway_host_of(agent.assignment), agent.assignment.env.gateway_port),
+        tests=RunTests(shared=agent.shared, run=agent.assignment.run),
     )
 
 

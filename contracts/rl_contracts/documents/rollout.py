@@ -134,6 +134,8 @@ class ProgramOutcome(Record):
     seconds: float
     log: str
     """Start and end of its output, bounded."""
+    tests_log: str = ""
+    """The same of a Harbor task's tests."""
     metrics: dict[str, float] = Field(default_factory=dict)
     """What it posted."""
     ignored: list[str] = Field(default_factory=list)

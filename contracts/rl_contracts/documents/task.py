@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_serializer, field_validator
 
 from rl_contracts.documents.base import Document, Record
+from rl_contracts.documents.harbor import HarborTask
 
 
 class TaskState(StrEnum):
@@ -187,6 +188,8 @@ class Task(HeldTask):
     fields: str = ""
     """Fields of the record for the user's code, as a JSON object; empty: none. As text: the store
     takes neither all numbers nor all names of JSON."""
+    harbor: HarborTask | None = None
+    """What its pod needs, where the record is a Harbor task."""
     group_size: int
     baseline: bool = False
     """Sample an additional member, number ``group_size``, greedily; it is never trained."""

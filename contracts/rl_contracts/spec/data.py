@@ -102,13 +102,16 @@ class Columns(Model):
     none."""
 
 
+HARBOR = "Harbor"
+"""The format of folders of tasks."""
 BUCKET = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]"
 FILE = r"[^?#]+\.(jsonl?|parquet)"
+FOLDER_OF_TASKS = r"[^?#]+/"
 HUB = r"hf://(datasets/)?\w[\w.-]*/[\w.-]+(@[\w.-]+)?(/[^?#@]+)?"
 
 
 class DatasetSource(Model):
-    """Records in one file, or in the files of one split of a hub dataset."""
+    """Records in one file, in the files of one split of a hub dataset, or a folder of tasks."""
 
     model_config = rules(
         rule(
@@ -116,13 +119,26 @@ class DatasetSource(Model):
             "split is for hf:// sources, and uri is {self.uri}: other URIs name one file; "
             "remove split",
             field="split",
-        )
+        ),
+        rule(
+            "(self.?format.orValue('Records') == 'Harbor') == self.uri.endsWith('/')",
+            "uri is {self.uri}, and format is {self.?format.orValue('Records')}: a folder of "
+            "Harbor tasks ends with a slash, and a file of records does not; correct one of them",
+            field="uri",
+        ),
     )
     name: Name
     """Name of the source, unique in its list; metrics and status use it."""
-    uri: Annotated[str, Field(pattern=rf"^(({BUCKET}|file://)/{FILE}|{HUB})$", max_length=1024)]
+    format: Literal["Records", "Harbor"] = "Records"
+    """What is there. `Records`: a file or a hub dataset with a record for each prompt. `Harbor`: a
+    folder with a folder for each task, which has `task.toml`, `instruction.md` and `tests`."""
+    uri: Annotated[
+        str,
+        Field(pattern=rf"^(({BUCKET}|file://)/({FILE}|{FOLDER_OF_TASKS})|{HUB})$", max_length=1024),
+    ]
     """File of type `.jsonl`, `.json` or `.parquet` under `s3://`, or under `file://` in the
-    trainer's pod; or `hf://<org>/<name>[@<revision>][/<path>]` of the hub."""
+    trainer's pod; or `hf://<org>/<name>[@<revision>][/<path>]` of the hub. With format Harbor a
+    folder under `s3://` or `file://`, with a slash at its end."""
     split: Annotated[str, Field(pattern=r"^\w+$", max_length=64)] | None = None
     """Split of an `hf://` dataset. Unset: the split named as the list that the source is in: train,
     validation or test."""

@@ -83,6 +83,16 @@ OF_SECTIONS = (
         )
         for name, sources in SOURCES.items()
     ),
+    *(
+        rule(
+            f"{sources}.all(source, source.?format.orValue('Records') != 'Harbor') || "
+            "self.?agent.program.runsIn.orValue('') == 'EpisodePod'",
+            f"data.{name}[].format is Harbor, whose tasks each need a pod of their own: set "
+            "agent.kind to Program and agent.program.runsIn to EpisodePod",
+            field=f"data.{name}",
+        )
+        for name, sources in SOURCES.items()
+    ),
     rule(
         "!has(self.training.checkpoint.hubRepo) || has(self.data.hub.tokenSecretRef)",
         "training.checkpoint.hubRepo is {self.training.checkpoint.hubRepo}, and uploading needs a "

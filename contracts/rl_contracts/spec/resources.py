@@ -12,7 +12,7 @@ from rl_contracts.spec.agent.sandbox import CODE, Sandbox
 from rl_contracts.spec.agent.user_code import Code
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.base import RULES, RUN_ID, Model, Name, rule, rules
-from rl_contracts.spec.data import Data, ModelSource
+from rl_contracts.spec.data import HARBOR, Data, ModelSource
 from rl_contracts.spec.engine_rules import OF_ENGINES, OF_SHARED_ENGINE
 from rl_contracts.spec.job_rules import (
     OF_JOB,
@@ -175,6 +175,12 @@ class RLJobSpec(Model):
             or MATH in kinds
             or any(source.columns.scorer is not None for source in sources)
         )
+
+    @property
+    def has_harbor_tasks(self) -> bool:
+        """Whether any data are Harbor tasks, which programs solve and tests judge."""
+        sources = (source for listed in self.data.by_split.values() for source in listed)
+        return any(source.format == HARBOR for source in sources)
 
     @property
     def program_limits(self) -> Sandbox:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rl_contracts.spec.quantities import amount
 from rl_contracts.spec.workers import SamplerTemplate, Trainer
-from rl_operator.kube.subset_diff import amount
 
 Manifest = dict[str, Any]
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rl_contracts.spec.quantities import amount
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.scheduling import SamplerQuota
 from rl_contracts.spec.workers import SamplerGroup
@@ -16,7 +17,6 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
-from rl_operator.kube.subset_diff import amount
 from rl_operator.render import trainer
 from rl_operator.render.metadata import labels, owned_by, stamped
 from rl_operator.render.samplers import deployment, own_pods

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rl_contracts.spec.base import Resources
+from rl_contracts.spec.quantities import FACTORS, amount
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import ResourcesStatus
 from rl_operator.kube import names
-from rl_operator.kube.subset_diff import FACTORS, amount
 from rl_operator.state.snapshot import JobSnapshot
 
 GPU = "/gpu"

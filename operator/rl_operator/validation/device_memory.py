@@ -9,9 +9,9 @@ from typing import Any
 from rl_contracts.capacity.fit import Fit, fit
 from rl_contracts.capacity.shape import UnknownShapeError, shape_of
 from rl_contracts.errors import Refusal
+from rl_contracts.spec.quantities import parse_quantity
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube.conditions import ConditionUpdate, Truth
-from rl_operator.kube.subset_diff import parse_quantity
 from rl_operator.render.samplers.arguments import on_processor
 
 KIND = "MemoryFits"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rl_contracts.errors import Refusal
+from rl_contracts.spec.quantities import amount
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Trainer
-from rl_operator.kube.subset_diff import amount
 from rl_operator.render import disk
 
 

@@ -13,7 +13,7 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.algorithm.algorithm import UNSAMPLED, Algorithm
 from rl_contracts.spec.base import Model
-from rl_contracts.spec.data import Columns, Hub
+from rl_contracts.spec.data import HARBOR, Columns, Hub
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.tracking import Tracking
 from rl_contracts.spec.training.training import Evaluation
@@ -36,6 +36,7 @@ def of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
         yield from _of_stops(spec.agent)
         yield from _of_shaping(spec)
     yield from _of_hub(spec)
+    yield from _of_columns(spec)
     yield from _of_fields(spec)
 
 
@@ -125,6 +126,18 @@ def _of_shaping(spec: RLJobSpec) -> Iterator[Refusal]:
             ("cap_faulty_turns", "efficient_rewarding"),
             "It compares turns, and agent.kind SingleTurn has one.",
         )
+
+
+def _of_columns(spec: RLJobSpec) -> Iterator[Refusal]:
+    """Columns of Harbor tasks, which have none."""
+    message = "A Harbor task has an instruction and tests, and no columns."
+    for split, sources in spec.data.by_split.items():
+        for index, source in enumerate(sources):
+            if source.format == HARBOR:
+                at = f"spec.data.{split}[{index}].columns"
+                yield from differing(
+                    at, source.columns, Columns(), tuple(Columns.model_fields), message
+                )
 
 
 def _of_fields(spec: RLJobSpec) -> Iterator[Refusal]:

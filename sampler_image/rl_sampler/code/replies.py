@@ -7,7 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from rl_contracts.documents.rollout import StopReason
-from rl_sampler.code.wire import LOG_CHARACTERS, MESSAGE_CHARACTERS, FailureKind
+from rl_sampler.code.wire import (
+    LOG_CHARACTERS,
+    MESSAGE_CHARACTERS,
+    REWARD_CHARACTERS,
+    FailureKind,
+)
 
 Text = Annotated[str, Field(max_length=1_000_000)]
 Name = Annotated[str, Field(max_length=256)]
@@ -84,6 +89,13 @@ class Ran(Answer):
     """It was killed at its time limit."""
     log: Annotated[str, Field(max_length=LOG_CHARACTERS)] = ""
     seconds: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Judged(Ran):
+    """How the tests of a Harbor task ended, and what they wrote."""
+
+    reward_json: Annotated[str, Field(max_length=REWARD_CHARACTERS)] | None = None
+    reward_text: Annotated[str, Field(max_length=REWARD_CHARACTERS)] | None = None
 
 
 class Compared(Answer):

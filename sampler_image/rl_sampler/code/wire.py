@@ -18,6 +18,8 @@ call           with                                answer
 ``ping``       nothing                             an empty object
 ``claim``      nothing                             an empty object, then ``run`` and further calls
                                                    on the same connection; or ``failure``
+``test``       ``tests``: a ``JudgeCall``;         as of ``run``, and what the tests wrote:
+               ``environment``                     ``reward_json`` and ``reward_text``
 ``start``      ``server``: name of an MCP server   an empty object, then the program's own bytes
                with a command                      in both directions; or ``failure``
 =============  ==================================  =============================================
@@ -37,6 +39,8 @@ from typing import Any, Literal, TypedDict
 MAX_LINE_BYTES = 16 << 20
 MESSAGE_CHARACTERS = 1000
 """Of a failure's message; the rest is cut off."""
+REWARD_CHARACTERS = 65536
+"""Of a file with rewards; the rest is cut off."""
 LOG_CHARACTERS = 16384
 """Of a program's output; what is between its start and its end is cut out."""
 GRACE_SECONDS = 10.0
@@ -51,6 +55,18 @@ class ProgramCall(TypedDict):
     """Longest time; then the program is killed."""
     megabytes: int | None
     """Of data that each process may have; None: no limit of its own."""
+    folder: str | None
+    """Working directory; None: one of its own, empty: the container's."""
+
+
+class JudgeCall(TypedDict):
+    """Tests of a Harbor task."""
+
+    archive: str
+    """Their files: tar, gzip, base64."""
+    seconds: float
+    folder: str | None
+    """As of a program."""
 
 
 FailureKind = Literal["user", "time", "down"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts import tracing
+from rl_contracts.documents.harbor import HarborTask
 from rl_contracts.documents.rollout import ProgramOutcome, StopReason
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.spec.agent.program import PROGRAM, Program
@@ -15,12 +16,12 @@ from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.member import GeneratedSegment, Member
 from rl_sampler.agents.policy import Policy
 from rl_sampler.code.client import CodeCalls, CodeContainerError
-from rl_sampler.code.replies import Ran
 from rl_sampler.code.wire import GRACE_SECONDS, ProgramCall
 from rl_sampler.gateway.server import RESULT_PATH
 from rl_sampler.gateway.session import Session, Sessions
 from rl_sampler.tasks.claims import UnusableMemberError
 from rl_sampler.user_code.call import UserCodeError
+from rl_sampler.user_code.played import Played, RunTests, play
 
 LAST_CHARACTERS = 200
 """Of a failed program's output, in the message of its member."""
@@ -38,6 +39,8 @@ class ProgramAgent:
     """Runs the programs: the container of this pod, or pods of their own."""
     url: str
     """Of the gateway."""
+    tests: RunTests
+    """Of Harbor tasks."""
 
     async def __call__(self, member: Member) -> StopReason:
         """Act out an episode that has no response yet; returns why its last response ended.
@@ -50,15 +53,15 @@ class ProgramAgent:
         """
         session = self._session(member.policy)
         self.sessions.open(session)
-        ran = Ran()
+        played = Played()
         try:
-            ran = await member.policy.claim.run(self._run(member, session))
+            played = await member.policy.claim.run(self._run(member, session))
         finally:
             self.sessions.close(session)
-            _take_over(member, session, ran)
+            _take_over(member, session, played)
         if session.failure is not None:
             raise session.failure
-        self._judge(member, session, ran)
+        self._judge(member, session, played)
         return member.turns[-1].stop_reason
 
     def _session(self, policy: Policy) -> Session:
@@ -71,40 +74,55 @@ class ProgramAgent:
             streams=policy.serving.adapters or pause == "Retract",
         )
 
-    async def _run(self, member: Member, session: Session) -> Ran:
+    async def _run(self, member: Member, session: Session) -> Played:
         """Run the program to its end, or until the session has failed."""
+        task = member.policy.claim.task
+        program = self._call(task.harbor)
         request = {
             "call": "run",
-            "program": self._call,
-            "task": task_json(member.policy.claim.task, member.number),
-            "environment": self._environment(session),
+            "program": program,
+            "task": task_json(task, member.number),
+            "environment": self._environment(session, task.harbor),
         }
-        seconds = self.program.timeout_seconds + GRACE_SECONDS
-        running = asyncio.create_task(self.code.ask(request, Ran, seconds=seconds))
+        seconds = program["seconds"] + GRACE_SECONDS
+        archive = await self.tests.read(task.harbor.tests) if task.harbor is not None else b""
+        running = asyncio.create_task(
+            play(
+                self.code,
+                request,
+                seconds=seconds,
+                session=session,
+                task=task.harbor,
+                archive=archive,
+            )
+        )
         failed = asyncio.create_task(session.failed.wait())
         try:
             await asyncio.wait({running, failed}, return_when=asyncio.FIRST_COMPLETED)
-            return running.result() if running.done() else Ran()
+            return running.result() if running.done() else Played()
         except CodeContainerError as error:
             raise UnusableMemberError(f"the program was lost: {error}") from error
         except TimeoutError as error:
             raise UnusableMemberError(f"{self.code.name} did not end the program") from error
         finally:
-            for task in (running, failed):
-                task.cancel()
+            for waiting in (running, failed):
+                waiting.cancel()
             await asyncio.gather(running, failed, return_exceptions=True)
 
-    @property
-    def _call(self) -> ProgramCall:
-        program = self.program
+    def _call(self, task: HarborTask | None) -> ProgramCall:
+        program, limits = self.program, [float(self.program.timeout_seconds)]
+        if task is not None and task.agent_seconds is not None:
+            limits.append(task.agent_seconds)
         return {
             "command": list(program.command),
-            "seconds": program.timeout_seconds,
+            "seconds": min(limits),
             "megabytes": program.megabytes,
+            "folder": task.folder if task is not None else None,
         }
 
-    def _environment(self, session: Session) -> dict[str, str]:
+    def _environment(self, session: Session, task: HarborTask | None) -> dict[str, str]:
         return {
+            **(task.environment if task is not None else {}),
             "OPENAI_BASE_URL": f"{self.url}/v1",
             "OPENAI_API_KEY": session.key,
             "ANTHROPIC_BASE_URL": self.url,
@@ -115,13 +133,15 @@ class ProgramAgent:
             **tracing.variables(),
         }
 
-    def _judge(self, member: Member, session: Session, ran: Ran) -> None:
+    def _judge(self, member: Member, session: Session, played: Played) -> None:
         """Apply the manifest's policy on failures."""
-        if ran.failure is not None and ran.failure.kind == "down":
-            raise UnusableMemberError(ran.failure.message)
-        if ran.failure is not None:
-            raise UserCodeError(ran.failure.message)
-        failed = self._failed(session, ran)
+        for ended in filter(None, (played.ran, played.tested)):
+            if ended.failure is not None and ended.failure.kind == "down":
+                raise UnusableMemberError(ended.failure.message)
+            if ended.failure is not None:
+                raise UserCodeError(ended.failure.message)
+        limit = self._call(member.policy.claim.task.harbor)["seconds"]
+        failed = self._failed(session, played, limit)
         if not member.turns:
             reason = (
                 f"the program asked the policy nothing: {failed}"
@@ -135,13 +155,16 @@ class ProgramAgent:
             member.blame(failed)
             member.forfeited = failed
 
-    def _failed(self, session: Session, ran: Ran) -> str:
+    def _failed(self, session: Session, played: Played, limit: float) -> str:
         """Why the program counts as failed; empty where it does not."""
+        ran = played.ran
         said = ran.log.strip()[-LAST_CHARACTERS:]
         if ran.late:
-            return f"it took more than {self.program.timeout_seconds} s"
+            return f"it took more than {limit:g} s"
         if ran.exit_code != 0:
             return f"exit code {ran.exit_code}: {said}"
+        if played.problem:
+            return played.problem
         scorers = [scorer.kind for scorer in self.spec.reward.scorers if not scorer.is_own]
         if session.reward is None and PROGRAM in scorers:
             return "it posted no reward, which scorer Program needs"
@@ -164,14 +187,15 @@ def task_json(task: Task, member: int) -> dict[str, Any]:
     }
 
 
-def _take_over(member: Member, session: Session, ran: Ran) -> None:
+def _take_over(member: Member, session: Session, played: Played) -> None:
     """Put the session's tokens and the program's end into the member."""
     member.turns += session.tree.write(member.trace)
     member.reported = session.reward
     member.program = ProgramOutcome(
-        exit_code=ran.exit_code,
-        seconds=ran.seconds,
-        log=ran.log,
+        exit_code=played.ran.exit_code,
+        seconds=played.ran.seconds,
+        log=played.ran.log,
+        tests_log=played.tested.log if played.tested is not None else "",
         metrics=session.metrics,
         ignored=sorted(session.ignored),
     )

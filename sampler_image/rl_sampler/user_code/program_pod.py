@@ -40,6 +40,7 @@ MODULES = (
     "rl_sampler.code.wire",
     "rl_sampler.user_code",
     "rl_sampler.user_code.connection",
+    "rl_sampler.user_code.harbor_tests",
     "rl_sampler.user_code.program_process",
     "rl_sampler.user_code.program_server",
     "rl_sampler.user_code.single_use",

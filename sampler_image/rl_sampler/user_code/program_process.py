@@ -107,7 +107,7 @@ async def _run(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=theirs,  # asyncio would wait until all that the program started has closed it
             stderr=theirs,
-            cwd=folder,
+            cwd=folder if program["folder"] is None else program["folder"] or None,
             env=environment,
             start_new_session=True,
         )

@@ -24,6 +24,7 @@ from typing import Any
 
 from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
 from rl_sampler.user_code.connection import REQUEST_SECONDS, Connection, keep_alive
+from rl_sampler.user_code.harbor_tests import run_tests
 from rl_sampler.user_code.program_process import run_program
 from rl_sampler.user_code.single_use import EPISODE_ENDED, POD_USED, end_all, guard, take_token
 
@@ -44,12 +45,13 @@ class RefusedCallError(ValueError):
 class Server:
     """Accepts connections, each for one call."""
 
-    def __init__(self, digest: str, *, once: bool = False) -> None:
+    def __init__(self, digest: str, *, once: bool = False, root: Path = Path("/")) -> None:
         """Serve clients whose key has this SHA-256, in hexadecimal digits.
 
-        ``once``: serve the calls of the first connection that claims it, and no others.
+        ``once``: serve the calls of the first connection that claims it, and no others. ``root``:
+        in place of the container's root, for tests of Harbor tasks.
         """
-        self._digest, self._once = digest, once
+        self._digest, self._once, self._root = digest, once, root
         self._strangers = 0
         self.claimed, self.over = asyncio.Event(), asyncio.Event()
         """With ``once``: an episode has begun, and has ended."""
@@ -80,7 +82,7 @@ class Server:
             while True:
                 async with asyncio.timeout(REQUEST_SECONDS):
                     request = await _request(reader)
-                await Connection(reader, writer).answer(_work(request))
+                await Connection(reader, writer).answer(_work(request, root=self._root))
                 await writer.drain()
         finally:
             self.over.set()
@@ -92,7 +94,7 @@ class Server:
             return {}
         if self._once:
             return failure("down", "this pod serves the episode that claims it")
-        return await _work(request)
+        return await _work(request, root=None)
 
     async def _knows(self, reader: asyncio.StreamReader) -> bool:
         """Read the key; False where the client sent nothing, as the kubelet's probe does.
@@ -126,7 +128,9 @@ async def _request(reader: asyncio.StreamReader) -> dict[str, Any]:
     return request
 
 
-async def _work(request: dict[str, Any]) -> dict[str, Any]:
+async def _work(request: dict[str, Any], *, root: Path | None) -> dict[str, Any]:
+    if request["call"] == "test" and root is not None:
+        return await run_tests(request["tests"], environment=request["environment"], root=root)
     if request["call"] == "run":
         return await run_program(
             request["program"], task=request["task"], environment=request["environment"]
@@ -166,6 +170,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--key-digest", type=Path, required=True)
     parser.add_argument("--once", type=Path, help="folder of the token of a single episode's pod")
+    parser.add_argument("--root", type=Path, default=Path("/"), help="in place of /, for tests")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     if given.once is not None:
@@ -173,7 +178,9 @@ def main(arguments: list[str]) -> None:
             logger.error("an episode may have run in this pod: it serves no other")
             sys.exit(POD_USED)
         guard()
-    server = Server(given.key_digest.read_text().strip(), once=given.once is not None)
+    server = Server(
+        given.key_digest.read_text().strip(), once=given.once is not None, root=given.root
+    )
     asyncio.run(serve(server, port=given.port))
 
 

@@ -231,6 +231,8 @@ def test_a_record_may_have_a_reward_of_its_own() -> None:
         "hf://org/name",
         "hf://org/name@v1.0/main",
         "hf://org/name/data/train.parquet",
+        "s3://data/tasks/",
+        "file:///data/tasks/",
     ],
 )
 def test_sources_that_can_be_read(uri: str) -> None:

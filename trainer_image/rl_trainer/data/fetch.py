@@ -14,10 +14,11 @@ from rl_contracts.documents.datasets.reading import SourceReader
 from rl_contracts.documents.datasets.records import Compares
 from rl_contracts.documents.datasets.text import read_text
 from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.spec.data import Columns, Data, DatasetSource, Images
+from rl_contracts.spec.data import HARBOR, Columns, Data, DatasetSource, Images
 from rl_contracts.stores.objects import Objects, split_uri
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.data.dataset import Dataset, Split
+from rl_trainer.data.harbor import HarborIntake, folder_of, raw_tasks
 from rl_trainer.data.hub import HubAddress, HubClient
 from rl_trainer.data.images import ImageIntake, beside_of
 from rl_trainer.data.parquet import read_parquet
@@ -39,6 +40,8 @@ class Places:
     """For downloads and parsed examples."""
     images: ImageIntake | None = None
     """Stores images; None where records have none."""
+    harbor: HarborIntake | None = None
+    """Stores the tests of Harbor tasks; None where no source has such."""
     pinned: Mapping[str, str] = field(default_factory=dict)
     """Commits by name of a training source, for those that a run has begun with."""
 
@@ -96,11 +99,15 @@ def _fetch(
         images=None if places.images is None else limits,
         show=_showing(source, places, limits),
     )
-    revision, files = _files(wanted, places)
-    spool = Spool(
-        places.folder / f"{wanted.split}-{source.name}",
-        (example for file in files for example in _read(file, reader, source.columns, compares)),
-    )
+    revision = ""
+    if source.format == HARBOR:
+        examples = _tasks(wanted, reader, places)
+    else:
+        revision, files = _files(wanted, places)
+        examples = (
+            example for file in files for example in _read(file, reader, source.columns, compares)
+        )
+    spool = Spool(places.folder / f"{wanted.split}-{source.name}", examples)
     reader.check_any()
     log.info("%s %s: %d records, %d skipped", wanted.split, source.name, len(spool), reader.skipped)
     return Dataset(
@@ -124,6 +131,15 @@ def _showing(
         return lambda example: example
     beside = beside_of(source.uri, places.objects, limits)
     return lambda example: intake.shown(example, beside)
+
+
+def _tasks(wanted: _Wanted, reader: SourceReader, places: Places) -> Iterator[Example]:
+    """The tasks of a folder; its files are read one after the other, while they are parsed."""
+    uri = wanted.source.uri
+    assert places.harbor is not None
+    with refusing(f"{wanted.field}.uri", uri, missing="DatasetNotFound"):
+        raw = raw_tasks(folder_of(uri, places.objects), intake=places.harbor)
+        yield from reader.read(raw, file=uri)
 
 
 def _read(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.harbor import HarborTask
 from rl_contracts.documents.task import Message
 from rl_trainer.data.dataset import Dataset, Split
 
@@ -21,6 +22,7 @@ class Asked(TypedDict):
     answer_schema: str
     scenario: list[str]
     fields: str
+    harbor: HarborTask | None
 
 
 def asked(dataset: Dataset, example: Example, *, system_prompt: str) -> Asked:
@@ -35,6 +37,7 @@ def asked(dataset: Dataset, example: Example, *, system_prompt: str) -> Asked:
         answer_schema=example.answer_schema,
         scenario=list(example.scenario),
         fields=example.fields,
+        harbor=example.harbor,
     )
 
 

@@ -13,10 +13,12 @@ from rl_contracts.documents.run import DatasetSummary, Run
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import DatasetSource, StoredRollouts
 from rl_contracts.stores import stored_groups
+from rl_contracts.stores.harbor_tests import HarborTests
 from rl_trainer.context.job import Job
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.earlier_run import read_groups
 from rl_trainer.data.fetch import Places, fetch_datasets
+from rl_trainer.data.harbor import HarborIntake
 from rl_trainer.data.hub import HubClient
 from rl_trainer.data.images import ImageIntake
 from rl_trainer.data.scorers import check_scorers
@@ -42,6 +44,7 @@ def read_data(
         hub=HubClient(section.hub.endpoint, token_file=job.hub_token_file),
         folder=folder,
         images=images,
+        harbor=_harbor(job),
         pinned=pinned(run),
     )
     datasets = fetch_datasets(section, places, compares=job.spec.compares)
@@ -56,6 +59,14 @@ def read_data(
         job.run, epoch=job.epoch, datasets=described, steps=training.total_steps
     )
     return replace(job, spec=job.spec.model_copy(update={"training": training})), datasets
+
+
+def _harbor(job: Job) -> HarborIntake | None:
+    """The intake of Harbor tasks; None where the manifest has no program to play them."""
+    program = job.spec.agent.program
+    if program is None:
+        return None
+    return HarborIntake(program, HarborTests(job.stores.objects, run_prefix=job.prefix))
 
 
 def pinned(run: Run) -> dict[str, str]:

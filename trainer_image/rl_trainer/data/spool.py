@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import overload
 
 from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.harbor import HarborTask
 from rl_contracts.documents.task import Message
 
 
@@ -60,11 +61,14 @@ def _encode(example: Example) -> bytes:
         values["scenario"] = example.scenario
     if example.fields:
         values["fields"] = example.fields
+    if example.harbor is not None:
+        values["harbor"] = example.harbor.model_dump()
     return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 def _decode(line: bytes) -> Example:
     values = json.loads(line)
     messages = tuple(Message.model_validate(message) for message in values.pop("messages"))
-    scenario = tuple(values.pop("scenario", ()))
-    return Example(messages=messages, scenario=scenario, **values)
+    scenario, harbor = tuple(values.pop("scenario", ())), values.pop("harbor", None)
+    task = HarborTask.model_validate(harbor) if harbor is not None else None
+    return Example(messages=messages, scenario=scenario, harbor=task, **values)

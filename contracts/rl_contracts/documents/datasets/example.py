@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rl_contracts.documents.harbor import HarborTask
 from rl_contracts.documents.task import Message
 
 
@@ -25,3 +26,5 @@ class Example:
     """The user's further turns, or the goal of the simulated user."""
     fields: str = ""
     """Fields of the record for the user's code, as a JSON object; empty: none."""
+    harbor: HarborTask | None = None
+    """What its pod needs, where it is a Harbor task."""

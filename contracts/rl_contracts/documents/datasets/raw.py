@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rl_contracts.documents.harbor import HarborTask
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawRecord:
@@ -13,6 +15,8 @@ class RawRecord:
     """Place in the file, e.g. ``line 7``; counted from 1."""
     value: object = None
     """The decoded JSON value."""
+    harbor: HarborTask | None = None
+    """What its pod needs, where it is a Harbor task."""
     problem: str = ""
     """What is wrong with its encoding; empty when it was decoded."""
 

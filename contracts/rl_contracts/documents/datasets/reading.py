@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
@@ -85,15 +86,14 @@ class SourceReader:
         try:
             if raw.problem:
                 raise BadRecordError(raw.problem)
-            example = self._show(
-                parse_record(
-                    raw.value,
-                    columns=self._source.columns,
-                    place=raw.place,
-                    compares=self._compares,
-                    images=self._images,
-                )
+            parsed = parse_record(
+                raw.value,
+                columns=self._source.columns,
+                place=raw.place,
+                compares=self._compares,
+                images=self._images,
             )
+            example = self._show(replace(parsed, harbor=raw.harbor))
         except BadRecordError as error:
             named = str(error).startswith("field ")
             self._bad(f"{where}: {error}" if named else f"{where} {error}")

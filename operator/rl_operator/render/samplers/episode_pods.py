@@ -15,18 +15,25 @@ Manifest = dict[str, Any]
 
 FOLDER = "/run/rl-once"
 VOLUME = "once"
+HARBOR = {"tests": "/tests", "logs": "/logs"}
+"""Volumes of Harbor tasks and their folders, which the format names."""
+FOLDER_SIZE = "1Gi"
 SECONDS = 1
 """Between probes: a pod that was claimed soon gets no more calls."""
 
 
-def serving_once(container: Manifest) -> Manifest:
-    """The program's container, whose server serves one call and ends."""
+def serving_once(container: Manifest, *, harbor: bool) -> Manifest:
+    """The program's container, whose server serves one call and ends.
+
+    ``harbor``: with the folders of Harbor tasks, for what only a superuser could make there.
+    """
+    added = [{"name": name, "mountPath": place} for name, place in HARBOR.items() if harbor]
     return container | {
         "args": [*container["args"], "--once", FOLDER],
         "securityContext": container["securityContext"] | {"readOnlyRootFilesystem": False},
         "readinessProbe": container["readinessProbe"]
         | {"periodSeconds": SECONDS, "failureThreshold": 1},
-        "volumeMounts": [*container["volumeMounts"], _mount()],
+        "volumeMounts": [*container["volumeMounts"], _mount(), *added],
     }
 
 
@@ -38,9 +45,10 @@ def marking(init: Manifest) -> Manifest:
     }
 
 
-def volume() -> Manifest:
-    """The volume of the token."""
-    return disk.in_memory(VOLUME, disk.SMALL)
+def volumes(*, harbor: bool) -> list[Manifest]:
+    """The volume of the token, and those of Harbor tasks."""
+    added = [disk.volume(name, FOLDER_SIZE) for name in HARBOR if harbor]
+    return [disk.in_memory(VOLUME, disk.SMALL), *added]
 
 
 def _mount() -> Manifest:

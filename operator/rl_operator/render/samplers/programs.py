@@ -88,8 +88,10 @@ def pod_template(
     container = _container(program, job_spec, image=program.image or job_spec.code.image or ours)
     init, volumes = _init(job, image=ours), _volumes(job_spec)
     if program.single_use:
-        container, init = episode_pods.serving_once(container), episode_pods.marking(init)
-        volumes.append(episode_pods.volume())
+        harbor = job_spec.has_harbor_tasks
+        container = episode_pods.serving_once(container, harbor=harbor)
+        init = episode_pods.marking(init)
+        volumes += episode_pods.volumes(harbor=harbor)
     return of_pool(pool, job).template(
         container,
         init=[init],

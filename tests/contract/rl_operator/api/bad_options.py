@@ -336,6 +336,18 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         },
         "spec.training.evaluation.everySteps",
     ),
+    "a folder of records": (
+        {"data": {"train": [{"name": "a", "uri": "s3://abc/a/"}]}},
+        "spec.data.train[0].uri",
+    ),
+    "a file of tasks": (
+        {"data": {"train": [{"name": "a", "format": "Harbor", "uri": "s3://abc/a.jsonl"}]}},
+        "spec.data.train[0].uri",
+    ),
+    "tasks without pods of their own": (
+        {"data": {"train": [{"name": "a", "format": "Harbor", "uri": "s3://abc/a/"}]}},
+        "spec.data.train",
+    ),
     "a sandbox of nobody": ({"sandbox": {"seconds": 3}}, "spec.sandbox"),
     "tools of programs": (
         {"agent": {"kind": "Code", "mcpServers": [{"name": "a", "url": "http://a/mcp"}]}},

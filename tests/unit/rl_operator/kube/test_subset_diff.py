@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rl_operator.kube.subset_diff import MOST, contains, parse_quantity
+from rl_contracts.spec.quantities import MOST, parse_quantity
+from rl_operator.kube.subset_diff import contains
 
 CASES: dict[str, tuple[Any, Any, bool]] = {
     "defaults of the server": ({"a": 1, "b": 2}, {"a": 1}, True),

@@ -157,6 +157,19 @@ def test_pods_of_single_episodes_are_restricted_and_know_whether_they_were_used(
         assert volume["name"] == "stores" or volume["emptyDir"]["sizeLimit"]
 
 
+def test_pods_of_harbor_tasks_have_the_folders_that_the_format_names() -> None:
+    tasks = [{"name": "tasks", "format": "Harbor", "uri": "s3://bucket/tasks/"}]
+    spec = a_spec(**sections(runsIn="EpisodePod"), data={"train": tasks})
+    of_pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
+    template = programs.pod_template(POOL, of_pool, job=JOB, job_spec=spec, images=IMAGES)
+    (container,) = template["spec"]["containers"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert (mounts["tests"], mounts["logs"]) == ("/tests", "/logs")
+    volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+    assert volumes["tests"]["emptyDir"]["sizeLimit"]
+    assert volumes["logs"]["emptyDir"]["sizeLimit"]
+
+
 @pytest.mark.parametrize(("network", "others"), [("Gateway", 0), ("Open", 2)])
 def test_pods_of_single_episodes_reach_the_gateway_and_no_name_service(
     network: str, others: int

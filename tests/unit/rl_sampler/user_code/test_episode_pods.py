@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import os
 import subprocess
 import sys
+import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rl_sampler.code.client import CodeContainerError
-from rl_sampler.code.replies import Ran
+from rl_sampler.code.replies import Judged, Ran
 from rl_sampler.engine.counters import Counters
 from rl_sampler.user_code import program_pods
 from rl_sampler.user_code.single_use import EPISODE_ENDED, POD_USED, TOKEN
@@ -108,6 +111,67 @@ async def test_what_a_program_leaves_behind_ends_with_its_episode(
     await ended(pod)
     pid = int(mark.read_text())
     until(lambda: not Path(f"/proc/{pid}").exists(), what="the end of what it left")
+
+
+def an_archive(script: str) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        entry = tarfile.TarInfo("test.sh")
+        entry.size, entry.mode = len(script), 0o755
+        tar.addfile(entry, io.BytesIO(script.encode()))
+    return packed.getvalue()
+
+
+async def judged_after(pod: EpisodePod, code: str, script: str) -> tuple[Ran, Judged]:
+    """Run a program and then tests, over one connection."""
+    tests = {"archive": base64.b64encode(an_archive(script)).decode(), "seconds": 20, "folder": ""}
+    async with client(pod.port).call(a_run(code)) as channel:
+        ran = await channel.receive(Ran)
+        await channel.send({"call": "test", "tests": tests, "environment": {"WANTED": "7"}})
+        return ran, await channel.receive(Judged)
+
+
+JUDGE = """#!/bin/sh
+cd "$(dirname "$0")/.."
+ls tests
+[ "$(cat done)" = "$WANTED" ] && echo 1 > logs/verifier/reward.txt
+"""
+
+
+FORGER = """
+import os, subprocess, sys
+os.makedirs(ROOT + "/tests/locked")
+os.makedirs(ROOT + "/logs/verifier")
+open(ROOT + "/tests/locked/a", "w")
+os.chmod(ROOT + "/tests/locked", 0)
+open(ROOT + "/logs/verifier/reward.json", "w").write("1")
+again = "while True: open(" + repr(ROOT + "/logs/verifier/reward.txt") + ", 'w').write('1')"
+subprocess.Popen([sys.executable, "-S", "-c", again], start_new_session=True)
+"""
+
+
+async def test_tests_come_after_the_program_and_read_what_it_did(pod: EpisodePod) -> None:
+    root = pod.folder / "root"
+    code = (
+        "import os\n"
+        f"os.makedirs({str(root)!r})\n"
+        f"open({str(root / 'done')!r}, 'w').write('7')\n"
+        f"print(os.path.exists({str(root / 'tests')!r}))"
+    )
+    ran, judged = await judged_after(pod, code, JUDGE)
+    assert (ran.exit_code, ran.log) == (0, "False\n"), "it has not seen the tests"
+    assert (judged.exit_code, judged.reward_text, judged.reward_json) == (0, "1\n", None)
+    assert judged.log == "test.sh\n"
+
+
+async def test_a_program_cannot_leave_tests_or_rewards_of_its_own(pod: EpisodePod) -> None:
+    root = pod.folder / "root"
+    code = FORGER.replace("ROOT", repr(str(root)))
+    ran, judged = await judged_after(pod, code, JUDGE)
+    assert ran.exit_code == 0, ran.log
+    assert (judged.reward_text, judged.reward_json) == (None, None)
+    assert "test.sh\n" in judged.log
+    assert "locked" not in judged.log
 
 
 async def test_the_end_of_the_agent_ends_the_pod(pod: EpisodePod, tmp_path: Path) -> None:

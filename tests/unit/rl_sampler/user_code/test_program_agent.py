@@ -21,6 +21,7 @@ from rl_sampler.gateway.asked import RefusedRequestError
 from rl_sampler.gateway.session import Session, Sessions
 from rl_sampler.tasks.claims import UnusableMemberError
 from rl_sampler.user_code.call import UserCodeError
+from rl_sampler.user_code.played import RunTests
 from rl_sampler.user_code.program_agent import ProgramAgent
 from tests.manifests import a_job
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
@@ -74,6 +75,7 @@ class Acted:
             sessions=self.sessions,
             code=cast(CodeContainer, self.code),
             url="http://gateway",
+            tests=cast(RunTests, None),
         )
 
 

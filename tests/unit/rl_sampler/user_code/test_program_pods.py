@@ -40,7 +40,7 @@ KEY = SETTINGS.shared_token(purpose(RUN))
 
 def a_run(code: str, **environment: str) -> dict[str, Any]:
     command = [sys.executable, "-S", "-c", code]
-    program = {"command": command, "seconds": 60, "megabytes": None}
+    program = {"command": command, "seconds": 60, "megabytes": None, "folder": None}
     return {"call": "run", "program": program, "task": {"id": 1}, "environment": environment}
 
 

@@ -40,6 +40,7 @@ def a_program(
         "command": command or [sys.executable, "-S", "-c", code],
         "seconds": seconds,
         "megabytes": megabytes,
+        "folder": None,
     }
 
 

@@ -1,0 +1,116 @@
+"""An episode in a program: the program, and behind it the tests of a Harbor task."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from dataclasses import dataclass, field
+from typing import Any
+
+from rl_contracts.documents.harbor import HarborTask
+from rl_contracts.stores.harbor_tests import HarborTests
+from rl_sampler.code.client import CodeCalls
+from rl_sampler.code.replies import Judged, Ran
+from rl_sampler.code.wire import GRACE_SECONDS, JudgeCall
+from rl_sampler.engine.shared_stores import SharedStores
+from rl_sampler.gateway.asked import RefusedRequestError
+from rl_sampler.gateway.session import Session
+from rl_sampler.user_code.harbor_rewards import NoRewardError, rewards_of
+
+LAST_CHARACTERS = 200
+"""Of what failed tests said, in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """How the program of an episode ended, and what its tests said."""
+
+    ran: Ran = field(default_factory=Ran)
+    tested: Judged | None = None
+    """None where the record is no Harbor task, or its program failed."""
+    problem: str = ""
+    """Why the tests gave no reward."""
+
+
+async def play(
+    code: CodeCalls,
+    request: dict[str, Any],
+    *,
+    seconds: float,
+    session: Session,
+    task: HarborTask | None,
+    archive: bytes,
+) -> Played:
+    """Run a program, and then the tests of its task in the same pod.
+
+    Args:
+        code: runs them.
+        request: the call ``run``.
+        seconds: longest time until the program's end is known.
+        session: gets the reward of the tests, in place of one that the program posted.
+        task: None where it is no Harbor task.
+        archive: of its tests.
+
+    Raises:
+        CodeContainerError, TimeoutError: as ``CodeCalls.ask``, of either.
+    """
+    if task is None:
+        return Played(await code.ask(request, Ran, seconds=seconds))
+    async with code.call(request) as channel:
+        async with asyncio.timeout(seconds):
+            ran = await channel.receive(Ran)
+        if ran.failure is not None or ran.late or ran.exit_code != 0:
+            return Played(ran)
+        await channel.send(_tests(task, archive))
+        async with asyncio.timeout(task.tests_seconds + GRACE_SECONDS):
+            tested = await channel.receive(Judged)
+    if tested.failure is not None:
+        return Played(ran, tested)
+    return Played(ran, tested, _judged(session, tested, task))
+
+
+def _tests(task: HarborTask, archive: bytes) -> dict[str, Any]:
+    tests: JudgeCall = {
+        "archive": base64.b64encode(archive).decode(),
+        "seconds": task.tests_seconds,
+        "folder": task.folder,
+    }
+    variables = {**task.environment, **task.tests_environment}
+    return {"call": "test", "tests": tests, "environment": variables}
+
+
+def _judged(session: Session, tested: Judged, task: HarborTask) -> str:
+    """Give the session the tests' reward; why there is none, or empty."""
+    session.reward = None
+    if tested.late:
+        return f"its tests took more than {task.tests_seconds:g} s"
+    try:
+        rewards = rewards_of(tested.reward_json, tested.reward_text)
+        session.report({"reward": rewards.reward, "metrics": dict(rewards.metrics)})
+    except (NoRewardError, RefusedRequestError) as error:
+        said = tested.log.strip()[-LAST_CHARACTERS:]
+        return f"{error}; the tests ended with exit code {tested.exit_code}: {said}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTests:
+    """The stored tests of a run's Harbor tasks. An outage of the bucket is waited for."""
+
+    shared: SharedStores
+    run: str
+
+    async def read(self, sha256: str) -> bytes:
+        """The archive of this SHA-256.
+
+        Raises:
+            ObjectMissingError, IntegrityError: it is not there, or not the one that was stored.
+        """
+        stores = self.shared.stores
+        store = HarborTests(stores.objects, run_prefix=stores.run_prefix(self.run))
+        nothing: list[bytes] = []
+        # The claim that waits for it cancels it when it ends.
+        (archive,) = await self.shared.retry(
+            lambda: [store.get(sha256)], wanted=lambda: True, otherwise=nothing
+        )
+        return archive
