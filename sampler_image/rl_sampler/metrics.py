@@ -31,6 +31,10 @@ class AgentCollector(Collector):
             "policy_lag_steps": ("Training steps behind the trainer.", serving.lag),
             "groups_running": ("Groups that are being sampled.", counters.groups_running),
             "update_pause_last_seconds": ("Pause of the last update.", counters.pause_seconds_last),
+            "update_staged_last_seconds": (
+                "Staging of the last update, before its pause.",
+                counters.staged_seconds_last,
+            ),
         }
         totals = {
             "groups_done": ("Groups completed.", counters.groups_done),
@@ -53,6 +57,11 @@ class AgentCollector(Collector):
             "updates": ("Policies loaded.", counters.updates),
             "update_failures": ("Policies not staged or not loaded.", counters.update_failures),
             "update_pause_seconds": ("Seconds paused for updates.", counters.pause_seconds_total),
+            "update_staged_seconds": (
+                "Seconds of staging updates, before their pauses.",
+                counters.staged_seconds_total,
+            ),
+            "update_bytes": ("Bytes of the tensors of these updates.", counters.update_bytes_total),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"rl_sampler_{name}", text, value=value)

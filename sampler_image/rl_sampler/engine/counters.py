@@ -37,9 +37,15 @@ class Counters:
     update_failures: int = 0
     pause_seconds_last: float = 0.0
     pause_seconds_total: float = 0.0
+    staged_seconds_last: float = 0.0
+    staged_seconds_total: float = 0.0
+    update_bytes_total: int = 0
 
-    def updated(self, *, pause_seconds: float) -> None:
+    def updated(self, *, pause_seconds: float, staged_seconds: float, size_bytes: int) -> None:
         """Count a policy that the engine loaded."""
         self.updates += 1
         self.pause_seconds_last = pause_seconds
         self.pause_seconds_total += pause_seconds
+        self.staged_seconds_last = staged_seconds
+        self.staged_seconds_total += staged_seconds
+        self.update_bytes_total += size_bytes

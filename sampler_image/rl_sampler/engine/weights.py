@@ -13,7 +13,7 @@ Runs that share an engine have a folder each and share the model's folder.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rl_contracts.documents.run import PolicyPointer
@@ -29,6 +29,10 @@ class Staged:
 
     pointer: PolicyPointer
     folder: Path
+    size_bytes: int = 0
+    """Of its tensors."""
+    seconds: float = field(default=0.0, compare=False)
+    """That staging took, reading into memory included; 0 where an earlier process staged it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -280,9 +280,17 @@ class PolicyFollower:
         self._weights.link_policy(new.folder)
         self._health.clear_restart_request()
         self._backoff.succeeded(new.pointer.version)
-        self._counters.updated(pause_seconds=paused)
+        self._counters.updated(
+            pause_seconds=paused, staged_seconds=new.seconds, size_bytes=new.size_bytes
+        )
         self._problems.clear("policy")
-        logger.info("serving version %d, paused for %.0f ms", new.pointer.version, 1000 * paused)
+        logger.info(
+            "serving version %d of %.2f GB, staged in %.2f s, paused for %.0f ms",
+            new.pointer.version,
+            new.size_bytes / 1e9,
+            new.seconds,
+            1000 * paused,
+        )
 
     def _failed(self, pointer: PolicyPointer, message: str) -> None:
         self._counters.update_failures += 1

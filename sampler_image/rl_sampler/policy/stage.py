@@ -27,7 +27,7 @@ from rl_sampler.engine.weights import (
     Staged,
     WeightsFolder,
 )
-from rl_sampler.policy import handover
+from rl_sampler.policy import handover, page_cache
 from rl_sampler.policy.base import companions
 from rl_sampler.policy.build import build
 from rl_sampler.policy.fetch import Source, StagingCancelledError
@@ -72,7 +72,7 @@ class Stager:
     def stage(
         self, pointer: PolicyPointer, *, keep: Collection[Path], cancelled: threading.Event
     ) -> Staged:
-        """Download and verify a published policy.
+        """Download and verify a published policy, and read it into memory if it is large.
 
         Parts that were downloaded stay when the bucket fails or staging is cancelled. The next call
         for the same policy resumes from them.
@@ -95,16 +95,18 @@ class Stager:
                 return self.restage(pointer)
             started = time.monotonic()
             if handover.offered(self._weights, pointer):
-                self._take_over(pointer, folder, keep=keep)
+                manifest = self._take_over(pointer, folder, keep=keep)
                 logger.info(
                     "took over version %d in %.2f s", pointer.version, time.monotonic() - started
                 )
-                return Staged(pointer=pointer, folder=folder)
+                return self._in_memory(pointer, manifest, started=started, cancelled=cancelled)
             source: Source = self._objects
             if self._relay is not None:
                 source = self._relay.source(source, pointer, cancelled=cancelled)
             try:
-                route = self._stage_from(source, pointer, folder, keep=keep, cancelled=cancelled)
+                route, manifest = self._stage_from(
+                    source, pointer, folder, keep=keep, cancelled=cancelled
+                )
             except IntegrityError as error:
                 if source is self._objects:
                     raise
@@ -113,17 +115,39 @@ class Stager:
                     pointer.version,
                     error,
                 )
-                route = self._stage_from(
+                route, manifest = self._stage_from(
                     self._objects, pointer, folder, keep=keep, cancelled=cancelled
                 )
-        logger.info(
-            "staged version %d in %.2f s: %d bytes downloaded, %d deltas applied",
-            pointer.version,
-            time.monotonic() - started,
-            route.download_bytes,
-            len(route.deltas),
+            logger.info(
+                "staged version %d in %.2f s: %d bytes downloaded, %d deltas applied",
+                pointer.version,
+                time.monotonic() - started,
+                route.download_bytes,
+                len(route.deltas),
+            )
+            return self._in_memory(pointer, manifest, started=started, cancelled=cancelled)
+
+    def _in_memory(
+        self,
+        pointer: PolicyPointer,
+        manifest: Manifest,
+        *,
+        started: float,
+        cancelled: threading.Event,
+    ) -> Staged:
+        """The staged policy, which is read into memory if it is large."""
+        folder = self._weights.of_policy(pointer)
+        if manifest.tensor_bytes > page_cache.READ_FROM_BYTES:
+            read_from = time.monotonic()
+            page_cache.read(folder, cancelled)
+            seconds = time.monotonic() - read_from
+            logger.info("read version %d into memory in %.2f s", pointer.version, seconds)
+        return Staged(
+            pointer=pointer,
+            folder=folder,
+            size_bytes=manifest.tensor_bytes,
+            seconds=time.monotonic() - started,
         )
-        return Staged(pointer=pointer, folder=folder)
 
     def _stage_from(
         self,
@@ -133,7 +157,7 @@ class Stager:
         *,
         keep: Collection[Path],
         cancelled: threading.Event,
-    ) -> Route:
+    ) -> tuple[Route, Manifest]:
         """Stage a policy from a source: the bucket, or a peer with the bucket behind it."""
         prefix = pointer.prefix.rstrip("/") + "/"
         stored = source.get(prefix + MANIFEST_FILE)
@@ -145,9 +169,11 @@ class Stager:
         route = self._build(source, manifest, prefix, partial, cancelled=cancelled)
         self._complete(partial, stored=stored, pointer=pointer)
         partial.rename(folder)
-        return route
+        return route, manifest
 
-    def _take_over(self, pointer: PolicyPointer, folder: Path, *, keep: Collection[Path]) -> None:
+    def _take_over(
+        self, pointer: PolicyPointer, folder: Path, *, keep: Collection[Path]
+    ) -> Manifest:
         """Verify what the trainer of this pod has put into the weights folder, and keep it."""
         offer = self._weights.handover / folder.name
         stored = (offer / MANIFEST_FILE).read_bytes()
@@ -165,6 +191,7 @@ class Stager:
         self._complete(partial, stored=stored, pointer=pointer)
         partial.rename(folder)
         handover.discard(self._weights, through=folder.name)
+        return manifest
 
     def restage(self, pointer: PolicyPointer) -> Staged:
         """Verify a policy that was staged earlier by reading all of it; remove it when damaged.
@@ -181,7 +208,7 @@ class Stager:
         except (OSError, IntegrityError) as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise IntegrityError(f"staged version {pointer.version} is damaged: {error}") from error
-        return Staged(pointer=pointer, folder=folder)
+        return Staged(pointer=pointer, folder=folder, size_bytes=manifest.tensor_bytes)
 
     @contextlib.contextmanager
     def _exclusively(self, pointer: PolicyPointer, cancelled: threading.Event) -> Iterator[None]:

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from rl_contracts.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_contracts.errors import IntegrityError, ObjectMissingError, RefusedError
@@ -16,6 +17,7 @@ from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
 from rl_contracts.stores.objects import Objects
 from rl_sampler.engine.assignment import load_assignment
 from rl_sampler.engine.weights import WeightsFolder
+from rl_sampler.policy import page_cache
 from rl_sampler.policy.base import stage_base
 from rl_sampler.policy.fetch import StagingCancelledError
 from rl_sampler.policy.stage import Stager
@@ -61,6 +63,22 @@ def test_policy_is_staged_whole_and_once(
     assert weights.linked_policy() == pointer
     stores.objects.delete_prefix(pointer.prefix)
     assert stager.stage(pointer, keep=[], cancelled=NEVER) == staged, "it is not read again"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_large_policy_is_read_into_memory_and_a_small_one_is_not(
+    large: bool, stager: Stager, trainer: ScriptedTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(page_cache, "READ_FROM_BYTES", 1000)
+    read: list[Path] = []
+    monkeypatch.setattr(page_cache, "read", lambda folder, _: read.append(folder))
+    staged = stager.stage(trainer.publish(seed=1), keep=[], cancelled=NEVER)
+    assert read == ([staged.folder] if large else [])
+    assert staged.size_bytes == sum(
+        tensor.nbytes for tensor in load_file(staged.folder / "model.safetensors").values()
+    )
+    assert staged.seconds > 0
 
 
 def test_damaged_staged_policy_is_removed(
