@@ -98,8 +98,8 @@ class Columns(Model):
     """Field with the user's further turns (a list or a text), or with agent.user set what the user
     wants. Only with agent.kind Conversation."""
     fields: Annotated[list[Column], Field(max_length=16)] = Field(default_factory=list)
-    """Fields that scorers, an agent of your own and resets of an environment are given. Empty:
-    none."""
+    """Fields that scorers, programs, an agent of your own and resets of an environment are given.
+    Empty: none."""
 
 
 HARBOR = "Harbor"

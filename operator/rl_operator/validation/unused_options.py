@@ -141,11 +141,12 @@ def _of_columns(spec: RLJobSpec) -> Iterator[Refusal]:
 
 
 def _of_fields(spec: RLJobSpec) -> Iterator[Refusal]:
-    """Fields of records are for scorers, an agent of the user's and an environment's reset."""
+    """Fields of records are for scorers, programs, agents of users and resets of environments."""
     scorers = any(scorer.entry_point for scorer in spec.reward.scorers)
-    if spec.algorithm.supervised or scorers or spec.agent.entry_point or spec.agent.environment:
+    agent = spec.agent
+    if spec.algorithm.supervised or scorers or agent.entry_point or agent.begins_itself:
         return
-    message = "They are for environments and what has an entryPoint, and there is none."
+    message = "They are for programs, environments and what has an entryPoint, and there is none."
     for split, sources in spec.data.by_split.items():
         for index, source in enumerate(sources):
             at = f"spec.data.{split}[{index}].columns"

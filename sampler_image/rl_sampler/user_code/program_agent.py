@@ -184,6 +184,7 @@ def task_json(task: Task, member: int) -> dict[str, Any]:
         "messages": [{"role": each.role, "content": each.text} for each in task.messages],
         "answer": task.answer,
         "scenario": task.scenario,
+        "fields": task.record_fields,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp.test_utils import TestServer
 
 from rl_sampler.agents.trace import Trace
-from rl_sampler.gateway.server import Gateway
+from rl_sampler.gateway.server import RESULT_PATH, Gateway
 from rl_sampler.gateway.session import Session, Sessions
 from tests.chaos.rl_sampler.gateway.environments import python_of
 from tests.servers import ROOT
@@ -34,13 +34,29 @@ class Ran:
     policy: ScriptedPolicy
 
 
-async def run(folder: Path, script: list[Any], python: str, *arguments: str, **env: str) -> Ran:
-    """Run a program in a folder against the gateway."""
+async def run(
+    folder: Path,
+    script: list[Any],
+    python: str,
+    *arguments: str,
+    record: dict[str, Any] = TASK,
+    **env: str,
+) -> Ran:
+    """Run a program in a folder against the gateway.
+
+    Args:
+        folder: its working directory.
+        script: what the policy says.
+        python: the program's interpreter.
+        arguments: of the interpreter.
+        record: what the program is given of its task.
+        env: further variables.
+    """
     session, policy = a_session(script, longest=100_000)
     sessions = Sessions()
     sessions.open(session)
     task = folder / "task.json"
-    task.write_text(json.dumps(TASK))
+    task.write_text(json.dumps(record))
     async with TestServer(Gateway(sessions).application()) as server:
         url = str(server.make_url("")).rstrip("/")
         program = await asyncio.create_subprocess_exec(
@@ -56,6 +72,8 @@ async def run(folder: Path, script: list[Any], python: str, *arguments: str, **e
                 "OPENAI_BASE_URL": f"{url}/v1",
                 "OPENAI_API_KEY": session.key,
                 "RL_TASK_FILE": str(task),
+                "RL_RESULT_URL": f"{url}{RESULT_PATH}",
+                "RL_API_KEY": session.key,
                 **env,
             },
         )
