@@ -72,7 +72,8 @@ class SmallServer:
     """Answers sessions, each with a game of its own."""
 
     faults: list[str] = field(default_factory=list)
-    """What the next steps do instead: hang, die, fail, nan, garbage, twice, other, long."""
+    """What the next steps do instead: hang, die, fail, nan, garbage, twice, other, long, swapped
+    (another answer); an empty one does nothing else."""
     refusals: int = 0
     """Sessions that are refused because the server has no room."""
     room: int | None = None
@@ -207,6 +208,8 @@ class SmallServer:
         good = observation("Lower.", reward=0.0)
         if fault == "hang":
             await asyncio.sleep(3600)
+        elif fault == "swapped":
+            await _say(socket, "observation", observation("Swapped.", reward=0.0))
         elif fault == "die":
             await socket.close()
             return False

@@ -113,6 +113,8 @@ class Member:
     """The messages that followed each turn, as JSON; of agents that run turn by turn."""
     heard: int = 0
     """How often the user has spoken."""
+    saved: Rollout | None = None
+    """Turns of an earlier attempt, for an agent that makes its first prompt itself."""
     continues: str = ""
     """The stored rollout whose turns were replayed."""
     replayed_turns: int = 0

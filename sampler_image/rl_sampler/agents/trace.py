@@ -278,3 +278,8 @@ def version_spans(
     if position != output:
         raise EngineProtocolError(f"spans of versions cover {position} of {output} tokens")
     return spans
+
+
+def continues_prompt(saved: Rollout, prompt: Sequence[int]) -> bool:
+    """Whether an unfinished member began with this prompt: tools or template may have changed."""
+    return unpack_int32(saved.tokens)[: saved.turns[0].response.start] == list(prompt)

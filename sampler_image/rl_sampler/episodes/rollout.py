@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rl_contracts import ids
-from rl_contracts.documents.arrays import pack_float32, pack_int32, unpack_int32
+from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.rollout import (
     GREEDY_TEMPERATURE,
     EnvironmentOutcome,
@@ -154,8 +154,3 @@ def resumable(stored: Sequence[Rollout], *, task: Task, oldest_step: int) -> dic
         ):
             saved[rollout.member] = rollout
     return saved
-
-
-def continues_prompt(saved: Rollout, prompt: Sequence[int]) -> bool:
-    """Whether an unfinished member began with this prompt: tools or template may have changed."""
-    return unpack_int32(saved.tokens)[: saved.turns[0].response.start] == list(prompt)

@@ -24,12 +24,13 @@ from rl_sampler.agents import Agent
 from rl_sampler.agents.group import Group
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.prompt import PromptError
+from rl_sampler.agents.trace import continues_prompt
 from rl_sampler.completions.errors import NoCompletionError
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.errors import EngineError, EngineUnavailableError
 from rl_sampler.engine.serving import Serving
 from rl_sampler.episodes import group_completion
-from rl_sampler.episodes.rollout import Ending, build_rollout, continues_prompt, is_usable
+from rl_sampler.episodes.rollout import Ending, build_rollout, is_usable
 from rl_sampler.episodes.turn_saves import KeptTurns, keeps_turns
 from rl_sampler.scorers import Scorers
 from rl_sampler.scorers.reading import recorded_answer
@@ -158,6 +159,7 @@ class RolloutRunner:
         with self.traces.rollout(name, ago=ago, **_about(task, number)) as facts:
             ending = await self._play(member, group, opening, turns)
             self.counters.tokens_generated += member.trace.mask.count(1)
+            self.counters.turns_replayed += member.replayed_turns
             rollout = self._reject_if_unusable(_rollout(member, ending, task=task), task)
             facts |= _outcome(rollout)
         return rollout
@@ -230,10 +232,12 @@ class RolloutRunner:
         if keeps_turns(self.spec.agent):
             member.on_turn = lambda member: turns.saves.save(_unfinished(member, group.task))
         saved = turns.saved.get(member.number)
+        if self.begins_itself:
+            member.saved = saved
+            return False
         if saved is None or not continues_prompt(saved, group.prompt):
             return False
         member.resume(saved)
-        self.counters.turns_replayed += member.replayed_turns
         return True
 
     def _reject_if_unusable(self, rollout: Rollout, task: Task) -> Rollout:

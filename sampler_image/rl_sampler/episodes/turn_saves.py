@@ -19,9 +19,10 @@ BATCH_SECONDS = 0.1
 
 
 def keeps_turns(agent: Agent) -> bool:
-    """Whether turns are saved and replayed: asked for, and all tools may be replayed."""
+    """Whether turns are saved and replayed: asked for, and what acts may be replayed."""
     return (
         agent.durability == "Turns"
+        and (agent.environment is None or agent.environment.replayable)
         and all(server.replayable for server in agent.mcp_servers)
         and all(tool.replayable for tool in agent.tools)
     )

@@ -186,9 +186,16 @@ class Agent(Model):
             "Program also context and maxToolResultCharacters",
         ),
         rule(
-            "self.durability == 'None' || self.kind in ['ToolLoop', 'ReAct', 'Conversation']",
-            "agent.durability Turns is for kinds ToolLoop, ReAct and Conversation, and kind is "
-            "{self.kind}: remove durability",
+            "self.durability == 'None' || "
+            "self.kind in ['ToolLoop', 'ReAct', 'Conversation', 'Environment']",
+            "agent.durability Turns is for kinds ToolLoop, ReAct, Conversation and Environment, "
+            "and kind is {self.kind}: remove durability",
+            field="durability",
+        ),
+        rule(
+            "!has(self.environment) || self.environment.replayable == (self.durability == 'Turns')",
+            "agent.durability Turns plays the actions of an environment again: it needs "
+            "environment.replayable, which goes with it: set both, or remove both",
             field="durability",
         ),
         rule(
@@ -255,7 +262,7 @@ class Agent(Model):
     durability: Literal["None", "Turns"] = "None"
     """What survives a sampler that dies during an episode. `None`: nothing, and the episode begins
     again. `Turns`: finished turns, which the next sampler replays. For kinds ToolLoop, ReAct and
-    Conversation whose tools are all replayable."""
+    Conversation whose tools are all replayable, and for a replayable Environment."""
     system_prompt: Annotated[str, Field(max_length=16384)] = ""
     """System message before each task. Empty: no system message is added."""
     chat_template_arguments: Opaque | None = None

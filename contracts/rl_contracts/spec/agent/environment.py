@@ -94,6 +94,9 @@ class Environment(Model):
     """Secret whose keys are HTTP headers of each request to url. Unset: none are added."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
     """Longest time in seconds of one reset or step."""
+    replayable: bool = False
+    """Whether the same reset and the same actions give the same observations and rewards, in any
+    session: then agent.durability Turns plays the saved actions again where a sampler died."""
     action: Literal["Text", "Json", "Tool"] = "Text"
     """How a response becomes an action. `Text`: it is the value of textField. `Json`: it holds
     the action as an object. `Tool`: it calls tools."""

@@ -181,6 +181,14 @@ REFUSED_AGENTS = {
         changed("spec.agent", environment(url=...)),
         "agent.environment needs one of url, a server that runs already, and image",
     ),
+    "turns of an environment that cannot be replayed": (
+        changed("spec.agent", environment() | {"durability": "Turns"}),
+        "it needs environment.replayable",
+    ),
+    "an environment that is replayed for nothing": (
+        changed("spec.agent", environment(replayable=True)),
+        "it needs environment.replayable, which goes with it",
+    ),
     "copies of a server that runs already": (
         changed("spec.agent", environment(copies=2)),
         "agent.environment.copies is for image",

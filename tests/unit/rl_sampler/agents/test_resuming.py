@@ -9,7 +9,8 @@ import pytest
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Queue
 from rl_sampler.agents.member import Member
-from rl_sampler.episodes.rollout import Ending, build_rollout, continues_prompt, resumable
+from rl_sampler.agents.trace import continues_prompt
+from rl_sampler.episodes.rollout import Ending, build_rollout, resumable
 from tests.documents import a_task
 from tests.unit.rl_sampler.agents.scripted import TOOL, Played, call, play, unfinished
 

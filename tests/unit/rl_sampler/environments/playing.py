@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from rl_contracts.documents.rollout import StopReason
+from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.agents.chat import Chat
@@ -97,9 +97,16 @@ async def play_at(
     headers: Path = Path("/none"),
     task: Task | None = None,
     policy_type: type[ScriptedPolicy] = ScriptedPolicy,
+    saved: Rollout | None = None,
+    on_turn: Callable[[Member], None] | None = None,
     **options: Any,
 ) -> Played:
-    """Act a script out at a server's URL; arguments as ``play``."""
+    """Act a script out at a server's URL; arguments as ``play``.
+
+    Args:
+        saved: turns of an earlier attempt.
+        on_turn: called with each finished turn.
+    """
     prompts = real_prompts("qwen3")
     async with open_outside() as http:
         manifest = section(url, room=room, options=options, agent=agent or {})
@@ -122,6 +129,8 @@ async def play_at(
             chat=Chat(prompts, [tool.to_chat() for tool in tools.listed]),
             policy=cast(Policy, policy),
             tools=tools,
+            saved=saved,
+            on_turn=on_turn,
         )
         try:
             reason = await EnvironmentAgent(server=environment)(member)
