@@ -245,7 +245,7 @@ async def _error(socket: web.WebSocketResponse, code: str, message: str, **more:
 @contextlib.asynccontextmanager
 async def serving(server: SmallServer, *, port: int = 0) -> AsyncIterator[str]:
     """The URL of a running server."""
-    runner = web.AppRunner(server.application(), shutdown_timeout=0.1)
+    runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
