@@ -10,10 +10,10 @@ from rl_contracts.capacity.engine import options_of
 from rl_contracts.capacity.shape import UnknownShapeError, shape_of
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.engine import Engine
+from rl_contracts.spec.engine_server import NAMES
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate, gpus_of
 from rl_operator.render.samplers.arguments import on_processor
-from rl_operator.render.samplers.engine_options import NAMES
 from rl_operator.state import pool_ref
 
 SIZES = ("tensor_parallel", "data_parallel", "expert_parallel")

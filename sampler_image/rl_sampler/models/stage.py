@@ -18,6 +18,7 @@ from rl_contracts.documents.manifest import Manifest, PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
 from rl_contracts.model_files import INDEX_FILE, is_plain_file_name, read_header
+from rl_contracts.spec.engine_server import DTYPES
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 from rl_sampler.engine.assignment import Assignment
@@ -30,8 +31,6 @@ from rl_sampler.policy.verify import run_signature
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.json"
-DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
-"""Names of ``training.precision`` in a model's config."""
 MANIFEST_BYTES = 64 << 20
 
 

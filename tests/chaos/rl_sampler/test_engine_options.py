@@ -6,8 +6,8 @@ import json
 import subprocess
 from typing import Any
 
+from rl_contracts.spec import engine_server
 from rl_contracts.spec.engine import Engine
-from rl_operator.render.samplers import engine_options
 from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON
 from tests.servers import ROOT
 from tests.unit.rl_operator.validation.test_engine_options import ALL
@@ -63,5 +63,5 @@ def test_recorded_options_are_those_of_sglang() -> None:
 
 
 def test_typed_options_are_read_by_sglang_as_they_are_meant() -> None:
-    arguments = engine_options.arguments(Engine.model_validate(ALL))
+    arguments = engine_server.arguments(Engine.model_validate(ALL))
     assert said_by(READ, *arguments) == MEANT

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rl_contracts.spec.engine_server import PROGRAM, server_arguments
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube.settings import Images
 from rl_operator.render import pods
-from rl_operator.render.samplers import engine_options, lora
+from rl_operator.render.samplers import lora
 
 Manifest = dict[str, Any]
 
 WEIGHTS_FOLDER = "/weights"
 PORT = 30000
-PROGRAM = """\
-import os, runpy, signal
-signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
-runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
-"""
-"""SGLang, which can be ended while it loads. It handles SIGTERM only once it serves, and the kernel
-gives the first process of a container no signal without a handler: a pod that is stopped before
-would last as long as its grace."""
-DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
 ARGUMENTS = (
     "--config",
     "--model-path",
@@ -59,24 +51,13 @@ def container(
         "imagePullPolicy": images.pull_policy,
         "restartPolicy": "Always",
         "command": ["python3", "-c", PROGRAM],
-        "args": [
-            "--model-path",
-            f"{WEIGHTS_FOLDER}/current",
-            "--weight-version",
-            "base",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(PORT),
-            "--dtype",
-            DTYPES[runs[0].training.precision],
-            "--sleep-on-idle",
-            "--incremental-streaming-output",
-            *([ROUTING] if replayed else []),
-            *low_rank,
-            *engine_options.arguments(engine),
-            *engine.args,
-        ],
+        "args": server_arguments(
+            engine,
+            folder=f"{WEIGHTS_FOLDER}/current",
+            port=PORT,
+            precision=runs[0].training.precision,
+            also=[*([ROUTING] if replayed else []), *low_rank],
+        ),
         "env": pods.environment({"HOME": pods.TMP, **user}, engine.env),
         **sources,
         "resources": spec.template.resources.to_kubernetes(),

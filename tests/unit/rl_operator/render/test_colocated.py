@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from rl_contracts import env
+from rl_contracts.spec.engine_server import PROGRAM
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.render import objects
 from rl_operator.render.samplers import colocated, gate
-from rl_operator.render.samplers.engine import PROGRAM
 from tests.unit.rl_operator.builders import a_meta
 from tests.unit.rl_operator.rendered import (
     a_trainer_manifest,

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from rl_contracts import env
+from rl_contracts.spec.engine_server import PROGRAM
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Child
 from rl_operator.render import objects, pool
 from rl_operator.render.samplers import agents
-from rl_operator.render.samplers.engine import ARGUMENTS, PROGRAM, ROUTING
+from rl_operator.render.samplers.engine import ARGUMENTS, ROUTING
 from rl_operator.state.trainer_job import TrainerJob
 from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
 from tests.unit.rl_operator.rendered import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_operator.render.samplers import engine_options
+from rl_contracts.spec import engine_server
 from rl_operator.validation.engine_options import of_model
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import a_spec
@@ -75,9 +75,7 @@ def test_every_option_becomes_an_argument_before_those_of_the_manifest() -> None
 
 
 def test_unset_options_leave_the_choice_to_the_engine() -> None:
-    assert not set(engine_of()) & {
-        each for names in engine_options.NAMES.values() for each in names
-    }
+    assert not set(engine_of()) & {each for names in engine_server.NAMES.values() for each in names}
 
 
 def test_all_options_on_the_gpus_that_they_need_pass() -> None:

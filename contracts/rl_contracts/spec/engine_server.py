@@ -1,11 +1,22 @@
-"""Arguments of SGLang for the typed options of ``samplers[].template.engine``."""
+"""How SGLang is started: its program, and its arguments by ``samplers[].template.engine``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from rl_contracts.spec.engine import Engine
 
+PROGRAM = """\
+import os, runpy, signal
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
+"""
+"""SGLang, which can be ended while it loads. It handles SIGTERM only once it serves, and the kernel
+gives the first process of a container no signal without a handler: a pod that is stopped before
+would last as long as its grace."""
+DTYPES: Mapping[str, str] = {"BF16": "bfloat16", "FP32": "float32"}
+"""SGLang's names of ``training.precision``."""
 CACHE_TYPES = {"FP8E4M3": "fp8_e4m3", "FP8E5M2": "fp8_e5m2"}
 """SGLang's names of ``cachePrecision``."""
 ALGORITHMS = {"NGram": "NGRAM"}
@@ -51,3 +62,39 @@ def _set(engine: Engine) -> Iterator[tuple[str, str]]:
         yield from zip(
             NAMES["speculation"], (ALGORITHMS[section.kind], *map(str, sizes)), strict=True
         )
+
+
+def server_arguments(
+    engine: Engine,
+    *,
+    folder: str,
+    port: int,
+    precision: Literal["BF16", "FP32"],
+    also: Sequence[str] = (),
+) -> list[str]:
+    """All arguments of a server that listens on loopback.
+
+    Args:
+        engine: its options; its own ``args`` come last.
+        folder: of the model.
+        port: on loopback.
+        precision: of the weights.
+        also: arguments before the options.
+    """
+    return [
+        "--model-path",
+        folder,
+        "--weight-version",
+        "base",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--dtype",
+        DTYPES[precision],
+        "--sleep-on-idle",
+        "--incremental-streaming-output",
+        *also,
+        *arguments(engine),
+        *engine.args,
+    ]
