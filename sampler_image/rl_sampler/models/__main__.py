@@ -27,7 +27,10 @@ from rl_contracts.stores.artifacts import Origin
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_sampler.engine.assignment import Assignment, AssignmentError
+from rl_sampler.engine.client import open_session
+from rl_sampler.engine.key import make_key, read_key
 from rl_sampler.engine.listening import listening
+from rl_sampler.models.endpoint import ServedModel
 from rl_sampler.models.files import HandedFiles
 from rl_sampler.models.promote import promote
 from rl_sampler.models.stage import Wanted, stage_model
@@ -47,10 +50,11 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
         0 on success; 1 when a retry may succeed; 2 when something must be changed first.
     """
     parser = argparse.ArgumentParser(prog="rl_sampler.models", description=__doc__)
-    parser.add_argument("program", choices=("hand-out", "promote"))
+    parser.add_argument("program", choices=("hand-out", "promote", "stage", "endpoint"))
     parser.add_argument("--version", type=int, default=0, help="a published version")
     parser.add_argument("--uri", default="", help="folder of an exported model")
-    parser.add_argument("--name", default="", help="of the promoted model")
+    parser.add_argument("--name", default="", help="of the promoted or served model")
+    parser.add_argument("--key-file", type=Path, help="API key that the endpoint asks for")
     given = parser.parse_args(arguments)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -59,6 +63,9 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(TERMINATED))
     try:
         assignment = _assignment(environ)
+        if given.program == "endpoint":
+            asyncio.run(_serve(assignment, name=given.name, key=_api_key(given.key_file)))
+            return 0
         settings = StoreSettings.from_folder(assignment.env.stores_folder)
         stores = Stores.connect(settings, patience_seconds=PATIENCE_SECONDS)
         with contextlib.closing(stores):
@@ -86,6 +93,10 @@ def _run(given: argparse.Namespace, assignment: Assignment, stores: Stores) -> s
         asyncio.run(_hand_out(assignment, stores, wanted))
         return "nobody asks any more"
     folder = stage_model(assignment, stores, wanted)
+    if given.program == "stage":
+        assert assignment.env.engine_key_folder is not None
+        make_key(assignment.env.engine_key_folder)
+        return f"staged {folder}"
     origin = Origin(kind="model", run=assignment.run, epoch=0, step=0, version=wanted.version)
     return promote(stores.objects, folder, name=given.name, origin=origin)
 
@@ -95,6 +106,22 @@ async def _hand_out(assignment: Assignment, stores: Stores, wanted: Wanted) -> N
     async with listening(files.application(), port=handout.PORT, host="127.0.0.1", cancels=True):
         await files.stage(lambda: stage_model(assignment, stores, wanted))
         await files.until_quiet()
+
+
+def _api_key(file: Path | None) -> str:
+    key = "" if file is None else file.read_text().strip()
+    if file is not None and not key:
+        raise AssignmentError(f"{file} is empty: put the API key into the Secret")
+    return key
+
+
+async def _serve(assignment: Assignment, *, name: str, key: str) -> None:
+    """Serve the engine's model until the pod ends."""
+    port = assignment.env.listen_port
+    async with open_session(read_key(assignment.env.engine_key_folder)) as session:
+        served = ServedModel(assignment.engine(session), name=name, key=key)
+        async with served.watching(), listening(served.application(), port=port, cancels=True):
+            await asyncio.Event().wait()
 
 
 def _failed(error: Exception, code: int) -> int:
