@@ -1,4 +1,4 @@
-"""``download`` and ``promote``: models of a job outside of its training."""
+"""``download``, ``promote`` and ``serve``: models of a job outside of its training."""
 
 from __future__ import annotations
 
@@ -55,7 +55,65 @@ def promote(
     promote_model(invocation, job, name, version=version, image=image, seconds=timeout)
 
 
+def serve(
+    invocation: Invocation,
+    job: str,
+    version: Version = None,
+    *,
+    name: Annotated[str, typer.Option(help="Of the endpoint. Default: JOB-serve.")] = "",
+    replicas: Annotated[int, typer.Option(min=1, help="Number of pods.")] = 1,
+    group: Annotated[
+        str, typer.Option(help="Group of samplers whose engine options it takes. Default: first.")
+    ] = "",
+    api_key_secret: Annotated[
+        str, typer.Option(help="Secret whose key api-key requests must carry. Default: none.")
+    ] = "",
+    image: Annotated[str, typer.Option(help="Sampler image. Default: the job's.")] = "",
+    engine_image: Annotated[str, typer.Option(help="Engine image. Default: the job's.")] = "",
+    keep: Annotated[bool, typer.Option("--keep", help="Do not delete it with the job.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects only.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Delete the endpoint.")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds to wait until it answers; 0: do not wait.")
+    ] = 1800.0,
+) -> None:
+    """Serve a model of a job in the cluster.
+
+    Makes a Deployment, a Service and a NetworkPolicy that admits pods of the namespace. The
+    endpoint has OpenAI's API. Repeated with another version, the command changes it.
+    """
+    from rl_console.actions.models.choice import Choice
+    from rl_console.actions.models.endpoint import Endpoint
+    from rl_console.actions.models.serving import print_manifests, serve_model, stop_serving
+
+    cluster = invocation.cluster()
+    namespace, named = cluster.default_namespace, name or f"{job}-serve"
+    if stop:
+        for line in stop_serving(cluster, namespace, job, named):
+            print(line, flush=True)
+        return
+    choice = Choice.of(cluster, namespace, job, version)
+    endpoint = Endpoint(
+        choice=choice,
+        images=choice.images(sampler=image, engine=engine_image, group=group),
+        name=named,
+        replicas=replicas,
+        group=group,
+        api_key_secret=api_key_secret,
+        owned=not keep,
+    )
+    if dry_run:
+        print_manifests(endpoint)
+    else:
+        print(serve_model(cluster, endpoint, seconds=timeout))
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     add(app, download, examples=["download gsm8k", "download gsm8k 12 --to models/gsm8k-12"])
     add(app, promote, examples=["promote gsm8k gsm8k-v1", "promote gsm8k gsm8k-12 12"])
+    add(
+        app,
+        serve,
+        examples=["serve gsm8k", "serve gsm8k 12 --dry-run > serve.yaml", "serve gsm8k --stop"],
+    )

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ import pytest
 
 from rl_console.actions.models import working as jobs
 from rl_console.actions.models.choice import Choice
+from rl_console.actions.models.endpoint import Endpoint
 from rl_console.actions.models.fetching import fetch
+from rl_console.actions.models.serving import described, pod_doing
 from rl_console.actions.models.working import PodState, Working, job_manifest
 from rl_console.api import Api
 from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError, UsageError
@@ -223,3 +226,88 @@ def test_a_file_that_is_there_with_other_content_is_not_overwritten(tmp_path: Pa
     with handing_out(CONTENT) as url, pytest.raises(UsageError, match="Choose another folder"):
         fetch(url, FILE, tmp_path, say=lambda text: None)
     assert (tmp_path / "weights").read_bytes() == b"mine"
+
+
+# Endpoints.
+
+
+def endpoint(version: int | None = None, **options: Any) -> Endpoint:
+    given = choice(version, finalModel=FINAL)
+    return Endpoint(choice=given, images=given.images(), name="sums-serve", **options)
+
+
+def by_kind(endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    return {manifest["kind"]: manifest for manifest in endpoint.manifests()}
+
+
+def test_an_endpoint_has_one_front_and_an_engine_on_loopback() -> None:
+    made = by_kind(endpoint(api_key_secret="keys", replicas=2))
+    pod = made["Deployment"]["spec"]["template"]["spec"]
+    containers = {each["name"]: each for each in [*pod["initContainers"], *pod["containers"]]}
+    engine = containers["engine"]["args"]
+    assert engine[engine.index("--host") + 1] == "127.0.0.1"
+    assert engine[engine.index("--dtype") + 1] == "float32"
+    assert containers["stage"]["args"] == ["stage", "--uri", FINAL]
+    front = containers["endpoint"]["args"]
+    assert front == ["endpoint", "--name", "final", "--key-file", "/etc/rl/api-key/api-key"]
+    mounted = {
+        name: {each["name"] for each in container["volumeMounts"]}
+        for name, container in containers.items()
+    }
+    assert {name for name in mounted if "stores" in mounted[name]} == {"stage"}
+    assert {name for name in mounted if "api-key" in mounted[name]} == {"endpoint"}
+    named = {volume["name"] for volume in pod["volumes"]}
+    assert set().union(*mounted.values()) <= named
+    assert made["Deployment"]["spec"]["replicas"] == 2
+
+
+def test_the_service_and_the_policy_select_the_endpoints_pods_alone() -> None:
+    made = by_kind(endpoint())
+    labels = made["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert made["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+    assert made["Service"]["spec"]["selector"] == labels
+    assert made["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"] == labels
+    assert made["NetworkPolicy"]["spec"]["ingress"][0]["from"] == [{"podSelector": {}}]
+    assert labels["app.kubernetes.io/name"] == "sums-serve"
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_an_endpoint_goes_with_its_job_unless_it_is_kept(owned: bool) -> None:
+    for manifest in endpoint(owned=owned).manifests():
+        assert ("ownerReferences" in manifest["metadata"]) is owned
+
+
+def test_what_no_endpoint_can_serve_is_refused() -> None:
+    lora = choice(3, finalModel=FINAL)
+    spec = {**lora.spec, "training": {**lora.spec["training"], "lora": {"rank": 8}}}
+    adapter = Endpoint(choice=replace(lora, spec=spec), images=lora.images(), name="x")
+    with pytest.raises(UsageError, match=r"version 3 of sums is an adapter\. Serve the final"):
+        adapter.manifests()
+    shared = {**lora.spec, "samplers": [{"name": "main", "poolRef": {"name": "pool"}}]}
+    elsewhere = Endpoint(choice=replace(lora, spec=shared), images=lora.images(), name="x")
+    with pytest.raises(UsageError, match="has no group of samplers of its own"):
+        elsewhere.manifests()
+
+
+def test_how_to_ask_fits_a_terminal() -> None:
+    shown = described(endpoint(api_key_secret="keys"))
+    assert "http://sums-serve.lab.svc/v1" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+STAGING = {"name": "stage", "state": {"running": {}}}
+REFUSED = {
+    "name": "stage",
+    "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    "lastState": {"terminated": {"exitCode": 2, "message": "version 7 is deleted"}},
+}
+ENGINE = {"name": "engine", "state": {"running": {}}, "restartCount": 2}
+
+
+def test_what_an_endpoints_pod_does_is_said() -> None:
+    assert pod_doing(pod("Pending", initContainerStatuses=[STAGING])).endswith("stages the model")
+    started = pod_doing(pod("Running", containerStatuses=[ENGINE]))
+    assert "the engine starts, after 2 restarts" in started
+    assert "not scheduled" in pod_doing(pod("Pending", **UNSCHEDULED))
+    with pytest.raises(RequestRefusedError, match="version 7 is deleted"):
+        pod_doing(pod("Pending", initContainerStatuses=[REFUSED]))

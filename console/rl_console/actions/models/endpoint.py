@@ -1,0 +1,209 @@
+"""The objects of an endpoint: a Deployment with engine and front, a Service, a NetworkPolicy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rl_console.actions.models.choice import Choice
+from rl_console.actions.models.pod import (
+    ENGINE_PORT,
+    LISTEN_PORT,
+    SECURITY,
+    TMP,
+    WEIGHTS_FOLDER,
+    Manifest,
+    container,
+    pulled,
+    template,
+)
+from rl_console.errors import UsageError
+from rl_contracts import env
+from rl_contracts.spec.engine_server import PROGRAM, server_arguments
+from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.status import ImagesStatus
+from rl_contracts.spec.workers import SamplerTemplate
+
+KEY_FOLDER = "/run/rl-engine"
+API_KEY_FOLDER, API_KEY = "/etc/rl/api-key", "api-key"
+PORT = 80
+NAME_LABEL = "app.kubernetes.io/name"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A model that is served under a name."""
+
+    choice: Choice
+    images: ImagesStatus
+    name: str
+    replicas: int = 1
+    group: str = ""
+    """Whose engine options it takes; empty: the first."""
+    api_key_secret: str = ""
+    """Secret with the key ``api-key``; empty: no key is asked for."""
+    owned: bool = True
+    """It is deleted with the job."""
+
+    def manifests(self) -> list[Manifest]:
+        """The objects, in the order in which they are made.
+
+        Raises:
+            UsageError: the job has no engine of its own, or the version is an adapter.
+        """
+        return [self._network_policy(), self._service(), self._deployment()]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """That select its pods."""
+        return {**self.choice.labels, NAME_LABEL: self.name}
+
+    def _metadata(self) -> Manifest:
+        owners = {"ownerReferences": [self.choice.owner]} if self.owned else {}
+        namespace = self.choice.job.namespace
+        return {"name": self.name, "namespace": namespace, "labels": self.labels, **owners}
+
+    def _network_policy(self) -> Manifest:
+        """Pods of the namespace alone may ask; a port-forward needs no entry."""
+        port = {"port": LISTEN_PORT, "protocol": "TCP"}
+        return {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": self._metadata(),
+            "spec": {
+                "podSelector": {"matchLabels": self.labels},
+                "policyTypes": ["Ingress"],
+                "ingress": [{"from": [{"podSelector": {}}], "ports": [port]}],
+            },
+        }
+
+    def _service(self) -> Manifest:
+        port = {"name": "http", "port": PORT, "targetPort": LISTEN_PORT, "protocol": "TCP"}
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self._metadata(),
+            "spec": {"selector": self.labels, "ports": [port]},
+        }
+
+    def _deployment(self) -> Manifest:
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": self._metadata(),
+            "spec": {
+                "replicas": self.replicas,
+                "selector": {"matchLabels": self.labels},
+                # Another pod beside the old one may find no device.
+                "strategy": {"type": "Recreate"},
+                "template": self._pod(),
+            },
+        }
+
+    def _pod(self) -> Manifest:
+        spec = RLJobSpec.model_validate(self.choice.spec)
+        if self.choice.version and spec.training.lora is not None:
+            raise UsageError(
+                f"version {self.choice.version} of {self.choice.job.name} is an adapter",
+                remedy="Serve the final model, in which it is merged: leave the version out",
+            )
+        placement = self._template(spec)
+        pod = template(
+            self.choice,
+            self.images,
+            initContainers=[self._stage()],
+            containers=[self._engine(spec, placement), self._front()],
+        )
+        pod["metadata"]["labels"] = self.labels
+        wishes = {
+            "nodeSelector": dict(placement.node_selector),
+            "tolerations": [dict(each) for each in placement.tolerations],
+            "priorityClassName": placement.priority_class_name,
+            "serviceAccountName": placement.service_account_name,
+        }
+        pod["spec"] |= {key: value for key, value in wishes.items() if value}
+        pod["spec"]["volumes"] += [
+            {"name": "engine-key", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+            {"name": "engine-tmp", "emptyDir": {"sizeLimit": "64Gi"}},
+            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"}},
+            *self._api_key_volume(),
+        ]
+        return pod
+
+    def _template(self, spec: RLJobSpec) -> SamplerTemplate:
+        own = [each for each in spec.samplers if each.pool_ref is None]
+        chosen = [each for each in own if self.group in ("", each.name)]
+        if chosen:
+            return chosen[0].template
+        raise UsageError(
+            f"RLJob {self.choice.job.name} has no group of samplers of its own"
+            + (f" that is named {self.group!r}" if self.group else ""),
+            remedy="An endpoint takes its engine's options from there: choose one with --group, or "
+            "promote the model and serve it with a manifest of yours",
+        )
+
+    def _stage(self) -> Manifest:
+        made = container("stage", self.choice, self.images, ["stage", *self.choice.arguments])
+        return _knowing_key(made, read_only=False)
+
+    def _front(self) -> Manifest:
+        arguments = ["endpoint", "--name", self.choice.label]
+        made = _knowing_key(container("endpoint", self.choice, self.images, arguments))
+        ready = {"httpGet": {"path": "/ready", "port": LISTEN_PORT}, "periodSeconds": 2}
+        made |= {"ports": [{"name": "http", "containerPort": LISTEN_PORT}], "readinessProbe": ready}
+        # What others connect to has no credentials of the stores.
+        made["volumeMounts"] = [each for each in made["volumeMounts"] if each["name"] != "stores"]
+        if self.api_key_secret:
+            made["args"] += ["--key-file", f"{API_KEY_FOLDER}/{API_KEY}"]
+            mount = {"name": "api-key", "mountPath": API_KEY_FOLDER, "readOnly": True}
+            made["volumeMounts"] = [*made["volumeMounts"], mount]
+        return made
+
+    def _api_key_volume(self) -> list[Manifest]:
+        if not self.api_key_secret:
+            return []
+        secret = {"secretName": self.api_key_secret, "defaultMode": 0o440}
+        return [{"name": "api-key", "secret": secret}]
+
+    def _engine(self, spec: RLJobSpec, placement: SamplerTemplate) -> Manifest:
+        engine = placement.engine
+        fixed = {"HOME": TMP}
+        if not any(variable.name == "USER" for variable in engine.env):
+            fixed["USER"] = "engine"  # torch asks for it, and in SGLang's image the uid has none
+        given = [each.to_kubernetes() for each in engine.env if each.name not in fixed]
+        sources = {"envFrom": [dict(each) for each in engine.env_from]} if engine.env_from else {}
+        resources = spec.trainer.resources if spec.colocated else placement.resources
+        return {
+            "name": "engine",
+            "image": self.images.engine,
+            **pulled(self.images),
+            "command": ["python3", "-c", PROGRAM],
+            "args": [
+                "--config",
+                f"{KEY_FOLDER}/engine.yaml",
+                *server_arguments(
+                    engine,
+                    folder=f"{WEIGHTS_FOLDER}/model",
+                    port=ENGINE_PORT,
+                    precision=spec.training.precision,
+                ),
+            ],
+            "env": [*given, *({"name": key, "value": value} for key, value in fixed.items())],
+            **sources,
+            "resources": resources.to_kubernetes(),
+            "securityContext": SECURITY,
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+            "volumeMounts": [
+                {"name": "weights", "mountPath": WEIGHTS_FOLDER, "readOnly": True},
+                {"name": "engine-key", "mountPath": KEY_FOLDER, "readOnly": True},
+                {"name": "engine-tmp", "mountPath": TMP},
+                {"name": "shared-memory", "mountPath": "/dev/shm"},
+            ],
+        }
+
+
+def _knowing_key(container: Manifest, *, read_only: bool = True) -> Manifest:
+    mount = {"name": "engine-key", "mountPath": KEY_FOLDER, "readOnly": read_only}
+    return container | {
+        "env": [*container["env"], {"name": env.ENGINE_KEY_FOLDER, "value": KEY_FOLDER}],
+        "volumeMounts": [*container["volumeMounts"], mount],
+    }
