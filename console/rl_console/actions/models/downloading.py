@@ -60,6 +60,7 @@ def _make(folder: Path) -> None:
 
 def _fetch_all(made: Working, tools: Tools, folder: Path) -> None:
     """Fetch all files; a connection that ends is made again until the deadline."""
+    reached = False
     while True:
         pod = made.wait(lambda state: state.phase == "Running").name
         try:
@@ -68,12 +69,14 @@ def _fetch_all(made: Working, tools: Tools, folder: Path) -> None:
             ) as port:
                 url = f"http://127.0.0.1:{port}"
                 model = _staged(made, url)
+                reached = True
                 note(f"{len(model.files)} files, {size(model.size_bytes)}")
                 for file in model.files:
                     fetch(url, file, folder, say=note)
                 return
         except CONNECTION as error:
-            note(f"the connection to {pod} ended ({type(error).__name__}): again")
+            if reached:  # before, its program has only begun
+                note(f"the connection to {pod} ended ({type(error).__name__}): again")
         if time.monotonic() > made.ends:
             raise TimeOverError(
                 f"{folder} is not complete after {made.seconds:.0f} s",

@@ -10,7 +10,7 @@ from typing import Any
 
 from rl_console.actions.models.choice import OF_JOB
 from rl_console.actions.models.endpoint import NAME_LABEL, Endpoint
-from rl_console.actions.models.working import POLL_SECONDS, PodState, note
+from rl_console.actions.models.working import POLL_SECONDS, REFUSED_EXIT, PodState, note
 from rl_console.api import SERVER_SIDE_APPLY
 from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError
 from rl_console.kube import Cluster
@@ -22,8 +22,6 @@ PLACES = {
     "Service": "/api/v1/namespaces/{namespace}/services",
     "Deployment": "/apis/apps/v1/namespaces/{namespace}/deployments",
 }
-REFUSED_EXIT = 2
-"""Of ``rl_sampler.models``: no later attempt can succeed."""
 
 
 def serve_model(cluster: Cluster, endpoint: Endpoint, *, seconds: float) -> str:

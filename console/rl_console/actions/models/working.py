@@ -24,7 +24,12 @@ POLL_SECONDS = 1.0
 KEPT_SECONDS = 300
 """A Job that has ended stays for as long, where nobody deletes it."""
 NAME_CHARACTERS = 40
-RETRIED_EXIT = 1
+REFUSED_EXIT = 2
+"""Of ``rl_sampler.models``: no later attempt can succeed."""
+REFUSED_AT_ONCE = {
+    "action": "FailJob",
+    "onExitCodes": {"containerName": "model", "operator": "In", "values": [REFUSED_EXIT]},
+}
 
 
 def job_manifest(
@@ -63,6 +68,7 @@ def job_manifest(
         },
         "spec": {
             "backoffLimit": retries,
+            "podFailurePolicy": {"rules": [REFUSED_AT_ONCE]},
             "activeDeadlineSeconds": max(1, int(seconds)),
             "ttlSecondsAfterFinished": KEPT_SECONDS,
             "template": pod,
