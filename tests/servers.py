@@ -92,11 +92,16 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def start(self) -> None:
+    def launch(self) -> None:
+        """Start it without waiting until it answers."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=os.environ | self.environment
             )
+
+    def start(self) -> None:
+        self.launch()
+        assert self.process is not None
         deadline = time.monotonic() + HUNG_SECONDS
         while not self._answers():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -113,10 +113,7 @@ class Starter:
         if wait:
             server.start()
         else:
-            with server.log.open("ab") as log:
-                server.process = subprocess.Popen(
-                    server.command, env={**os.environ, **server.environment}, stdout=log, stderr=log
-                )
+            server.launch()
         return process
 
     def stop(self) -> None:

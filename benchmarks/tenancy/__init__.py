@@ -1,0 +1,1 @@
+"""A tenant that attacks, beside one that only wants to train."""
