@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.chaos.operator_cluster.jobs import await_gone
 from tests.cluster.lab import Lab
 from tests.cluster.manifests import short_job
 from tests.cluster.waiting import until
@@ -114,8 +115,7 @@ def told(lab: Lab) -> Iterator[dict[str, Told]]:
 
     until(look, what="all jobs to be told as blocked", seen=lambda: messages(lab))
     yield seen
-    for blocked in BLOCKED:
-        lab.delete("rljob", blocked.name)
+    await_gone(lab, {blocked.name: lab.job(blocked.name).uid for blocked in BLOCKED})
     lab.delete("secret", SECRET)
 
 
