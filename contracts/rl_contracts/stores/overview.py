@@ -1,11 +1,11 @@
-"""Reads the state of many runs at once: two queries for all runs, two counts for each.
+"""Reads the state of many runs at once: a query for all runs, one more and two counts for each.
 
 What is read is bounded in number and bytes: whoever may write to a store may write any number of
 registrations.
 
-The queries use only equality and ``$in`` on indexed fields, which every supported store answers
-from an index. A ``$group`` over tasks would save queries, but the embedded store would scan
-everything.
+The queries use only equality of indexed fields and ``$in`` of ``_id``, which every supported store
+answers from an index. ``$in`` of another field, or a ``$group`` over tasks, would save queries, but
+the embedded store would scan everything: with 100,000 registrations for 20 s.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
 AS_STORED = CodecOptions(document_class=RawBSONDocument)
 MOST_SAMPLERS = 10_000
 MOST_BYTES = 32 << 20
+BATCH = 1000
+"""Registrations in a reply of the store: a reader has little memory."""
 BEATING = ("heartbeat_at",)
 """Fields of a run that change without progress."""
 SAMPLING = ("heartbeat_at", "groups_running", "groups_done", "groups_failed", "tokens_generated")
@@ -166,19 +168,26 @@ class _Reading:
         """Read the registrations; may be called again after a failure."""
         self._by_run.clear()
         left = self._most_bytes
-        asked, limit = self._runs, self._most * len(self._runs) + 1
-        with _stored(mongo, "samplers").find({"run": {"$in": asked}}, limit=limit) as cursor:
+        for number, run in enumerate(self._runs):
+            left = self._read_run(mongo, run, left)
+            if left < 0:
+                for unread in self._runs[number:]:
+                    self._problems.setdefault(unread, _too_large(self._most_bytes))
+                return
+
+    def _read_run(self, mongo: Mongo, run: str, left: int) -> int:
+        """Read a run's registrations; how many bytes are left, negative: it has more than that."""
+        query, limit = {"run": run}, self._most + 1
+        with _stored(mongo, "samplers").find(query, limit=limit, batch_size=BATCH) as cursor:
             for document in cursor:
-                run, known = document["run"], self._by_run[document["run"]]
                 left -= len(document.raw)
                 if left < 0:
-                    for unread in asked:
-                        self._problems.setdefault(unread, _too_large(self._most_bytes))
-                    return
-                if len(known) == self._most:
+                    break
+                if len(self._by_run[run]) == self._most:
                     self._problems[run] = _too_many(self._most)
-                else:
-                    known.append(bytes(document.raw))
+                    break
+                self._by_run[run].append(bytes(document.raw))
+        return left
 
     def overviews(self) -> dict[str, Overview]:
         """What was read of each run."""

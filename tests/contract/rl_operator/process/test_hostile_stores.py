@@ -8,12 +8,14 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from rl_contracts.reader import CheckRequest, RunsRequest
 from rl_contracts.stores import overview
+from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_operator.kube import kinds
@@ -24,6 +26,7 @@ from tests.contract.rl_operator.processes import Starter, begins
 from tests.contract.rl_operator.world import World, a_namespace
 from tests.documents import a_run, a_sampler
 from tests.manifests import a_job
+from tests.mongo_front import front_before
 from tests.waiting import until
 
 S3_BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: 9999999\r\n\r\n"
@@ -114,6 +117,29 @@ def test_run_with_too_many_registrations_is_refused_and_the_others_are_read(
     assert (known["few"].problem, len(known["few"].stored_samplers)) == ("", 3)
     cut = overview.read_runs(stores.mongo, ["few"], most_bytes=1000)
     assert "larger than" in cut["few"].problem
+
+
+def test_registrations_beyond_the_limit_are_not_read(
+    stores: Stores, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "BATCH", 10)
+    counts = {"a": 3, "crowd": 400, "mob": 400, "z": 4}
+    for run, count in counts.items():
+        stores.runs.create(a_run(id=run))
+        stores.samplers.put(
+            [a_sampler(str(each), id=f"{run}.sampler.{each}", run=run) for each in range(count)]
+        )
+    uri = store_settings.mongo_uri.get_secret_value()
+    with front_before(uri) as front:
+        changed = store_settings.to_mapping() | {"mongoUri": f"mongodb://127.0.0.1:{front.port}/"}
+        with closing(Mongo(StoreSettings.from_mapping(changed))) as mongo:
+            known = overview.read_runs(mongo, list(counts), most_samplers=20)
+    replies = len(front.of("getMore")) + sum(
+        command["find"] == "samplers" for command in front.of("find")
+    )
+    assert replies <= 3 * 5, "all registrations are 81 replies"
+    assert {run for run, each in known.items() if each.problem} == {"crowd", "mob"}
+    assert [len(known[run].stored_samplers) for run in ("a", "z")] == [3, 4]
 
 
 def test_job_of_another_tenant_starts_while_eight_jobs_have_dripping_stores(
