@@ -27,7 +27,9 @@ COUNTS, QUICK = (100, 1000), (20,)
 QUIET_SECONDS, QUICK_QUIET_SECONDS = 120.0, 15.0
 LIMIT_SECONDS = 300.0
 """For each side to make its jobs Ready."""
-RATIO, ADDED_P99_SECONDS, RSS_MB, WRITES, COLD_SECONDS = 1.3, 3.0, 400.0, 20.0, 30.0
+RATIO, ADDED_P99_SECONDS, WRITES, COLD_SECONDS = 1.3, 3.0, 20.0, 30.0
+RSS_MB, MANY_RSS_MB, MANY = 256.0, 400.0, 1000
+"""Highest memory of the operator with up to ``MANY`` jobs, and with more."""
 ADDED = ("create_to_ready_p99_s", "asked_to_ready_p99_s")
 """Times of which the difference counts: from each request, and from the first of all."""
 
@@ -64,7 +66,12 @@ def main() -> None:
         for count in given.jobs or (QUICK if given.quick else COUNTS):
             pairs = [bench.pair(count, number) for number in range(given.pairs)]
             over = f" over {given.over_seconds:g} s" if given.over_seconds else ""
-            report(result, f"{count} jobs{over}", pairs)
+            report(
+                result,
+                f"{count} jobs{over}",
+                pairs,
+                rss_mb=RSS_MB if count <= MANY else MANY_RSS_MB,
+            )
     result.print()
 
 
@@ -129,7 +136,7 @@ class Bench:
         )
 
 
-def report(result: Result, what: str, pairs: list[Pair]) -> None:
+def report(result: Result, what: str, pairs: list[Pair], *, rss_mb: float) -> None:
     """Add figures and limits of a size to the result: medians, and our worst values."""
     at = f"{what}: "
     result.figures[what] = [
@@ -147,7 +154,7 @@ def report(result: Result, what: str, pairs: list[Pair]) -> None:
         middle = statistics.median(difference[time] for difference in added)
         result.at_most(f"{at}added to {time}", middle, ADDED_P99_SECONDS)
     ours = [pair.ours for pair in pairs]
-    result.at_most(f"{at}highest RSS, MB", max(our.memory_mb[1] for our in ours), RSS_MB)
+    result.at_most(f"{at}highest RSS, MB", max(our.memory_mb[1] for our in ours), rss_mb)
     for side in filter(lambda side: side.rested, ours):
         result.at_most(f"{at}writes per job until it rests", side.writes_per_job, WRITES)
         result.at_most(f"{at}writes at rest but Leases", sum(side.quiet["writes"].values()), 0)
