@@ -9,7 +9,7 @@ from pathlib import Path
 from transformers import AutoTokenizer
 
 from rl_contracts import adapters
-from rl_contracts.capacity import experts
+from rl_contracts.capacity import engine_division, experts
 from rl_contracts.capacity.context import context_refusal
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
@@ -74,6 +74,8 @@ def learner(
     spec = microbatch.resolved(spec, own, device=loading.device(), world=world)
     doing, shape = "the loading of the models", microbatch.shape_in(own)
     for refusal in [] if shape is None else experts.refusals(shape, spec):
+        raise RefusedError(refusal)
+    for refusal in [] if shape is None else engine_division.of_groups(spec, shape):
         raise RefusedError(refusal)
     with memory.explaining(spec, shape, doing=doing, ranks=world.size):
         return _loaded(objects, spec, folder, world=world, clock=clock, images=images)

@@ -130,7 +130,10 @@ def engine_memory(
     options = options_of(template.engine)
     number = 2 if spec.training.precision == "BF16" else 4
     fraction = options.fraction or _fraction(size_gib, options)
-    weights = number * shape.parameters / (options.tensor * options.pipeline)
+    linear = 0 if template.engine.weight_precision is None else shape.layers_parameters
+    weights = (number * shape.parameters - (number - 1) * linear) / (
+        options.tensor * options.pipeline
+    )
     cache = fraction * size_gib * GIB - weights
     token = _numbers(shape, options) * (options.cache_bytes or number)
     context = options.context or shape.max_positions or spec.agent.sampling.max_context_tokens

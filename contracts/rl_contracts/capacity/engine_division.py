@@ -8,6 +8,19 @@ from rl_contracts.capacity.engine import Options, options_of
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.engine import Engine
+from rl_contracts.spec.resources import RLJobSpec
+
+REQUANTIZED = ("qwen2", "qwen3")
+"""Families (``model_type``) whose loader declares that it can be quantized again
+(``supports_quantized_rl_reload`` in ``sglang/srt/models``)."""
+
+
+def of_groups(spec: RLJobSpec, shape: Shape) -> Iterator[Refusal]:
+    """Refusals of the engines of a job's own groups."""
+    for index, group in enumerate(spec.samplers):
+        if group.pool_ref is None:
+            at = f"spec.samplers[{index}].template.engine"
+            yield from refusals(at, group.template.engine, shape)
 
 
 def refusals(at: str, engine: Engine, shape: Shape) -> Iterator[Refusal]:
@@ -21,6 +34,16 @@ def refusals(at: str, engine: Engine, shape: Shape) -> Iterator[Refusal]:
     options = options_of(engine)
     yield from _of_tensor(f"{at}.tensorParallel", options, shape)
     yield from _of_experts(f"{at}.expertParallel", options, shape)
+    family = shape.family
+    if engine.weight_precision is not None and (family not in REQUANTIZED or shape.vision):
+        yield _refusal(
+            f"{at}.weightPrecision",
+            engine.weight_precision,
+            f"SGLang 0.5.23 takes up new weights of a quantized engine for the families "
+            f"{' and '.join(REQUANTIZED)} without images alone, and the model is of {family!r}"
+            f"{', with images' if shape.vision else ''}.",
+            "Remove it.",
+        )
     longest = shape.max_positions
     if options.context is not None and longest is not None and options.context > longest:
         yield _refusal(
@@ -80,7 +103,7 @@ def _of_experts(field: str, options: Options, shape: Shape) -> Iterator[Refusal]
         )
 
 
-def _refusal(field: str, value: int, message: str, remedy: str) -> Refusal:
+def _refusal(field: str, value: object, message: str, remedy: str) -> Refusal:
     return Refusal(
         field=field, value=str(value), reason="OptionUnusable", message=message, remedy=remedy
     )

@@ -205,6 +205,11 @@ class Shape:
         return text + self.vision_parameters
 
     @property
+    def layers_parameters(self) -> int:
+        """Of all layers of the language model."""
+        return self.parameters - self.outer_parameters - self.vision_parameters
+
+    @property
     def vision_parameters(self) -> int:
         """Of the vision tower; 0 without one."""
         return 0 if self.vision is None else self.vision.parameters

@@ -66,6 +66,10 @@ class Engine(Model):
     context_tokens: Annotated[int, Field(ge=16, le=262_144)] | None = None
     """Most tokens of a request, prompt and response together. At least
     agent.sampling.maxContextTokens, at most what the model was made for. Unset: the latter."""
+    weight_precision: Literal["FP8"] | None = None
+    """Type of the weights of linear layers, quantized from the published BF16 at each update. For
+    models of the families qwen2 and qwen3. Needs algorithm.offPolicy.correction TIS, IcePop or MIS.
+    Unset: training.precision."""
     cache_precision: Literal["FP8E4M3", "FP8E5M2"] | None = None
     """Type of the numbers in the cache of keys and values: 8 bits hold twice the tokens of BF16.
     Needs algorithm.offPolicy.correction TIS, IcePop or MIS. Unset: the type of the weights."""

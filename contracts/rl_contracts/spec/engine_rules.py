@@ -5,6 +5,9 @@ from __future__ import annotations
 from rl_contracts.spec.algorithm.correction import WEIGHING
 from rl_contracts.spec.base import either, listed, rule
 
+QUANTIZED = {"cachePrecision": "a quantized cache", "weightPrecision": "quantized weights"}
+"""Options with which the engine does not compute with the published policy's numbers."""
+
 
 def _of_each(option: str, holds: str) -> str:
     """CEL: every group of samplers leaves an option of its engine unset, or this holds."""
@@ -26,14 +29,25 @@ OF_ENGINES = (
         "engine would refuse long episodes; raise it, remove it or lower maxContextTokens",
         field="samplers",
     ),
+    *(
+        rule(
+            _of_each(option, f"self.algorithm.offPolicy.correction.kind in {listed(WEIGHING)}"),
+            f"samplers[].template.engine.{option} is set: with {what} the sampler's "
+            "probabilities are not those of the policy that is trained; set "
+            f"algorithm.offPolicy.correction.kind to {either(WEIGHING)}, or remove {option}",
+            field="samplers",
+        )
+        for option, what in QUANTIZED.items()
+    ),
     rule(
         _of_each(
-            "cachePrecision",
-            f"self.algorithm.offPolicy.correction.kind in {listed(WEIGHING)}",
+            "weightPrecision",
+            "(self.training.precision == 'BF16' && !has(self.training.lora) && "
+            "self.placement == 'Separate')",
         ),
-        "samplers[].template.engine.cachePrecision is set: with a quantized cache the sampler's "
-        "probabilities are not those of the policy that is trained; set "
-        f"algorithm.offPolicy.correction.kind to {either(WEIGHING)}, or remove cachePrecision",
+        "samplers[].template.engine.weightPrecision is for training.precision BF16 without "
+        "training.lora, and for placement Separate: other updates of a quantized engine are not "
+        "proven; remove it, or change these",
         field="samplers",
     ),
     rule(
@@ -45,12 +59,13 @@ OF_ENGINES = (
 )
 """Rules of a job on the engines of its own pools."""
 
-OF_SHARED_ENGINE = (
+OF_SHARED_ENGINE = tuple(
     rule(
-        "!has(self.model) || !has(self.template.engine.cachePrecision)",
-        "spec.template.engine.cachePrecision is for pools of a job, whose loss corrects for the "
-        "quantized cache: remove it",
-        field="template.engine.cachePrecision",
-    ),
+        f"!has(self.model) || !has(self.template.engine.{option})",
+        f"spec.template.engine.{option} is for pools of a job, whose loss corrects for {what}: "
+        "remove it",
+        field=f"template.engine.{option}",
+    )
+    for option, what in QUANTIZED.items()
 )
 """Rules of a pool that jobs share."""

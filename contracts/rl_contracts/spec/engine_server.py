@@ -19,6 +19,9 @@ DTYPES: Mapping[str, str] = {"BF16": "bfloat16", "FP32": "float32"}
 """SGLang's names of ``training.precision``."""
 CACHE_TYPES = {"FP8E4M3": "fp8_e4m3", "FP8E5M2": "fp8_e5m2"}
 """SGLang's names of ``cachePrecision``."""
+QUANTIZED_LOADING = ("fp8", "flash_rl")
+"""With SGLang's loader for reinforcement learning an update is quantized as the first load was;
+with its ordinary loader it ends the engine."""
 ALGORITHMS = {"NGram": "NGRAM"}
 """SGLang's names of ``speculation.kind``."""
 SPECULATIVE = "--speculative-"
@@ -29,6 +32,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     "expert_parallel": ("--expert-parallel-size", "--ep-size", "--ep"),
     "memory_fraction": ("--mem-fraction-static",),
     "context_tokens": ("--context-length",),
+    "weight_precision": ("--quantization", "--load-format"),
     "cache_precision": ("--kv-cache-dtype",),
     "speculation": (
         f"{SPECULATIVE}algorithm",
@@ -37,8 +41,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         f"{SPECULATIVE}ngram-max-trie-depth",
     ),
 }
-"""Names of the argument of each option; the first is the one that is set. Those of speculation are
-one for each of its fields."""
+"""Names of the argument of each option; the first is the one that is set. Those of
+``weight_precision`` are both set, those of speculation one for each of its fields."""
 
 
 def arguments(engine: Engine) -> list[str]:
@@ -54,6 +58,8 @@ def _set(engine: Engine) -> Iterator[tuple[str, str]]:
         yield NAMES["memory_fraction"][0], f"{engine.memory_fraction:g}"
     if engine.context_tokens is not None:
         yield NAMES["context_tokens"][0], str(engine.context_tokens)
+    if engine.weight_precision is not None:
+        yield from zip(NAMES["weight_precision"], QUANTIZED_LOADING, strict=True)
     if engine.cache_precision is not None:
         yield NAMES["cache_precision"][0], CACHE_TYPES[engine.cache_precision]
     if engine.speculation is not None:

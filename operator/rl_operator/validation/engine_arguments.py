@@ -130,8 +130,10 @@ def refusals(at: str, arguments: Sequence[str], *, corrected: bool) -> Iterator[
                 value=value,
                 reason="EngineQuantized",
                 message="Published weights have the type of spec.training.precision; that an "
-                "engine that quantizes them, as to fp8, takes them up rightly is not proven.",
-                remedy="Remove it, with its value: the engine then serves bfloat16 or float32.",
+                "engine that quantizes them takes them up rightly is proven for "
+                "engine.weightPrecision FP8 alone.",
+                remedy="Remove it, with its value: the engine then serves bfloat16 or float32; or "
+                "set engine.weightPrecision.",
             )
         elif name.startswith("--"):
             yield from _breaking(where, name, value)

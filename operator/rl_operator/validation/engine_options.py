@@ -101,6 +101,13 @@ def _on_processor(at: str, engine: Engine) -> Iterator[Refusal]:
                 "The engine computes on a processor (--device cpu), as one process.",
                 "Remove it.",
             )
+    if engine.weight_precision is not None:
+        yield _refusal(
+            f"{at}.weightPrecision",
+            engine.weight_precision,
+            "SGLang computes in FP8 on GPUs alone, and the engine has --device cpu.",
+            "Remove it.",
+        )
     if engine.speculation is not None:
         yield _refusal(
             f"{at}.speculation",

@@ -38,6 +38,8 @@ MEANT = {
     "ep_size": 2,
     "mem_fraction_static": 0.85,
     "context_length": 16384,
+    "quantization": "fp8",
+    "load_format": "flash_rl",
     "kv_cache_dtype": "fp8_e4m3",
     "speculative_algorithm": "NGRAM",
     "speculative_num_draft_tokens": 8,

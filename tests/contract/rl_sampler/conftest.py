@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.spec.engine import Engine
+from rl_contracts.spec.engine_server import arguments as arguments_of
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.engine_server import EngineServer
@@ -15,6 +17,9 @@ from tests.contract.rl_sampler.fork_server import ForkServer
 from tests.contract.rl_sampler.pods import MakePod, Pod, pods_in, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
+
+OPTIONS = Engine(memory_fraction=0.4, context_tokens=1016)
+"""Of the session's engine: those that a processor has. The model was made for 1,024 tokens."""
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +36,8 @@ def engine_server(
 ) -> Iterator[EngineServer]:
     """One engine for the session; a test that kills it starts it again."""
     folder = tmp_path_factory.mktemp("engine")
-    with EngineServer.running(model=tiny_model, folder=folder) as server:
+    arguments = tuple(arguments_of(OPTIONS))
+    with EngineServer.running(model=tiny_model, folder=folder, arguments=arguments) as server:
         yield server
 
 

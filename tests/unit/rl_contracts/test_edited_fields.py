@@ -27,6 +27,7 @@ ELSEWHERE = {
     "engine.dataParallel",
     "engine.expertParallel",
     "engine.contextTokens",
+    "engine.weightPrecision",
     "engine.cachePrecision",
     "engine.speculation",
 }

@@ -60,6 +60,18 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         a_group(engine={"cachePrecision": "FP8E4M3"}),
         "set algorithm.offPolicy.correction.kind to TIS, IcePop or MIS",
     ),
+    "quantized weights without a correction": (
+        a_group(engine={"weightPrecision": "FP8"}) | {"training": {"steps": 1}},
+        "set algorithm.offPolicy.correction.kind to TIS, IcePop or MIS",
+    ),
+    "quantized weights of adapters": (
+        a_group(engine={"weightPrecision": "FP8"})
+        | {
+            "training": {"steps": 1, "precision": "BF16", "lora": {"rank": 8}},
+            "algorithm": {"offPolicy": {"correction": {"kind": "TIS"}}},
+        },
+        "weightPrecision is for training.precision BF16 without training.lora",
+    ),
     "an engine of shorter requests than episodes": (
         a_group(engine={"contextTokens": 4096}),
         "agent.sampling.maxContextTokens, which is 8192",

@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from rl_sampler.engine.weights import Staged
 from rl_sampler.policy.commit import RolledBackError, WeightsUnknownError, commit
 from rl_sampler.tools.formats import FORMATS, Parsed, parse_calls
 from rl_sampler.tools.tool import Tool
-from tests.contract.rl_sampler.engine_server import EngineServer
+from tests.contract.rl_sampler.engine_server import EngineServer, get
 from tests.contract.rl_sampler.tiny_model import tensors
 from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS
@@ -56,6 +57,22 @@ async def test_generations_have_tokens_logprobs_and_versions(engine: Engine) -> 
             token for _, token, _ in member.meta_info.output_token_logprobs
         ] == member.output_ids
         assert member.meta_info.weight_versions[-1].end == len(member.output_ids)
+
+
+async def test_typed_options_reach_the_engine(engine: Engine, engine_server: EngineServer) -> None:
+    status, body = get(f"{engine_server.url}/server_info")
+    said = json.loads(body)
+    assert (status, said["context_length"], said["mem_fraction_static"]) == (200, 1016, 0.4)
+    full = GenerateRequest(
+        prompt=[258] + [16] * 1005,
+        members=1,
+        temperature=1.0,
+        max_new_tokens=10,
+        stop_tokens=(),
+    )
+    assert len(await engine.generate(full)) == 1
+    with pytest.raises(EngineRefusedError, match="1016"):
+        await engine.generate(replace(full, max_new_tokens=11))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])

@@ -86,6 +86,13 @@ def test_a_quantized_cache_holds_twice_the_tokens() -> None:
     assert quantized.tokens == pytest.approx(2 * plain.tokens, abs=1)
 
 
+def test_quantized_weights_take_a_byte_in_layers_alone() -> None:
+    plain, quantized = memory(QWEN3), memory(QWEN3, weightPrecision="FP8")
+    tables = 151_936 * 1024 + 1024  # tied: embedding, and the last norm
+    assert plain.weights - quantized.weights == 596_049_920 - tables
+    assert memory(QWEN3, weightPrecision="FP8", tensorParallel=2).weights == quantized.weights / 2
+
+
 def test_a_shorter_context_makes_the_table_of_requests_smaller() -> None:
     longer, shorter = (memory(QWEN3, contextTokens=tokens) for tokens in (32_768, 8192))
     assert longer.table == 4096 * 32_768 * 4

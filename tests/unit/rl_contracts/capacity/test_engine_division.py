@@ -42,6 +42,7 @@ def refused(config: dict[str, Any], **options: Any) -> list[tuple[str, str]]:
         (DENSE, {"tensorParallel": 12}),  # each head of keys and values three times
         (DENSE, {"tensorParallel": 4, "dataParallel": 5}),
         (DENSE, {"contextTokens": 4096}),
+        (DENSE, {"weightPrecision": "FP8"}),
         (SPARSE, {"tensorParallel": 8, "expertParallel": 4}),
         (SPARSE, {"args": ["--tp", "2"]}),
     ],
@@ -80,6 +81,7 @@ def test_sizes_that_divide_the_model_pass(config: dict[str, Any], options: dict[
             "e.expertParallel",
             "no experts to divide",
         ),
+        (SPARSE, {"weightPrecision": "FP8"}, "e.weightPrecision", "the model is of 'qwen3_moe'"),
         (DENSE, {"contextTokens": 4097}, "e.contextTokens", "made for at most 4096 tokens"),
     ],
 )

@@ -20,6 +20,7 @@ ALL: dict[str, Any] = {
     "expertParallel": 2,
     "memoryFraction": 0.85,
     "contextTokens": 16384,
+    "weightPrecision": "FP8",
     "cachePrecision": "FP8E4M3",
     "speculation": {"draftTokens": 8, "breadth": 1, "matchTokens": 6},
 }
@@ -57,6 +58,10 @@ def test_every_option_becomes_an_argument_before_those_of_the_manifest() -> None
         "0.85",
         "--context-length",
         "16384",
+        "--quantization",
+        "fp8",
+        "--load-format",
+        "flash_rl",
         "--kv-cache-dtype",
         "fp8_e4m3",
         "--speculative-algorithm",
@@ -136,6 +141,7 @@ def test_a_colocated_engine_uses_the_trainers_gpus(processes: int, fits: bool) -
         ({"tensorParallel": 2}, "tensorParallel"),
         ({"dataParallel": 2}, "dataParallel"),
         ({"speculation": {}}, "speculation"),
+        ({"weightPrecision": "FP8"}, "weightPrecision"),
     ],
 )
 def test_a_processor_has_neither_gpus_nor_speculation(engine: dict[str, Any], field: str) -> None:
@@ -181,3 +187,6 @@ def test_an_engine_is_compared_with_its_model_by_group() -> None:
     assert (refusal.field, refusal.value) == (f"{AT}.tensorParallel", "4")
     assert of_model(a_spec(**a_group(tensorParallel=2)), model) is None
     assert of_model(spec, {}) is None
+    quantized = of_model(a_spec(**a_group(weightPrecision="FP8")), model)
+    assert quantized is not None
+    assert quantized.field == f"{AT}.weightPrecision"
