@@ -27,6 +27,13 @@ OF_SECTIONS = (
         field="training.offloadReference",
     ),
     rule(
+        "!has(self.agent.program) || !self.agent.program.replayable || "
+        "self.algorithm.experts.routing != 'Replay'",
+        "agent.program.replayable gives responses again without the experts that were chosen for "
+        "them, which algorithm.experts.routing Replay needs: remove one of them",
+        field="agent.program.replayable",
+    ),
+    rule(
         "!has(self.agent.environment) || !has(self.agent.environment.image) || "
         "!self.samplers.exists(sampler, has(sampler.poolRef))",
         "agent.environment.image is set, and shared pools (samplers[].poolRef) have no pods for "

@@ -23,6 +23,7 @@ def keeps_turns(agent: Agent) -> bool:
     return (
         agent.durability == "Turns"
         and (agent.environment is None or agent.environment.replayable)
+        and (agent.program is None or agent.program.replayable)
         and all(server.replayable for server in agent.mcp_servers)
         and all(tool.replayable for tool in agent.tools)
     )

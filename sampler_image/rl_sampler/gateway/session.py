@@ -11,14 +11,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from rl_contracts.documents.rollout import StopReason
 from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.agents.chat import Chat, Chats
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.prompt import PromptError
-from rl_sampler.agents.trace import sampled_response
+from rl_sampler.agents.trace import SampledResponse, sampled_response
 from rl_sampler.engine.errors import EngineError, EngineProtocolError
 from rl_sampler.engine.protocol import Generation
 from rl_sampler.gateway.asked import Asked, Call, Choice, RefusedRequestError, Reply, Said
+from rl_sampler.gateway.past import Past
 from rl_sampler.gateway.tree import Place, Tree
 from rl_sampler.gateway.visible import GrowingText
 from rl_sampler.tasks.claims import EpisodeEndedError, UnusableMemberError
@@ -67,6 +69,10 @@ class Session:
     request, so a stream's text comes at its end."""
     key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     tree: Tree = field(default_factory=Tree)
+    past: Past | None = None
+    """Responses of an earlier attempt; None: there are none."""
+    on_response: Callable[[], None] | None = None
+    """Called when a response is in the tree."""
     conversation: tuple[Said, ...] = ()
     """Messages of the request whose response ended last."""
     reward: float | None = None
@@ -237,6 +243,11 @@ class Session:
             if part and emit is not None:
                 await emit(number, part)
 
+        if (stored := self._stored(placed)) is not None:
+            choice = await self._choice(placed, stored, stop=None)
+            if emit is not None and (rest := growing[0].finish(choice.text)):
+                await emit(0, rest)
+            return _reply(placed, [choice])
         sampled = await self.policy.sample(
             context,
             members=asked.choices,
@@ -250,16 +261,24 @@ class Session:
             sent = growing[number]
             if sent.sent and sent.length != len(generation.output_ids):
                 raise TornStreamError("a request was repeated after a part of it was streamed")
-            choice = await self._choice(placed, generation, sampled)
+            choice = await self._sampled_choice(placed, generation, sampled)
             if emit is not None and (rest := growing[number].finish(choice.text)):
                 await emit(number, rest)
             choices.append(choice)
-        return Reply(
-            id=secrets.token_hex(12),
-            created=int(time.time()),
-            prompt_tokens=len(context),
-            choices=choices,
-        )
+        return _reply(placed, choices)
+
+    def _stored(self, placed: Placed) -> SampledResponse | None:
+        """An earlier attempt's response to a request of one choice that names no stop texts."""
+        asked = placed.asked
+        if self.past is None or asked.choices != 1 or asked.stops:
+            return None
+        response = self.past.take(placed.place.context, longest=self._longest(asked))
+        if response is not None:
+            # Its oldest token decides how old it is, whoever samples the others.
+            oldest = min(span.step for span in response.spans)
+            self.policy.claim.note_sampling(oldest, member=self.policy.member)
+            self.policy.claim.keep_tokens(member=self.policy.member)
+        return response
 
     def _grows(self, asked: Asked) -> bool:
         """Whether text can be sent before its end is known.
@@ -272,19 +291,40 @@ class Session:
         calls = FORMATS[self.form].marks if _has_calls(asked) else ()
         return (*calls, *asked.stops)
 
-    async def _choice(self, placed: Placed, generation: Generation, sampled: Sampled) -> Choice:
-        asked, chat = placed.asked, placed.chat
+    async def _sampled_choice(
+        self, placed: Placed, generation: Generation, sampled: Sampled
+    ) -> Choice:
         place = placed.place
         routed = (place.routed, len(place.context)) if self.policy.routed else None
         response = sampled_response(generation, known=self.policy.serving.known, routed=routed)
-        whole = chat.decode(generation.output_ids)
-        reason = generation.meta_info.finish_reason
-        stop = reason.matched if isinstance(reason.matched, str) and asked.stops else None
+        matched = generation.meta_info.finish_reason.matched
+        stop = matched if isinstance(matched, str) and placed.asked.stops else None
+        return await self._choice(
+            placed,
+            response,
+            stop=stop,
+            queue_seconds=sampled.queue_seconds,
+            generate_seconds=sampled.generate_seconds,
+        )
+
+    async def _choice(
+        self,
+        placed: Placed,
+        response: SampledResponse,
+        *,
+        stop: str | None,
+        queue_seconds: float = 0.0,
+        generate_seconds: float = 0.0,
+    ) -> Choice:
+        """Put a response into the tree; returns it as the program reads it."""
+        asked, chat = placed.asked, placed.chat
+        whole = chat.decode(response.tokens)
+        cut = response.reason is StopReason.LENGTH
         text, calls = await self._calls_in(whole.split(stop)[0] if stop else whole, asked)
         choice = Choice(
             text=text,
             calls=calls,
-            finish="tool_calls" if calls else "length" if reason.type == "length" else "stop",
+            finish="tool_calls" if calls else "length" if cut else "stop",
             stop=stop,
             tokens=response.tokens,
             logprobs=response.logprobs,
@@ -295,10 +335,12 @@ class Session:
             choice.said,
             response,
             text=whole,
-            queue_seconds=sampled.queue_seconds,
-            generate_seconds=sampled.generate_seconds,
+            queue_seconds=queue_seconds,
+            generate_seconds=generate_seconds,
         )
         self.conversation = asked.messages
+        if self.on_response is not None:
+            self.on_response()
         return choice
 
     async def _calls_in(self, text: str, asked: Asked) -> tuple[str, tuple[Call, ...]]:
@@ -316,6 +358,15 @@ class Session:
         )
         marked = [at for mark in FORMATS[self.form].marks if (at := text.find(mark)) >= 0]
         return (text[: min(marked)] if marked else parsed.text or ""), calls
+
+
+def _reply(placed: Placed, choices: list[Choice]) -> Reply:
+    return Reply(
+        id=secrets.token_hex(12),
+        created=int(time.time()),
+        prompt_tokens=len(placed.place.context),
+        choices=choices,
+    )
 
 
 def _has_calls(asked: Asked) -> bool:

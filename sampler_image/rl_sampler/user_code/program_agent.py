@@ -14,9 +14,10 @@ from rl_contracts.spec.agent.program import PROGRAM, Program
 from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.member import GeneratedSegment, Member
-from rl_sampler.agents.policy import Policy
+from rl_sampler.agents.trace import Trace
 from rl_sampler.code.client import CodeCalls, CodeContainerError
 from rl_sampler.code.wire import GRACE_SECONDS, ProgramCall
+from rl_sampler.gateway.past import Past
 from rl_sampler.gateway.server import RESULT_PATH
 from rl_sampler.gateway.session import Session, Sessions
 from rl_sampler.tasks.claims import UnusableMemberError
@@ -51,7 +52,7 @@ class ProgramAgent:
             UserCodeError: the program cannot be started.
             EngineError, EpisodeEndedError: the engine or the claim ended the session.
         """
-        session = self._session(member.policy)
+        session = self._session(member)
         self.sessions.open(session)
         played = Played()
         try:
@@ -64,15 +65,19 @@ class ProgramAgent:
         self._judge(member, session, played)
         return member.turns[-1].stop_reason
 
-    def _session(self, policy: Policy) -> Session:
-        pause = self.spec.weight_sync.pause
-        return Session(
+    def _session(self, member: Member) -> Session:
+        pause, policy = self.spec.weight_sync.pause, member.policy
+        session = Session(
             policy=policy,
             chats=self.chats,
             form=self.spec.agent.call_format,
             most_responses=self.program.max_responses,
             streams=policy.serving.adapters or pause == "Retract",
+            past=Past(member.saved, stop_tokens=policy.stop_tokens),
         )
+        if member.on_turn is not None:
+            session.on_response = lambda: _save(member, session)
+        return session
 
     async def _run(self, member: Member, session: Session) -> Played:
         """Run the program to its end, or until the session has failed."""
@@ -188,9 +193,25 @@ def task_json(task: Task, member: int) -> dict[str, Any]:
     }
 
 
+def _write(member: Member, session: Session) -> None:
+    """Put the session's responses into the member, in place of those that it had."""
+    member.trace = Trace()
+    member.turns = session.tree.write(member.trace)
+    if session.past is not None and session.past.given:
+        member.continues, member.replayed_turns = session.past.continues, session.past.given
+
+
+def _save(member: Member, session: Session) -> None:
+    """Save the responses so far, by which another attempt answers the same requests."""
+    _write(member, session)
+    member.shown = ["[]" for _ in member.turns]
+    if member.on_turn is not None:
+        member.on_turn(member)
+
+
 def _take_over(member: Member, session: Session, played: Played) -> None:
     """Put the session's tokens and the program's end into the member."""
-    member.turns += session.tree.write(member.trace)
+    _write(member, session)
     member.reported = session.reward
     member.program = ProgramOutcome(
         exit_code=played.ran.exit_code,

@@ -187,15 +187,21 @@ class Agent(Model):
         ),
         rule(
             "self.durability == 'None' || "
-            "self.kind in ['ToolLoop', 'ReAct', 'Conversation', 'Environment']",
-            "agent.durability Turns is for kinds ToolLoop, ReAct, Conversation and Environment, "
-            "and kind is {self.kind}: remove durability",
+            "self.kind in ['ToolLoop', 'ReAct', 'Conversation', 'Program', 'Environment']",
+            "agent.durability Turns is for kinds ToolLoop, ReAct, Conversation, Program and "
+            "Environment, and kind is {self.kind}: remove durability",
             field="durability",
         ),
         rule(
             "!has(self.environment) || self.environment.replayable == (self.durability == 'Turns')",
             "agent.durability Turns plays the actions of an environment again: it needs "
             "environment.replayable, which goes with it: set both, or remove both",
+            field="durability",
+        ),
+        rule(
+            "!has(self.program) || self.program.replayable == (self.durability == 'Turns')",
+            "agent.durability Turns answers a program's requests again: it needs "
+            "program.replayable, which goes with it: set both, or remove both",
             field="durability",
         ),
         rule(
@@ -262,7 +268,7 @@ class Agent(Model):
     durability: Literal["None", "Turns"] = "None"
     """What survives a sampler that dies during an episode. `None`: nothing, and the episode begins
     again. `Turns`: finished turns, which the next sampler replays. For kinds ToolLoop, ReAct and
-    Conversation whose tools are all replayable, and for a replayable Environment."""
+    Conversation whose tools are all replayable, and for a replayable Program or Environment."""
     system_prompt: Annotated[str, Field(max_length=16384)] = ""
     """System message before each task. Empty: no system message is added."""
     chat_template_arguments: Opaque | None = None

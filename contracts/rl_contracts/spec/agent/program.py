@@ -82,6 +82,9 @@ class Program(Model):
     """What an exit code other than 0, a time-out or a missing reward means.
     `InfrastructureError`: no data, the episode is played again. `RewardZero`: the policy's fault,
     each scorer's value is 0."""
+    replayable: bool = False
+    """Whether the program, started anew, sends the same requests where it gets the same answers:
+    then agent.durability Turns answers them from what was saved where a sampler died."""
     timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 3600
     """Longest time in seconds of one episode; then the program is killed."""
     megabytes: Annotated[int, Field(ge=16, le=1048576)] | None = None

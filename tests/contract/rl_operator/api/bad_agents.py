@@ -181,6 +181,10 @@ REFUSED_AGENTS = {
         changed("spec.agent", environment(url=...)),
         "agent.environment needs one of url, a server that runs already, and image",
     ),
+    "turns of a program that cannot be replayed": (
+        changed("spec.agent", program() | {"durability": "Turns"}),
+        "it needs program.replayable",
+    ),
     "turns of an environment that cannot be replayed": (
         changed("spec.agent", environment() | {"durability": "Turns"}),
         "it needs environment.replayable",

@@ -63,8 +63,8 @@ REFUSED_JOBS = {
     ),
     "one turn that is durable": (
         changed("spec.agent.durability", "Turns"),
-        "durability Turns is for kinds ToolLoop, ReAct, Conversation and Environment, and kind is "
-        "SingleTurn",
+        "durability Turns is for kinds ToolLoop, ReAct, Conversation, Program and Environment, "
+        "and kind is SingleTurn",
     ),
     "a limit on one session": (
         changed(

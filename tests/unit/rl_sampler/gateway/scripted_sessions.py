@@ -71,6 +71,11 @@ class ScriptedPolicy:
     known: list[int] = field(default_factory=list)
     during: Callable[[], object] = lambda: None
     """Called in the middle of each response."""
+    member: int = 0
+
+    @property
+    def stop_tokens(self) -> tuple[int, ...]:
+        return tuple(self.prompts.stop_tokens)
 
     def room(self, context: int) -> int:
         return self.longest - context
