@@ -5,15 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rl_contracts.stores.clients.settings import StoreSettings
-from tests.contract.rl_sampler.environments.killed import (
-    GROUP,
-    KILLED_TURN,
-    check_continued,
-    play_with_a_kill,
-)
+from tests.contract.rl_sampler.episodes.killed import GROUP, KILLED_TURN, play_with_a_kill
 from tests.contract.rl_sampler.fork_server import ForkServer
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.openenv import SmallServer
+from tests.openenv import MOST_STEPS, SmallServer, served_in_a_thread
 
 
 def test_the_next_holder_makes_the_saved_actions_again_and_goes_on(
@@ -24,9 +19,9 @@ def test_the_next_holder_makes_the_saved_actions_again_and_goes_on(
     fork_server: ForkServer,
 ) -> None:
     server = SmallServer()
-    check_continued(
-        *play_with_a_kill(
-            server,
+    with served_in_a_thread(server) as url:
+        killed = play_with_a_kill(
+            {"kind": "Environment", "environment": {"url": url, "replayable": True}},
             held=True,
             killed_when=lambda engine: engine.asked.count(KILLED_TURN) == GROUP,
             folder=tmp_path,
@@ -35,6 +30,9 @@ def test_the_next_holder_makes_the_saved_actions_again_and_goes_on(
             settings=store_settings,
             fork_server=fork_server,
         )
-    )
+    killed.check(turns=MOST_STEPS)
+    for rollout in killed.rollouts:
+        assert rollout.environment is not None
+        assert (rollout.environment.steps, rollout.environment.truncated) == (MOST_STEPS, True)
     ids = [reset["episode_id"] for reset in server.resets]
     assert (len(ids), len(set(ids))) == (2 * GROUP, GROUP), "the same in both attempts"
