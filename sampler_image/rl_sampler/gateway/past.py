@@ -1,6 +1,6 @@
 """Responses of an earlier attempt, given to a program that asks for the same again.
 
-A program that promises to repeat its requests is started anew where its sampler died. A request
+A program that promises to repeat its requests is started again where its sampler died. A request
 whose context is that of a stored response, to the token, is answered with it: the policy sampled it
 there, so it is data as it was. Any other request is sampled.
 """

@@ -83,8 +83,8 @@ class Program(Model):
     `InfrastructureError`: no data, the episode is played again. `RewardZero`: the policy's fault,
     each scorer's value is 0."""
     replayable: bool = False
-    """Whether the program, started anew, sends the same requests where it gets the same answers:
-    then agent.durability Turns answers them from what was saved where a sampler died."""
+    """Whether the program, started a second time, sends the same requests where it gets the same
+    answers: then agent.durability Turns answers them from what was saved where a sampler died."""
     timeout_seconds: Annotated[int, Field(ge=1, le=86400)] = 3600
     """Longest time in seconds of one episode; then the program is killed."""
     megabytes: Annotated[int, Field(ge=16, le=1048576)] | None = None

@@ -1,4 +1,4 @@
-"""Programs that another attempt starts anew: their requests are answered with what was saved."""
+"""Programs that another attempt starts again: their requests are answered with what was saved."""
 
 from __future__ import annotations
 
