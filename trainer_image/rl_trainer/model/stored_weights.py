@@ -87,10 +87,11 @@ class StoredWeights:
             with self._slices() as slices:
                 wanted = {name: each for name, each in slices.items() if name not in left_out}
                 info = _load(module, wanted, device)
-            broken = None
             _finish(module, info, device)
-            for layer in quantized:
-                broken = broken or self._quantize(module.get_submodule(layer), layer)
+            originals = Originals(self.folder)
+            problems = [
+                _quantize(module.get_submodule(layer), layer, originals) for layer in quantized
+            ]
         except UNLOADABLE as error:
             raise self._refused(f"It cannot be loaded: {first_line(error)}.") from error
         for buffer in module.buffers():
@@ -98,8 +99,9 @@ class StoredWeights:
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(trained[name])
             if name not in info.missing_keys:
-                broken = broken or _not_finite(name, sharding.part(parameter.detach()))
-        for message in filter(None, world.gather(broken)):
+                problems.append(_not_finite(name, sharding.part(parameter.detach())))
+        first = next(filter(None, problems), None)
+        for message in filter(None, world.gather(first)):
             raise self._refused(f"Its weights are not finite: {message}.", remedy=UNBROKEN)
 
     @contextlib.contextmanager
@@ -111,14 +113,6 @@ class StoredWeights:
                 for path in weight_files(self.folder)
             ]
             yield {name: file.get_slice(name) for file in files for name in file.keys()}  # noqa: SIM118  # no dict
-
-    def _quantize(self, layer: Any, name: str) -> str | None:
-        """Fill a layer's quantized weight, read whole; what is wrong with it, or None."""
-        weight = Originals(self.folder).weight(name)
-        packed, scales = quantization.quantized(weight.to(layer.packed.device), layer.kind)
-        sharding.fill(layer.packed, packed)
-        sharding.fill(layer.scales, scales)
-        return _not_finite(f"{name}.weight", weight)
 
     def _check_filled(self, info: Any) -> None:
         """Name parameters that the files do not fill."""
@@ -180,6 +174,15 @@ def _finish(module: Any, info: Any, device: torch.device) -> None:
         # A rank that holds none of a layer's experts has nothing to stack.
         if sharding.part(module.get_parameter(name)).numel():
             raise RuntimeError(f"{name}: {error}")
+
+
+def _quantize(layer: Any, name: str, originals: Originals) -> str | None:
+    """Fill a layer's quantized weight, read whole; what is wrong with it, or None."""
+    weight = originals.weight(name)
+    packed, scales = quantization.quantized(weight.to(layer.packed.device), layer.kind)
+    sharding.fill(layer.packed, packed)
+    sharding.fill(layer.scales, scales)
+    return _not_finite(f"{name}.weight", weight)
 
 
 def _not_finite(name: str, numbers: Tensor) -> str | None:
