@@ -19,7 +19,7 @@ from rl_trainer.distributed import division
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import lora, quantization
 from rl_trainer.model.lora import LoRALinear
-from rl_trainer.model.parallel import sharding
+from rl_trainer.model.parallel import owners, sharding
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import Originals
 
@@ -71,8 +71,8 @@ def own_tensors(policy: Policy, *, precision: Precision, world: World) -> Snapsh
         take = snapshot if policy.adapter is None else adapter
         return take(policy, precision=precision)
     named = _named(policy) if policy.adapter is None else _adapters(policy)
-    owners = _owners(policy, named, ranks=world.size)
-    copied = sharding.own_copies(named, world, owners=owners, dtype=DTYPES[precision])
+    owned = _owners(policy, named, ranks=world.size)
+    copied = owners.own_copies(named, world, owners=owned, dtype=DTYPES[precision])
     if policy.adapter is not None:
         return copied
     return dict(revert_weight_conversion(policy.module, copied))

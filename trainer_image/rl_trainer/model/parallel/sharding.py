@@ -22,7 +22,7 @@ from torch.distributed.fsdp import (
     fully_shard,
     register_fsdp_forward_method,
 )
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate
 from transformers.distributed.sharding_utils import DtensorShardOperation
 
 from rl_trainer.distributed.mesh import Mesh
@@ -165,51 +165,6 @@ def copies(
         if world.leads:
             copied[name] = tensor.to("cpu", wanted, copy=True)
     return copied
-
-
-def own_copies(
-    named: Mapping[str, Tensor], world: World, *, owners: Mapping[str, int], dtype: torch.dtype
-) -> dict[str, Tensor]:
-    """Whole tensors copied to the CPU of the rank that owns each; a collective call.
-
-    In turn, so that no device holds more than its part and one tensor.
-
-    Args:
-        named: the same names on all ranks.
-        world: the ranks.
-        owners: which of them gets each tensor.
-        dtype: of the copies of floating-point tensors.
-    """
-    copied = {}
-    for name, source in named.items():
-        wanted, owner = dtype if source.is_floating_point() else source.dtype, owners[name]
-        tensor = source.detach().to(wanted)
-        whole = whole_at(tensor, world, owner=owner) if isinstance(source, DTensor) else tensor
-        if world.rank == owner:
-            assert whole is not None
-            copied[name] = whole.to("cpu", copy=True)
-    return copied
-
-
-def whole_at(tensor: Tensor, world: World, *, owner: int) -> Tensor | None:
-    """A divided tensor whole on its owner, None on the other ranks; a collective call.
-
-    Where all ranks hold rows of it, the others send theirs and receive nothing.
-    """
-    assert isinstance(tensor, DTensor), "only a divided tensor is gathered to an owner"
-    if tensor.placements != (Shard(0),) or tensor.device_mesh.size() != world.size:
-        whole = full(tensor)
-        return whole if world.rank == owner else None
-    local, rows = tensor.to_local(), -(-tensor.shape[0] // world.size)
-    padded = local.new_zeros((rows, *tensor.shape[1:]))
-    padded[: local.shape[0]] = local
-    raw = padded.reshape(-1).view(torch.uint8)  # bytes: not every backend knows every dtype
-    if world.rank != owner:
-        dist.gather(raw, dst=owner)
-        return None
-    whole = raw.new_empty(world.size * raw.numel())
-    dist.gather(raw, list(whole.view(world.size, -1)), dst=owner)
-    return whole.view(tensor.dtype).reshape(-1, *tensor.shape[1:])[: tensor.shape[0]]
 
 
 def placed(value: Tensor, like: Tensor) -> Tensor:
