@@ -93,10 +93,10 @@ class EpisodePods:
     @contextmanager
     def serving(self, count: int) -> Iterator[EpisodePods]:
         """Keep ``count`` pods, until the context ends."""
-        self._fill(count)
+        self.pods = [self._start() for _ in range(count)]
         until(lambda: all(pod.ready for pod in self.pods), what="the pods")
         threads = [
-            threading.Thread(target=self._replace, args=(count,)),
+            threading.Thread(target=self._replace),
             threading.Thread(target=lambda: asyncio.run(self._forward())),
         ]
         for thread in threads:
@@ -110,18 +110,17 @@ class EpisodePods:
             for pod in self.pods:
                 pod.kill()
 
-    def _fill(self, count: int) -> None:
-        while len(self.pods) < count:
-            self._made += 1
-            place = self._folder / f"pod-{self._made}"
-            self.pods.append(EpisodePod.start(place, run=self._run, settings=self._settings))
+    def _start(self) -> EpisodePod:
+        self._made += 1
+        place = self._folder / f"pod-{self._made}"
+        return EpisodePod.start(place, run=self._run, settings=self._settings)
 
-    def _replace(self, count: int) -> None:
+    def _replace(self) -> None:
         while not self._stop.wait(timeout=0.05):
             ended = [pod for pod in self.pods if pod.process.poll() is not None]
+            added = [self._start() for _ in ended]
+            self.pods = [pod for pod in self.pods if pod not in ended] + added
             self.replaced += len(ended)
-            self.pods = [pod for pod in self.pods if pod not in ended]
-            self._fill(count)
 
     async def _forward(self) -> None:
         """Lead each connection to a pod, used or not, and close it where none listens there."""

@@ -61,6 +61,8 @@ class Repository:
         self.file.write_text(yaml.safe_dump_all(self.manifests))
         for uri in set(re.findall(rf'{place}([^"]+)', text)):
             names = [""] if uri.endswith(".jsonl") else [f"/{name}" for name in MODEL_FILES]
+            if uri.endswith("/"):  # a folder of Harbor tasks
+                names = ["one/task.toml"]
             for name in names:
                 content = RECORD if not name else b"{}"
                 world.stores.objects.put(f"{world.settings.s3_prefix}{uri}{name}", content)
