@@ -148,7 +148,7 @@ def test_a_pod_that_goes_away_is_named() -> None:
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        (JUDGED, "reward 0.5"),
+        (JUDGED, "reward now:   0.5"),
         (ANSWER.model_copy(update={"not_scored": "no scorer"}), "not scored: no scorer"),
     ],
 )

@@ -20,7 +20,7 @@ def versions_text(versions: list[int]) -> str:
 def reward_text(reward: float, parts: list[RewardPart]) -> str:
     """A reward, and of which scorers it is the sum."""
     by_scorer = ", ".join(f"{each.scorer} {number(each.value)}" for each in parts)
-    return f"reward {number(reward)}" + (f" ({by_scorer})" if by_scorer else "")
+    return number(reward) + (f" ({by_scorer})" if by_scorer else "")
 
 
 def turns_text(answer: EpisodeAnswer) -> str:

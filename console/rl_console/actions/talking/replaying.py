@@ -80,9 +80,9 @@ def _parts(then: RolloutAnswer, now: EpisodeAnswer, pod: str) -> Iterator[str]:
         [
             ("trajectory", short(row.id, then.run)),
             ("then", f"{versions_text(row.versions)}, {tokens} tokens, {row.stop_reason}"),
-            ("", reward),
+            ("reward then", reward),
             ("now", f"{', '.join(facts_of(now))}, by {pod}"),
-            ("", _judged(now)),
+            ("reward now", _judged(now)),
         ]
     )
     yield from prompt_text(then.group)
