@@ -29,6 +29,10 @@ ARGUMENTS = (
 ROUTING = "--enable-return-routed-experts"
 """Set where the experts that the engine chooses are trained."""
 
+NO_EMBEDDINGS = {"SGLANG_VLM_CACHE_SIZE_MB": "0"}
+"""SGLang keeps the vision tower's embeddings of images by their hash, also when other weights are
+loaded: where the tower is trained, an image that was shown before would be that of an old one."""
+
 
 def container(
     spec: SamplerPoolSpec, runs: Sequence[RLJobSpec], *, images: Images, agent_port: int
@@ -39,6 +43,7 @@ def container(
     """
     engine = spec.template.engine
     sections = [run.training.lora for run in runs if run.training.lora is not None]
+    kept = NO_EMBEDDINGS if any(run.training.vision == "Trained" for run in runs) else {}
     replayed = any(run.algorithm.experts.routing == "Replay" for run in runs)
     low_rank = lora.engine_arguments(sections, engine.args) if sections else []
     sources = {"envFrom": [dict(source) for source in engine.env_from]} if engine.env_from else {}
@@ -58,7 +63,7 @@ def container(
             precision=runs[0].training.precision,
             also=[*([ROUTING] if replayed else []), *low_rank],
         ),
-        "env": pods.environment({"HOME": pods.TMP, **user}, engine.env),
+        "env": pods.environment({"HOME": pods.TMP, **user, **kept}, engine.env),
         **sources,
         "resources": spec.template.resources.to_kubernetes(),
         "securityContext": pods.container_security(),

@@ -167,6 +167,17 @@ def test_the_engine_returns_the_experts_that_are_replayed(routing: str, asked: b
     assert (ROUTING in pod_of(manifest)["initContainers"][1]["args"]) == asked
 
 
+@pytest.mark.parametrize(("vision", "kept"), [("Frozen", "512"), ("Trained", "0")])
+def test_an_engine_keeps_no_embeddings_of_a_tower_that_is_trained(vision: str, kept: str) -> None:
+    own = {"env": [{"name": "SGLANG_VLM_CACHE_SIZE_MB", "value": "512"}]}
+    manifest = a_deployment(
+        training={"steps": 1, "vision": vision},
+        samplers=[{"name": "main", "template": {"engine": own}}],
+    )
+    engine = pod_of(manifest)["initContainers"][1]
+    assert environment_of(engine)["SGLANG_VLM_CACHE_SIZE_MB"] == kept
+
+
 @pytest.mark.parametrize("added", [["--device", "cpu"], ["--device=cpu"], ["--tp-size", "2"]])
 def test_the_engine_takes_adapters_of_the_trainers_rank(added: list[str]) -> None:
     manifest = a_deployment(
