@@ -140,7 +140,7 @@ class EpisodeRunner:
         return done
 
     async def group(self, claim: Claim, *, longest: int | None) -> Group:
-        """What the members of a claim share, with all tools listed and all images read.
+        """What the members of a claim share, with all tools listed.
 
         Args:
             claim: the claim.
