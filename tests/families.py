@@ -129,7 +129,7 @@ def logprobs(policy: Policy, samples: list[Sample], *, packed: bool) -> torch.Te
     with torch.no_grad():
         if packed:
             row = collate(samples, tuple(range(len(samples))))
-            values = dataclasses.replace(policy, bf16=False).token_logprobs(row, temperature=1.0)
+            values = dataclasses.replace(policy, half=None).token_logprobs(row, temperature=1.0)
         else:
             values = torch.cat([_plain(policy, each) for each in samples])
     policy.module.train(was_training)

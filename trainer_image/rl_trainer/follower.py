@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Literal
 
 from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.training import Precision
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.model_folder import BaseLocations
 from rl_trainer import inputs
@@ -55,7 +55,7 @@ class Follower:
         self._team, self._objects, self._folder = team, stores.objects, folder
         self._rollouts = stores.rollouts
         self._loaded: RankWork | None = None
-        self._precision: Literal["BF16", "FP32"] = "FP32"
+        self._precision: Precision = "FP32"
         self._shards = PolicyShards(policy_files(stores.objects, weights_folder), encoders())
         self._responder = ShardResponder(team.world, self._shards)
 

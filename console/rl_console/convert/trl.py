@@ -141,7 +141,7 @@ FRAMEWORK = Framework(
         "lora_dropout": _lora("training.lora.dropout"),
         "gradient_checkpointing": to("training.gradientCheckpointing", convert=truth),
         "bf16": when({"training.precision": "BF16"}),
-        "fp16": absent("training.precision is BF16 or FP32"),
+        "fp16": when({"training.precision": "FP16"}),
         "use_8bit": _bits("Int8"),
         "use_4bit": _bits("NF4"),
         "temperature": to("agent.sampling.temperature"),

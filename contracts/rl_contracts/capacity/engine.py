@@ -128,7 +128,7 @@ def engine_memory(
         size_gib: memory of one GPU.
     """
     options = options_of(template.engine)
-    number = 2 if spec.training.precision == "BF16" else 4
+    number = 4 if spec.training.precision == "FP32" else 2
     fraction = options.fraction or _fraction(size_gib, options)
     linear = 0 if template.engine.weight_precision is None else shape.layers_parameters
     weights = (number * shape.parameters - (number - 1) * linear) / (

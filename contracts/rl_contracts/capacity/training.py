@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
 
 from rl_contracts.capacity import activations, mesh
 from rl_contracts.capacity.activations import FULL, Numbers
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.spec.parallelism import ONE_PROCESS, MeshSizes
+from rl_contracts.spec.training.training import Precision
 
 GIB = 1 << 30
 CHUNK_LOGITS = 1 << 25
@@ -35,7 +35,7 @@ SPARE_SHARE = 0.08
 class Setup:
     """How a model is trained."""
 
-    precision: Literal["BF16", "FP32"] = "BF16"
+    precision: Precision = "BF16"
     optimizer: str = "AdamW"
     adapter_rank: int = 0
     """Rank of LoRA on the linear layers that ``targets`` names; 0: all weights are trained."""
@@ -81,7 +81,7 @@ class Setup:
     @property
     def numbers(self) -> Numbers:
         """Bytes of numbers in the layers."""
-        compute = 2 if self.precision == "BF16" else FULL
+        compute = FULL if self.precision == "FP32" else 2
         frozen = self.adapter_rank > 0
         return Numbers(
             compute=compute,
@@ -103,7 +103,7 @@ class Memory:
     critic: float = 0.0
     """Its weights, gradients and moments."""
     casts: float = 0.0
-    """bfloat16 copies of weights that autocast makes for a pass."""
+    """Copies of weights in half the bytes, which autocast makes for a pass."""
     activations: float = 0.0
     logits: float = 0.0
     """With the output layer's gradient."""

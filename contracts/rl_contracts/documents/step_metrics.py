@@ -65,6 +65,10 @@ class StepMetrics(Record):
     """Policy loss."""
     gradient_norm: float
     learning_rate: float
+    skipped_updates: int = 0
+    """Updates that were not made: under precision FP16 their gradient was not finite."""
+    loss_scale: float | None = None
+    """What losses are multiplied by under precision FP16; None under others."""
     clip_fraction: float
     """Share of tokens whose gradient the clipping removed, in [0, 1]."""
     ratio_min: float | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 from rl_contracts.spec.engine import Engine
+from rl_contracts.spec.training.training import Precision
 
 PROGRAM = """\
 import os, runpy, signal
@@ -15,7 +15,7 @@ runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
 """SGLang, which can be ended while it loads. It handles SIGTERM only once it serves, and the kernel
 gives the first process of a container no signal without a handler: a pod that is stopped before
 would last as long as its grace."""
-DTYPES: Mapping[str, str] = {"BF16": "bfloat16", "FP32": "float32"}
+DTYPES: Mapping[str, str] = {"BF16": "bfloat16", "FP16": "float16", "FP32": "float32"}
 """SGLang's names of ``training.precision``."""
 CACHE_TYPES = {"FP8E4M3": "fp8_e4m3", "FP8E5M2": "fp8_e5m2"}
 """SGLang's names of ``cachePrecision``."""
@@ -75,7 +75,7 @@ def server_arguments(
     *,
     folder: str,
     port: int,
-    precision: Literal["BF16", "FP32"],
+    precision: Precision,
     also: Sequence[str] = (),
 ) -> list[str]:
     """All arguments of a server that listens on loopback.

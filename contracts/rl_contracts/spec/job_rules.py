@@ -20,6 +20,12 @@ SOURCES = {
 
 OF_SECTIONS = (
     rule(
+        "self.training.precision != 'FP16' || !has(self.algorithm.critic)",
+        "training.precision is FP16, and a critic's losses are not scaled: set it to BF16 or FP32, "
+        "or use an estimator without a critic",
+        field="training.precision",
+    ),
+    rule(
         "!self.training.offloadReference || self.algorithm.objective == 'Distillation' || "
         "(has(self.algorithm.kl) && !has(self.training.lora))",
         "training.offloadReference is for a reference of its own, and there is none: remove it, or "

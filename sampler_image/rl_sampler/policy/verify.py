@@ -32,6 +32,7 @@ from rl_contracts.model_files import (
 )
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.lora import LoRA
+from rl_contracts.spec.training.training import Precision
 from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements, elements
 from rl_sampler.engine.weights import MANIFEST_FILE, POINTER_FILE
@@ -39,7 +40,7 @@ from rl_sampler.policy.spans import spans_of
 
 MAX_THREADS = 4
 FLOATS = {"F64", "F32", "BF16", "F16"}
-PRECISIONS = {"BF16": "BF16", "FP32": "F32"}
+PRECISIONS = {"BF16": "BF16", "FP16": "F16", "FP32": "F32"}
 """safetensors' dtype by the manifest's ``training.precision``."""
 TIED = "lm_head.weight"
 RESERVED = {MANIFEST_FILE, POINTER_FILE, INDEX_FILE, adapters.CONFIG_FILE}
@@ -64,7 +65,7 @@ class Signature:
     """Describes the adapter where policies are adapters."""
 
 
-def model_signature(folder: Path, *, precision: Literal["BF16", "FP32"]) -> Signature:
+def model_signature(folder: Path, *, precision: Precision) -> Signature:
     """The signature of a model's policies: its tensors, with floats at the published precision.
 
     Raises:
@@ -78,9 +79,7 @@ def model_signature(folder: Path, *, precision: Literal["BF16", "FP32"]) -> Sign
     return Signature(kinds, frozenset({TIED}) if _is_tied(folder) else frozenset())
 
 
-def adapter_signature(
-    folder: Path, *, uri: str, section: LoRA, precision: Literal["BF16", "FP32"]
-) -> Signature:
+def adapter_signature(folder: Path, *, uri: str, section: LoRA, precision: Precision) -> Signature:
     """The signature of policies that are adapters; reads all of the model's weights.
 
     Args:

@@ -65,6 +65,8 @@ def step_metrics(
         loss=update.loss,
         gradient_norm=update.gradient_norm,
         learning_rate=update.learning_rate,
+        skipped_updates=update.skipped,
+        loss_scale=update.loss_scale,
         clip_fraction=update.clip_fraction,
         ratio_min=None if update.log_ratios is None else _ratio(update.log_ratios[0]),
         ratio_max=None if update.log_ratios is None else _ratio(update.log_ratios[1]),

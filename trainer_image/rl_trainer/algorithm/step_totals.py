@@ -65,6 +65,10 @@ class Update:
     """Mean over the critic's updates."""
     gpus: tuple[GpuUse, ...] = ()
     """By rank; empty on processors."""
+    skipped: int = 0
+    """Updates that were not made, because their gradient was not finite in float16."""
+    loss_scale: float | None = None
+    """Of the next update; None where losses are not scaled."""
 
 
 @dataclass(slots=True)
@@ -88,21 +92,28 @@ class Tally:
     """Of the first pass, by update and rank."""
 
     def add(
-        self, terms: Sequence[Terms], *, denominator: int, norm: float, tokens: int, first: bool
+        self,
+        terms: Sequence[Terms],
+        *,
+        denominator: int,
+        norm: float | None,
+        tokens: int,
+        first: bool,
     ) -> float:
         """Count one update; returns its loss.
 
         Args:
             terms: of its microbatches.
             denominator: what their totals are divided by.
-            norm: of its gradient.
+            norm: of its gradient; None where the update is skipped.
             tokens: generated tokens that it took.
             first: it is of the step's first pass.
         """
         sums = sum((term.sums for term in terms), torch.zeros_like(self.sums))
         loss = float(sums[objective.LOSS]) / denominator
         self.losses.append(loss)
-        self.norms.append(norm)
+        if norm is not None:
+            self.norms.append(norm)
         self.tokens += tokens
         self.sums += sums
         extremes = [*([] if self.log_ratios is None else [self.log_ratios])]

@@ -28,7 +28,7 @@ ADAPTER = "adapter/"
 """Below a model: what was trained of it, in PEFT's layout. Complete before the model is."""
 CARD_ROWS = 100
 """Of the last evaluations; ``report.json`` has all of them."""
-CONFIG_DTYPES = {"BF16": "bfloat16", "FP32": "float32"}
+CONFIG_DTYPES = {"BF16": "bfloat16", "FP16": "float16", "FP32": "float32"}
 
 
 def export(

@@ -111,6 +111,11 @@ GAUGES: dict[str, tuple[str, Shown]] = {
         lambda metrics: metrics.gradient_norm,
     ),
     "learning_rate": ("Learning rate of the step.", lambda metrics: metrics.learning_rate),
+    "skipped_updates": (
+        "Updates of the step that were not made: their gradient was not finite in float16.",
+        lambda metrics: metrics.skipped_updates,
+    ),
+    "loss_scale": ("Factor of losses under precision FP16.", lambda metrics: metrics.loss_scale),
     "response_tokens_mean": (
         "Mean generated tokens of a rollout.",
         lambda metrics: metrics.response_tokens_mean,

@@ -11,7 +11,13 @@ from rl_trainer.model.models import Models
 
 
 def accumulate(
-    models: Models, packed: Packed, *, step: int, denominator: int, kl_coefficient: float
+    models: Models,
+    packed: Packed,
+    *,
+    step: int,
+    denominator: int,
+    kl_coefficient: float,
+    scale: float = 1.0,
 ) -> list[Terms]:
     """Run a microbatch forward and backward; its gradient is added to the parameters'.
 
@@ -26,6 +32,7 @@ def accumulate(
         step: the training step that is being made, ≥ 1.
         denominator: what the update's losses are divided by.
         kl_coefficient: β ≥ 0 of this step.
+        scale: what the gradient is multiplied by; the terms are not.
 
     Returns:
         Terms of each part, detached from the graph.
@@ -45,7 +52,7 @@ def accumulate(
             step=step,
             kl_coefficient=kl_coefficient,
         )
-        (terms.total / denominator).backward()  # type: ignore[no-untyped-call]  # torch's
+        (terms.total * scale / denominator).backward()  # type: ignore[no-untyped-call]  # torch's
         parts.append(terms.without_gradient())
     gradient: Tensor | None = leaf.grad
     assert gradient is not None, "a microbatch has parts"

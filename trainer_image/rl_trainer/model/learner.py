@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.documents.step_metrics import MOST_GPUS, GpuUse
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer.algorithm import minibatches, objective
+from rl_trainer.algorithm import loss_scale, minibatches, objective
 from rl_trainer.algorithm.assessment import Assessment
 from rl_trainer.algorithm.kl import controller
 from rl_trainer.algorithm.objective import Terms
@@ -33,6 +34,8 @@ from rl_trainer.model.parallel import sharding, shares
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.usage import flops, gpu_use
 from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
+
+log = logging.getLogger(__name__)
 
 
 class Learner:
@@ -75,7 +78,7 @@ class Learner:
             work=flops.work_of(
                 policy.module.config, adapter_parameters=trained if adapter else None
             ),
-            peak=flops.peak(flops.device_name(policy.device), bf16=policy.bf16),
+            peak=flops.peak(flops.device_name(policy.device), half=policy.half is not None),
             chips=world.size,
         )
         self.optimizer = optimizers.build(self.parameters, spec.training.optimizer)
@@ -210,23 +213,51 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         counts = [sample.num_generated for sample in samples]
         denominator = objective.denominator(counts, self._algorithm)
-        with router_losses.applied(self.models, samples, tally=tally if first else None):
+        scale, counted = self._scale, tally if first else None
+        with router_losses.applied(self.models, samples, tally=counted, scale=scale):
             all_terms = self._accumulate_all(samples, step=step, denominator=denominator)
         broken = [index for terms in all_terms for index in terms.not_finite]
         if broken:
             raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
         self.models.rest()
+        if scale != 1.0:
+            sharding.scale_gradients(self.parameters.values(), 1 / scale)
         norm = sharding.clip_gradients(
             self.parameters.values(), max_norm=self.training.optimizer.max_gradient_norm
         )
-        if not math.isfinite(norm):
+        finite = math.isfinite(norm)
+        if not finite and scale <= loss_scale.LEAST:
             raise _not_finite(step=step, what="gradient", sample=self._culprit(samples, step=step))
         loss = tally.add(
-            all_terms, denominator=denominator, norm=norm, tokens=sum(counts), first=first
+            all_terms,
+            denominator=denominator,
+            norm=norm if finite else None,
+            tokens=sum(counts),
+            first=first,
         )
         if not math.isfinite(loss):
             raise _not_finite(step=step, what="loss", sample=None)
-        optimizers.step(self.optimizer, self.training)
+        if self._scales:
+            self.controls = loss_scale.after(self.controls, finite=finite)
+        if finite:
+            optimizers.step(self.optimizer, self.training)
+        else:
+            log.warning(
+                "an update of step %d is skipped: its gradient is not finite at a loss scale of "
+                "%g; the next one has %g",
+                step,
+                scale,
+                self.controls.loss_scale,
+            )
+
+    @property
+    def _scales(self) -> bool:
+        """Whether losses are scaled, and an update may be skipped."""
+        return self.training.precision == "FP16"
+
+    @property
+    def _scale(self) -> float:
+        return self.controls.loss_scale if self._scales else 1.0
 
     def _accumulate_all(
         self, samples: Sequence[Sample], *, step: int, denominator: int
@@ -241,7 +272,12 @@ class Learner:
     def _accumulate(self, packed: Packed, *, step: int, denominator: int) -> list[Terms]:
         coefficient = self.controls.kl_coefficient
         return accumulate(
-            self.models, packed, step=step, denominator=denominator, kl_coefficient=coefficient
+            self.models,
+            packed,
+            step=step,
+            denominator=denominator,
+            kl_coefficient=coefficient,
+            scale=self._scale,
         )
 
     def _culprit(self, samples: Sequence[Sample], *, step: int) -> Sample | None:
@@ -267,7 +303,7 @@ class Learner:
         with_kl = algorithm.divergence is not None
         return Update(
             loss=sum(tally.losses) / number,
-            gradient_norm=sum(tally.norms) / number,
+            gradient_norm=sum(tally.norms) / max(1, len(tally.norms)),
             learning_rate=rate,
             clip_fraction=tally.mean(objective.CLIPPED),
             correction_weight=tally.mean(objective.KEPT, default=1.0),
@@ -279,6 +315,8 @@ class Learner:
             entropy=tally.first_mean(objective.ENTROPY) if tally.first_tokens else None,
             tau=self.controls.tau if algorithm.estimator.kind == "MaxEnt" else None,
             experts=tally.experts,
+            skipped=len(tally.losses) - len(tally.norms),
+            loss_scale=self.controls.loss_scale if self._scales else None,
         )
 
     def _gpus(self) -> tuple[GpuUse, ...]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.training.lora import Quantization
+from rl_contracts.spec.training.training import Precision
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import attention, probes, quantization, vision
@@ -23,6 +24,8 @@ from rl_trainer.model.stored_weights import StoredWeights
 from rl_trainer.model.unusable import UNLOADABLE, first_line, refused
 from rl_trainer.model.vision import Vision
 
+HALVES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": None}
+"""What layers compute in where that is safe; None: float32 everywhere."""
 CHECK_TOLERANCE = 1e-3
 LISTED = "Name a model of a family in docs/reference/models.md."
 
@@ -30,7 +33,7 @@ LISTED = "Name a model of a family in docs/reference/models.md."
 def load(
     folder: Path,
     *,
-    precision: Literal["BF16", "FP32"],
+    precision: Precision,
     uri: str,
     field: str = "spec.model.uri",
     recompute: bool = False,
@@ -93,7 +96,7 @@ def load(
     policy = Policy(
         module=module,
         device=home,
-        bf16=precision == "BF16",
+        half=HALVES[precision],
         offload=offload,
         offload_parameters=offload_parameters,
         originals=originals,
@@ -222,7 +225,7 @@ def check(policy: Policy, *, uri: str, field: str = "spec.model.uri", world: Wor
         RefusedError: they differ, or the model asks for an attention that is not computed.
     """
     # The output layer gives whole logits, also where ranks hold parts of it.
-    exact = dataclasses.replace(policy, bf16=False, ranks=None, routers=None)
+    exact = dataclasses.replace(policy, half=None, ranks=None, routers=None)
     was_training = policy.module.training
     policy.module.eval()
     samples = probes.samples(policy)

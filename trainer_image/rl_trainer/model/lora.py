@@ -89,10 +89,10 @@ def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) ->
     module = policy.module
     targets = _targets(module, section)
     module.requires_grad_(False)
-    if policy.bf16:
+    if policy.half is not None:
         for name, parameter in module.named_parameters():  # not buffers: rotary ones stay exact
             if name.rpartition(".")[2] not in (PACKED, SCALES):
-                parameter.data = parameter.data.to(torch.bfloat16)
+                parameter.data = parameter.data.to(policy.half)
     for name in targets:
         module.set_submodule(name, LoRALinear(module.get_submodule(name), section))
     begin(module, seed=seed)

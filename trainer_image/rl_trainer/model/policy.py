@@ -42,8 +42,8 @@ class Policy:
     module: Any
     """transformers model; parameters are float32 and are the masters."""
     device: torch.device
-    bf16: bool
-    """Forward and backward in bfloat16 where that is safe (autocast)."""
+    half: torch.dtype | None
+    """Forward and backward in bfloat16 or float16 where that is safe (autocast); None: float32."""
     run_layers: Callable[..., Tensor] | None = None
     """Runs the layers where the parameters are divided among ranks."""
     offload: bool = False
@@ -217,8 +217,8 @@ class Policy:
 
     def precision(self) -> contextlib.AbstractContextManager[object]:
         """In which its layers are to be run."""
-        if self.bf16:
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        if self.half is not None:
+            return torch.autocast(self.device.type, dtype=self.half)
         return contextlib.nullcontext()
 
 

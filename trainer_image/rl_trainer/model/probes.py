@@ -14,6 +14,7 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model.policy import Policy
 
 LENGTHS = (11, 7, 9)
+HALF = (torch.bfloat16, torch.float16)
 
 
 def samples(policy: Policy) -> list[Sample]:
@@ -49,14 +50,14 @@ def ordinary(policy: Policy, sample: Sample) -> Tensor:
 
 @contextlib.contextmanager
 def in_float32(module: Any) -> Iterator[None]:
-    """Have layers compute in float32 that keep their parameters in bfloat16."""
+    """Have layers compute in float32 that keep their parameters in bfloat16 or float16."""
     held: dict[Any, dict[str, Any]] = {}
 
     def widen(layer: Any, _inputs: Any) -> None:
         held[layer] = dict(layer._parameters)
         layer._parameters.update(
             {
-                name: each.float() if each is not None and each.dtype == torch.bfloat16 else each
+                name: each.float() if each is not None and each.dtype in HALF else each
                 for name, each in held[layer].items()
             }
         )
@@ -66,7 +67,7 @@ def in_float32(module: Any) -> Iterator[None]:
 
     with contextlib.ExitStack() as hooks:
         for layer in module.modules():
-            if any(each.dtype == torch.bfloat16 for each in layer.parameters(recurse=False)):
+            if any(each.dtype in HALF for each in layer.parameters(recurse=False)):
                 # Within FSDP2's hooks, which gather parameters and let them go.
                 hooks.callback(layer.register_forward_pre_hook(widen).remove)
                 hooks.callback(layer.register_forward_hook(restore, prepend=True).remove)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import torch
 from huggingface_hub import split_torch_state_dict_into_shards
@@ -15,6 +14,7 @@ from transformers.core_model_loading import revert_weight_conversion
 
 from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry
+from rl_contracts.spec.training.training import Precision
 from rl_trainer.distributed import division
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import lora, quantization
@@ -24,11 +24,10 @@ from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import Originals
 
 SHARD_BYTES = 4 << 30
-DTYPES = {"BF16": torch.bfloat16, "FP32": torch.float32}
+DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32}
 
 Snapshot = dict[str, Tensor]
 """Tensors on the CPU by their Hugging Face names; tied ones once; an adapter's by PEFT's names."""
-Precision = Literal["BF16", "FP32"]
 
 
 def snapshot(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:

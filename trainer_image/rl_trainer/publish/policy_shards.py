@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Executor, ThreadPoolExecutor
-from typing import Literal
 
+from rl_contracts.spec.training.training import Precision
 from rl_trainer.distributed.rank_commands import SnapshotShard
 from rl_trainer.distributed.world import World
 from rl_trainer.model import weights
@@ -114,7 +114,7 @@ def take(
     command: SnapshotShard,
     policy: Policy,
     *,
-    precision: Literal["BF16", "FP32"],
+    precision: Precision,
     world: World,
 ) -> None:
     """Carry out the command: free the dropped snapshot first, then copy, to bound memory."""

@@ -26,6 +26,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "ratio_max",
         "gradient_norm",
         "learning_rate",
+        "skipped_updates",
+        "loss_scale",
         "logprob_gap_mean",
         "correction_weight",
     ),

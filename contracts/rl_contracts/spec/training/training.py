@@ -129,6 +129,9 @@ class Evaluation(Model):
     """Longest time in seconds that one evaluation may take; then the attempt fails."""
 
 
+Precision = Literal["BF16", "FP16", "FP32"]
+
+
 class DeviceMemory(Model):
     """What is known of the trainer's memory, and what follows if the training needs more."""
 
@@ -210,9 +213,10 @@ class Training(Model):
     passes_per_step: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of times that a step trains its rollouts."""
     optimizer: Optimizer = Field(default_factory=Optimizer)
-    precision: Literal["BF16", "FP32"] = "BF16"
+    precision: Precision = "BF16"
     """Number type of the computation and of published weights. The optimizer's own copy of the
-    weights is FP32 in both cases."""
+    weights is always FP32. `FP16` is for GPUs without BF16: losses are scaled so that gradients
+    do not vanish, and an update whose gradient overflows is skipped and counted."""
     lora: LoRA | None = None
     """Train low-rank adapters instead of all weights. Unset: all weights are trained."""
     vision: Literal["Frozen", "Trained"] = "Frozen"

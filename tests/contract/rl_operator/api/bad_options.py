@@ -160,6 +160,13 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         },
         "keeps the reference in host memory too",
     ),
+    "a critic in half precision": (
+        {
+            "algorithm": {"estimator": {"kind": "GAE"}, "critic": {}},
+            "training": {"steps": 1, "precision": "FP16"},
+        },
+        "spec.training.precision",
+    ),
     "engine quantity": (
         a_group(resources={"requests": {"cpu": "1 core"}}),
         "spec.samplers[1].template.resources.requests.cpu",

@@ -143,7 +143,9 @@ def test_an_image_that_is_not_ours_can_be_the_engine(given: dict[str, str], user
     assert environment_of(engine) == {"HOME": "/tmp", "USER": user}
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("BF16", "bfloat16"), ("FP32", "float32")])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("BF16", "bfloat16"), ("FP16", "float16"), ("FP32", "float32")]
+)
 def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str) -> None:
     added = ["--device", "cpu"]
     template = {"engine": {"args": added, "env": [{"name": "A", "value": "1"}]}}

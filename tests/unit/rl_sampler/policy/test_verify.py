@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from rl_contracts.documents.manifest import FileEntry, Manifest, TensorEntry
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import weight_files
+from rl_contracts.spec.training.training import Precision
 from rl_sampler.policy.verify import (
     Signature,
     TensorKind,
@@ -147,9 +147,11 @@ def test_missing_file_is_refused(tmp_path: Path) -> None:
         check_folder(tmp_path, manifest)
 
 
-@pytest.mark.parametrize(("precision", "dtype"), [("FP32", "F32"), ("BF16", "BF16")])
+@pytest.mark.parametrize(
+    ("precision", "dtype"), [("FP32", "F32"), ("FP16", "F16"), ("BF16", "BF16")]
+)
 def test_signature_applies_precision_to_floats_only(
-    tmp_path: Path, precision: Literal["BF16", "FP32"], dtype: str
+    tmp_path: Path, precision: Precision, dtype: str
 ) -> None:
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
     weights = {"a": np.zeros((2, 3), np.float16), "lm_head.weight": np.zeros(2, np.float32)}

@@ -127,7 +127,7 @@ WIDE = 5000
 def make_wide(make_spec: MakeSpec) -> Callable[..., Learner]:
     def make(**sections: Any) -> Learner:
         module = tiny_model(vocab_size=WIDE, max_position_embeddings=512)
-        policy = Policy(module=module, device=torch.device("cpu"), bf16=False)
+        policy = Policy(module=module, device=torch.device("cpu"), half=None)
         return Learner(policy, make_spec(**sections))
 
     return make

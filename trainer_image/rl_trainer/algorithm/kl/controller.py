@@ -32,6 +32,10 @@ class Controls(Record):
     """Moving mean of the groups' weight entropy; None before the first step."""
     reward_baselines: dict[str, float] = Field(default_factory=dict)
     """RAE's baseline of each data source; those of the batch that was trained last."""
+    loss_scale: float = 65536.0
+    """Factor of losses under ``training.precision: FP16``, ≥ 1; see ``algorithm.loss_scale``."""
+    finite_updates: int = 0
+    """Updates in a row whose gradient was finite, since the scale has changed."""
 
 
 def initial(algorithm: Algorithm) -> Controls:

@@ -17,19 +17,22 @@ from rl_trainer.model.models import Models
 
 
 @contextlib.contextmanager
-def applied(models: Models, samples: Sequence[Sample], *, tally: Tally | None) -> Iterator[None]:
+def applied(
+    models: Models, samples: Sequence[Sample], *, tally: Tally | None, scale: float = 1.0
+) -> Iterator[None]:
     """Accumulate an update's gradient with the losses of its routers; a collective call.
 
     Args:
         models: of which the policy may have experts.
         samples: of the update, of all ranks.
         tally: where choices are counted; None: they are not.
+        scale: what the losses' gradient is multiplied by.
     """
     routers = models.policy.routers
     if routers is None:
         yield
         return
-    pull = _pull(models, routers, samples)
+    pull = _pull(models, routers, samples, scale=scale)
     if tally is None:
         with routers.pulled(pull):
             yield
@@ -39,7 +42,9 @@ def applied(models: Models, samples: Sequence[Sample], *, tally: Tally | None) -
     tally.routed += _of_all(models, counted)
 
 
-def _pull(models: Models, routers: Routers, samples: Sequence[Sample]) -> Pull | None:
+def _pull(
+    models: Models, routers: Routers, samples: Sequence[Sample], *, scale: float
+) -> Pull | None:
     section = models.algorithm.experts
     if not section.load_balance_coefficient and not section.z_loss_coefficient:
         return None
@@ -47,8 +52,8 @@ def _pull(models: Models, routers: Routers, samples: Sequence[Sample]) -> Pull |
         _loads(models, routers, samples) if section.load_balance_coefficient else None,
         tokens=sum(len(sample) for sample in samples),
         layers=routers.layers,
-        balance=section.load_balance_coefficient,
-        square=section.z_loss_coefficient,
+        balance=scale * section.load_balance_coefficient,
+        square=scale * section.z_loss_coefficient,
     )
 
 

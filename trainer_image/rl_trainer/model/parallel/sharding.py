@@ -93,6 +93,11 @@ def full(tensor: Tensor) -> Tensor:
     return tensor.full_tensor()
 
 
+def scale_gradients(parameters: Iterable[torch.nn.Parameter], factor: float) -> None:
+    """Multiply what this rank holds of all gradients."""
+    torch._foreach_mul_([part(each.grad) for each in parameters if each.grad is not None], factor)
+
+
 def clip_gradients(parameters: Iterable[torch.nn.Parameter], *, max_norm: float) -> float:
     """Scale gradients to at most ``max_norm`` (L2, over all ranks); returns the norm before.
 

@@ -102,14 +102,14 @@ def sequence_work(shape: Shape | None) -> Callable[[int], int]:
     return lambda tokens: tokens * (matrices + shape.table_parameters + pair * tokens)
 
 
-def peak(device_name: str | None, *, bf16: bool) -> float | None:
+def peak(device_name: str | None, *, half: bool) -> float | None:
     """A chip's operations per second; None on a processor, an unknown chip, or in float32.
 
     Args:
         device_name: as CUDA gives it, e.g. ``NVIDIA H100 80GB HBM3``; None without one.
-        bf16: matrices are multiplied in bfloat16.
+        half: matrices are multiplied in bfloat16 or float16, which are equally fast.
     """
-    if device_name is None or not bf16:
+    if device_name is None or not half:
         return None
     peaks = BF16_PEAKS.items()
     return next((flops for name, flops in peaks if re.search(rf"\b{name}\b", device_name)), None)

@@ -96,7 +96,7 @@ def test_unknown_architectures_have_no_flops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bf16", "flops"),
+    ("name", "half", "flops"),
     [
         ("NVIDIA H200", True, 989e12),
         ("NVIDIA H100 PCIe", True, 756e12),
@@ -109,9 +109,9 @@ def test_unknown_architectures_have_no_flops() -> None:
     ],
 )
 def test_peak_flops_are_the_chips_or_unknown(
-    name: str | None, bf16: bool, flops: float | None
+    name: str | None, half: bool, flops: float | None
 ) -> None:
-    assert peak(name, bf16=bf16) == flops
+    assert peak(name, half=half) == flops
 
 
 def test_utilization_is_the_work_by_what_all_chips_could_do() -> None:
