@@ -73,7 +73,6 @@ COMMANDS = {
     "promote": ("promote", "{job}", "sums-v1", "--timeout", "1"),
     "promote-mistaken": ("promote", "{job}", "Sums_v1"),
     "serve": ("serve", "{job}", "--timeout", "1"),
-    "serve-manifests": ("serve", "{job}", "4", "--dry-run", "--keep"),
     "serve-stop": ("serve", "{job}", "--stop", "--name", "nothing"),
     "retry": ("retry", "{job}", "--yes"),
     "scale": ("scale", "{job}", "2"),
