@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rl_contracts.errors import RLError
+from rl_sampler.tasks.claims import LostError
 from rl_sampler.tools.tool import ToolDownError
 
 MESSAGE_CHARACTERS = 300
@@ -30,6 +31,10 @@ class EnvironmentDownError(ToolDownError):
 
 class EnvironmentUnreachableError(EnvironmentDownError):
     """No connection to the server came about."""
+
+
+class EnvironmentLostError(EnvironmentDownError, LostError):
+    """The server has ended, or its connection, in the middle of an episode."""
 
 
 class EnvironmentBusyError(RLError):

@@ -14,6 +14,7 @@ from rl_sampler.environments import protocol
 from rl_sampler.environments.protocol import (
     EnvironmentBusyError,
     EnvironmentDownError,
+    EnvironmentLostError,
     EnvironmentUnreachableError,
     Seen,
 )
@@ -141,7 +142,9 @@ class Session:
         except TimeoutError as error:
             raise self._down(f"did not answer {kind} within {self.seconds:g} s") from error
         if answer is ENDED:
-            raise self._down(f"closed the connection before it answered {kind}")
+            raise EnvironmentLostError(
+                f"the environment at {self.url} closed the connection before it answered {kind}"
+            )
         if early and not protocol.is_error(answer):
             raise self._down("sent an answer that nothing had asked for")
         return answer

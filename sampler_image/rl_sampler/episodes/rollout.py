@@ -37,6 +37,8 @@ class Ending:
     program: ProgramOutcome | None = None
     environment: EnvironmentOutcome | None = None
     unfinished: Unfinished | None = None
+    lost: bool = False
+    """It failed because what acts beside the policy ended: what was saved of it stays."""
     continues: str = ""
     replayed_turns: int = 0
 

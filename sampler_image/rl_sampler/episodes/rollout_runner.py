@@ -35,7 +35,12 @@ from rl_sampler.episodes.turn_saves import KeptTurns, keeps_turns
 from rl_sampler.scorers import Scorers
 from rl_sampler.scorers.reading import recorded_answer
 from rl_sampler.scorers.response import Response
-from rl_sampler.tasks.claims import LEASE_SECONDS, EpisodeEndedError, UnusableMemberError
+from rl_sampler.tasks.claims import (
+    LEASE_SECONDS,
+    EpisodeEndedError,
+    LostError,
+    UnusableMemberError,
+)
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.user_code.call import UserCodeError
 
@@ -162,7 +167,8 @@ class RolloutRunner:
             self.counters.turns_replayed += member.replayed_turns
             rollout = self._reject_if_unusable(_rollout(member, ending, task=task), task)
             facts |= _outcome(rollout)
-        return rollout
+        saved = turns.saves.newest.get(number) if ending.lost else None
+        return rollout if saved is None else saved.model_copy(update={"error": rollout.error})
 
     async def play_alone(self, group: Group, *, scored: bool) -> tuple[Member, Rollout]:
         """Run a group's first member for a person: nothing is saved, and no policy is too old.
@@ -207,7 +213,7 @@ class RolloutRunner:
             unfinished = member.progress if keeps_turns(self.spec.agent) else None
             return replace(_failed(str(error)), unfinished=unfinished)
         except (EngineError, ToolDownError, NoCompletionError, UnusableMemberError) as error:
-            return _failed(str(error))
+            return replace(_failed(str(error)), lost=isinstance(error, LostError))
         except UserCodeError as error:
             logger.warning("member %d of %s: %s", member.number, group.task.id, error)
             return _failed(str(error), kind="user")

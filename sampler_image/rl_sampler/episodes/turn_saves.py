@@ -44,12 +44,14 @@ class TurnSaves:
             counters: count saves.
         """
         self._shared, self._counters = shared, counters
+        self.newest: dict[int, Rollout] = {}
+        """What was last to be saved of each member."""
         self._pending: dict[int, Rollout] = {}
         self._writing: asyncio.Task[None] | None = None
 
     def save(self, rollout: Rollout) -> None:
         """Save a member as it is now, soon."""
-        self._pending[rollout.member] = rollout
+        self._pending[rollout.member] = self.newest[rollout.member] = rollout
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="save turns")
 

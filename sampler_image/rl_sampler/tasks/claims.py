@@ -25,6 +25,14 @@ class UnusableMemberError(Exception):
     """A sampled member cannot become data; it is sampled again."""
 
 
+class LostError(Exception):
+    """What acts beside the policy has ended; turns that were saved can be continued elsewhere."""
+
+
+class ProgramLostError(UnusableMemberError, LostError):
+    """The server that runs a program has ended, and the program with it."""
+
+
 class EpisodeEndedError(Exception):
     """Work on a claim was ended on purpose; the claim has the reason."""
 

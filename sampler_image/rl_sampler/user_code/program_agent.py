@@ -20,7 +20,7 @@ from rl_sampler.code.wire import GRACE_SECONDS, ProgramCall
 from rl_sampler.gateway.past import Past
 from rl_sampler.gateway.server import RESULT_PATH
 from rl_sampler.gateway.session import Session, Sessions
-from rl_sampler.tasks.claims import UnusableMemberError
+from rl_sampler.tasks.claims import ProgramLostError, UnusableMemberError
 from rl_sampler.user_code.call import UserCodeError
 from rl_sampler.user_code.played import Played, RunTests, play
 
@@ -106,7 +106,7 @@ class ProgramAgent:
             await asyncio.wait({running, failed}, return_when=asyncio.FIRST_COMPLETED)
             return running.result() if running.done() else Played()
         except CodeContainerError as error:
-            raise UnusableMemberError(f"the program was lost: {error}") from error
+            raise ProgramLostError(f"the program was lost: {error}") from error
         except TimeoutError as error:
             raise UnusableMemberError(f"{self.code.name} did not end the program") from error
         finally:

@@ -16,10 +16,12 @@ from tests.contract.rl_sampler.episodes.killed import (
     Killed,
     play_with_a_kill,
 )
+from tests.contract.rl_sampler.episodes.several_turns import with_tools
 from tests.contract.rl_sampler.fork_server import ForkServer
-from tests.contract.rl_sampler.pods import Pod
+from tests.contract.rl_sampler.pods import Pod, new_pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.openenv import MOST_STEPS, SmallServer, served_in_a_thread
+from tests.waiting import until
 
 STEPS_BEFORE = DONE_TURNS * GROUP
 Play = Callable[..., Killed]
@@ -64,6 +66,46 @@ def test_a_sampler_that_dies_while_the_environment_acts(play: Play) -> None:
         killed_when=lambda _: len(server.actions) == STEPS_BEFORE + GROUP,
     )
     killed.check(turns=MOST_STEPS)
+
+
+def test_an_environment_that_dies_costs_one_response_of_each_member(
+    tmp_path: Path,
+    trainer: ScriptedTrainer,
+    tiny_model: Path,
+    store_settings: StoreSettings,
+    fork_server: ForkServer,
+) -> None:
+    """No sampler dies: the same one goes on in other sessions, behind the turns that it saved."""
+    server = SmallServer(faults=[*[""] * STEPS_BEFORE, *["die"] * GROUP])
+    engine = CallingEngine(tiny_model, 0)
+    with served_in_a_thread(server) as url, engine.listening():
+        pod = new_pod(
+            tmp_path / "pod",
+            engine_url=engine.url,
+            settings=store_settings,
+            stores=trainer.stores,
+            sections=with_tools(trainer, tiny_model)
+            | {
+                "agent": {
+                    "kind": "Environment",
+                    "environment": {"url": url, "replayable": True},
+                    "durability": "Turns",
+                    "sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 2000},
+                },
+                "reward": {"scorers": [{"kind": "Environment"}]},
+            },
+            launch=fork_server.launch,
+        )
+        try:
+            pod.serve_first_of(trainer)
+            tasks = trainer.insert(1, group_size=GROUP)
+            until(lambda: trainer.all_done(tasks), what="the group")
+        finally:
+            pod.end()
+    rollouts = trainer.chosen(tasks)
+    found = [(each.attempt, each.replayed_turns, len(each.turns)) for each in rollouts]
+    assert found == [(2, DONE_TURNS, MOST_STEPS)] * GROUP
+    assert sorted(engine.asked) == sorted([*range(1, MOST_STEPS + 1), KILLED_TURN] * GROUP)
 
 
 def test_an_environment_that_dies_while_turns_are_replayed(play: Play) -> None:
