@@ -9,6 +9,7 @@ from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import Precision
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.images import ImageStore
 from rl_contracts.stores.model_folder import BaseLocations
 from rl_trainer import inputs
 from rl_trainer.checkpoint import saved
@@ -87,8 +88,8 @@ class Follower:
     def _carry_out(self, command: RankCommand) -> object:
         """Returns what rank 0 asks for, where it asks for anything."""
         match command:
-            case LoadModels(spec=spec, base=base):
-                self._begin(RLJobSpec.model_validate_json(spec), base)
+            case LoadModels(spec=spec, base=base, prefix=prefix):
+                self._begin(RLJobSpec.model_validate_json(spec), base, prefix)
             case TakeSamples(samples=samples, purpose=purpose, step=step):
                 return self._work.take(samples, purpose=purpose, step=step)
             case TrainStep() | ScoreSamples() | AssessSamples():
@@ -136,10 +137,15 @@ class Follower:
     def _own(self) -> Learner:
         return self._work.learner
 
-    def _begin(self, spec: RLJobSpec, base: BaseLocations) -> None:
+    def _begin(self, spec: RLJobSpec, base: BaseLocations, prefix: str) -> None:
         self._precision = spec.training.precision
         learner, limits = inputs.learner(
-            self._objects, spec, base=base, folder=self._folder, world=self._team.world
+            self._objects,
+            spec,
+            base=base,
+            folder=self._folder,
+            world=self._team.world,
+            images=ImageStore(self._objects, run_prefix=prefix).get,
         )
         self._loaded = RankWork(learner, self._rollouts, limits)
 

@@ -50,7 +50,7 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     base = base or base_model.places(job, run)
     job = base_model.pinned(job, base)
     learner, limits = job.team.call(
-        LoadModels(spec=job.spec.model_dump_json(by_alias=True), base=base),
+        LoadModels(spec=job.spec.model_dump_json(by_alias=True), base=base, prefix=job.prefix),
         lambda: inputs.learner(
             job.stores.objects,
             job.spec,

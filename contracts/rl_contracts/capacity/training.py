@@ -153,8 +153,12 @@ def _held(shape: Shape, setup: Setup) -> Memory:
     moments = share(trained, each=MOMENT_BYTES[setup.optimizer], experts=not frozen)
     gradients, host = share(trained, each=FULL, experts=not frozen), 0.0
     each = setup.numbers.compute if frozen else FULL
-    own = share(weights / each, each=each)
-    beside = share(shape.parameters, each=FULL) if setup.reference else 0.0
+    # The frozen vision tower is whole in each process.
+    tower = shape.vision_parameters if setup.sharded and not setup.train_vision else 0
+    own = share(weights / each - tower, each=each) + tower * each
+    beside = 0.0
+    if setup.reference:
+        beside = share(shape.parameters - tower, each=FULL) + tower * FULL
     body = shape.parameters - (0 if shape.tied else shape.table_parameters)
     critic = 0.0
     if setup.critic:

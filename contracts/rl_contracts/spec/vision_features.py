@@ -77,12 +77,22 @@ def _of_seeing(spec: RLJobSpec, processes: int) -> Iterator[Refusal]:
             "Distillation of a vision-language model is not built.",
             "Use another objective, or a language model.",
         )
-    if processes > 1:
+    for axis in ("tp", "cp", "ep"):
+        size = getattr(spec.trainer.parallelism, axis) or 1
+        if size > 1:
+            yield _refused(
+                f"spec.trainer.parallelism.{axis}",
+                str(size),
+                "Processes divide a vision-language model by fsdp and replicate alone.",
+                "Remove it.",
+            )
+    if processes > 1 and training.vision == "Trained":
         yield _refused(
-            "spec.trainer",
-            f"{processes} processes",
-            "A vision-language model is trained by one process.",
-            "Set replicas to 1, and processesPerReplica or the GPUs of a pod to 1.",
+            FIELD,
+            training.vision,
+            f"The trainer has {processes} processes, of which each keeps the vision tower whole: "
+            "not every process has images in a pass, and gradients are summed by all.",
+            "Set it to Frozen, or have one process.",
         )
     divided = {
         "offloadParameters": training.offload_parameters,

@@ -30,7 +30,9 @@ def spec(**sections: Any) -> RLJobSpec:
             1,
             "spec.algorithm.teacher",
         ),
-        ({}, 2, "spec.trainer"),
+        ({"training": {"vision": "Trained"}}, 2, "spec.training.vision"),
+        ({"trainer": {"parallelism": {"tp": 2}}}, 2, "spec.trainer.parallelism.tp"),
+        ({"trainer": {"parallelism": {"cp": 2}}}, 2, "spec.trainer.parallelism.cp"),
         ({"training": {"offloadParameters": True}}, 1, "spec.training.offloadParameters"),
         (
             {"algorithm": {"kl": {}}, "training": {"offloadReference": True}},
@@ -44,7 +46,14 @@ def test_what_a_vision_language_model_cannot_have_is_refused_by_field(
 ) -> None:
     job = spec(**sections)
     assert [each.field for each in refusals(job, sees=True, processes=processes)] == [field]
-    assert not list(refusals(job, sees=False, processes=processes))
+    if job.training.vision == "Frozen":
+        assert not list(refusals(job, sees=False, processes=processes))
+
+
+def test_several_processes_train_a_frozen_tower_s_language_model() -> None:
+    for sizes in ({"fsdp": 4}, {"replicate": 2, "fsdp": 2}):
+        job = spec(trainer={"parallelism": sizes, "processesPerReplica": 4})
+        assert not list(refusals(job, sees=True, processes=4))
 
 
 @pytest.mark.parametrize(

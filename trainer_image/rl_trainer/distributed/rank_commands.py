@@ -25,6 +25,8 @@ class LoadModels:
     """The manifest's spec as JSON, with the number of steps filled in."""
     base: BaseLocations
     """Where the model that training starts from lies."""
+    prefix: str = ""
+    """Of the run's keys in the bucket, where images lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,10 +153,10 @@ class StoredWeights:
 
 def _load(module: Any, tensors: Mapping[str, Any], device: torch.device) -> Any:
     """Have transformers put tensors into a module; its report."""
+    with sharding.as_built(module):
+        mapping = get_model_conversion_mapping(module)
     config = LoadStateDictConfig(
-        device_map={"": device},
-        dtype=torch.float32,
-        weight_mapping=get_model_conversion_mapping(module),
+        device_map={"": device}, dtype=torch.float32, weight_mapping=mapping
     )
     info, _ = convert_and_load_state_dict_in_model(module, dict(tensors), config)
     return info

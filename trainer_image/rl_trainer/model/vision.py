@@ -186,3 +186,9 @@ def showing(packed: Packed) -> Iterator[None]:
 def freeze(module: Any) -> None:
     """Train the language model alone."""
     module.base_model.visual.requires_grad_(False)
+
+
+def towers(model: Any) -> list[Any]:
+    """The vision tower of a model, if it has one; only rows with images pass it."""
+    tower = getattr(model.base_model, "visual", None)
+    return [] if tower is None else [tower]

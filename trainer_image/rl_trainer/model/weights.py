@@ -51,7 +51,7 @@ def snapshot(policy: Policy, *, precision: Precision, world: World = ALONE) -> S
     if policy.originals is not None:
         for name in sorted(set(quantization.layers(policy.module)) - adapted.keys()):
             copied[f"{name}.weight"] = policy.originals.weight(name).to(dtype)
-    return dict(revert_weight_conversion(policy.module, copied))
+    return _as_in_files(policy, copied)
 
 
 def adapter(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:
@@ -74,7 +74,12 @@ def own_tensors(policy: Policy, *, precision: Precision, world: World) -> Snapsh
     copied = owners.own_copies(named, world, owners=owned, dtype=DTYPES[precision])
     if policy.adapter is not None:
         return copied
-    return dict(revert_weight_conversion(policy.module, copied))
+    return _as_in_files(policy, copied)
+
+
+def _as_in_files(policy: Policy, copied: dict[str, Tensor]) -> Snapshot:
+    with sharding.as_built(policy.module):
+        return dict(revert_weight_conversion(policy.module, copied))
 
 
 def _adapters(policy: Policy) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ import pytest
 
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.capacity.training import GIB, Memory, Setup, memory, trained_parameters
+from rl_contracts.capacity.vision import VisionShape
 from rl_contracts.spec.parallelism import MeshSizes
 
 SMALL = Shape(
@@ -56,6 +57,17 @@ def test_ranks_divide_what_is_kept_and_gather_layers() -> None:
     assert eight.gradients == alone.gradients / 8
     assert eight.moments == alone.moments / 8
     assert alone.weights / 8 < eight.weights < alone.weights + alone.gradients
+
+
+def test_each_rank_holds_a_frozen_vision_tower_whole() -> None:
+    tower = VisionShape(parameters=10**8, layers=2, hidden=64, feed_forward=64, patches=4)
+    seeing = replace(SMALL, vision=tower)
+    for ranks in (2, 8):
+        setup = replace(SETUP, mesh=MeshSizes(fsdp=ranks), reference=True)
+        with_tower, without = memory(seeing, setup), memory(SMALL, setup)
+        assert with_tower.weights - without.weights == pytest.approx(4 * 10**8)
+        assert with_tower.reference - without.reference == pytest.approx(4 * 10**8)
+        assert (with_tower.gradients, with_tower.moments) == (without.gradients, without.moments)
 
 
 def test_adapters_train_few_numbers_beside_weights_of_two_bytes() -> None:

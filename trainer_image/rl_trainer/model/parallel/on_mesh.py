@@ -15,6 +15,7 @@ from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.mesh import Mesh
 from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.model import vision
 from rl_trainer.model.parallel import parallel_plan, sharding
 from rl_trainer.model.policy import Policy, hidden_states
 
@@ -90,7 +91,13 @@ def divide(
     layers = frozenset(model._no_split_modules or ())
     experts = parallel_plan.divide(model, mesh)
     return sharding.shard(
-        module, mesh, layers=layers, experts=experts, entry=entry, offload=offload
+        module,
+        mesh,
+        layers=layers,
+        experts=experts,
+        whole=vision.towers(model),
+        entry=entry,
+        offload=offload,
     )
 
 

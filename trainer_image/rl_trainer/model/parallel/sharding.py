@@ -7,9 +7,10 @@ the backward pass is over, so that the output layer can be run part by part in b
 
 from __future__ import annotations
 
+import contextlib
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +40,7 @@ def shard(
     *,
     layers: frozenset[str],
     experts: Sequence[Any],
+    whole: Sequence[Any] = (),
     entry: Callable[..., Tensor],
     offload: bool,
 ) -> Callable[..., Tensor]:
@@ -49,6 +51,8 @@ def shard(
         mesh: of all ranks.
         layers: class names of the layers that are gathered separately.
         experts: modules of which each rank of ``ep`` has a part already.
+        whole: frozen modules that each rank keeps whole: not every pass runs them, and gathering
+            takes all ranks.
         entry: called with the module and more; runs what has to be gathered.
         offload: what this rank holds of parameters and gradients lies in host memory.
 
@@ -58,12 +62,21 @@ def shard(
     # Pinned where a GPU reads it, so that copies run beside what is computed.
     pinned = mesh.device_type == "cuda"
     policy = CPUOffloadPolicy(pin_memory=pinned) if offload else OffloadPolicy()
-    parts = [part for part in module.modules() if type(part).__name__ in layers]
+    kept = {each for part in whole for each in part.modules()}
+    parts = [
+        part for part in module.modules() if type(part).__name__ in layers and part not in kept
+    ]
     for part in experts:
         fully_shard(part, mesh=mesh.experts_fsdp, offload_policy=policy)
     for part in parts:
         fully_shard(part, mesh=mesh.fsdp, offload_policy=policy)
-    fully_shard(module, mesh=mesh.fsdp, reshard_after_forward=False, offload_policy=policy)
+    fully_shard(
+        module,
+        mesh=mesh.fsdp,
+        reshard_after_forward=False,
+        offload_policy=policy,
+        ignored_params={each for part in whole for each in part.parameters()},
+    )
     for divided in (*experts, *parts, module):
         # Losses are divided by numbers of all ranks already: gradients are summed. Gloo cannot
         # multiply on the way.
@@ -73,6 +86,22 @@ def shard(
     register_fsdp_forward_method(module, ENTRY)
     bound: Callable[..., Tensor] = getattr(module, ENTRY)
     return bound
+
+
+@contextlib.contextmanager
+def as_built(module: Any) -> Iterator[None]:
+    """A module of the class that it was built as: FSDP2 derives one, with another name.
+
+    transformers finds by the class's name how a model's tensors are called in files.
+    """
+    divided: type = type(module)
+    if isinstance(module, FSDPModule):
+        built = next(each for each in divided.__mro__ if not issubclass(each, FSDPModule))
+        module.__class__ = built  # type: ignore[assignment]  # mypy knows FSDPModule alone
+    try:
+        yield
+    finally:
+        module.__class__ = divided
 
 
 def rest(module: Any) -> None:
