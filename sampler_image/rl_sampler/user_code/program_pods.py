@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 from collections.abc import Iterator
 
 from rl_sampler.code.client import START_SECONDS, CodeCalls, CodeContainerError, Streams
@@ -22,6 +24,8 @@ from rl_sampler.user_code.connection import keep_alive
 CONNECT_SECONDS = 5.0
 """A Service may lead to a pod whose node is gone; another attempt leads elsewhere."""
 PING_SECONDS = 10.0
+RESOLVED_SECONDS = 30.0
+"""A Service that is made anew has another address."""
 CLAIM_SECONDS = 5.0
 FIRST_PAUSE_SECONDS, PAUSE_GROWTH, LONGEST_PAUSE_SECONDS = 0.002, 1.01, 0.5
 """Between tries to claim: a Service leads to used pods, too, until their probes have failed. The
@@ -54,6 +58,7 @@ class ProgramPods(CodeCalls):
         super().__init__(counters=counters, start_seconds=start_seconds)
         host, _, port = address.rpartition(":")
         self._host, self._port, self._key = host, int(port), key
+        self._resolved, self._until = "", 0.0
 
     async def ping(self) -> None:
         """Ask whether a pod is ready; raises CodeContainerError and TimeoutError."""
@@ -63,11 +68,20 @@ class ProgramPods(CodeCalls):
         """A new connection, on which the key was sent."""
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(
-                self._host, self._port, limit=MAX_LINE_BYTES
+                await self._address(), self._port, limit=MAX_LINE_BYTES
             )
         keep_alive(writer.get_extra_info("socket"))
         writer.write(self._key.encode() + b"\n")
         return reader, writer
+
+    async def _address(self) -> str:
+        """The Service's address; the name service is not asked again for each try."""
+        if time.monotonic() > self._until:
+            loop = asyncio.get_running_loop()
+            known = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+            self._resolved = str(known[0][4][0])
+            self._until = time.monotonic() + RESOLVED_SECONDS
+        return self._resolved
 
 
 class EpisodePods(ProgramPods):
