@@ -47,7 +47,7 @@ def answer(
     if rollout is None:
         return NotFound(missing=f"Rollout {query.rollout} is not in the store.")
     task = task_of(stores, rollout.task)
-    batch = _trained_in(stores, run, rollout, step=query.step)
+    batch = _trained_in(stores, run, rollout, task, step=query.step)
     member = _member(batch, rollout.id)
     tokens = _tokens(rollout, member, first=query.first_token)
     texts, problem = vocabularies.texts(stores, tokenizer, tokens.ids)
@@ -94,14 +94,18 @@ def fate(
     return f"Its task is {task.state}: the group is not complete."
 
 
-def _trained_in(stores: Stores, run: Run, rollout: Rollout, *, step: int | None) -> Batch | None:
+def _trained_in(
+    stores: Stores, run: Run, rollout: Rollout, task: Task | None, *, step: int | None
+) -> Batch | None:
     """The batch of the lineage that lists the rollout.
 
     A trained rollout is in a batch after the step of its newest policy, and staleness is bounded:
-    so few batches come into question.
+    so few batches come into question. A copy of another run's rollout was made for its step.
     """
     if step is None:
         newest = max((span.step for span in rollout.spans), default=0)
+        if rollout.origin and task is not None:
+            newest = task.created_step
         first, last = newest + 1, min(run.step, newest + STEPS_AFTER)
     else:
         first = last = step

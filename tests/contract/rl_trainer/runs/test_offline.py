@@ -18,6 +18,9 @@ from rl_contracts.documents.run import Holder
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.ids import RunId, task_id
+from rl_contracts.queries import rollouts as rollout_queries
+from rl_contracts.queries.messages import RolloutAnswer, RolloutQuery
+from rl_contracts.queries.tokenizer import Vocabularies
 from rl_trainer.checkpoint import base_model
 from rl_trainer.rollouts.demonstrations import NO_SAMPLER
 from tests.contract.rl_trainer import world as worlds
@@ -123,6 +126,13 @@ def test_stored_groups_train_as_a_plain_loop_does_over_crashes(
     assert metrics[0].logprob_gap_mean < 1.0  # of other weights than those that sampled
     assert [metric.staleness_max for metric in metrics] == [0, 1, 2, 3]
     run = world.run
+    monkeypatch.setattr(rollout_queries, "STEPS_AFTER", 1)
+    query = RolloutQuery(rollout=trained[-1].id)
+    answer = rollout_queries.answer(
+        world.stores, run, query, vocabularies=Vocabularies(), tokenizer=""
+    )
+    assert isinstance(answer, RolloutAnswer)
+    assert answer.fate == f"It was trained in step {STEPS}."
     assert (run.policy, run.last_version, run.evaluations) == (None, 0, [])
     (summary,) = run.datasets
     assert (summary.name, summary.uri, summary.records) == ("rollouts", f"run {RUN}", 8)
