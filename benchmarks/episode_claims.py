@@ -1,0 +1,119 @@
+"""How long an episode waits for a pod of its own: ``agent.program.runsIn: EpisodePod``.
+
+Twenty pods stand ready, as processes with the real server. The agent's client claims them: from the
+start of the call until the pod is its own. Each try to connect leads to any pod, used ones too, as
+a Service does until a probe has failed. Pods are replaced between rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+from functools import partial
+from pathlib import Path
+
+from benchmarks.support.result import Result, is_quick
+from benchmarks.support.samplers import scratch
+from rl_contracts.ids import RunId
+from rl_contracts.stores.clients.settings import StoreSettings
+from rl_sampler.code.client import Streams
+from rl_sampler.engine.counters import Counters
+from rl_sampler.user_code import program_pods
+from rl_sampler.user_code.program_pod import purpose
+from tests.episode_pods import EpisodePods
+from tests.servers import free_port
+from tests.waiting import until
+
+RUN = RunId("run")
+SETTINGS = StoreSettings.model_validate(
+    {
+        "mongoUri": "mongodb://u:p@h/",
+        "mongoDatabase": "rl",
+        "s3Endpoint": "http://s3",
+        "s3Bucket": "bucket",
+        "s3AccessKey": "access",
+        "s3SecretKey": "secret",
+    }
+)
+PODS, BAR_SECONDS = 20, 0.5
+AT_ONCE = (1, 10, 20)
+ROUNDS = {1: 20, 10: 12, 20: 6}
+"""By claims at once; so many that a 99th percentile is one of them."""
+
+
+def main() -> None:
+    """Measure and print."""
+    quick = is_quick(__doc__)
+    result = Result("episode_claims")
+    with scratch() as folder:
+        for at_once in AT_ONCE:
+            rounds = 1 if quick else ROUNDS[at_once]
+            seconds = claims(folder / str(at_once), at_once=at_once, rounds=rounds)
+            name = f"{at_once} at once"
+            slowest = percentile(seconds, 0.99)
+            result.figures[name] = {
+                "claims": len(seconds),
+                "median_ms": round(1000 * statistics.median(seconds), 1),
+                "p99_ms": round(1000 * slowest, 1),
+            }
+            result.at_most(f"99th percentile of a claim, {name}, seconds", slowest, BAR_SECONDS)
+    result.print()
+
+
+def claims(folder: Path, *, at_once: int, rounds: int) -> list[float]:
+    """Seconds of each claim, in rounds of so many at a time."""
+    pods, measured = (
+        EpisodePods(folder, run=RUN, settings=SETTINGS, port=free_port()),
+        list[float](),
+    )
+    with pods.serving(PODS):
+        for number in range(1, rounds + 1):
+            measured += asyncio.run(claimed(pods, at_once))
+            until(partial(fresh, pods, replaced=number * at_once), what="new pods")
+    return measured
+
+
+def fresh(pods: EpisodePods, *, replaced: int) -> bool:
+    """Whether all used pods were replaced, and all pods are ready."""
+    return pods.replaced == replaced and all(pod.ready for pod in pods.pods)
+
+
+class Spread(program_pods.EpisodePods):
+    """The client, whose connections are spread over pods as a Service spreads them."""
+
+    def __init__(self, pods: EpisodePods) -> None:
+        """Claim any of these pods."""
+        key = SETTINGS.shared_token(purpose(RUN))
+        super().__init__("127.0.0.1:1", key=key, counters=Counters())
+        self._pods = pods
+
+    async def open(self) -> Streams:
+        """Connect to any of them."""
+        self._port = random.choice(self._pods.pods).port
+        return await super().open()
+
+
+async def claimed(pods: EpisodePods, at_once: int) -> list[float]:
+    """Claim so many pods at the same time; seconds that each took."""
+    enough = asyncio.Barrier(at_once)
+    return list(await asyncio.gather(*(claim(pods, enough) for _ in range(at_once))))
+
+
+async def claim(pods: EpisodePods, enough: asyncio.Barrier) -> float:
+    """Claim a pod, and keep it until all have theirs."""
+    client, began = Spread(pods), time.monotonic()
+    async with client.call({"call": "ping"}):
+        seconds = time.monotonic() - began
+        await enough.wait()
+    return seconds
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The smallest value that so large a share of all does not exceed."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+if __name__ == "__main__":
+    main()
