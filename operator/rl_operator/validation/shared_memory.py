@@ -36,4 +36,4 @@ def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
 
 def _replaced(trainer: Trainer) -> bool:
     pod = (trainer.pod_template or {}).get("spec") or {}
-    return any(volume["name"] == disk.RANKS_MEMORY for volume in pod.get("volumes") or [])
+    return any(volume.get("name") == disk.RANKS_MEMORY for volume in pod.get("volumes") or [])

@@ -38,3 +38,9 @@ def test_a_limit_that_shared_memory_fills_is_refused(memory: str) -> None:
 )
 def test_other_trainers_pass(section: dict[str, Any]) -> None:
     assert list(of_spec(a_spec(trainer=section))) == []
+
+
+def test_a_volume_without_a_name_is_left_to_the_api_server() -> None:
+    section = trainer("4Gi", podTemplate={"spec": {"volumes": [{"emptyDir": {}}]}})
+    refused = {refusal.reason for refusal in of_spec(a_spec(trainer=section))}
+    assert "SharedMemoryTooSmall" in refused
