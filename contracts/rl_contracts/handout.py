@@ -1,4 +1,4 @@
-"""How a pod hands out the files of a model: the protocol of ``kubectl rl policies download``.
+"""How a pod hands out the files of a model: the protocol of ``kubectl rl download``.
 
 The pod listens on loopback, so who may forward a port of it reaches it, and nobody else.
 """

@@ -121,9 +121,11 @@ class DatasetSource(Model):
             field="split",
         ),
         rule(
-            "(self.?format.orValue('Records') == 'Harbor') == self.uri.endsWith('/')",
+            "(self.?format.orValue('Records') == 'Harbor') == "
+            "(self.uri.endsWith('/') && !self.uri.startsWith('hf://'))",
             "uri is {self.uri}, and format is {self.?format.orValue('Records')}: a folder of "
-            "Harbor tasks ends with a slash, and a file of records does not; correct one of them",
+            "Harbor tasks is under s3:// or file:// and ends with a slash, a file of records does "
+            "not; correct one of them",
             field="uri",
         ),
     )

@@ -301,8 +301,8 @@ class RLJobStatus(Model):
     resolved yet."""
     operation: OperationStatus | None = None
     images: ImagesStatus | None = None
-    """Images with which `kubectl rl policies` and `serve` make pods, also once the job has ended.
-    Absent: an earlier release ran the job."""
+    """Images with which `kubectl rl download`, `promote` and `serve` make pods, also once the job
+    has ended. Absent: an earlier release ran the job."""
     resolved: ResolvedStatus | None = None
     """Values that depend on the trainer's devices, as the last attempt uses them. Absent: it has
     not loaded the model."""

@@ -89,3 +89,25 @@ def test_what_is_no_manifest_is_refused_with_its_file(text: str, tmp_path: Path)
     file.write_text(text)
     with pytest.raises(UsageError, match=r"x\.yaml"):
         read([file])
+
+
+HUB, BUCKET = "hf://org/name/data/", "s3://abc/tasks/"
+
+
+@pytest.mark.parametrize(
+    ("uri", "form", "valid"),
+    [
+        (HUB, "Records", True),
+        (HUB, "Harbor", False),
+        (BUCKET, "Records", False),
+        (BUCKET, "Harbor", True),
+        ("s3://abc/a.jsonl", "Harbor", False),
+    ],
+)
+def test_folders_of_tasks_are_of_a_bucket_and_folders_of_records_of_the_hub(
+    uri: str, form: str, valid: bool
+) -> None:
+    manifest = manifest_of(ANSWERS)
+    manifest["spec"]["data"]["train"] = [{"name": "a", "uri": uri, "format": form}]
+    fields = [problem.field for problem in problems(manifest)]
+    assert ("spec.data.train[0].uri" not in fields) is valid
