@@ -109,8 +109,13 @@ async def _hand_out(assignment: Assignment, stores: Stores, wanted: Wanted) -> N
 
 
 def _api_key(file: Path | None) -> str:
-    key = "" if file is None else file.read_text().strip()
-    if file is not None and not key:
+    if file is None:
+        return ""
+    try:
+        key = file.read_text().strip()
+    except OSError as error:
+        raise AssignmentError(f"{file} cannot be read: {error.strerror}") from error
+    if not key:
         raise AssignmentError(f"{file} is empty: put the API key into the Secret")
     return key
 

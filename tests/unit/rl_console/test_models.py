@@ -228,6 +228,15 @@ def test_a_file_that_is_there_with_other_content_is_not_overwritten(tmp_path: Pa
     assert (tmp_path / "weights").read_bytes() == b"mine"
 
 
+def test_a_full_disk_ends_the_download(tmp_path: Path) -> None:
+    (tmp_path / "weights.partial").symlink_to("/dev/full")
+    with (
+        handing_out(CONTENT) as url,
+        pytest.raises(UsageError, match=r"weights\.partial cannot be written: No space left"),
+    ):
+        fetch(url, FILE, tmp_path, say=lambda text: None)
+
+
 # Endpoints.
 
 
@@ -283,6 +292,13 @@ def test_what_no_endpoint_can_serve_is_refused() -> None:
     adapter = Endpoint(choice=replace(lora, spec=spec), images=lora.images(), name="x")
     with pytest.raises(UsageError, match=r"version 3 of sums is an adapter\. Serve the final"):
         adapter.manifests()
+    newer = Endpoint(
+        choice=replace(lora, spec={**lora.spec, "later": 1}), images=lora.images(), name="x"
+    )
+    with pytest.raises(UsageError, match=r"spec\.later of RLJob sums cannot be read"):
+        newer.manifests()
+    with pytest.raises(UsageError, match=r"'a\.b' is no name of a Service"):
+        replace(newer, name="a.b").manifests()
     shared = {**lora.spec, "samplers": [{"name": "main", "poolRef": {"name": "pool"}}]}
     elsewhere = Endpoint(choice=replace(lora, spec=shared), images=lora.images(), name="x")
     with pytest.raises(UsageError, match="has no group of samplers of its own"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from pydantic import ValidationError
 
 from rl_console.actions.models.choice import Choice
 from rl_console.actions.models.pod import (
@@ -26,6 +29,7 @@ from rl_contracts.spec.workers import SamplerTemplate
 KEY_FOLDER = "/run/rl-engine"
 API_KEY_FOLDER, API_KEY = "/etc/rl/api-key", "api-key"
 PORT = 80
+SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 NAME_LABEL = "app.kubernetes.io/name"
 
 
@@ -48,8 +52,14 @@ class Endpoint:
         """The objects, in the order in which they are made.
 
         Raises:
-            UsageError: the job has no engine of its own, or the version is an adapter.
+            UsageError: the name is none of a Service, the job has no engine of its own or is of
+                another release, or the version is an adapter.
         """
+        if not SERVICE_NAME.fullmatch(self.name):
+            raise UsageError(
+                f"{self.name!r} is no name of a Service",
+                remedy="Use a letter and up to 62 more lower-case letters, digits and dashes",
+            )
         return [self._network_policy(), self._service(), self._deployment()]
 
     @property
@@ -100,11 +110,12 @@ class Endpoint:
         }
 
     def _pod(self) -> Manifest:
-        spec = RLJobSpec.model_validate(self.choice.spec)
+        spec = self._spec()
         if self.choice.version and spec.training.lora is not None:
             raise UsageError(
                 f"version {self.choice.version} of {self.choice.job.name} is an adapter",
-                remedy="Serve the final model, in which it is merged: leave the version out",
+                remedy="Serve the final model, in which it is merged: once the job has ended, "
+                "leave the version out",
             )
         placement = self._template(spec)
         pod = template(
@@ -128,6 +139,17 @@ class Endpoint:
             *self._api_key_volume(),
         ]
         return pod
+
+    def _spec(self) -> RLJobSpec:
+        try:
+            return RLJobSpec.model_validate(self.choice.spec)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, ("spec", *first["loc"])))
+            raise UsageError(
+                f"{place} of RLJob {self.choice.job.name} cannot be read: {first['msg']}",
+                remedy="This command is of another release than the operator: install its own",
+            ) from error
 
     def _template(self, spec: RLJobSpec) -> SamplerTemplate:
         own = [each for each in spec.samplers if each.pool_ref is None]

@@ -51,7 +51,7 @@ def fetch(url: str, file: HandedFile, folder: Path, *, say: Callable[[str], None
 
     Raises:
         OSError, HTTPException: the connection ended; a next call goes on.
-        UsageError: another file has this name.
+        UsageError: another file has this name, or it cannot be written.
         RequestRefusedError: what came is not what the pod listed.
     """
     target, partial = folder / file.name, folder / f"{file.name}.partial"
@@ -68,7 +68,7 @@ def fetch(url: str, file: HandedFile, folder: Path, *, say: Callable[[str], None
     if have < file.size_bytes:
         _receive(f"{url}{FILES_PATH}{file.name}", partial, have, file.size_bytes, say)
     elif not file.size_bytes:
-        partial.touch()
+        _append(partial, b"")
     if digest_of(partial) != file.sha256:
         partial.unlink()
         raise RequestRefusedError(doing=f"fetching {file.name}", cause="its digest differs")
@@ -79,18 +79,28 @@ def fetch(url: str, file: HandedFile, folder: Path, *, say: Callable[[str], None
 def _receive(url: str, partial: Path, have: int, whole: int, say: Callable[[str], None]) -> None:
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"})
     said = time.monotonic()
-    with (
-        _opener().open(request, timeout=SILENT_SECONDS) as answer,
-        partial.open("ab") as written,
-    ):
+    with _opener().open(request, timeout=SILENT_SECONDS) as answer:
         while chunk := answer.read(min(CHUNK_BYTES, whole - have)):
-            written.write(chunk)
+            _append(partial, chunk)
             have += len(chunk)
             if time.monotonic() - said > SAY_SECONDS:
                 say(f"{partial.stem}: {size(have)} of {size(whole)}")
                 said = time.monotonic()
     if have < whole:
         raise http.client.IncompleteRead(b"", whole - have)
+
+
+def _append(partial: Path, chunk: bytes) -> None:
+    """Write here, where an error is no end of the connection: nothing is tried again for it."""
+    try:
+        with partial.open("ab") as file:
+            file.write(chunk)
+    except OSError as error:
+        raise UsageError(
+            f"{partial} cannot be written: {error.strerror}",
+            remedy="Make room and repeat the command, which goes on where it ended; or choose "
+            "another folder with --to",
+        ) from error
 
 
 def digest_of(path: Path) -> str:
