@@ -8,9 +8,9 @@ from typing import Any
 from rl_contracts.capacity import engine_division
 from rl_contracts.capacity.engine import options_of
 from rl_contracts.capacity.shape import UnknownShapeError, shape_of
+from rl_contracts.engine_server import NAMES
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.engine import Engine
-from rl_contracts.spec.engine_server import NAMES
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate, gpus_of
 from rl_operator.render.samplers.arguments import on_processor

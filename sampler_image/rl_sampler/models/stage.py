@@ -16,9 +16,9 @@ from pydantic import ValidationError
 from rl_contracts.disk import check_room
 from rl_contracts.documents.manifest import Manifest, PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.engine_server import DTYPES
 from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
 from rl_contracts.model_files import INDEX_FILE, is_plain_file_name, read_header
-from rl_contracts.spec.engine_server import DTYPES
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 from rl_sampler.engine.assignment import Assignment

@@ -6,7 +6,7 @@ import json
 import subprocess
 from typing import Any
 
-from rl_contracts.spec import engine_server
+from rl_contracts import engine_server
 from rl_contracts.spec.engine import Engine
 from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON
 from tests.servers import ROOT

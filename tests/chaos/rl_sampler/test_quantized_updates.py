@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rl_contracts.engine_server import arguments as arguments_of
 from rl_contracts.spec.engine import Engine
-from rl_contracts.spec.engine_server import arguments as arguments_of
 from tests.contract.rl_sampler.engine_server import EngineServer, get
 from tests.contract.rl_sampler.tiny_model import write_model
 

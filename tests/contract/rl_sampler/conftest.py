@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.engine_server import arguments as arguments_of
 from rl_contracts.spec.engine import Engine
-from rl_contracts.spec.engine_server import arguments as arguments_of
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.engine_server import EngineServer

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 
-from rl_contracts.spec.engine_server import PROGRAM
+from rl_contracts.engine_server import PROGRAM
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 

@@ -51,9 +51,9 @@ def words(trees: list[ast.AST]) -> set[str]:
 
 
 def program_trees() -> list[ast.AST]:
-    contracts = [path for path in (ROOT / "contracts" / "rl_contracts").iterdir() if path.is_dir()]
-    beside = [contract for contract in contracts if contract != SPEC]
-    return parsed(*(ROOT / name for name in PROGRAMS), *beside)
+    contracts = [path for path in SPEC.parent.iterdir() if path.is_dir() and path != SPEC]
+    modules = [ast.parse(path.read_text()) for path in SPEC.parent.glob("*.py")]
+    return parsed(*(ROOT / name for name in PROGRAMS), *contracts) + modules
 
 
 READ = attributes(program_trees())

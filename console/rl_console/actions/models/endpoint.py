@@ -21,7 +21,7 @@ from rl_console.actions.models.pod import (
 )
 from rl_console.errors import UsageError
 from rl_contracts import env
-from rl_contracts.spec.engine_server import PROGRAM, server_arguments
+from rl_contracts.engine_server import PROGRAM, server_arguments
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import ImagesStatus
 from rl_contracts.spec.workers import SamplerTemplate

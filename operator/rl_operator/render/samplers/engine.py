@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rl_contracts.spec.engine_server import PROGRAM, server_arguments
+from rl_contracts.engine_server import PROGRAM, server_arguments
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube.settings import Images
 from rl_operator.render import pods

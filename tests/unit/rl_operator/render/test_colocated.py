@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rl_contracts import env
-from rl_contracts.spec.engine_server import PROGRAM
+from rl_contracts.engine_server import PROGRAM
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.render import objects
 from rl_operator.render.samplers import colocated, gate

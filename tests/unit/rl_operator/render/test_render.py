@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rl_contracts import env
-from rl_contracts.spec.engine_server import PROGRAM
+from rl_contracts.engine_server import PROGRAM
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import names

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.spec import engine_server
+from rl_contracts import engine_server
 from rl_operator.validation.engine_options import of_model
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import a_spec
