@@ -53,13 +53,13 @@ RESPONSES: tuple[Check, ...] = (
 )
 GRADIENT_ZERO: Check = (
     "GradientZero",
-    lambda step: step.gradient_norm <= ZERO_NORM,
+    lambda step: _without_gradient(step),
     "The gradient is 0. Check the rewards, the filters in algorithm.shaping and the clips in "
     "algorithm.loss.",
 )
 POLICY_UNCHANGED: Check = (
     "PolicyUnchanged",
-    lambda step: step.kl == 0.0,
+    lambda step: step.kl == 0.0 and not step.skipped_updates,
     "The policy is still equal to the reference. Raise training.optimizer.learningRate.",
 )
 UPDATES: tuple[Check, ...] = (
@@ -168,4 +168,9 @@ def _shares(step: StepMetrics, objective: str) -> str:
 
 
 def _without_contrast(step: StepMetrics) -> bool:
-    return step.equal_groups_share == 1.0 and step.gradient_norm <= ZERO_NORM
+    return step.equal_groups_share == 1.0 and _without_gradient(step)
+
+
+def _without_gradient(step: StepMetrics) -> bool:
+    """A norm of 0 says so, unless updates were skipped: that is a matter of the loss scale."""
+    return step.gradient_norm <= ZERO_NORM and not step.skipped_updates

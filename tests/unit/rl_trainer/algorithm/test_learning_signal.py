@@ -47,6 +47,9 @@ def reason(steps: Sequence[StepMetrics], **algorithm: object) -> str | None:
         (a_step(0, 1, gradient_norm=0.0), "GradientZero"),
         (a_step(0, 1, kl=0.0), "PolicyUnchanged"),
         (a_step(0, 1, kl=2.0), "PolicyDiverged"),
+        (a_step(0, 1, gradient_norm=0.0, kl=0.0, skipped_updates=1), None),
+        (a_step(0, 1, equal_groups_share=1.0, gradient_norm=0.0, skipped_updates=1), None),
+        (a_step(0, 0, gradient_norm=0.0, skipped_updates=1), "RewardsZero"),
     ],
 )
 def test_what_holds_for_the_whole_window_is_found(step: StepMetrics, expected: str | None) -> None:
