@@ -23,6 +23,7 @@ from rl_contracts.documents.datasets.harbor import (
 from rl_contracts.documents.datasets.raw import RawRecord
 from rl_contracts.documents.datasets.records import BadRecordError
 from rl_contracts.documents.harbor import HarborTask
+from rl_contracts.errors import ObjectTooLargeError
 from rl_contracts.spec.agent.program import Program
 from rl_contracts.spec.quantities import amount
 from rl_contracts.stores.harbor_tests import ARCHIVE_BYTES, HarborTests
@@ -32,6 +33,8 @@ TESTS = "tests/"
 MIB = 1 << 20
 FILE_BYTES = 64 << 20
 """Of a file of a task that is read here."""
+TESTS_BYTES = 256 << 20
+"""Of a task's tests before they are compressed: they are in memory together."""
 MOST_FILES = 1_000_000
 
 
@@ -52,8 +55,17 @@ class TaskFolder:
     read: Callable[[str], bytes]
 
     def read_below(self, folder: str, path: str) -> bytes:
-        """Read a file of a folder, whose name ends with a slash or is empty."""
-        return self.read(f"{folder}{path}")
+        """Read a file of a folder, whose name ends with a slash or is empty.
+
+        Raises:
+            BadRecordError: it is too large.
+        """
+        try:
+            return self.read(f"{folder}{path}")
+        except ObjectTooLargeError as error:
+            raise BadRecordError(
+                f"has {path} of {error.size_bytes} bytes, more than {error.most}"
+            ) from error
 
     def tasks(self) -> Iterator[tuple[str, list[str]]]:
         """The folder of each task, empty for the source itself, with paths below it."""
@@ -77,12 +89,7 @@ def folder_of(uri: str, objects: Objects) -> TaskFolder:
         AccessDeniedError, StoreUnavailableError: as the bucket's.
     """
     if uri.startswith("file://"):
-        root = Path(unquote(uri.removeprefix("file://")))
-        files = sorted(path for path in root.rglob("*") if path.is_file())
-        return TaskFolder(
-            [path.relative_to(root).as_posix() for path in files],
-            lambda path: (root / path).read_bytes(),
-        )
+        return on_disk(Path(unquote(uri.removeprefix("file://"))))
     bucket, key = split_uri(uri)
     theirs = objects.of_bucket(bucket)
     listed = theirs.list(key, most=MOST_FILES)
@@ -90,6 +97,19 @@ def folder_of(uri: str, objects: Objects) -> TaskFolder:
         [stat.key.removeprefix(key) for stat in listed if not stat.key.endswith("/")],
         lambda path: theirs.get(f"{key}{path}", most=FILE_BYTES),
     )
+
+
+def on_disk(root: Path) -> TaskFolder:
+    """The files below a folder of this pod."""
+
+    def read(path: str) -> bytes:
+        size = (root / path).stat().st_size
+        if size > FILE_BYTES:
+            raise ObjectTooLargeError(f"file://{root / path}", size_bytes=size, most=FILE_BYTES)
+        return (root / path).read_bytes()
+
+    files = sorted(path for path in root.rglob("*") if path.is_file())
+    return TaskFolder([path.relative_to(root).as_posix() for path in files], read)
 
 
 def raw_tasks(folder: TaskFolder, *, intake: HarborIntake) -> Iterator[RawRecord]:
@@ -110,9 +130,7 @@ def _raw(
     config = read(CONFIG)
     task = parse_task(config, files=paths)
     check_fits(task, intake.program)
-    packed = archive(
-        {path.removeprefix(TESTS): read(path) for path in paths if path.startswith(TESTS)}
-    )
+    packed = archive(read_tests(paths, read))
     if len(packed) > ARCHIVE_BYTES:
         raise BadRecordError(
             f"has tests of {len(packed)} compressed bytes, more than {ARCHIVE_BYTES}"
@@ -125,6 +143,16 @@ def _raw(
         },
         harbor=task.model_copy(update={"tests": intake.tests.put(packed)}),
     )
+
+
+def read_tests(paths: Collection[str], read: Callable[[str], bytes]) -> dict[str, bytes]:
+    """The files below a task's ``tests``. Raises BadRecordError where they are too large."""
+    files: dict[str, bytes] = {}
+    for path in (each for each in paths if each.startswith(TESTS)):
+        files[path.removeprefix(TESTS)] = read(path)
+        if sum(map(len, files.values())) > TESTS_BYTES:
+            raise BadRecordError(f"has tests of more than {TESTS_BYTES} bytes")
+    return files
 
 
 def check_fits(task: HarborTask, program: Program) -> None:
