@@ -61,7 +61,9 @@ Begin = Callable[[], SourceReader]
 class InputChecks:
     """Checks inputs; an unchanged dataset is parsed once. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, namespace: str) -> None:
+        """Parse nothing yet; ``namespace``: of the jobs."""
+        self._namespace = namespace
         self._parsed: dict[tuple[str, str, str], tuple[Refusal, ...]] = {}
 
     def check(self, spec: RLJobSpec, stores: Stores) -> Checked:
@@ -69,7 +71,11 @@ class InputChecks:
         down = _stores(stores)
         if down:
             return Checked(down)
-        refusals = (*_model(spec, stores), *self._data(spec, stores), *_rollouts(spec, stores))
+        refusals = (
+            *_model(spec, stores),
+            *self._data(spec, stores),
+            *_rollouts(spec, stores, namespace=self._namespace),
+        )
         return Checked(refusals) if refusals else Checked(model=_sizes(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
@@ -222,13 +228,16 @@ def _model(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
     return tuple(refusals)
 
 
-def _rollouts(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
-    """The refusal of the earlier run whose rollouts are trained."""
+def _rollouts(spec: RLJobSpec, stores: Stores, *, namespace: str) -> tuple[Refusal, ...]:
+    """The refusal of the earlier run whose rollouts are trained.
+
+    Several namespaces may share stores: a run of another one is as if there were none.
+    """
     if spec.data.rollouts is None:
         return ()
     try:
         with unexpected_answers():
-            refusal = stored_groups.refusal(stores, spec.data.rollouts.run_id)
+            refusal = stored_groups.refusal(stores, spec.data.rollouts.run_id, namespace=namespace)
     except RLError as error:
         return (_refused(error, SECRET, "mongoUri", what="StateStore"),)
     return () if refusal is None else (refusal,)

@@ -38,7 +38,7 @@ class Checks:
 
     def __init__(self, folder: Folder) -> None:
         """Check nothing yet."""
-        self._folder, self._inputs = folder, InputChecks()
+        self._folder, self._inputs = folder, InputChecks(namespace=folder.namespace)
         self._running: dict[str, _Check] = {}
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(CHECKS)

@@ -24,19 +24,19 @@ def listed(stores: Stores, run: str) -> list[str]:
     return sorted((name for name in ended if name.startswith(train)), key=task_sequence)
 
 
-def refusal(stores: Stores, run: str, *, namespace: str = "") -> Refusal | None:
+def refusal(stores: Stores, run: str, *, namespace: str) -> Refusal | None:
     """Why a run has nothing to train now; None if it has.
 
     Args:
         stores: of the namespace.
         run: the earlier run.
-        namespace: whose run it must be; empty: any that has these stores.
+        namespace: whose run it must be.
 
     Raises:
         StoreUnavailableError: the document store does not answer.
     """
     earlier = stores.runs.get(run)
-    if earlier is None or (namespace and earlier.namespace != namespace):
+    if earlier is None or earlier.namespace != namespace:
         return refused(
             run,
             "RunNotFound",

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from rl_contracts.documents.datasets.raw import UnreadableError
+from rl_contracts.stores.connect import Stores
 from rl_reader import input_checks
+from tests.documents import a_run
+from tests.unit.rl_operator.builders import a_spec
 
 LIMIT = 200
 
@@ -37,3 +42,18 @@ def test_what_is_bad_before_the_cut_is_told() -> None:
     with pytest.raises(UnreadableError, match="line 1 is not JSON"):
         list(input_checks._beginning(cut(b"[{]")))
     assert len(list(input_checks._beginning(cut(b'{"id": 1}\n{"id"')))) == 2
+
+
+@pytest.mark.parametrize(
+    ("namespace", "reason"), [("lab", "RunAtWork"), ("elsewhere", "RunNotFound")]
+)
+def test_a_run_of_another_namespace_is_as_if_there_were_none(namespace: str, reason: str) -> None:
+    earlier = a_run(namespace="lab", heartbeat_at=100.0)
+    stores = SimpleNamespace(
+        runs=SimpleNamespace(get=lambda run: earlier), mongo=SimpleNamespace(now=lambda: 101.0)
+    )
+    spec = a_spec(
+        algorithm={"objective": "Offline"}, data={"rollouts": {"runId": "r1"}}, samplers=[]
+    )
+    (refusal,) = input_checks._rollouts(spec, cast(Stores, cast(Any, stores)), namespace=namespace)
+    assert (refusal.field, refusal.reason) == ("spec.data.rollouts.runId", reason)
