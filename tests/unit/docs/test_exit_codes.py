@@ -11,6 +11,7 @@ from rl_contracts.audit import __main__ as audit
 from rl_sampler import TERMINATED
 from rl_sampler import program as sampler
 from rl_sampler.sandbox import server as sandbox
+from rl_sampler.user_code import single_use
 from rl_trainer import attempt
 from tests.unit.docs.pages import ROOT
 
@@ -44,6 +45,7 @@ AUDIT = {audit.GOOD, audit.BAD, audit.REFUSED, audit.UNREACHABLE}
     [
         ("Trainer", TRAINER),
         ("Sampler", SAMPLER),
+        ("Programs", {single_use.EPISODE_ENDED, single_use.POD_USED}),
         ("Operator", {0, 1}),
         ("Audit", AUDIT),
         ("Console", CONSOLE),
