@@ -63,6 +63,9 @@ def _named(spec: RLJobSpec) -> Iterator[Named]:
         yield Named(
             "spec.training.tracking.mlflow", tracking.mlflow, secret, tracking.allow_plain_http
         )
+    if tracking.traces is not None:
+        at = "spec.training.tracking.traces.endpoint"
+        yield Named(at, tracking.traces.endpoint, "", allowed=True, has_option=False)
     for index, server in enumerate(spec.agent.mcp_servers):
         if server.url is not None:
             secret = "tokenSecretRef" if server.token_secret_ref else ""

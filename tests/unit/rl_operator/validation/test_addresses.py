@@ -86,3 +86,17 @@ def test_an_environments_address_is_checked(url: str, headers: dict[str, Any], r
     assert [each.reason for each in refused] == ([reason] if reason else [])
     assert all(each.field == "spec.agent.environment.url" for each in refused)
     assert all("allowPlainHttp" not in each.remedy for each in refused), "it has no such option"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "reasons"),
+    [
+        ("http://collector:4318/v1/traces", []),
+        ("http://169.254.169.254/v1/traces", ["AddressRefused"]),
+    ],
+)
+def test_the_receiver_of_traces_is_checked(endpoint: str, reasons: list[str]) -> None:
+    training = {"steps": 1, "tracking": {"traces": {"endpoint": endpoint}}}
+    refused = list(of_spec(a_spec(training=training)))
+    assert [each.reason for each in refused] == reasons
+    assert all(each.field == "spec.training.tracking.traces.endpoint" for each in refused)
