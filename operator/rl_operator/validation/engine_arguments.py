@@ -132,8 +132,8 @@ def refusals(at: str, arguments: Sequence[str], *, corrected: bool) -> Iterator[
                 message="Published weights have the type of spec.training.precision; that an "
                 "engine that quantizes them takes them up rightly is proven for "
                 "engine.weightPrecision FP8 alone.",
-                remedy="Remove it, with its value: the engine then serves bfloat16 or float32; or "
-                "set engine.weightPrecision.",
+                remedy="Remove it, with its value: the engine then serves that type; or set "
+                "engine.weightPrecision.",
             )
         elif name.startswith("--"):
             yield from _breaking(where, name, value)
