@@ -8,7 +8,7 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.quantities import amount
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Trainer
-from rl_operator.render import disk
+from rl_operator.render import disk, overrides
 
 
 def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -35,5 +35,8 @@ def refusals(spec: RLJobSpec) -> Iterator[Refusal]:
 
 
 def _replaced(trainer: Trainer) -> bool:
-    pod = (trainer.pod_template or {}).get("spec") or {}
-    return any(volume.get("name") == disk.RANKS_MEMORY for volume in pod.get("volumes") or [])
+    template = trainer.pod_template
+    if any(overrides.refusals("", template)):
+        return True  # it may have any form, and is refused for that
+    pod = (template or {}).get("spec") or {}
+    return any(volume["name"] == disk.RANKS_MEMORY for volume in pod.get("volumes") or [])

@@ -40,7 +40,9 @@ def test_other_trainers_pass(section: dict[str, Any]) -> None:
     assert list(of_spec(a_spec(trainer=section))) == []
 
 
-def test_a_volume_without_a_name_is_left_to_the_api_server() -> None:
-    section = trainer("4Gi", podTemplate={"spec": {"volumes": [{"emptyDir": {}}]}})
-    refused = {refusal.reason for refusal in of_spec(a_spec(trainer=section))}
-    assert "SharedMemoryTooSmall" in refused
+@pytest.mark.parametrize(
+    "template", [{"spec": []}, {"spec": {"volumes": ["x"]}}, {"spec": {"volumes": [{}]}}]
+)
+def test_a_malformed_template_is_refused_for_that(template: dict[str, Any]) -> None:
+    refused = of_spec(a_spec(trainer=trainer("4Gi", podTemplate=template)))
+    assert {refusal.reason for refusal in refused} == {"TemplateMalformed"}
