@@ -18,6 +18,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ async def serve(server: Server, *, port: int) -> None:
     logger.info("ready")
     waits = [asyncio.create_task(event.wait()) for event in (stop, server.claimed)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    listener.close()
+    held = _shut(listener)
     if server.claimed.is_set():
         await server.over.wait()
         end_all()
@@ -161,6 +162,22 @@ async def serve(server: Server, *, port: int) -> None:
     logger.info("%d programs still run", len(running))
     if running:
         await asyncio.wait(running)
+    for each in held:
+        each.close()
+
+
+def _shut(listener: asyncio.Server) -> list[socket.socket]:
+    """Listen no more; the sockets that are returned keep the port until they are closed.
+
+    A program that listened there would be taken for this pod: it would get the run's key, and could
+    answer for other episodes.
+    """
+    held = [each.dup() for each in listener.sockets]
+    listener.close()
+    for each in held:
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        each.shutdown(socket.SHUT_RDWR)  # of a socket that listens: it stays bound
+    return held
     os._exit(0)
 
 

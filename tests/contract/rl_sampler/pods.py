@@ -112,6 +112,7 @@ class Pod:
     def _serve_code(self) -> subprocess.Popen[bytes]:
         variables = {
             "PATH": os.environ["PATH"],
+            "TMPDIR": str(self.folder),
             "PYTHONPATH": os.pathsep.join([*SOURCES, *map(str, self.modules)]),
             env.SPEC_FILE: self.environment[env.SPEC_FILE],
         }
@@ -146,9 +147,10 @@ class Pod:
         port = self.environment[env.PROGRAMS].rpartition(":")[2]
         command = [sys.executable, "-I", "-S", str(folder / SERVER_FOLDER)]
         options = ["--port", port, "--key-digest", str(folder / KEY_DIGEST)]
+        variables = {"PATH": os.environ["PATH"], "TMPDIR": str(folder)}  # gone with the pod
         with (self.folder / "programs.log").open("ab") as log:
             self.programs = subprocess.Popen(
-                [*command, *options], env={"PATH": os.environ["PATH"]}, stdout=log, stderr=log
+                [*command, *options], env=variables, stdout=log, stderr=log
             )
 
     def kill_programs(self) -> None:

@@ -113,6 +113,32 @@ async def test_what_a_program_leaves_behind_ends_with_its_episode(
     until(lambda: not Path(f"/proc/{pid}").exists(), what="the end of what it left")
 
 
+LISTENER = """
+import errno, socket
+reused, shared = socket.SO_REUSEADDR, socket.SO_REUSEPORT
+ways = [(), (reused,), (shared,), (reused, shared)]
+for family, address in ((socket.AF_INET, ""), (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "")):
+    for options in ways:
+        with socket.socket(family) as taken:
+            for option in options:
+                taken.setsockopt(socket.SOL_SOCKET, option, 1)
+            try:
+                taken.bind((address, SERVED))
+                taken.listen()
+                print("listens", family, address, options)
+            except OSError as error:
+                print(errno.errorcode[error.errno])
+"""
+
+
+async def test_no_program_listens_in_the_place_of_its_server(pod: EpisodePod) -> None:
+    """The Service would lead other agents to it, who send the run's key."""
+    ran = await client(pod.port).ask(
+        a_run(LISTENER.replace("SERVED", str(pod.port))), Ran, seconds=60
+    )
+    assert ran.log.split() == ["EADDRINUSE"] * 12
+
+
 def an_archive(script: str) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
