@@ -34,7 +34,7 @@ parses it with the models of ``replies``, and limits its size and time.
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 MAX_LINE_BYTES = 16 << 20
 MESSAGE_CHARACTERS = 1000
@@ -55,8 +55,9 @@ class ProgramCall(TypedDict):
     """Longest time; then the program is killed."""
     megabytes: int | None
     """Of data that each process may have; None: no limit of its own."""
-    folder: str | None
-    """Working directory; None: one of its own, empty: the container's."""
+    folder: NotRequired[str | None]
+    """Working directory; None: one of its own, empty: the container's. Samplers of an earlier
+    release, which may call newer pods during an upgrade, leave it out: as None."""
 
 
 class JudgeCall(TypedDict):

@@ -100,6 +100,7 @@ async def _run(
     program: ProgramCall, folder: Path, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     began, log, late = time.monotonic(), Log(), False
+    chosen = program.get("folder")
     output, theirs = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -107,7 +108,7 @@ async def _run(
             stdin=asyncio.subprocess.DEVNULL,
             stdout=theirs,  # asyncio would wait until all that the program started has closed it
             stderr=theirs,
-            cwd=folder if program["folder"] is None else program["folder"] or None,
+            cwd=folder if chosen is None else chosen or None,
             env=environment,
             start_new_session=True,
         )

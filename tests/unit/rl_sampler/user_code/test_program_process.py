@@ -48,6 +48,13 @@ async def run(code: str, **options: Any) -> dict[str, Any]:
     return await run_program(a_program(code, **options), task={"answer": "42"}, environment={})
 
 
+async def test_a_call_of_an_earlier_release_names_no_folder() -> None:
+    program = a_program("import os; print(os.getcwd() == os.environ['HOME'])")
+    del program["folder"]
+    ran = await run_program(program, task={}, environment={})
+    assert ran["log"] == "True\n"
+
+
 async def test_program_is_given_its_task_and_a_folder_of_its_own() -> None:
     code = (
         "import json, os; task = json.load(open(os.environ['RL_TASK_FILE']));"
