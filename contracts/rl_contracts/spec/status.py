@@ -233,7 +233,10 @@ class OperationStatus(Model):
 
 
 class ResourcesStatus(Model):
-    """What all pods that should exist request together."""
+    """What all trainer and sampler pods that should exist request together.
+
+    Sidecars, pods of programs and environments, and pods of shared pools are not counted.
+    """
 
     gpus: int = 0
     """Number of GPUs that all pods request."""

@@ -21,7 +21,7 @@ BINARY = ("Ti", "Gi", "Mi", "Ki")
 def resources(snapshot: JobSnapshot, spec: RLJobSpec, *, trainers: int) -> ResourcesStatus:
     """The sum of requests (limits where there is no request) of all pods that should exist.
 
-    Pods of a shared pool and sidecars are not counted.
+    Sidecars, pods of programs and environments, and pods of a shared pool are not counted.
 
     Args:
         snapshot: of the job.
