@@ -24,6 +24,8 @@ def keys_of(body: Any) -> list[Key]:
         shared_by = _sharing(body.get("status", {}))
     elif body["kind"] == kinds.POD.name and names.PROGRAMS_LABEL in labels:
         job, pool = None, labels[names.PROGRAMS_LABEL]  # a job counts no such pods
+    elif body["kind"] == kinds.POD.name and names.ENVIRONMENTS_LABEL in labels:
+        job, pool = None, None  # samplers say of them what a job should know
     elif body["kind"] == kinds.POD.name:
         shared_by = [name for key, name in labels.items() if key.startswith(names.BESIDE_PREFIX)]
     keys = [Key(kinds.RLJOB.name, namespace, name) for name in (job, *shared_by) if name]

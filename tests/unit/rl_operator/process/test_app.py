@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_operator.kube import settings
-from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, PROGRAMS_LABEL, beside
+from rl_operator.kube.names import ENVIRONMENTS_LABEL, JOB_LABEL, POOL_LABEL, PROGRAMS_LABEL, beside
 from rl_operator.watch.watches import keys_of
 
 
@@ -52,6 +52,7 @@ KEYS: dict[str, tuple[dict[str, Any], list[str]]] = {
         an_object("Pod", {JOB_LABEL: "j", POOL_LABEL: "p", beside("u2"): "second"}),
         ["RLJob/n/j", "RLJob/n/second", "SamplerPool/n/p"],
     ),
+    "pod of environments": (an_object("Pod", {JOB_LABEL: "j", ENVIRONMENTS_LABEL: "p"}), []),
     "somebody's pod": (an_object("Pod", {}), []),
 }
 
