@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -182,10 +183,15 @@ def _critic(model: Policy | None, policy: Policy, spec: RLJobSpec, world: World)
         return None
     assert model or not policy.originals, "refused: no critic is quantized"
     if model is not None and model.stored is not None:
-        # A critic has no output layer: it is another copy that is checked, and let go.
-        copied = replace(model, module=copy.deepcopy(model.module))
-        _check(model, divided(copied, world), world)
+        _check_copy(model, world)
+        gc.collect()  # FSDP2's hooks refer to the copy in circles: else it would stay for a while
     return Critic(model or policy, section, spec.training, shared=model is None, world=world)
+
+
+def _check_copy(model: Policy, world: World) -> None:
+    """Prove of a copy that a critic's model can be trained: a critic has no output layer."""
+    copied = replace(model, module=copy.deepcopy(model.module))
+    _check(model, divided(copied, world), world)
 
 
 def _check(before: Policy | None, filled: Policy, world: World) -> None:

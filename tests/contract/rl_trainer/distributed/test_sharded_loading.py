@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from pathlib import Path
 from typing import Any
@@ -95,8 +96,16 @@ def everything(world: World, folder: Path) -> dict[str, dict[str, Tensor]]:
     }
 
 
+def alive() -> int:
+    """Language models in this process."""
+    return sum(type(each).__name__.endswith("ForCausalLM") for each in gc.get_objects())
+
+
 def with_critic(world: World, folder: Path) -> dict[str, Tensor]:
-    """A critic's layers come from its own files, and its head predicts nothing."""
+    """A critic's layers come from its own files, and its head predicts nothing.
+
+    What was loaded to try the critic's model is gone: the policy and that model itself are left.
+    """
     spec = RLJobSpec.model_validate(
         ranks.SPEC
         | {
@@ -107,12 +116,17 @@ def with_critic(world: World, folder: Path) -> dict[str, Tensor]:
             },
         }
     )
+    gc.collect()
+    gc.disable()  # it would hide what only a later collection lets go
+    before = alive()
     policy, critic = (
         loading.load(folder / name, precision="FP32", uri=parity.URI, divided=True)
         for name in ("policy", "teacher")
     )
     built = models.build(policy, spec, critic=critic, teacher=None, adapter=None, world=world)
     assert built.critic is not None
+    assert alive() == before + 2
+    gc.enable()
     return {
         name: tensor for name, tensor in built.critic.state().items() if name.startswith("weights/")
     }
