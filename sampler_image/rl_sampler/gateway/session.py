@@ -72,7 +72,8 @@ class Session:
     past: Past | None = None
     """Responses of an earlier attempt; None: there are none."""
     on_response: Callable[[], None] | None = None
-    """Called when a response is in the tree."""
+    """Called when a response that was sampled now is in the tree: one that is given again has been
+    saved with others behind it, which a save without them would hide."""
     conversation: tuple[Said, ...] = ()
     """Messages of the request whose response ended last."""
     reward: float | None = None
@@ -299,13 +300,16 @@ class Session:
         response = sampled_response(generation, known=self.policy.serving.known, routed=routed)
         matched = generation.meta_info.finish_reason.matched
         stop = matched if isinstance(matched, str) and placed.asked.stops else None
-        return await self._choice(
+        choice = await self._choice(
             placed,
             response,
             stop=stop,
             queue_seconds=sampled.queue_seconds,
             generate_seconds=sampled.generate_seconds,
         )
+        if self.on_response is not None:
+            self.on_response()
+        return choice
 
     async def _choice(
         self,
@@ -339,8 +343,6 @@ class Session:
             generate_seconds=generate_seconds,
         )
         self.conversation = asked.messages
-        if self.on_response is not None:
-            self.on_response()
         return choice
 
     async def _calls_in(self, text: str, asked: Asked) -> tuple[str, tuple[Call, ...]]:

@@ -40,14 +40,16 @@ async def play(script: list[str], act: Acting, *, save: Rollout | None = None) -
     return made
 
 
-async def saves_of(script: list[str], act: Acting) -> tuple[Acted, list[Rollout]]:
+async def saves_of(
+    script: list[str], act: Acting, *, save: Rollout | None = None
+) -> tuple[Acted, list[Rollout]]:
     saves: list[Rollout] = []
 
     def keep(member: Member) -> None:
         saves.append(Rollout.from_mongo(unfinished(member, TASK).to_mongo()))
 
     made = acted(list(script), act)
-    made.member.on_turn = keep
+    made.member.on_turn, made.member.saved = keep, save
     await made.agent(made.member)
     return made, saves
 
@@ -71,6 +73,12 @@ async def test_a_program_that_repeats_itself_costs_the_responses_that_were_not_s
         assert (made.member.continues, made.member.replayed_turns) == (save.id, number)
         assert made.member.reported == 0.5
         assert made.policy.claim.begun == {0: save.oldest_step}
+
+
+async def test_a_second_end_while_it_repeats_itself_costs_nothing_that_was_saved() -> None:
+    _, saves = await saves_of(SCRIPT, talking)
+    _, later = await saves_of(SCRIPT[2:], talking, save=saves[1])
+    assert [len(save.turns) for save in later] == [3, 4], "none with fewer than were given again"
 
 
 async def test_a_request_that_is_another_one_is_sampled() -> None:
