@@ -11,6 +11,7 @@ import base64
 import contextlib
 import io
 import os
+import secrets
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -70,15 +71,33 @@ def _placed(archive: bytes, tests: Path, logs: Path) -> None:
 
 
 def _empty(folder: Path) -> None:
-    """Delete all in a folder, also what its owner has locked."""
+    """Delete all in a folder, also what its owner has locked, and folders in folders of any depth.
+
+    Folders move up before they are emptied: no path becomes too long, and nothing is recursive.
+    """
+    _unlock(folder)
+    while entries := list(folder.iterdir()):
+        for entry in entries:
+            if not _is_folder(entry):
+                entry.unlink()
+                continue
+            _unlock(entry)
+            for inner in list(entry.iterdir()):
+                if _is_folder(inner):
+                    _unlock(inner)
+                    inner.rename(folder / secrets.token_hex())
+                else:
+                    inner.unlink()
+            entry.rmdir()
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _unlock(folder: Path) -> None:
     with contextlib.suppress(PermissionError):  # the volume's own folder is another user's
         folder.chmod(0o700)
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            _empty(entry)
-            entry.rmdir()
-        else:
-            entry.unlink()
 
 
 def _written(path: Path) -> str | None:

@@ -173,6 +173,10 @@ os.chmod(ROOT + "/tests/locked", 0)
 open(ROOT + "/logs/verifier/reward.json", "w").write("1")
 again = "while True: open(" + repr(ROOT + "/logs/verifier/reward.txt") + ", 'w').write('1')"
 subprocess.Popen([sys.executable, "-S", "-c", again], start_new_session=True)
+os.chdir(ROOT + "/logs/verifier")
+for _ in range(2500):  # deeper than Python calls itself, and a longer path than Linux takes
+    os.mkdir("d")
+    os.chdir("d")
 """
 
 
