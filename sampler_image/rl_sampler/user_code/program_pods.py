@@ -25,7 +25,7 @@ CONNECT_SECONDS = 5.0
 """A Service may lead to a pod whose node is gone; another attempt leads elsewhere."""
 PING_SECONDS = 10.0
 RESOLVED_SECONDS = 30.0
-"""A Service that is made anew has another address."""
+"""A Service that is deleted and made again has another address."""
 CLAIM_SECONDS = 5.0
 FIRST_PAUSE_SECONDS, PAUSE_GROWTH, LONGEST_PAUSE_SECONDS = 0.002, 1.01, 0.5
 """Between tries to claim: a Service leads to used pods, too, until their probes have failed. The
@@ -141,7 +141,8 @@ class ProgramServers:
         try:
             await self._pods.ping()
         except (CodeContainerError, TimeoutError) as error:
-            raise ToolDownError(str(error) or f"{self._pods.name} answers not in time") from error
+            late = f"{self._pods.name} does not answer in time"
+            raise ToolDownError(str(error) or late) from error
         return Tools({}, longest=1, counters=self._counters)
 
     async def close(self) -> None:
