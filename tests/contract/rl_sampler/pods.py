@@ -112,7 +112,6 @@ class Pod:
     def _serve_code(self) -> subprocess.Popen[bytes]:
         variables = {
             "PATH": os.environ["PATH"],
-            "TMPDIR": str(self.folder),
             "PYTHONPATH": os.pathsep.join([*SOURCES, *map(str, self.modules)]),
             env.SPEC_FILE: self.environment[env.SPEC_FILE],
         }
