@@ -92,7 +92,7 @@ def test_the_page_runs_from_the_first_cell_to_the_last(
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
     place = f'"{world.namespace}", operator_namespace="{WORLD_SYSTEM}"'
     cells = [each.replace('"research"', place) for each in blocks(PAGE, "python")]
-    choosing, submitting, watching, awaiting, reading, searching, stopping = cells
+    choosing, submitting, watching, awaiting, reading, searching, chatting, stopping = cells
     notebook = Notebook()
 
     notebook.run(choosing)
@@ -129,6 +129,10 @@ def test_the_page_runs_from_the_first_cell_to_the_last(
     assert (numbers[0] < 0, numbers[1]) == (True, 0.5)
     assert len(list(handle.trajectories(reward_max=0.5))) == 2 * STEPS
     assert [row.step for row in handle.trajectories(first=3, last=3, errors=True)] == [3, 3]
+
+    # An answer takes a kubelet and an engine; this viewer may not even see pods.
+    with pytest.raises(NotAllowedError, match='cannot list resource "pods"'):
+        notebook.run(chatting)
 
     world.set_status("RLJob", "sums", SUSPENDED)
     notebook.run(stopping)
