@@ -68,9 +68,13 @@ class TestSampler:
     rest_at: int = 0
     """When set, nothing is claimed to train once so many steps are made. What was answered before
     lets the trainer go at most ``maxStaleness`` steps further: it does not end by itself."""
+    most: Callable[[int], int] | None = None
+    """When set, so many train tasks are answered at most when so many steps are made."""
     hold: int = 0
     """When set, versions after this one are not loaded."""
     held: PolicyPointer | None = None
+    answered: int = 0
+    """Train tasks."""
     served: set[int] = field(default_factory=set)
     policies: dict[int, PolicyPointer] = field(default_factory=dict)
 
@@ -111,7 +115,8 @@ class TestSampler:
         bound = self.max_staleness
         too_old = bound is not None and self.held.step < run.step - bound
         rests = bool(self.rest_at) and run.step >= self.rest_at
-        queues = [] if too_old or rests else [Queue.TRAIN]
+        enough = self.most is not None and self.answered >= self.most(run.step)
+        queues = [] if too_old or rests or enough else [Queue.TRAIN]
         if self.held.version == run.policy.version:
             queues.insert(0, Queue.EVALUATION)
         for queue in queues:
@@ -156,6 +161,7 @@ class TestSampler:
         rollouts = [self.spoil(rollout) for rollout in self._rollouts(task)]
         self.stores.rollouts.put(rollouts)
         self.stores.tasks.complete(task, rollouts=[rollout.id for rollout in rollouts])
+        self.answered += task.queue == Queue.TRAIN
 
     def _rollouts(self, task: Task) -> list[Rollout]:
         assert self.held is not None
