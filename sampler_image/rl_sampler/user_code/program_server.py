@@ -164,6 +164,7 @@ async def serve(server: Server, *, port: int) -> None:
         await asyncio.wait(running)
     for each in held:
         each.close()
+    os._exit(0)
 
 
 def _shut(listener: asyncio.Server) -> list[socket.socket]:
@@ -178,7 +179,6 @@ def _shut(listener: asyncio.Server) -> list[socket.socket]:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
         each.shutdown(socket.SHUT_RDWR)  # of a socket that listens: it stays bound
     return held
-    os._exit(0)
 
 
 def main(arguments: list[str]) -> None:
