@@ -7,8 +7,10 @@ import re
 import subprocess
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rl_console.errors import NotAllowedError, RequestRefusedError
 from rl_console.tools import Tools, end
@@ -53,6 +55,17 @@ def port_forward(tools: Tools, *, namespace: str, target: str, port: int) -> Ite
             yield _await_port(process, Path(log.name), target)
         finally:
             end(process)
+
+
+def open_forwarded(request: str | urllib.request.Request, *, seconds: float) -> Any:
+    """As ``urllib.request.urlopen``, without a proxy: the address is a port of this machine.
+
+    Args:
+        request: an address, or a request.
+        seconds: longest wait for bytes.
+    """
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return opener.open(request, timeout=seconds)
 
 
 def _doing(target: str) -> str:

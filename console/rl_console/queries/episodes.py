@@ -19,8 +19,9 @@ from pydantic import ValidationError
 from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError, UsageError
 from rl_console.kube import Cluster
 from rl_console.pods import PodView
-from rl_console.portforward import port_forward
+from rl_console.portforward import open_forwarded, port_forward
 from rl_console.tools import Tools
+from rl_console.view import ENDED_PHASES
 from rl_contracts.requested import EPISODE_SECONDS, PATH, EpisodeAnswer, EpisodeRequest
 
 MOST_BYTES = 64 << 20
@@ -57,10 +58,8 @@ class Sampler:
             request.model_dump_json().encode(),
             {"Content-Type": "application/json"},
         )
-        # No proxy: the address is a port of this machine.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(sent, timeout=seconds) as given:
+            with open_forwarded(sent, seconds=seconds) as given:
                 return EpisodeAnswer.model_validate_json(given.read(MOST_BYTES))
         except urllib.error.HTTPError as error:
             with error:
@@ -122,7 +121,7 @@ def _chosen(cluster: Cluster, namespace: str, job: str, pod: str) -> PodView:
 
 
 def _remedy(job: str, phase: str) -> str:
-    if phase in ("Succeeded", "Failed", "Stopped"):
+    if phase in ENDED_PHASES:
         return f"The job is {phase} and has no pods any more"
     if phase == "Suspended":
         return f"Go on with `kubectl rl resume {job}`"

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rl_console.errors import RequestRefusedError, UsageError
 from rl_console.figures import size
+from rl_console.portforward import open_forwarded
 from rl_contracts.handout import FILES_PATH, INDEX_PATH, HandedFile, HandedModel
 
 CHUNK_BYTES = 1 << 20
@@ -34,7 +35,7 @@ def index(url: str) -> HandedModel | None:
         RequestRefusedError: its release is another one.
     """
     try:
-        with _opener().open(f"{url}{INDEX_PATH}", timeout=SILENT_SECONDS) as answer:
+        with open_forwarded(f"{url}{INDEX_PATH}", seconds=SILENT_SECONDS) as answer:
             return HandedModel.model_validate_json(answer.read(INDEX_BYTES))
     except urllib.error.HTTPError as error:
         with error:
@@ -79,7 +80,7 @@ def fetch(url: str, file: HandedFile, folder: Path, *, say: Callable[[str], None
 def _receive(url: str, partial: Path, have: int, whole: int, say: Callable[[str], None]) -> None:
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"})
     said = time.monotonic()
-    with _opener().open(request, timeout=SILENT_SECONDS) as answer:
+    with open_forwarded(request, seconds=SILENT_SECONDS) as answer:
         while chunk := answer.read(min(CHUNK_BYTES, whole - have)):
             _append(partial, chunk)
             have += len(chunk)
@@ -107,7 +108,3 @@ def digest_of(path: Path) -> str:
     """SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
