@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from rl_console.actions.models import working as jobs
+from rl_console.actions.models import waiting
 from rl_console.actions.models.choice import Choice
 from rl_console.actions.models.endpoint import Endpoint
 from rl_console.actions.models.fetching import fetch
+from rl_console.actions.models.pod_state import PodState
 from rl_console.actions.models.serving import described, pod_doing
-from rl_console.actions.models.working import PodState, Working, job_manifest
+from rl_console.actions.models.working import Working, job_manifest
 from rl_console.api import Api
 from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError, UsageError
 from rl_console.kube import Cluster
@@ -133,9 +133,7 @@ def work(*answers: Answer, seconds: float = 60.0) -> tuple[Working, list[str]]:
         cluster=Cluster(Api(Server(*answers).library)),
         namespace="lab",
         name="j",
-        ends=time.monotonic() + seconds,
-        seconds=seconds,
-        say=said.append,
+        waits=waiting.Wait(seconds=seconds, say=said.append),
     )
     return made, said
 
@@ -149,7 +147,7 @@ OVER = Answer(200, {"status": {"conditions": [{"type": "Failed", "status": "True
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(waiting, "POLL_SECONDS", 0.0)
 
 
 def test_each_state_is_said_once() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from rl_console.actions.models.choice import Choice
 from rl_console.actions.models.fetching import CONNECTION, fetch, index
-from rl_console.actions.models.working import POLL_SECONDS, Working, job_manifest, note, working
-from rl_console.errors import RequestRefusedError, TimeOverError, UsageError
+from rl_console.actions.models.waiting import note
+from rl_console.actions.models.working import Working, job_manifest, working
+from rl_console.errors import RequestRefusedError, UsageError
 from rl_console.figures import size
 from rl_console.invocation import Invocation
 from rl_console.portforward import port_forward
@@ -77,29 +77,22 @@ def _fetch_all(made: Working, tools: Tools, folder: Path) -> None:
         except CONNECTION as error:
             if reached:  # before, its program has only begun
                 note(f"the connection to {pod} ended ({type(error).__name__}): again")
-        if time.monotonic() > made.ends:
-            raise TimeOverError(
-                f"{folder} is not complete after {made.seconds:.0f} s",
-                remedy="The same command goes on where it ended; --timeout gives it longer",
-            )
-        time.sleep(POLL_SECONDS)
+        made.waits.pause(
+            f"{folder} is not complete",
+            remedy="The same command goes on where it ended; --timeout gives it longer",
+        )
 
 
 def _staged(made: Working, url: str) -> HandedModel:
     """The files, once the pod has staged the model."""
-    said = False
-    while (model := index(url)) is None:
-        if not said:
-            note("the pod stages the model")
-            said = True
+    model = index(url)
+    if model is None:
+        note("the pod stages the model")
+    while model is None:
         state = made.wait(lambda state: state.phase != "Pending")
         if state.phase != "Running":
             cause = state.message or state.doing
             raise RequestRefusedError(doing=f"staging the model in pod {state.name}", cause=cause)
-        if time.monotonic() > made.ends:
-            raise TimeOverError(
-                f"the model is not staged after {made.seconds:.0f} s",
-                remedy="Give it longer with --timeout",
-            )
-        time.sleep(POLL_SECONDS)
+        made.waits.pause("the model is not staged")
+        model = index(url)
     return model

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_console.actions.models.choice import OF_JOB
 from rl_console.actions.models.endpoint import NAME_LABEL, Endpoint
-from rl_console.actions.models.working import POLL_SECONDS, REFUSED_EXIT, PodState, note
+from rl_console.actions.models.pod_state import PodState, newest_pod
+from rl_console.actions.models.waiting import Wait, note
+from rl_console.actions.models.working import REFUSED_EXIT
 from rl_console.api import SERVER_SIDE_APPLY
-from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError
+from rl_console.errors import NotFoundError, RequestRefusedError
 from rl_console.kube import Cluster
 from rl_console.output import lines
 
@@ -121,18 +122,13 @@ def _check_free(cluster: Cluster, namespace: str, name: str, job: str) -> None:
 
 
 def _wait(cluster: Cluster, namespace: str, name: str, *, replicas: int, seconds: float) -> None:
-    ends, said = time.monotonic() + seconds, ""
+    waits = Wait(seconds=seconds)
     while not _is_ready(cluster, namespace, name, replicas):
-        doing = _doing(cluster, namespace, name)
-        if doing != said:
-            note(doing)
-            said = doing
-        if time.monotonic() > ends:
-            raise TimeOverError(
-                f"endpoint {name} does not answer after {seconds:.0f} s: {doing}",
-                remedy="It goes on starting; repeat the command to wait, or end it with --stop",
-            )
-        time.sleep(POLL_SECONDS)
+        waits.tell(_doing(cluster, namespace, name))
+        waits.pause(
+            f"endpoint {name} does not answer",
+            remedy="It goes on starting; repeat the command to wait, or end it with --stop",
+        )
 
 
 def _is_ready(cluster: Cluster, namespace: str, name: str, replicas: int) -> bool:
@@ -147,14 +143,9 @@ def _is_ready(cluster: Cluster, namespace: str, name: str, replicas: int) -> boo
 
 def _doing(cluster: Cluster, namespace: str, name: str) -> str:
     """What the newest pod does; raises RequestRefusedError where it cannot succeed."""
-    pods = cluster.api.request(
-        "GET",
-        f"/api/v1/namespaces/{namespace}/pods",
-        doing=f"reading the pods of endpoint {namespace}/{name}",
-        query={"labelSelector": f"{NAME_LABEL}={name}"},
-    )["items"]
-    newest = max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
-    return "waiting for a pod" if newest is None else pod_doing(newest)
+    label, of = f"{NAME_LABEL}={name}", f"endpoint {namespace}/{name}"
+    newest = newest_pod(cluster, namespace, label=label, of=of)
+    return PodState().doing if newest is None else pod_doing(newest)
 
 
 def pod_doing(raw: Mapping[str, Any]) -> str:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rl_console.actions.models.choice import Choice
 from rl_console.actions.models.pod import Manifest, container, template
-from rl_console.errors import (
-    ClusterUnavailableError,
-    NotFoundError,
-    RequestRefusedError,
-    TimeOverError,
-)
+from rl_console.actions.models.pod_state import PodState, newest_pod
+from rl_console.actions.models.waiting import Wait
+from rl_console.errors import ClusterUnavailableError, NotFoundError, RequestRefusedError
 from rl_console.kube import Cluster
 from rl_contracts.spec.status import ImagesStatus
 
-POLL_SECONDS = 1.0
 KEPT_SECONDS = 300
 """A Job that has ended stays for as long, where nobody deletes it."""
 NAME_CHARACTERS = 40
@@ -77,63 +70,20 @@ def job_manifest(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodState:
-    """The newest pod of a Job."""
-
-    name: str = ""
-    """Empty: there is none yet."""
-    phase: str = "Pending"
-    doing: str = "waiting for a pod"
-    """For a person."""
-    message: str = ""
-    """What the program left when it ended."""
-
-    @classmethod
-    def of(cls, raw: Mapping[str, Any]) -> PodState:
-        """The state of a pod as the API server has it."""
-        status = raw.get("status") or {}
-        states = [each.get("state") or {} for each in status.get("containerStatuses") or []]
-        ended = [each["terminated"] for each in states if "terminated" in each]
-        waiting = [each["waiting"] for each in states if "waiting" in each]
-        unscheduled = [
-            f"not scheduled: {each.get('message', '')}"
-            for each in status.get("conditions") or []
-            if each.get("type") == "PodScheduled" and each.get("status") != "True"
-        ]
-        causes = [f"{each.get('reason', '')} {each.get('message', '')}".strip() for each in waiting]
-        name, phase = raw["metadata"]["name"], status.get("phase") or "Pending"
-        doing = [*unscheduled, *causes, phase][0]
-        message = str(ended[0].get("message") or status.get("message") or "") if ended else ""
-        message = message or str(status.get("message") or "")
-        return cls(name=name, phase=phase, doing=f"pod {name}: {doing}", message=message.strip())
-
-
-@dataclass(slots=True, kw_only=True)
 class Working:
     """A Job at work."""
 
     cluster: Cluster
     namespace: str
     name: str
-    ends: float
-    """Monotonic time of the deadline."""
-    seconds: float
-    say: Callable[[str], None]
-    _said: str = field(default="", init=False)
+    waits: Wait
 
-    def state(self) -> PodState:
-        """The newest pod; what it does is said once."""
-        pods = self.cluster.api.request(
-            "GET",
-            f"/api/v1/namespaces/{self.namespace}/pods",
-            doing=f"reading the pods of Job {self.namespace}/{self.name}",
-            query={"labelSelector": f"job-name={self.name}"},
-        )["items"]
-        newest = max(pods, key=lambda pod: pod["metadata"]["creationTimestamp"], default=None)
+    def _state(self) -> PodState:
+        """Of the newest pod; what it does is said once."""
+        label, of = f"job-name={self.name}", f"Job {self.namespace}/{self.name}"
+        newest = newest_pod(self.cluster, self.namespace, label=label, of=of)
         state = PodState() if newest is None else PodState.of(newest)
-        if state.doing != self._said:
-            self.say(state.doing)
-            self._said = state.doing
+        self.waits.tell(state.doing)
         return state
 
     def wait(self, until: Callable[[PodState], bool]) -> PodState:
@@ -144,7 +94,7 @@ class Working:
             TimeOverError: at the deadline.
         """
         while True:
-            state = self.state()
+            state = self._state()
             if until(state):
                 return state
             if state.phase == "Failed" and self._is_over():
@@ -153,16 +103,12 @@ class Working:
             if state.phase == "Succeeded":
                 cause = f"its program has ended: {state.message}"
                 raise RequestRefusedError(doing=f"working in pod {state.name}", cause=cause)
-            if time.monotonic() > self.ends:
-                raise TimeOverError(
-                    f"Job {self.name} is not done after {self.seconds:.0f} s: {state.doing}",
-                    remedy="Give it longer with --timeout",
-                )
-            time.sleep(POLL_SECONDS)
+            self.waits.pause(f"Job {self.name} is not done")
 
     def _is_over(self) -> bool:
         """Whether no other pod will replace the one that failed."""
-        status = self.cluster.api.request("GET", self._path, doing=self._doing)["status"]
+        doing = f"reading Job {self.namespace}/{self.name}"
+        status = self.cluster.api.request("GET", self._path, doing=doing)["status"]
         return any(
             each["type"] == "Failed" and each["status"] == "True"
             for each in status.get("conditions") or []
@@ -182,10 +128,6 @@ class Working:
     def _path(self) -> str:
         return f"/apis/batch/v1/namespaces/{self.namespace}/jobs/{self.name}"
 
-    @property
-    def _doing(self) -> str:
-        return f"reading Job {self.namespace}/{self.name}"
-
 
 @contextlib.contextmanager
 def working(cluster: Cluster, manifest: Manifest, *, seconds: float) -> Iterator[Working]:
@@ -201,16 +143,9 @@ def working(cluster: Cluster, manifest: Manifest, *, seconds: float) -> Iterator
         cluster=cluster,
         namespace=namespace,
         name=made["metadata"]["name"],
-        ends=time.monotonic() + seconds,
-        seconds=seconds,
-        say=note,
+        waits=Wait(seconds=seconds),
     )
     try:
         yield job
     finally:
         job.delete()
-
-
-def note(text: str) -> None:
-    """Say what is being done, on standard error."""
-    print(text, file=sys.stderr, flush=True)
