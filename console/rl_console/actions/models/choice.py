@@ -105,30 +105,31 @@ class Choice:
             )
         return groups[name] if name else next(iter(groups.values()), {})
 
-    def images(self, *, sampler: str = "", engine: str = "", group: str = "") -> ImagesStatus:
+    def images(
+        self, *, sampler: str = "", engine: str | None = "", group: str = ""
+    ) -> ImagesStatus:
         """Images of the pods: those that are named, the manifest's, or the installation's.
 
         Args:
             sampler: named by the user; empty: not.
-            engine: the same; ``-`` where no engine is needed.
+            engine: the same; None: the pod has no engine.
             group: whose template may name images.
 
         Raises:
             UsageError: none is known.
         """
         template, known = self.group(group), self.job.status.images
-        chosen = {
-            "sampler": sampler or template.get("image") or (known.sampler if known else ""),
-            "engine": engine
-            or (template.get("engine") or {}).get("image")
-            or (known.engine if known else ""),
-        }
-        for name, option in (("sampler", "--image"), ("engine", "--engine-image")):
-            if not chosen[name]:
+        chosen = {"sampler": sampler or template.get("image") or (known.sampler if known else "")}
+        if engine is not None:
+            own = (template.get("engine") or {}).get("image")
+            chosen["engine"] = engine or own or (known.engine if known else "")
+        options = {"sampler": "--image", "engine": "--engine-image"}
+        for name, image in chosen.items():
+            if not image:
                 raise UsageError(
                     f"the status of {self.job.name} names no {name} image: an earlier release "
                     "of the operator ran it",
-                    remedy=f"Name one with {option}",
+                    remedy=f"Name one with {options[name]}",
                 )
         base = known or ImagesStatus(sampler="", engine="")
         return base.model_copy(update=chosen)

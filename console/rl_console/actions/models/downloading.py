@@ -41,7 +41,7 @@ def download_model(
     cluster = invocation.cluster()
     choice = Choice.of(cluster, cluster.default_namespace, job, version)
     folder = to or Path(f"{job}-{choice.label}")
-    images = choice.images(sampler=image, engine="-")
+    images = choice.images(sampler=image, engine=None)
     _make(folder)
     manifest = job_manifest(
         choice, images, verb="download", arguments=["hand-out"], seconds=seconds

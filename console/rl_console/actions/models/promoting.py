@@ -43,7 +43,7 @@ def promote_model(
         )
     cluster = invocation.cluster()
     choice = Choice.of(cluster, cluster.default_namespace, job, version)
-    images = choice.images(sampler=image, engine="-")
+    images = choice.images(sampler=image, engine=None)
     manifest = job_manifest(
         choice,
         images,
