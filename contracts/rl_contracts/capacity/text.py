@@ -11,6 +11,7 @@ PARTS = (
     "weights",
     "gradients",
     "moments",
+    "update",
     "reference",
     "critic",
     "casts",
@@ -21,12 +22,15 @@ PARTS = (
 
 
 HOST_PARTS = ("offloaded", "published", "checkpoint")
-FIXED = ("weights", "gradients", "moments")
+FIXED = ("weights", "gradients", "moments", "update")
 
 
 def arithmetic(memory: Memory) -> str:
-    """The sum by part in GiB, e.g. ``weights 2.22 + gradients 2.22 + moments 4.44 = 8.88 GiB``."""
-    return _sum(memory, PARTS, memory.total)
+    """The sum by part in GiB, e.g. ``weights 2.22 + gradients 2.22 + moments 4.44 = 8.88 GiB``.
+
+    Of what is there at the peak of a step.
+    """
+    return _sum(memory.at_peak, PARTS, memory.total)
 
 
 def fixed_arithmetic(memory: Memory) -> str:

@@ -93,12 +93,15 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes by part; each is what one process holds at the same time as the others."""
+    """Bytes of one process by part; ``at_peak`` has those that are there together."""
 
     weights: float
     """Masters (float32), or the frozen model's; gathered layers included."""
     gradients: float
     moments: float
+    update: float = 0.0
+    """Moments that offloading brings to the device for an update, those of one parameter at a time:
+    what the passes need is gone by then."""
     reference: float = 0.0
     critic: float = 0.0
     """Its weights, gradients and moments."""
@@ -115,13 +118,25 @@ class Memory:
     @property
     def fixed(self) -> float:
         """Weights, gradients and moments: what no smaller microbatch saves."""
-        return self.weights + self.gradients + self.moments
+        return self.weights + self.gradients + self.moments + self.update
+
+    @property
+    def passes(self) -> float:
+        """What forward and backward pass need beside the rest."""
+        return self.casts + self.activations + self.logits
+
+    @property
+    def at_peak(self) -> Memory:
+        """The parts at the peak of a step: in its passes, or in the update after them."""
+        if self.update > self.passes:
+            return replace(self, casts=0.0, activations=0.0, logits=0.0)
+        return replace(self, update=0.0)
 
     @property
     def total(self) -> float:
         """At the peak of a step."""
-        beside = self.reference + self.critic + self.casts + self.device
-        return self.fixed + beside + self.activations + self.logits
+        peak = self.at_peak
+        return peak.fixed + peak.reference + peak.critic + peak.device + peak.passes
 
 
 def memory(shape: Shape, setup: Setup) -> Memory:
@@ -133,7 +148,8 @@ def memory(shape: Shape, setup: Setup) -> Memory:
     """
     shape = mesh.part_of(shape, setup.mesh)
     held = _held(shape, setup)
-    passes = max(_layers_phase(shape, setup), _logits_phase(shape, setup), key=_beyond)
+    phases = (_layers_phase(shape, setup), _logits_phase(shape, setup))
+    passes = max(phases, key=lambda phase: phase.passes)
     return replace(
         held,
         casts=passes.casts,
@@ -142,16 +158,13 @@ def memory(shape: Shape, setup: Setup) -> Memory:
     )
 
 
-def _beyond(passes: Memory) -> float:
-    return passes.casts + passes.activations + passes.logits
-
-
 def _held(shape: Shape, setup: Setup) -> Memory:
     """What lies there before and after each pass."""
     trained, weights = trained_parameters(shape, setup), _weights(shape, setup)
     share, frozen = partial(_share, shape, setup), setup.adapter_rank > 0
     moments = share(trained, each=MOMENT_BYTES[setup.optimizer], experts=not frozen)
-    gradients, host = share(trained, each=FULL, experts=not frozen), 0.0
+    gradients = share(trained, each=FULL, experts=not frozen)
+    host = update = 0.0
     each = setup.numbers.compute if frozen else FULL
     # The frozen vision tower is whole in each process.
     tower = shape.vision_parameters if setup.sharded and not setup.train_vision else 0
@@ -167,7 +180,7 @@ def _held(shape: Shape, setup: Setup) -> Memory:
         host = own + gradients + moments + beside + critic
         own = gradients = moments = beside = critic = 0.0
     elif setup.offload_optimizer:
-        host, moments = moments, 8.0 * shape.table_parameters  # of one parameter at a time
+        host, moments, update = moments, 0.0, min(moments, 8.0 * shape.table_parameters)
     if setup.reference and setup.offload_reference:
         # While it runs, what is outside of its layers and two of these.
         host += beside
@@ -178,6 +191,7 @@ def _held(shape: Shape, setup: Setup) -> Memory:
         weights=own,
         gradients=gradients,
         moments=moments,
+        update=update,
         reference=beside,
         critic=critic,
         device=float(setup.contexts * CUDA_BYTES) if setup.cuda else 0.0,

@@ -170,7 +170,8 @@ def of_models() -> Iterator[list[str]]:
 
 def of_trainers() -> Iterator[list[str]]:
     choices = [chosen(worked, worked.spec) for worked in WORKED]
-    parts = [part for part in PARTS if any(getattr(each.memory, part) for each in choices)]
+    peaks = [choice.memory.at_peak for choice in choices]
+    parts = [part for part in PARTS if any(getattr(each, part) for each in peaks)]
     yield ["manifest", "pods × GPUs", "mesh", "tokens", *parts, "sum", "GPU"]
     for worked, choice in zip(WORKED, choices, strict=True):
         spec = worked.spec
@@ -179,7 +180,7 @@ def of_trainers() -> Iterator[list[str]]:
             f"{spec.trainer.replicas} × {spec.trainer.gpus}",
             str(spec.trainer.mesh()),
             f"{choice.tokens:,}",
-            *(gib(getattr(choice.memory, part)) for part in parts),
+            *(gib(getattr(choice.memory.at_peak, part)) for part in parts),
             verdict(choice.memory.total, worked.device_gib),
             f"{worked.device_gib:g}",
         ]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rl_contracts.capacity.shape import Shape
+from rl_contracts.capacity.text import arithmetic
 from rl_contracts.capacity.training import GIB, Memory, Setup, memory, trained_parameters
 from rl_contracts.capacity.vision import VisionShape
 from rl_contracts.spec.parallelism import MeshSizes
@@ -95,6 +96,38 @@ def test_offloaded_parts_lie_in_host_memory() -> None:
     running = 4 * (SMALL.outer_parameters + 2 * SMALL.layer_parameters)
     assert aside.reference == running < beside.reference
     assert beside.total - aside.total == beside.reference - running
+
+
+def offloaded(tokens: int) -> Memory:
+    return of(precision="FP32", offload_optimizer=True, microbatch_tokens=tokens)
+
+
+def test_an_update_brings_back_no_more_than_the_moments() -> None:
+    adapters = of(adapter_rank=16, offload_optimizer=True)
+    assert adapters.update == adapters.host == of(adapter_rank=16).moments
+
+
+def test_moments_that_an_update_brings_back_do_not_lie_beside_the_passes() -> None:
+    """The largest of the two counts: for some microbatches the update, for others the passes."""
+    kept = of()
+    in_passes, in_update = (offloaded(tokens) for tokens in (65_536, 256))
+    assert in_passes.update == in_update.update == 8 * SMALL.table_parameters
+    assert in_passes.passes > in_passes.update
+    assert in_update.passes < in_update.update
+    held = kept.weights + kept.gradients + kept.device
+    assert in_passes.total == held + in_passes.passes
+    assert in_update.total == held + in_update.update == in_update.fixed + kept.device
+
+
+def test_a_sum_names_the_parts_at_its_peak_alone() -> None:
+    for tokens, shown in ((65_536, "activations"), (256, "update")):
+        parts, total = arithmetic(offloaded(tokens)).removesuffix(" GiB").split(" = ")
+        sizes = dict(part.split() for part in parts.split(" + "))
+        assert ("activations" in sizes, "update" in sizes) == (
+            shown == "activations",
+            shown == "update",
+        )
+        assert sum(map(float, sizes.values())) == pytest.approx(float(total), abs=0.03)
 
 
 def test_the_former_defaults_did_not_fit_a_gpu_of_eighty_gigabytes() -> None:
