@@ -22,7 +22,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.modeling_utils import LoadStateDictConfig
 
-from rl_contracts.errors import RefusedError
+from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.model_files import weight_files
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import quantization
@@ -78,31 +78,43 @@ class StoredWeights:
             world: the ranks that do so together.
 
         Raises:
-            RefusedError: the files cannot be read, or hold a number that is not finite.
+            RefusedError: a rank cannot read the files, or they hold a number that is not finite.
+            OutOfMemoryError: torch's, of this rank alone.
         """
+        refusal: Refusal | None = None
+        cause: Exception | None = None
+        try:
+            problem = self._read(module, device=device, buffers=buffers)
+        except torch.OutOfMemoryError:  # a RuntimeError, but not the files' fault
+            raise
+        except UNLOADABLE as error:
+            cause, message = error, f"It cannot be loaded: {first_line(error)}."
+            refusal = self._refused(message).refusal
+        else:
+            if problem is not None:
+                message = f"Its weights are not finite: {problem}."
+                refusal = self._refused(message, remedy=UNBROKEN).refusal
+        for each in filter(None, world.gather(refusal)):  # else the other ranks would go on
+            raise RefusedError(each) from cause
+
+    def _read(self, module: Any, *, device: torch.device, buffers: torch.device) -> str | None:
+        """Fill a module as ``fill`` does, on this rank alone; what of it is not finite, or None."""
         trained = {name: each.requires_grad for name, each in module.named_parameters()}
         quantized = quantization.layers(module)
         left_out = {f"{layer}.weight" for layer in quantized}
-        try:
-            with self._slices() as slices:
-                wanted = {name: each for name, each in slices.items() if name not in left_out}
-                info = _load(module, wanted, device)
-            _finish(module, info, device)
-            originals = Originals(self.folder)
-            problems = [
-                _quantize(module.get_submodule(layer), layer, originals) for layer in quantized
-            ]
-        except UNLOADABLE as error:
-            raise self._refused(f"It cannot be loaded: {first_line(error)}.") from error
+        with self._slices() as slices:
+            wanted = {name: each for name, each in slices.items() if name not in left_out}
+            info = _load(module, wanted, device)
+        _finish(module, info, device)
+        originals = Originals(self.folder)
+        problems = [_quantize(module.get_submodule(layer), layer, originals) for layer in quantized]
         for buffer in module.buffers():
             buffer.data = buffer.data.to(buffers)
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(trained[name])
             if name not in info.missing_keys:
                 problems.append(_not_finite(name, sharding.part(parameter.detach())))
-        first = next(filter(None, problems), None)
-        for message in filter(None, world.gather(first)):
-            raise self._refused(f"Its weights are not finite: {message}.", remedy=UNBROKEN)
+        return next(filter(None, problems), None)
 
     @contextlib.contextmanager
     def _slices(self) -> Iterator[dict[str, Any]]:
@@ -120,7 +132,7 @@ class StoredWeights:
             f"{name} is {list(shape)}, not {list(wanted)}"
             for name, shape, wanted in sorted(info.mismatched_keys)
         ]
-        errors = [*info.error_msgs, *info.conversion_errors.values()]
+        errors = [*info.error_msgs, *map(_in_a_line, info.conversion_errors.values())]
         for what, problems in (
             ("some are missing", sorted(info.missing_keys)),
             ("some are of other shapes", shapes),
@@ -173,7 +185,12 @@ def _finish(module: Any, info: Any, device: torch.device) -> None:
     for name, error in info.conversion_errors.items():
         # A rank that holds none of a layer's experts has nothing to stack.
         if sharding.part(module.get_parameter(name)).numel():
-            raise RuntimeError(f"{name}: {error}")
+            raise RuntimeError(f"{name}: {_in_a_line(error)}")
+
+
+def _in_a_line(error: str) -> str:
+    """A conversion's error without the traceback that transformers puts before it."""
+    return " ".join(error.splitlines()[-2:])
 
 
 def _quantize(layer: Any, name: str, originals: Originals) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from rl_trainer.algorithm.vocabulary import WHOLE
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, models, weights
 from rl_trainer.model.learner import Learner
+from rl_trainer.model.parallel import on_mesh
 from tests.contract.rl_trainer.distributed import parity, ranks
 
 BROKEN = "model.layers.0.mlp.up_proj.weight"
@@ -177,3 +180,25 @@ def test_all_ranks_refuse_what_one_of_them_reads(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     messages = ranks.together(refused, size=4, folder=folder, scratch=tmp_path / "scratch")
     assert set(messages) == {f"Its weights are not finite: {BROKEN} holds NaN."}
+
+
+def refused_late(world: World, folder: Path) -> str:
+    """The file that one rank reads ends early, after its names and shapes were compared."""
+    policy = loading.load(folder, precision="FP32", uri=parity.URI, divided=True)
+    if world.rank == 1:
+        assert policy.stored is not None
+        policy = replace(policy, stored=replace(policy.stored, folder=folder.parent / "cut"))
+    with pytest.raises(RefusedError) as caught:
+        on_mesh.divided(policy, world)
+    return caught.value.refusal.message
+
+
+def test_all_ranks_refuse_what_one_of_them_cannot_read(tmp_path: Path) -> None:
+    folder = parity.save_model("dense", tmp_path / "model", num_hidden_layers=1)
+    shutil.copytree(folder, tmp_path / "cut")
+    whole = (folder / "model.safetensors").read_bytes()
+    (tmp_path / "cut" / "model.safetensors").write_bytes(whole[:-8])
+    (tmp_path / "scratch").mkdir()
+    messages = ranks.together(refused_late, size=2, folder=folder, scratch=tmp_path / "scratch")
+    (message,) = set(messages)
+    assert message.startswith("It cannot be loaded: ")
