@@ -50,7 +50,7 @@ def refusal(stores: Stores, run: str, *, namespace: str) -> Refusal | None:
             f"The run has not ended: {earlier.phase[:200]}.",
             "Wait until its job has ended, or suspend it; the check is repeated.",
         )
-    if not listed(stores, run):
+    if not stores.tasks.any_of(run, "train", queue=Queue.CONSUMED, state=TaskState.DONE):
         return refused(
             run,
             "RolloutsPurged",

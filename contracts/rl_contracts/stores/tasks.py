@@ -227,6 +227,16 @@ class TaskStore:
             lambda: {document["_id"] for document in self._tasks.find(query, {"_id": True})},
         )
 
+    def any_of(self, run: str, split: str, *, queue: Queue, state: TaskState) -> bool:
+        """Whether ``ids`` would return the id of a task of a split's stream."""
+        stream = {"$gte": f"{run}.{split}.", "$lt": f"{run}.{split}/"}
+        query = {"_id": stream, "run": run, "queue": queue, "state": state}
+        first: Stored | None = self._mongo.call(
+            f"looking for {state} tasks of run {run}",
+            lambda: self._tasks.find_one(query, {"_id": True}),
+        )
+        return first is not None
+
     def left(self, run: str, *, queue: Queue) -> list[str]:
         """Ids of the tasks of a queue in any state; misses none that changes its state meanwhile.
 

@@ -202,3 +202,17 @@ def test_queues_and_runs_are_separate(stores: Stores) -> None:
     assert claim(stores) is None
     taken = stores.tasks.claim("other", queue=Queue.EVALUATION, owner="a", lease_seconds=1)
     assert taken is None
+
+
+def test_whether_a_stream_has_a_task_is_asked_of_its_split_queue_and_state(stores: Stores) -> None:
+    stores.tasks.insert([a_task(3)])
+
+    def has(run: str = RUN, split: str = "train", state: TaskState = TaskState.PENDING) -> bool:
+        return stores.tasks.any_of(run, split, queue=Queue.TRAIN, state=state)
+
+    assert has()
+    assert not has(state=TaskState.DONE)
+    assert not has(split="trai")
+    assert not has(split="validation")
+    assert not has(run=f"{RUN}x")
+    assert not stores.tasks.any_of(RUN, "train", queue=Queue.CONSUMED, state=TaskState.PENDING)
