@@ -16,12 +16,13 @@ from rl_contracts.disk import DiskFullError
 from rl_contracts.documents.overflow import FIELD
 from rl_contracts.errors import ObjectTooLargeError
 from rl_contracts.queries import lineage, tokenizer
+from rl_contracts.spec.data import DatasetSource
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.images import PNG_BYTES
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.rollouts import RolloutStore
-from rl_reader import input_checks
+from rl_reader import dataset_checks, model_checks
 from tests.documents import a_rollout, a_task
 
 KIB = 1 << 10
@@ -131,7 +132,30 @@ def test_a_whole_bucket_is_no_models_folder(
     for number in range(4):
         put(stores, f"model/{number}", b"")
     uri = f"{stores.objects.uri(stores.objects.prefix)}model"
-    monkeypatch.setattr(input_checks, "MOST_FILES", 3)
-    (refusal,) = input_checks._folder(stores, "uri", uri, ("config.json",))
+    monkeypatch.setattr(model_checks, "MOST_FILES", 3)
+    (refusal,) = model_checks.folder(stores, "uri", uri, ("config.json",))
     assert (refusal.field, refusal.reason) == ("spec.model.uri", "ModelUnreadable")
     assert "More than 3 objects" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("config", "most", "reasons"),
+    [
+        ("a/task.toml", 10, []),
+        ("task.toml", 10, []),
+        ("a/b/task.toml", 10, ["DatasetNotFound"]),
+        ("a/zz/other.toml", 10, ["DatasetNotFound"]),
+        ("b/task.toml", 3, []),
+    ],
+    ids=["a task", "the folder itself", "too deep", "no task", "beyond the listing"],
+)
+def test_a_folder_without_tasks_is_refused_once_all_of_it_was_listed(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, config: str, most: int, reasons: list[str]
+) -> None:
+    prefix = f"{stores.objects.prefix}tasks/"
+    for name in ("a/environment/0", "a/environment/1", "a/environment/2", config):
+        stores.objects.put(f"{prefix}{name}", b"")
+    monkeypatch.setattr(dataset_checks, "MOST_FILES", most)
+    source = DatasetSource(name="tasks", format="Harbor", uri=stores.objects.uri(prefix))
+    refusals = dataset_checks.of_tasks(stores.objects, prefix, source, field="spec.data.train[0]")
+    assert [refusal.reason for refusal in refusals] == reasons

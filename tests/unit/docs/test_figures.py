@@ -17,7 +17,7 @@ from rl_operator.pools import autoscaler, removal_plan
 from rl_operator.process import leadership
 from rl_operator.status import operation
 from rl_operator.stores import preflight
-from rl_reader import input_checks, mounted
+from rl_reader import dataset_checks, model_checks, mounted
 from rl_sampler import heartbeat, run_watch
 from rl_sampler.code.math_checker import PROCESSOR_SECONDS
 from rl_sampler.policy import backoff, fetch
@@ -41,8 +41,8 @@ FIGURES = [
     ("stores.md", "in its document, at most {} GiB", [(overflow.PIECE_BYTES + 1) >> 30]),
     ("stores.md", "any object, into memory | {} MiB |", [mounted.OBJECT_BYTES >> 20]),
     ("stores.md", "a range of the metrics' columns | {} MiB |", [lineage.RANGE_BYTES >> 20]),
-    ("stores.md", "a range of the metrics' columns | {} MiB |", [input_checks.READ_BYTES >> 20]),
-    ("data.md", "reads the first {} MB", [input_checks.READ_BYTES >> 20]),
+    ("stores.md", "a range of the metrics' columns | {} MiB |", [dataset_checks.READ_BYTES >> 20]),
+    ("data.md", "reads the first {} MB", [dataset_checks.READ_BYTES >> 20]),
     (
         "operator.md",
         "a Lease of {} s, renewed every {} s; every write first checks that the last "
@@ -81,7 +81,7 @@ FIGURES = [
     ("exit-codes.md", "is repeated for {} s", [attempt.PATIENCE_SECONDS]),
 ]
 IN_WORDS = [
-    ("stores.md", "objects below `model.uri` | 10,000 |", input_checks.MOST_FILES, 10_000),
+    ("stores.md", "objects below `model.uri` | 10,000 |", model_checks.MOST_FILES, 10_000),
     ("audit.md", "more than half a minute ago", orphans.LEASE_GRACE_SECONDS, 30),
     ("operations.md", "a minute over their grace", lifecycle.LINGER_SECONDS, 60),
     ("scaling.md", "runs for two minutes without being heard", removal_plan.SILENT_SECONDS, 120),

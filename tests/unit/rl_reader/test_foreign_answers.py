@@ -12,7 +12,7 @@ from pymongo.errors import OperationFailure
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
-from rl_reader import input_checks
+from rl_reader import input_checks, model_checks
 from rl_reader.reach import reach
 from tests.loopback import listening
 
@@ -69,7 +69,7 @@ def test_the_stores_own_words_are_a_refusal(mongo: bool, reason: str) -> None:
 def test_a_folder_that_cannot_be_listed_is_one() -> None:
     with listening(Refusing) as endpoint:
         held = stores(endpoint, mongo=False)
-        (problem,) = input_checks._folder(held, "uri", "s3://abc/model", ("config.json",))
+        (problem,) = model_checks.folder(held, "uri", "s3://abc/model", ("config.json",))
     assert (problem.reason, problem.field, problem.value) == (
         "ModelRefused",
         "spec.model.uri",

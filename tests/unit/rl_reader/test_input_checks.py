@@ -11,7 +11,7 @@ import pytest
 
 from rl_contracts.documents.datasets.raw import UnreadableError
 from rl_contracts.stores.connect import Stores
-from rl_reader import input_checks
+from rl_reader import dataset_checks, input_checks
 from tests.documents import a_run
 from tests.unit.rl_operator.builders import a_spec
 
@@ -24,24 +24,24 @@ def cut(data: bytes) -> Iterator[bytes]:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_checks, "READ_BYTES", LIMIT)
+    monkeypatch.setattr(dataset_checks, "READ_BYTES", LIMIT)
 
 
 @pytest.mark.parametrize("separator", [b"\n", b",\n"])
 def test_a_record_that_is_cut_is_not_a_bad_one(separator: bytes) -> None:
     records = separator.join(json.dumps({"id": number}).encode() for number in range(100))
     data = b"[" + records + b"]" if separator == b",\n" else records
-    lines = list(input_checks._beginning(cut(data)))
+    lines = list(dataset_checks.beginning(cut(data)))
     assert 10 < len(lines) < 30
     assert [line.value for line in lines] == [{"id": number} for number in range(len(lines))]
 
 
 def test_what_is_bad_before_the_cut_is_told() -> None:
-    lines = list(input_checks._beginning(cut(b"{broken\n" + b'{"id": 1}\n' * 100)))
+    lines = list(dataset_checks.beginning(cut(b"{broken\n" + b'{"id": 1}\n' * 100)))
     assert [bool(line.problem) for line in lines[:2]] == [True, False]
     with pytest.raises(UnreadableError, match="line 1 is not JSON"):
-        list(input_checks._beginning(cut(b"[{]")))
-    assert len(list(input_checks._beginning(cut(b'{"id": 1}\n{"id"')))) == 2
+        list(dataset_checks.beginning(cut(b"[{]")))
+    assert len(list(dataset_checks.beginning(cut(b'{"id": 1}\n{"id"')))) == 2
 
 
 @pytest.mark.parametrize(

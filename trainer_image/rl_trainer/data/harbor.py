@@ -17,6 +17,7 @@ from rl_contracts.documents.datasets.harbor import (
     CONFIG,
     INSTRUCTION,
     instruction_of,
+    is_config,
     name_of,
     parse_task,
 )
@@ -69,17 +70,13 @@ class TaskFolder:
 
     def tasks(self) -> Iterator[tuple[str, list[str]]]:
         """The folder of each task, empty for the source itself, with paths below it."""
-        folders = {path.removesuffix(CONFIG) for path in self.paths if _is_config(path)}
+        folders = {path.removesuffix(CONFIG) for path in self.paths if is_config(path)}
         below: defaultdict[str, list[str]] = defaultdict(list)
         for path in self.paths:
             folder = "" if "" in folders else f"{path.partition('/')[0]}/"
             if folder in folders:
                 below[folder].append(path.removeprefix(folder))
         yield from sorted(below.items())
-
-
-def _is_config(path: str) -> bool:
-    return path == CONFIG or (path.count("/") == 1 and path.endswith(f"/{CONFIG}"))
 
 
 def folder_of(uri: str, objects: Objects) -> TaskFolder:

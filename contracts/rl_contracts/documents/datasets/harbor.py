@@ -50,6 +50,11 @@ Variables = Annotated[
 ]
 
 
+def is_config(path: str) -> bool:
+    """Whether a path below a source is the ``task.toml`` of a task, or of the source itself."""
+    return path == CONFIG or (path.count("/") == 1 and path.endswith(f"/{CONFIG}"))
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
