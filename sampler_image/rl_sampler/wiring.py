@@ -25,6 +25,7 @@ from rl_sampler.engine.client import Engine
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.health import EngineHealth
 from rl_sampler.engine.images import RunImages
+from rl_sampler.engine.listening import url_of
 from rl_sampler.engine.passthrough import Passthrough
 from rl_sampler.engine.probes import Probes
 from rl_sampler.engine.problems import Problems
@@ -41,7 +42,7 @@ from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.episodes.requested import RequestedEpisodes
 from rl_sampler.episodes.rollout_runner import RolloutRunner
-from rl_sampler.gateway.server import gateway_host_of, url_of
+from rl_sampler.gateway.server import gateway_host_of
 from rl_sampler.gateway.session import Sessions
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry

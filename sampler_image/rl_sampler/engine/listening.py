@@ -23,6 +23,12 @@ KEPT = web.AppKey("kept", WeakSet[asyncio.BaseTransport])
 """Connections whose place no other takes, where an application has them."""
 
 
+def url_of(host: str, port: int | None) -> str:
+    """The URL of what listens at an IP address, without a path."""
+    host = f"[{host}]" if ":" in host else host
+    return f"http://{host}:{port}"
+
+
 @asynccontextmanager
 async def listening(
     application: web.Application,

@@ -7,6 +7,7 @@ import random
 import socket
 from collections.abc import Awaitable, Callable
 
+from rl_sampler.engine.listening import url_of
 from rl_sampler.environments.protocol import EnvironmentDownError
 
 Servers = Callable[[], Awaitable[list[str]]]
@@ -38,12 +39,8 @@ def at_address(address: str) -> Servers:
             raise EnvironmentDownError(
                 f"no pod of the environment's image is ready: {address} cannot be looked up"
             ) from error
-        urls = sorted({_url(str(place[0]), int(port)) for *_, place in listed})
+        urls = sorted({url_of(str(place[0]), int(port)) for *_, place in listed})
         random.shuffle(urls)
         return urls
 
     return servers
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -174,12 +174,6 @@ def gateway_host_of(assignment: Assignment) -> str:
     return (env.pod_ip if env.programs else "") or LOOPBACK
 
 
-def url_of(host: str, port: int | None) -> str:
-    """The gateway's address for programs; ``host`` is an IP address."""
-    host = f"[{host}]" if ":" in host else host
-    return f"http://{host}:{port}"
-
-
 @asynccontextmanager
 async def serving_gateway(
     sessions: Sessions, *, port: int | None, host: str = LOOPBACK

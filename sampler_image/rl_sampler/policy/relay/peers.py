@@ -17,6 +17,7 @@ from typing import Protocol
 
 from rl_contracts.env import SamplerEnv
 from rl_contracts.stores.connect import Stores
+from rl_sampler.engine.listening import url_of
 
 FANOUT = 4
 PARENTS = 2
@@ -79,8 +80,7 @@ def relay_url(env: SamplerEnv) -> str:
     """The relay's URL for this sampler's registration; empty without a relay."""
     if env.relay_port is None:
         return ""
-    host = f"[{env.pod_ip}]" if ":" in env.pod_ip else env.pod_ip
-    return f"http://{host}:{env.relay_port}"
+    return url_of(env.pod_ip, env.relay_port)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
