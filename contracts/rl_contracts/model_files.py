@@ -82,11 +82,15 @@ def read_header(path: Path) -> dict[str, TensorHeader]:
         raise IntegrityError(f"{path.name}: {error}") from error
 
 
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def weights_digest(files: Iterable[Path]) -> str:
     """SHA-256 of a line ``<SHA-256 of the file>  <name>`` for each file, in the names' order."""
     whole = hashlib.sha256()
     for path in sorted(files, key=lambda file: file.name):
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        whole.update(f"{digest}  {path.name}\n".encode())
+        whole.update(f"{file_digest(path)}  {path.name}\n".encode())
     return whole.hexdigest()

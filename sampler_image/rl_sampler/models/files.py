@@ -19,8 +19,7 @@ from rl_contracts.handout import (
     HandedFile,
     HandedModel,
 )
-from rl_contracts.model_files import is_plain_file_name
-from rl_sampler.models.stage import digest_of
+from rl_contracts.model_files import file_digest, is_plain_file_name
 
 STAGING = 503
 
@@ -86,7 +85,7 @@ def listed(folder: Path) -> HandedModel:
     """The files of a folder with their digests."""
     return HandedModel(
         files=tuple(
-            HandedFile(name=path.name, size_bytes=path.stat().st_size, sha256=digest_of(path))
+            HandedFile(name=path.name, size_bytes=path.stat().st_size, sha256=file_digest(path))
             for path in sorted(folder.iterdir())
         )
     )

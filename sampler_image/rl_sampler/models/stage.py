@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -145,12 +144,6 @@ def _record(assignment: Assignment, stores: Stores, version: int) -> PolicyRecor
     if not named:
         raise _missing(str(version), f"run {assignment.run} has no version {version} (any more)")
     return max(named, key=lambda record: record.epoch)
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _missing(value: str, message: str) -> RefusedError:

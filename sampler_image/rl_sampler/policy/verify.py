@@ -26,6 +26,7 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import (
     INDEX_FILE,
+    file_digest,
     is_plain_file_name,
     read_header,
     weight_files,
@@ -209,7 +210,7 @@ def _check_file(path: Path, entry: FileEntry, *, digests_checked: bool) -> None:
         raise IntegrityError(f"{entry.name} does not have {entry.size_bytes} bytes")
     if digests_checked:
         return
-    if entry.sha256 and _digest(path) != entry.sha256:
+    if entry.sha256 and file_digest(path) != entry.sha256:
         raise IntegrityError(f"{entry.name} does not have digest {entry.sha256}")
     if entry.header_sha256 and _header_digest(path) != entry.header_sha256:
         raise IntegrityError(f"{entry.name}: the header does not match the manifest's digest")
@@ -287,8 +288,3 @@ def _header_digest(path: Path) -> str:
     size = _data_start(path, read_header(path))
     with path.open("rb") as file:
         return hashlib.sha256(file.read(size)).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
