@@ -78,12 +78,8 @@ class RunImages:
     async def _call(self, function: Callable[[ImageStore], T]) -> T:
         stores = self.shared.stores
         store = ImageStore(stores.objects, run_prefix=stores.run_prefix(self.run))
-        nothing: list[T] = []
         # The claim that waits for it cancels it when it ends.
-        (result,) = await self.shared.retry(
-            lambda: [function(store)], wanted=lambda: True, otherwise=nothing
-        )
-        return result
+        return await self.shared.until_done(lambda: function(store))
 
 
 def _data_uri(png: bytes) -> str:

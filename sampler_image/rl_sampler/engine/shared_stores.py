@@ -58,3 +58,15 @@ class SharedStores:
                 if not wanted():
                     return otherwise
                 await asyncio.sleep(RETRY_SECONDS)
+
+    async def until_done(self, function: Callable[[], T]) -> T:
+        """Repeat a call through outages until it succeeds, or whoever waits is cancelled.
+
+        Args:
+            function: blocking, and idempotent.
+        """
+        while True:
+            try:
+                return await self.call(function)
+            except OUTAGES:
+                await asyncio.sleep(RETRY_SECONDS)

@@ -108,9 +108,5 @@ class RunTests:
         """
         stores = self.shared.stores
         store = HarborTests(stores.objects, run_prefix=stores.run_prefix(self.run))
-        nothing: list[bytes] = []
         # The claim that waits for it cancels it when it ends.
-        (archive,) = await self.shared.retry(
-            lambda: [store.get(sha256)], wanted=lambda: True, otherwise=nothing
-        )
-        return archive
+        return await self.shared.until_done(lambda: store.get(sha256))
