@@ -26,6 +26,7 @@ from rl_contracts.spec.workers import SamplerTemplate
 from rl_contracts.stores.artifacts import Origin
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_sampler import TERMINATED
 from rl_sampler.engine.assignment import Assignment, AssignmentError
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.key import make_key, read_key
@@ -38,7 +39,7 @@ from rl_sampler.models.stage import Wanted, stage_model
 logger = logging.getLogger("rl_sampler.models")
 
 PATIENCE_SECONDS = 120.0
-FAILED, REFUSED, TERMINATED = 1, 2, 143
+FAILED, REFUSED = 1, 2
 MESSAGE_FILE = Path("/dev/termination-log")
 MESSAGE_CHARACTERS = 2000
 

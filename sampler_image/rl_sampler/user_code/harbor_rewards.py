@@ -36,11 +36,10 @@ def rewards_of(written: str | None, text: str | None) -> Rewards:
     if text is None:
         raise NoRewardError("the tests wrote neither reward.json nor reward.txt")
     try:
-        return Rewards(_in_range(float(text), "reward.txt"))
+        number = float(text)
     except ValueError as error:
-        if isinstance(error, NoRewardError):
-            raise
         raise NoRewardError("reward.txt holds no number") from error
+    return Rewards(_in_range(number, "reward.txt"))
 
 
 def _of_object(written: str) -> Rewards:

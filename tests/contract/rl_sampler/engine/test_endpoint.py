@@ -15,6 +15,7 @@ from pathlib import Path
 from rl_contracts import env
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_sampler import TERMINATED
 from tests.contract.rl_sampler.engine_server import ENGINE_START_SECONDS, EngineServer
 from tests.contract.rl_sampler.pods import new_pod
 from tests.waiting import HUNG_SECONDS, until
@@ -35,7 +36,7 @@ def serving(environment: dict[str, str], key_file: Path) -> Iterator[str]:
     with subprocess.Popen([*command, *options], env=environment) as process:
         yield f"http://127.0.0.1:{environment[env.LISTEN_PORT]}"
         process.terminate()
-        assert process.wait(timeout=HUNG_SECONDS) == 143
+        assert process.wait(timeout=HUNG_SECONDS) == TERMINATED
 
 
 def ask(url: str, *, key: str = KEY, body: object = None) -> tuple[int, str, str]:
