@@ -49,7 +49,8 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
 from rl_sampler.gateway import openai_chat
 from rl_sampler.gateway.server import serving_gateway
-from rl_sampler.gateway.session import Session, Sessions
+from rl_sampler.gateway.session import Session
+from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.tasks.claims import Claim
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.episodes.several_turns import TEMPLATE

@@ -36,7 +36,7 @@ from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.engine.slots import Slots
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.requested import RequestedEpisodes
-from rl_sampler.gateway.session import Sessions
+from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.program import STORE_CONNECTIONS
 from rl_sampler.run_watch import RunWatch

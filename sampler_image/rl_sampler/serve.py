@@ -27,7 +27,7 @@ from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.episodes.requested import RequestedEpisodes
 from rl_sampler.gateway.server import gateway_host_of, gateway_port_of, serving_gateway
-from rl_sampler.gateway.session import Sessions
+from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.policy.follow import PolicyFollower
 from rl_sampler.policy.relay.wiring import relay_listening, relay_of
 from rl_sampler.policy.stage import Stager

@@ -43,7 +43,7 @@ from rl_sampler.episodes.episode import EpisodeRunner
 from rl_sampler.episodes.requested import RequestedEpisodes
 from rl_sampler.episodes.rollout_runner import RolloutRunner
 from rl_sampler.gateway.server import gateway_host_of
-from rl_sampler.gateway.session import Sessions
+from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.heartbeat import Heartbeat
 from rl_sampler.metrics import agent_registry
 from rl_sampler.reaper import Reaper

@@ -20,7 +20,8 @@ from rl_sampler.engine.listening import KEPT, keep, listening
 from rl_sampler.gateway import anthropic_messages, openai_chat, openai_responses
 from rl_sampler.gateway.asked import RefusedRequestError
 from rl_sampler.gateway.body import parsed_body
-from rl_sampler.gateway.session import Placed, Session, Sessions
+from rl_sampler.gateway.session import Placed, Session
+from rl_sampler.gateway.sessions import Sessions
 
 CONNECTIONS = 2048
 BODY_BYTES = 32 << 20

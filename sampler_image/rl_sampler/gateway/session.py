@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,12 +18,13 @@ from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.trace import SampledResponse, sampled_response
 from rl_sampler.engine.errors import EngineError, EngineProtocolError
 from rl_sampler.engine.protocol import Generation
-from rl_sampler.gateway.asked import Asked, Call, Choice, RefusedRequestError, Reply, Said
+from rl_sampler.gateway.asked import Asked, Choice, RefusedRequestError, Reply, Said
+from rl_sampler.gateway.calls import calls_in, grows, marks_of
 from rl_sampler.gateway.past import Past
+from rl_sampler.gateway.posted import posted_in
 from rl_sampler.gateway.tree import Place, Tree
 from rl_sampler.gateway.visible import GrowingText
 from rl_sampler.tasks.claims import EpisodeEndedError, UnusableMemberError
-from rl_sampler.tools.formats import FORMATS, parse_calls
 
 MOST_AT_ONCE = 64
 """Requests of a session that are worked on at the same time."""
@@ -35,9 +35,6 @@ BYTES_PER_TOKEN = 64
 not fit, and while it was tokenized the agent could renew no lease."""
 SMALL_BYTES = 1 << 16
 """Requests of this size are read in any case."""
-MOST_METRICS = 32
-NAME_CHARACTERS = 64
-CALL_ID_BYTES = 5
 
 Emit = Callable[[int, str], Awaitable[None]]
 """Takes a choice's number and the next part of its text."""
@@ -188,30 +185,9 @@ class Session:
         Raises:
             RefusedRequestError: names the value that cannot be used; nothing was taken.
         """
-        unknown = sorted(body.keys() - {"reward", "metrics"})
-        if unknown:
-            raise RefusedRequestError(
-                f"{unknown[0]} is unknown: post reward and metrics", parameter=unknown[0]
-            )
-        reward, metrics = body.get("reward"), body.get("metrics") or {}
-        if reward is not None and not (_is_number(reward) and 0.0 <= reward <= 1.0):
-            raise RefusedRequestError(
-                f"reward is {reward!r:.80}: post a number in [0, 1]", parameter="reward"
-            )
-        if not isinstance(metrics, dict) or len(self.metrics | metrics) > MOST_METRICS:
-            raise RefusedRequestError(
-                f"metrics must be an object of at most {MOST_METRICS} numbers", parameter="metrics"
-            )
-        for name, value in metrics.items():
-            if not _is_name(name) or not _is_number(value):
-                raise RefusedRequestError(
-                    f"metric {name[:NAME_CHARACTERS]!r} is {value!r:.80}: post a finite number "
-                    f"under a name of at most {NAME_CHARACTERS} characters, without a dot, a line "
-                    "break, or $ as the first",
-                    parameter="metrics",
-                )
-        self.reward = self.reward if reward is None else float(reward)
-        self.metrics |= {name: float(value) for name, value in metrics.items()}
+        posted = posted_in(body, earlier=self.metrics)
+        self.reward = self.reward if posted.reward is None else posted.reward
+        self.metrics |= posted.metrics
 
     def _check_bounds(self, asked: Asked) -> None:
         if self.failure is not None:
@@ -236,7 +212,8 @@ class Session:
     async def _answer(self, placed: Placed, emit: Emit | None) -> Reply:
         asked, context = placed.asked, placed.place.context
         growing = [
-            GrowingText(placed.chat.decode, self._marks(asked)) for _ in range(asked.choices)
+            GrowingText(placed.chat.decode, marks_of(asked, self.form))
+            for _ in range(asked.choices)
         ]
 
         async def progress(number: int, tokens: list[int]) -> None:
@@ -249,12 +226,13 @@ class Session:
             if emit is not None and (rest := growing[0].finish(choice.text)):
                 await emit(0, rest)
             return _reply(placed, [choice])
+        streamed = emit is not None and self.streams and grows(asked, self.form)
         sampled = await self.policy.sample(
             context,
             members=asked.choices,
             limit=self._longest(asked),
             stops=asked.stops,
-            progress=progress if emit is not None and self._grows(asked) else None,
+            progress=progress if streamed else None,
             known=placed.place.routed,
         )
         choices = []
@@ -280,17 +258,6 @@ class Session:
             self.policy.claim.note_sampling(oldest, member=self.policy.member)
             self.policy.claim.keep_tokens(member=self.policy.member)
         return response
-
-    def _grows(self, asked: Asked) -> bool:
-        """Whether text can be sent before its end is known.
-
-        A format of calls without marks may turn out to be a call at any time.
-        """
-        return self.streams and (not _has_calls(asked) or bool(FORMATS[self.form].marks))
-
-    def _marks(self, asked: Asked) -> tuple[str, ...]:
-        calls = FORMATS[self.form].marks if _has_calls(asked) else ()
-        return (*calls, *asked.stops)
 
     async def _sampled_choice(
         self, placed: Placed, generation: Generation, sampled: Sampled
@@ -324,7 +291,8 @@ class Session:
         asked, chat = placed.asked, placed.chat
         whole = chat.decode(response.tokens)
         cut = response.reason is StopReason.LENGTH
-        text, calls = await self._calls_in(whole.split(stop)[0] if stop else whole, asked)
+        said = whole.split(stop)[0] if stop else whole
+        text, calls = await calls_in(said, asked, form=self.form, policy=self.policy)
         choice = Choice(
             text=text,
             calls=calls,
@@ -345,22 +313,6 @@ class Session:
         self.conversation = asked.messages
         return choice
 
-    async def _calls_in(self, text: str, asked: Asked) -> tuple[str, tuple[Call, ...]]:
-        """The text without tool calls, and the calls; a call that cannot be parsed stays text."""
-        if not _has_calls(asked):
-            return text, ()
-        parsed = await self.policy.claim.run(
-            parse_calls(text, tools=asked.tools, form=self.form, engine=self.policy.engine)
-        )
-        if not parsed.calls:
-            return text, ()
-        wanted = parsed.calls if asked.parallel else parsed.calls[:1]
-        calls = tuple(
-            Call(id=_call_id(), name=call.tool, arguments=call.arguments) for call in wanted
-        )
-        marked = [at for mark in FORMATS[self.form].marks if (at := text.find(mark)) >= 0]
-        return (text[: min(marked)] if marked else parsed.text or ""), calls
-
 
 def _reply(placed: Placed, choices: list[Choice]) -> Reply:
     return Reply(
@@ -369,50 +321,3 @@ def _reply(placed: Placed, choices: list[Choice]) -> Reply:
         prompt_tokens=len(placed.place.context),
         choices=choices,
     )
-
-
-def _has_calls(asked: Asked) -> bool:
-    return bool(asked.tools) and asked.calls_allowed
-
-
-def _call_id() -> str:
-    """Nine letters and digits: some chat templates refuse other ids."""
-    return secrets.token_hex(CALL_ID_BYTES)[:9]
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= sys.float_info.max  # NaN is not; whole numbers may be larger
-
-
-def _is_name(name: str) -> bool:
-    """Whether every document store takes it as the name of a field."""
-    allowed = name.isprintable() and "." not in name and not name.startswith("$")
-    return allowed and 1 <= len(name) <= NAME_CHARACTERS
-
-
-class Sessions:
-    """The sessions of this agent, by key."""
-
-    def __init__(self) -> None:
-        self._by_key: dict[str, Session] = {}
-
-    def open(self, session: Session) -> None:
-        """Accept a session's key."""
-        self._by_key[session.key] = session
-
-    def close(self, session: Session) -> None:
-        """Make a session's key void."""
-        self._by_key.pop(session.key, None)
-
-    def of(self, key: str) -> Session:
-        """The session of a key; raises RefusedRequestError."""
-        session = self._by_key.get(key)
-        if session is None:
-            raise RefusedRequestError(
-                "the API key is of no session: keys are void once their program has ended",
-                status=401,
-                code="invalid_api_key",
-            )
-        return session

@@ -19,7 +19,8 @@ from rl_sampler.code.client import CodeCalls, CodeContainerError
 from rl_sampler.code.wire import GRACE_SECONDS, ProgramCall
 from rl_sampler.gateway.past import Past
 from rl_sampler.gateway.server import RESULT_PATH
-from rl_sampler.gateway.session import Session, Sessions
+from rl_sampler.gateway.session import Session
+from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.tasks.claims import ProgramLostError, UnusableMemberError
 from rl_sampler.user_code.call import UserCodeError
 from rl_sampler.user_code.played import Played, RunTests, play

@@ -13,7 +13,8 @@ from aiohttp.test_utils import TestServer
 
 from rl_sampler.agents.trace import Trace
 from rl_sampler.gateway.server import RESULT_PATH, Gateway
-from rl_sampler.gateway.session import Session, Sessions
+from rl_sampler.gateway.session import Session
+from rl_sampler.gateway.sessions import Sessions
 from tests.chaos.rl_sampler.gateway.environments import python_of
 from tests.servers import ROOT
 from tests.unit.rl_sampler.agents.scripted import call

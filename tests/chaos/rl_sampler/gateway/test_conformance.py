@@ -11,7 +11,7 @@ import pytest
 from aiohttp.test_utils import TestServer
 
 from rl_sampler.gateway.server import Gateway
-from rl_sampler.gateway.session import Sessions
+from rl_sampler.gateway.sessions import Sessions
 from tests.chaos.rl_sampler.gateway.environments import PROGRAMS, python_of
 from tests.unit.rl_sampler.agents.scripted import call
 from tests.unit.rl_sampler.gateway.scripted_sessions import Line, a_session

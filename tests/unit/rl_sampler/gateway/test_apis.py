@@ -13,7 +13,8 @@ from aiohttp.test_utils import TestServer
 
 from rl_sampler.engine.errors import EngineUnavailableError
 from rl_sampler.gateway.server import Gateway
-from rl_sampler.gateway.session import Session, Sessions
+from rl_sampler.gateway.session import Session
+from rl_sampler.gateway.sessions import Sessions
 from tests.unit.rl_sampler.agents.scripted import call
 from tests.unit.rl_sampler.gateway.scripted_sessions import Line, ScriptedPolicy, a_session
 

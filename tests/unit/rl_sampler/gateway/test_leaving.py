@@ -21,7 +21,8 @@ from rl_sampler.engine.protocol import ServerInfo
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
 from rl_sampler.gateway.server import Gateway
-from rl_sampler.gateway.session import Session, Sessions
+from rl_sampler.gateway.session import Session
+from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.tasks.claims import Claim
 from tests.documents import a_task
 from tests.unit.rl_sampler.agents.chat_models import real_prompts

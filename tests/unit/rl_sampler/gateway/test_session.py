@@ -12,7 +12,8 @@ from rl_sampler.engine.errors import EngineUnavailableError
 from rl_sampler.gateway import openai_chat
 from rl_sampler.gateway.asked import Asked, RefusedRequestError, Reply
 from rl_sampler.gateway.server import ProgramLeftError
-from rl_sampler.gateway.session import MOST_AT_ONCE, Session, Sessions
+from rl_sampler.gateway.session import MOST_AT_ONCE, Session
+from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.gateway.visible import GrowingText, settled
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import call

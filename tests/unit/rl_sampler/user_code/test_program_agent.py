@@ -18,7 +18,8 @@ from rl_sampler.code.client import CodeContainer
 from rl_sampler.code.replies import Failure, Ran
 from rl_sampler.engine.errors import EngineUnavailableError
 from rl_sampler.gateway.asked import RefusedRequestError
-from rl_sampler.gateway.session import Session, Sessions
+from rl_sampler.gateway.session import Session
+from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.tasks.claims import UnusableMemberError
 from rl_sampler.user_code.call import UserCodeError
 from rl_sampler.user_code.played import RunTests

@@ -1,0 +1,57 @@
+"""Tool calls in the text of a response to a program."""
+
+from __future__ import annotations
+
+import secrets
+
+from rl_contracts.spec.agent.tools import ToolCallFormat
+from rl_sampler.agents.policy import Policy
+from rl_sampler.gateway.asked import Asked, Call
+from rl_sampler.tools.formats import FORMATS, parse_calls
+
+CALL_ID_BYTES = 5
+
+
+def marks_of(asked: Asked, form: ToolCallFormat) -> tuple[str, ...]:
+    """Texts that end the visible text of a response: the begin of a call, and stop texts."""
+    calls = FORMATS[form].marks if _has_calls(asked) else ()
+    return (*calls, *asked.stops)
+
+
+def grows(asked: Asked, form: ToolCallFormat) -> bool:
+    """Whether text can be sent before its end is known.
+
+    A format of calls without marks may turn out to be a call at any time.
+    """
+    return not _has_calls(asked) or bool(FORMATS[form].marks)
+
+
+async def calls_in(
+    text: str, asked: Asked, *, form: ToolCallFormat, policy: Policy
+) -> tuple[str, tuple[Call, ...]]:
+    """The text without tool calls, and the calls; a call that cannot be parsed stays text.
+
+    Raises:
+        EngineError: the engine, which parses them, is down.
+        EpisodeEndedError: the claim was ended.
+    """
+    if not _has_calls(asked):
+        return text, ()
+    parsed = await policy.claim.run(
+        parse_calls(text, tools=asked.tools, form=form, engine=policy.engine)
+    )
+    if not parsed.calls:
+        return text, ()
+    wanted = parsed.calls if asked.parallel else parsed.calls[:1]
+    calls = tuple(Call(id=_call_id(), name=call.tool, arguments=call.arguments) for call in wanted)
+    marked = [at for mark in FORMATS[form].marks if (at := text.find(mark)) >= 0]
+    return (text[: min(marked)] if marked else parsed.text or ""), calls
+
+
+def _has_calls(asked: Asked) -> bool:
+    return bool(asked.tools) and asked.calls_allowed
+
+
+def _call_id() -> str:
+    """Nine letters and digits: some chat templates refuse other ids."""
+    return secrets.token_hex(CALL_ID_BYTES)[:9]
