@@ -18,7 +18,7 @@ from rl_sampler.agents.trace import SampledResponse
 class Past:
     """The responses of one stored rollout, each of which is given once."""
 
-    def __init__(self, saved: Rollout | None, *, stop_tokens: Sequence[int]) -> None:
+    def __init__(self, saved: Rollout | None = None, *, stop_tokens: Sequence[int] = ()) -> None:
         """Take what was saved.
 
         Args:
@@ -41,6 +41,8 @@ class Past:
             context: token ids of the request.
             longest: most tokens of the response.
         """
+        if not self._left:
+            return None  # without a copy of the context
         waiting = self._left.get(array("i", context).tobytes(), [])
         for response in waiting:
             if self._fits(response, longest):

@@ -66,8 +66,8 @@ class Session:
     request, so a stream's text comes at its end."""
     key: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     tree: Tree = field(default_factory=Tree)
-    past: Past | None = None
-    """Responses of an earlier attempt; None: there are none."""
+    past: Past = field(default_factory=Past)
+    """Responses of an earlier attempt."""
     on_response: Callable[[], None] | None = None
     """Called when a response that was sampled now is in the tree: one that is given again has been
     saved with others behind it, which a save without them would hide."""
@@ -249,7 +249,7 @@ class Session:
     def _stored(self, placed: Placed) -> SampledResponse | None:
         """An earlier attempt's response to a request of one choice that names no stop texts."""
         asked = placed.asked
-        if self.past is None or asked.choices != 1 or asked.stops:
+        if asked.choices != 1 or asked.stops:
             return None
         response = self.past.take(placed.place.context, longest=self._longest(asked))
         if response is not None:

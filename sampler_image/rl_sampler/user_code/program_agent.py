@@ -198,7 +198,7 @@ def _write(member: Member, session: Session) -> None:
     """Put the session's responses into the member, in place of those that it had."""
     member.trace = Trace()
     member.turns = session.tree.write(member.trace)
-    if session.past is not None and session.past.given:
+    if session.past.given:
         member.continues, member.replayed_turns = session.past.continues, session.past.given
 
 
