@@ -9,8 +9,8 @@ from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import Precision
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.images import ImageStore
-from rl_contracts.stores.model_folder import BaseLocations
+from rl_contracts.stores.files.images import ImageStore
+from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_trainer import inputs
 from rl_trainer.checkpoint import saved
 from rl_trainer.distributed.rank_commands import (

@@ -17,7 +17,7 @@ from rl_contracts.hub.model_import import TOKENIZER_FIELD
 from rl_contracts.images.placeholders import Placeholders
 from rl_contracts.spec import mesh_features, vision_features
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.model_folder import BaseLocations
+from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from rl_contracts.documents.run import Resolved, Run
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
-from rl_contracts.stores.artifacts import MANIFEST
-from rl_contracts.stores.images import ImageStore
-from rl_contracts.stores.model_folder import BaseLocations
+from rl_contracts.stores.files.artifacts import MANIFEST
+from rl_contracts.stores.files.images import ImageStore
+from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_contracts.stores.objects import split_uri
 from rl_trainer import inputs
 from rl_trainer.algorithm.groups import Limits

@@ -31,4 +31,4 @@ class HarborTask(Record):
     public_network: bool = True
     """It may reach any address; otherwise fewer or none."""
     tests: str = ""
-    """SHA-256 of the stored archive of its tests (``rl_contracts.stores.harbor_tests``)."""
+    """SHA-256 of the stored archive of its tests (``rl_contracts.stores.files.harbor_tests``)."""

@@ -81,7 +81,7 @@ class ImageSpan(Record):
     """Tokens [start, end) of a rollout stand for an image: one for each square of its patches."""
 
     sha256: str
-    """Of the stored image, whose name it is (``rl_contracts.stores.images``)."""
+    """Of the stored image, whose name it is (``rl_contracts.stores.files.images``)."""
     width: int
     """Pixels of the stored image, a multiple of the side of what one token stands for."""
     height: int

@@ -32,7 +32,7 @@ from rl_contracts.hub.models import HubFile, HubModels, HubSource
 from rl_contracts.hub.selection import ModelAddress, is_hub_uri
 from rl_contracts.spec.data import ModelSource
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
+from rl_contracts.stores.files.model_folder import BaseLocations, ModelLocation
 from rl_contracts.stores.models import ModelKey
 
 log = logging.getLogger(__name__)

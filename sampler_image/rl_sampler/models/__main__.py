@@ -23,9 +23,9 @@ from rl_contracts.env import EnvironmentVariableError, SamplerEnv
 from rl_contracts.errors import RefusedError, RLError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
-from rl_contracts.stores.artifacts import Origin
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.files.artifacts import Origin
 from rl_sampler import TERMINATED
 from rl_sampler.engine.assignment import Assignment, AssignmentError
 from rl_sampler.engine.client import open_session

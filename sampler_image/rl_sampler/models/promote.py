@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
-from rl_contracts.stores.artifacts import MANIFEST, Origin, describe
+from rl_contracts.stores.files.artifacts import MANIFEST, Origin, describe
 from rl_contracts.stores.objects import Objects
 from rl_sampler.models.stage import CONFIG_FILE
 

@@ -17,7 +17,7 @@ from rl_contracts.model_files import (
     read_header,
     weight_files,
 )
-from rl_contracts.stores.model_folder import BaseLocations, ModelFolder, ModelLocation
+from rl_contracts.stores.files.model_folder import BaseLocations, ModelFolder, ModelLocation
 from rl_contracts.stores.objects import Objects
 
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")

@@ -9,7 +9,7 @@ from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import model_of_hub
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
+from rl_contracts.stores.files.model_folder import BaseLocations, ModelLocation
 from rl_sampler.engine.assignment import Assignment
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rl_contracts.documents.harbor import HarborTask
-from rl_contracts.stores.harbor_tests import HarborTests
+from rl_contracts.stores.files.harbor_tests import HarborTests
 from rl_sampler.code.client import CodeCalls
 from rl_sampler.code.replies import Judged, Ran
 from rl_sampler.code.wire import GRACE_SECONDS, JudgeCall

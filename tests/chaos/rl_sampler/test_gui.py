@@ -17,7 +17,7 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.images import ImageStore
+from rl_contracts.stores.files.images import ImageStore
 from rl_operator.render.samplers.engine import NO_EMBEDDINGS
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import new_process, pods_in

@@ -16,7 +16,7 @@ from rl_contracts.documents.task import ContentPart, ImagePart, Message
 from rl_contracts.images.placeholders import Placeholders
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.images import ImageStore
+from rl_contracts.stores.files.images import ImageStore
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.algorithm.rollout_faults import fault
 from rl_trainer.algorithm.samples import sequences

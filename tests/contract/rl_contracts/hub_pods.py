@@ -15,7 +15,7 @@ from rl_contracts.hub.model_import import ModelImporter
 from rl_contracts.hub.models import HubModels
 from rl_contracts.spec.data import ModelSource
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BaseLocations, ModelFolder
+from rl_contracts.stores.files.model_folder import BaseLocations, ModelFolder
 from tests.hub import REPO, FakeHub, commit, files_in
 
 URI = f"hf://{REPO}"

@@ -11,7 +11,7 @@ from huggingface_hub import snapshot_download
 from rl_contracts.errors import IntegrityError, StoreUnavailableError
 from rl_contracts.hub import model_import
 from rl_contracts.spec.data import ModelSource
-from rl_contracts.stores.model_folder import BaseLocations
+from rl_contracts.stores.files.model_folder import BaseLocations
 from tests.contract.rl_contracts.hub_pods import (
     NEW,
     OLD,

@@ -19,7 +19,7 @@ from rl_contracts.queries import lineage, tokenizer
 from rl_contracts.spec.data import DatasetSource
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.images import PNG_BYTES
+from rl_contracts.stores.files.images import PNG_BYTES
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_reader import dataset_checks, model_checks

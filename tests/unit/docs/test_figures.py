@@ -11,7 +11,8 @@ from rl_contracts.documents import overflow, sampler
 from rl_contracts.documents.datasets import text
 from rl_contracts.queries import lineage
 from rl_contracts.spec.lifecycle import Lifecycle
-from rl_contracts.stores import images, objects, orphans, reports
+from rl_contracts.stores import objects, orphans, reports
+from rl_contracts.stores.files import images
 from rl_operator.attempts import ends, lifecycle
 from rl_operator.pools import autoscaler, removal_plan
 from rl_operator.process import leadership

@@ -19,7 +19,7 @@ from rl_contracts.hub.model_import import MODEL_FIELD, TOKENIZER_FIELD, ModelImp
 from rl_contracts.hub.models import HubModels
 from rl_contracts.hub.selection import LOADED_SUFFIXES
 from rl_contracts.model_files import TOKENIZER_FILES
-from rl_contracts.stores.model_folder import BaseLocations, ModelFolder, ModelLocation
+from rl_contracts.stores.files.model_folder import BaseLocations, ModelFolder, ModelLocation
 from rl_contracts.stores.objects import Objects
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job

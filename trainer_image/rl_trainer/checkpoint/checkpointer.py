@@ -18,8 +18,8 @@ from rl_contracts.documents.batch import Batch, BatchState
 from rl_contracts.documents.run import DurablePointer
 from rl_contracts.documents.step_metrics import MetricsFile
 from rl_contracts.retention.sweep import Sweeper
-from rl_contracts.stores import artifacts
-from rl_contracts.stores.artifacts import Origin
+from rl_contracts.stores.files import artifacts
+from rl_contracts.stores.files.artifacts import Origin
 from rl_contracts.stores.objects import Objects
 from rl_trainer.checkpoint import report, retention, saved, unfinished
 from rl_trainer.checkpoint.saved import AUXILIARY, MASTERS, MOMENTS, STATE, Saved, State, Tensors

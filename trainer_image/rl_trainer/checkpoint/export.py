@@ -13,8 +13,8 @@ from typing import Any
 from rl_contracts.documents.evaluation import EvaluationResult, prompt_count
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores import artifacts
-from rl_contracts.stores.artifacts import Origin
+from rl_contracts.stores.files import artifacts
+from rl_contracts.stores.files.artifacts import Origin
 from rl_trainer.checkpoint import hub_models
 from rl_trainer.context.job import Job
 from rl_trainer.distributed.rank_commands import GatherWeights

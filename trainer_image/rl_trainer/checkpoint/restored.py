@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.documents.run import DurablePointer, Notice, PolicyPointer, Run
 from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
-from rl_contracts.stores.artifacts import MANIFEST
+from rl_contracts.stores.files.artifacts import MANIFEST
 from rl_contracts.stores.objects import Objects
 from rl_trainer.checkpoint import retention
 from rl_trainer.checkpoint.retention import Folder

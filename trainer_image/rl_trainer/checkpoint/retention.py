@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.spec.retention import ObjectBound
-from rl_contracts.stores.artifacts import MANIFEST
+from rl_contracts.stores.files.artifacts import MANIFEST
 from rl_contracts.stores.objects import ObjectStat
 
 T = TypeVar("T")

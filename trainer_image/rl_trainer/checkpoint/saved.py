@@ -14,7 +14,7 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
 from rl_contracts.errors import IntegrityError
-from rl_contracts.stores import artifacts
+from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.model import optimizer

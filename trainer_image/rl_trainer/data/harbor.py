@@ -27,7 +27,7 @@ from rl_contracts.documents.harbor import HarborTask
 from rl_contracts.errors import ObjectTooLargeError
 from rl_contracts.spec.agent.program import Program
 from rl_contracts.spec.quantities import amount
-from rl_contracts.stores.harbor_tests import ARCHIVE_BYTES, HarborTests
+from rl_contracts.stores.files.harbor_tests import ARCHIVE_BYTES, HarborTests
 from rl_contracts.stores.objects import Objects, split_uri
 
 TESTS = "tests/"

@@ -27,8 +27,8 @@ from rl_contracts.images.bounds import Bounds, bounds
 from rl_contracts.images.decoder import BadImageError, Decoder
 from rl_contracts.images.placeholders import Placeholders
 from rl_contracts.spec.data import Images
-from rl_contracts.stores.images import ImageStore
-from rl_contracts.stores.model_folder import ModelLocation
+from rl_contracts.stores.files.images import ImageStore
+from rl_contracts.stores.files.model_folder import ModelLocation
 from rl_contracts.stores.objects import Objects, split_uri
 
 FIELD = "spec.data.images"

@@ -13,7 +13,7 @@ from rl_contracts.documents.run import DatasetSummary, Run
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import DatasetSource, StoredRollouts
 from rl_contracts.stores import stored_groups
-from rl_contracts.stores.harbor_tests import HarborTests
+from rl_contracts.stores.files.harbor_tests import HarborTests
 from rl_trainer.context.job import Job
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.earlier_run import read_groups

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rl_contracts.stores.model_folder import BaseLocations
+from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_trainer.algorithm.samples import Sample
 
 Purpose: TypeAlias = Literal["Train", "Assess", "Score"]

@@ -18,7 +18,7 @@ from rl_contracts.documents.manifest import AdapterEntry, BasePolicy, DeltaEntry
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
 from rl_contracts.spec.storage import Delta
-from rl_contracts.stores.artifacts import MANIFEST
+from rl_contracts.stores.files.artifacts import MANIFEST
 from rl_trainer.publish.handover import PolicyFiles
 from rl_trainer.publish.policy_shard import (
     MODEL_STEM,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rl_contracts.documents.harbor import HarborTask
-from rl_contracts.stores.harbor_tests import HarborTests
+from rl_contracts.stores.files.harbor_tests import HarborTests
 from rl_trainer.data.harbor import archive
 from tests.contract.rl_sampler.gateway.program_jobs import PROGRAMS, check_tokens, program_job
 from tests.contract.rl_sampler.pods import MakePod, Pod

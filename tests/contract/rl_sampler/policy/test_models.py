@@ -21,7 +21,7 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.handout import HandedModel
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
+from rl_contracts.stores.files.model_folder import BaseLocations, ModelLocation
 from rl_sampler.policy.base import stage_base
 from tests.contract.rl_sampler.pods import new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer

@@ -13,7 +13,7 @@ from rl_contracts.disk import SPARE_BYTES, DiskFullError, free_bytes
 from rl_contracts.errors import IntegrityError, ObjectMissingError, RefusedError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.model_folder import BaseLocations, ModelLocation
+from rl_contracts.stores.files.model_folder import BaseLocations, ModelLocation
 from rl_contracts.stores.objects import Objects
 from rl_sampler.engine.assignment import load_assignment
 from rl_sampler.engine.weights import WeightsFolder

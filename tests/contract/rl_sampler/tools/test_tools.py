@@ -18,7 +18,7 @@ from rl_contracts.documents.rollout import ToolCall
 from rl_contracts.spec.agent.tools import McpServer
 from rl_contracts.spec.data import Images
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.images import ImageStore
+from rl_contracts.stores.files.images import ImageStore
 from rl_sampler.completions.outages import Outages
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.images import RunImages

@@ -14,7 +14,7 @@ from rl_contracts.errors import RefusedError
 from rl_contracts.spec.agent.program import Program
 from rl_contracts.spec.data import Data
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.harbor_tests import HarborTests
+from rl_contracts.stores.files.harbor_tests import HarborTests
 from rl_trainer.data.fetch import Places, fetch_datasets
 from rl_trainer.data.harbor import HarborIntake
 from rl_trainer.data.hub import HubClient

@@ -9,7 +9,7 @@ from typing import Any
 from rl_contracts.audit import run as audit
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.task import Task
-from rl_contracts.stores import artifacts
+from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.listing import scan
 from rl_contracts.stores.objects import split_uri
 from tests.contract.rl_trainer.durability.pausing import Point, Trainer, Trainers

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from rl_contracts.audit import run as run_audit
 from rl_contracts.documents.arrays import unpack_int32
 from rl_contracts.documents.task import ImagePart
-from rl_contracts.stores.images import ImageStore
+from rl_contracts.stores.files.images import ImageStore
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.world import RUN, World
 from tests.tiny_vision import IMAGE, START, STOP, picture, save_seeing

@@ -11,7 +11,7 @@ import pytest
 from rl_contracts.documents.manifest import FileEntry, Manifest
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import INDEX_FILE, weight_files
-from rl_contracts.stores.artifacts import download
+from rl_contracts.stores.files.artifacts import download
 from rl_contracts.stores.objects import Objects
 
 NAMES = ("/etc/passwd", "../state.pt", "a/../../b", "a/b", "..", ".", ".hidden", "")

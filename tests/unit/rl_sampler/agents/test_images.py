@@ -10,7 +10,7 @@ import pytest
 from rl_contracts.documents.rollout import ImageSpan
 from rl_contracts.documents.task import ContentPart, ImagePart, Message
 from rl_contracts.images.placeholders import Placeholders
-from rl_contracts.stores.images import ImageStore
+from rl_contracts.stores.files.images import ImageStore
 from rl_sampler.agents import with_instructions
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.continuation import TemplateRefusedError

@@ -12,7 +12,7 @@ from rl_contracts.documents.task import ImagePart, Message
 from rl_contracts.images.bounds import Bounds
 from rl_contracts.images.decoder import BadImageError
 from rl_contracts.spec.data import Images
-from rl_contracts.stores.images import ImageStore
+from rl_contracts.stores.files.images import ImageStore
 from rl_contracts.stores.objects import Objects
 from rl_trainer.data.images import ImageIntake, read_mounted
 from rl_trainer.errors import TerminatedError

@@ -10,8 +10,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from rl_contracts.stores import artifacts
-from rl_contracts.stores.artifacts import Origin
+from rl_contracts.stores.files import artifacts
+from rl_contracts.stores.files.artifacts import Origin
 from rl_trainer.model import weights
 from rl_trainer.model.policy import Policy
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_contracts.stores.blobs import BlobStore
+from rl_contracts.stores.files.blobs import BlobStore
 
 ARCHIVE_BYTES = 8 << 20
 """Of a compressed archive, which goes to the pod as one message."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rl_contracts.stores.blobs import BlobStore
+from rl_contracts.stores.files.blobs import BlobStore
 
 FOLDER = "images/"
 PNG_BYTES = 128 << 20
