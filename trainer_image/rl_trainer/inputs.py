@@ -23,8 +23,9 @@ from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside
 from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import loading, lora, memory, microbatch, unusable, vision
+from rl_trainer.model import loading, lora, memory, microbatch, vision
 from rl_trainer.model.experts import routers
+from rl_trainer.model.files import unusable
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 

@@ -23,8 +23,8 @@ from rl_contracts.stores.files.model_folder import BaseLocations, ModelFolder, M
 from rl_contracts.stores.objects import Objects
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job
-from rl_trainer.model import unusable
-from rl_trainer.model.unusable import UNLOADABLE
+from rl_trainer.model.files import unusable
+from rl_trainer.model.files.unusable import UNLOADABLE
 
 
 def places(job: Job, run: Run) -> BaseLocations:

@@ -16,12 +16,12 @@ from rl_contracts.spec.training.training import Precision
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import attention, probes, quantization, vision
+from rl_trainer.model.files.stored_weights import StoredWeights
+from rl_trainer.model.files.unusable import UNLOADABLE, first_line, refused
 from rl_trainer.model.parallel import sharding
 from rl_trainer.model.parallel.on_mesh import filled
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import Originals
-from rl_trainer.model.stored_weights import StoredWeights
-from rl_trainer.model.unusable import UNLOADABLE, first_line, refused
 from rl_trainer.model.vision import Vision
 
 HALVES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": None}

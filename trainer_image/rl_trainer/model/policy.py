@@ -28,9 +28,9 @@ from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.tensor_ranks import TensorRanks
 from rl_trainer.model import attention, memory, microbatch
 from rl_trainer.model.experts.routers import Routers
+from rl_trainer.model.files.stored_weights import StoredWeights
 from rl_trainer.model.parallel import sharding
 from rl_trainer.model.quantization import Originals
-from rl_trainer.model.stored_weights import StoredWeights
 from rl_trainer.model.usage import flops
 from rl_trainer.model.vision import Vision, showing
 

@@ -26,9 +26,9 @@ from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.model_files import weight_files
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import quantization
+from rl_trainer.model.files.unusable import UNLOADABLE, first_line, refused
 from rl_trainer.model.parallel import sharding
 from rl_trainer.model.quantization import Originals
-from rl_trainer.model.unusable import UNLOADABLE, first_line, refused
 
 META = torch.device("meta")
 COMPUTED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
