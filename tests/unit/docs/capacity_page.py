@@ -118,7 +118,7 @@ TRAINERS: list[tuple[str, int, int, dict[str, int], dict[str, Any]]] = [
 
 
 def rendered(page: str) -> str:
-    """The page with its tables computed anew."""
+    """The page with its tables computed again."""
     return TABLE.sub(lambda match: f"{match[1]}{table(TABLES[match[2]]())}{match[3]}", page)
 
 
