@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from tests import chromium
 from tests.contract.rl_sampler.tools import third_party
+from tests.contract.rl_sampler.tools.tool_servers import listens
 from tests.servers import ROOT, free_port
 from tests.waiting import HUNG_SECONDS, until
 
@@ -29,18 +28,8 @@ def running(log: Path) -> Iterator[str]:
         )
     url = f"http://127.0.0.1:{port}/mcp"
     try:
-        until(lambda: _answers(url), what="the browser's server", seen=log.read_text)
+        until(lambda: listens(url), what="the browser's server", seen=log.read_text)
         yield url
     finally:
         process.terminate()
         process.wait(timeout=HUNG_SECONDS)
-
-
-def _answers(url: str) -> bool:
-    try:
-        urllib.request.urlopen(url, timeout=2).close()
-    except urllib.error.HTTPError as error:
-        error.close()
-    except OSError:
-        return False
-    return True

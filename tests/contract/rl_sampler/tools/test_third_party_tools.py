@@ -6,8 +6,6 @@ They speak through the SDK's release before ours, each in an environment that is
 from __future__ import annotations
 
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +19,7 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.toolbox import Toolbox
 from tests.code_container import in_thread
 from tests.contract.rl_sampler.tools import third_party
+from tests.contract.rl_sampler.tools.tool_servers import listens
 from tests.manifests import a_job
 from tests.servers import free_port
 from tests.unit.rl_sampler.agents.scripted import call, play
@@ -32,16 +31,6 @@ COMMANDS = {
 }
 NOON = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
 NOWHERE = NOON | {"target_timezone": "Nowhere/Land"}
-
-
-def listens(url: str) -> bool:
-    try:
-        urllib.request.urlopen(url, timeout=2).close()
-    except urllib.error.HTTPError as error:
-        error.close()
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager

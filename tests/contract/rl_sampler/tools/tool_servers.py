@@ -14,6 +14,17 @@ from tests.waiting import HUNG_SECONDS, until
 SERVER = Path(__file__).with_name("mcp_server.py")
 
 
+def listens(url: str) -> bool:
+    """Whether a server answers, with an error too."""
+    try:
+        urllib.request.urlopen(url, timeout=2).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+    except OSError:
+        return False
+    return True
+
+
 class HttpServer:
     """The server as a process of its own."""
 
@@ -26,18 +37,9 @@ class HttpServer:
         self.stop()
         command = [sys.executable, str(SERVER), "--port", str(self.port), "--token", self.token]
         self.process = subprocess.Popen(command)
-        until(self._listens, what="the MCP server")
+        until(lambda: listens(self.url), what="the MCP server")
 
     def stop(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.wait(timeout=HUNG_SECONDS)
-
-    def _listens(self) -> bool:
-        try:
-            urllib.request.urlopen(self.url, timeout=2).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-        except OSError:
-            return False
-        return True
