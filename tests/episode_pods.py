@@ -21,6 +21,7 @@ from pathlib import Path
 from rl_contracts.ids import RunId
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_sampler.user_code.program_pod import KEY_DIGEST, SERVER_FOLDER, prepare_programs
+from tests.processes import children_of
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 
@@ -64,14 +65,9 @@ class EpisodePod:
         """Whether its server has begun to listen."""
         return b"ready" in (self.folder / "pod.log").read_bytes()
 
-    def children(self) -> list[int]:
-        """What the server runs."""
-        listed = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        return [int(child) for path in listed for child in path.read_text().split()]
-
     def kill(self) -> None:
         """End it with all that it runs, as the end of a container does."""
-        running = self.children() if self.process.poll() is None else []
+        running = children_of(self.process.pid) if self.process.poll() is None else []
         self.process.kill()
         self.process.wait(timeout=HUNG_SECONDS)
         for group in running:

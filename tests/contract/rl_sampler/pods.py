@@ -29,6 +29,7 @@ from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.documents import RUN
 from tests.episode_pods import EpisodePods
 from tests.manifests import a_job
+from tests.processes import children_of
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 
@@ -155,7 +156,7 @@ class Pod:
     def kill_programs(self) -> None:
         """Kill that server, and with it what it runs, as the end of its container does."""
         assert self.programs is not None
-        running = _children(self.programs.pid)
+        running = children_of(self.programs.pid)
         self.programs.kill()
         self.programs.wait(timeout=HUNG_SECONDS)
         for group in running:
@@ -229,12 +230,6 @@ class Pod:
 
         until(holds, what=what)
         return found[0]
-
-
-def _children(pid: int) -> list[int]:
-    """The processes that a process has started."""
-    listed = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for path in listed for child in path.read_text().split()]
 
 
 MakePod = Callable[..., Pod]

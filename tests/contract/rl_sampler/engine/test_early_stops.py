@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rl_sampler import TERMINATED
 from tests.contract.rl_sampler.engine_server import EngineServer
+from tests.processes import children_of
 from tests.servers import ROOT, free_port
 from tests.waiting import until
 
@@ -25,18 +26,9 @@ BAR_SECONDS = 10.0
 """A third of a pod's shortest grace; it takes less than one on an idle machine."""
 
 
-def children(pid: int) -> list[int]:
-    """Child processes."""
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    return [int(child) for child in text.split()]
-
-
 def stop(outer: subprocess.Popen[bytes]) -> float:
     """Send SIGTERM to the first process, and wait for its end; seconds that this took."""
-    (first,) = children(outer.pid)
+    (first,) = children_of(outer.pid)
     began = time.monotonic()
     os.kill(first, signal.SIGTERM)
     outer.wait(timeout=10 * BAR_SECONDS)
@@ -50,7 +42,7 @@ def test_an_engine_that_loads_ends_at_once(tmp_path: Path, tiny_model: Path) -> 
     assert outer is not None
     try:
         until(
-            lambda: any(children(child) for child in children(outer.pid)),
+            lambda: any(children_of(child) for child in children_of(outer.pid)),
             what="the engine to start the process that loads the model",
         )
         assert stop(outer) < BAR_SECONDS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import select
 import signal
@@ -24,6 +23,7 @@ from tests.contract.rl_sampler.tools.escapes import (
     TRY_WRITING,
 )
 from tests.contract.rl_sampler.tools.sandboxes import serving
+from tests.processes import children_of
 from tests.waiting import HUNG_SECONDS, until
 
 SECONDS, MEGABYTES = 20, 256
@@ -144,15 +144,6 @@ def test_output_is_bounded(path: Path) -> None:
     outcome = run(path, "for _ in range(64):\n    print('x' * (1 << 16))")
     assert outcome.ending == "ended"
     assert len(outcome.output) == MAX_OUTPUT_BYTES
-
-
-def children_of(pid: int) -> list[int]:
-    """Of all of a process's threads, some of which may end meanwhile."""
-    found = []
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found += [int(part) for part in (thread / "children").read_text().split()]
-    return found
 
 
 def handlers_of(pid: int) -> list[int]:
