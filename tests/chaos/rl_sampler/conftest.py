@@ -11,12 +11,21 @@ from tests.contract.rl_sampler.conftest import (
     engine_server,
     fork_server,
     make_pod,
+    play_killed,
     tiny_model,
     trainer,
 )
 from tests.servers import MinioServer, running_minio
 
-__all__ = ["engine_server", "fork_server", "make_pod", "own_minio", "tiny_model", "trainer"]
+__all__ = [
+    "engine_server",
+    "fork_server",
+    "make_pod",
+    "own_minio",
+    "play_killed",
+    "tiny_model",
+    "trainer",
+]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rl_contracts.spec.engine import Engine
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.engine_server import EngineServer
+from tests.contract.rl_sampler.episodes.killed import PlayKilled, play_with_a_kill
 from tests.contract.rl_sampler.fork_server import ForkServer
 from tests.contract.rl_sampler.pods import MakePod, Pod, pods_in, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
@@ -53,6 +55,25 @@ def fork_server(tiny_model: Path) -> Iterator[ForkServer]:
 def trainer(stores: Stores, tiny_model: Path) -> ScriptedTrainer:
     """A run with its model in the bucket and nothing published yet."""
     return start_run(stores, tiny_model)
+
+
+@pytest.fixture
+def play_killed(
+    tmp_path: Path,
+    trainer: ScriptedTrainer,
+    tiny_model: Path,
+    store_settings: StoreSettings,
+    fork_server: ForkServer,
+) -> PlayKilled:
+    """Plays a group whose sampler is killed: ``play_with_a_kill`` in this test's run."""
+    return partial(
+        play_with_a_kill,
+        folder=tmp_path,
+        trainer=trainer,
+        model=tiny_model,
+        settings=store_settings,
+        fork_server=fork_server,
+    )
 
 
 @pytest.fixture

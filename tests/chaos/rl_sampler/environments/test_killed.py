@@ -14,9 +14,9 @@ from tests.contract.rl_sampler.episodes.killed import (
     GROUP,
     KILLED_TURN,
     Killed,
-    play_with_a_kill,
+    PlayKilled,
+    sections_of,
 )
-from tests.contract.rl_sampler.episodes.several_turns import with_tools
 from tests.contract.rl_sampler.fork_server import ForkServer
 from tests.contract.rl_sampler.pods import Pod, new_pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
@@ -24,17 +24,10 @@ from tests.openenv import MOST_STEPS, SmallServer, served_in_a_thread
 from tests.waiting import until
 
 STEPS_BEFORE = DONE_TURNS * GROUP
-Play = Callable[..., Killed]
 
 
 @pytest.fixture
-def play(
-    tmp_path: Path,
-    trainer: ScriptedTrainer,
-    tiny_model: Path,
-    store_settings: StoreSettings,
-    fork_server: ForkServer,
-) -> Play:
+def play(play_killed: PlayKilled) -> PlayKilled:
     def play_in(
         server: SmallServer,
         *,
@@ -43,22 +36,17 @@ def play(
         then: Callable[[Pod], None] = lambda _: None,
     ) -> Killed:
         with served_in_a_thread(server) as url:
-            return play_with_a_kill(
+            return play_killed(
                 {"kind": "Environment", "environment": {"url": url, "replayable": True}},
                 held=held,
                 killed_when=killed_when,
                 then=then,
-                folder=tmp_path,
-                trainer=trainer,
-                model=tiny_model,
-                settings=store_settings,
-                fork_server=fork_server,
             )
 
     return play_in
 
 
-def test_a_sampler_that_dies_while_the_environment_acts(play: Play) -> None:
+def test_a_sampler_that_dies_while_the_environment_acts(play: PlayKilled) -> None:
     server = SmallServer(faults=[*[""] * STEPS_BEFORE, *["hang"] * GROUP])
     killed = play(
         server,
@@ -79,21 +67,13 @@ def test_an_environment_that_dies_costs_one_response_of_each_member(
     server = SmallServer(faults=[*[""] * STEPS_BEFORE, *["die"] * GROUP])
     engine = CallingEngine(tiny_model, 0)
     with served_in_a_thread(server) as url, engine.listening():
+        agent = {"kind": "Environment", "environment": {"url": url, "replayable": True}}
         pod = new_pod(
             tmp_path / "pod",
             engine_url=engine.url,
             settings=store_settings,
             stores=trainer.stores,
-            sections=with_tools(trainer, tiny_model)
-            | {
-                "agent": {
-                    "kind": "Environment",
-                    "environment": {"url": url, "replayable": True},
-                    "durability": "Turns",
-                    "sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 2000},
-                },
-                "reward": {"scorers": [{"kind": "Environment"}]},
-            },
+            sections=sections_of(agent, trainer, tiny_model),
             launch=fork_server.launch,
         )
         try:
@@ -103,12 +83,12 @@ def test_an_environment_that_dies_costs_one_response_of_each_member(
         finally:
             pod.end()
     rollouts = trainer.chosen(tasks)
-    found = [(each.attempt, each.replayed_turns, len(each.turns)) for each in rollouts]
-    assert found == [(2, DONE_TURNS, MOST_STEPS)] * GROUP
+    replayed = [(each.attempt, each.replayed_turns, len(each.turns)) for each in rollouts]
+    assert replayed == [(2, DONE_TURNS, MOST_STEPS)] * GROUP
     assert sorted(engine.asked) == sorted([*range(1, MOST_STEPS + 1), KILLED_TURN] * GROUP)
 
 
-def test_an_environment_that_dies_while_turns_are_replayed(play: Play) -> None:
+def test_an_environment_that_dies_while_turns_are_replayed(play: PlayKilled) -> None:
     server = SmallServer()
     killed = play(
         server,

@@ -10,6 +10,7 @@ from typing import Any
 
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.stores.clients.settings import StoreSettings
+from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.episodes.calling_engine import CallingEngine
 from tests.contract.rl_sampler.episodes.several_turns import with_tools
 from tests.contract.rl_sampler.fork_server import ForkServer
@@ -45,6 +46,53 @@ class Killed:
             assert (rollout.unfinished, rollout.error) == (None, None)
 
 
+PlayKilled = Callable[..., Killed]
+"""``play_with_a_kill``, which knows the run."""
+
+
+def sections_of(agent: dict[str, Any], trainer: ScriptedTrainer, model: Path) -> dict[str, Any]:
+    """Of a job that saves the turns of an agent, whose scorer has the name of its kind."""
+    sampling = {"maxTokensPerTurn": 100, "maxContextTokens": 2000}
+    return with_tools(trainer, model) | {
+        "agent": agent | {"durability": "Turns", "sampling": sampling},
+        "reward": {"scorers": [{"kind": agent["kind"]}]},
+    }
+
+
+def saved_turns(stores: Stores, task: str) -> list[Rollout]:
+    """What is saved of the members, once each has as many turns as it finished."""
+    saved = [each for each in stores.rollouts.of_task(task) if each.unfinished is not None]
+    return saved if [len(each.turns) for each in saved] == [DONE_TURNS] * GROUP else []
+
+
+def kill_and_go_on(
+    trainer: ScriptedTrainer,
+    task: str,
+    *,
+    first: Pod,
+    second: Pod,
+    then: Callable[[Pod], None] = lambda _: None,
+) -> None:
+    """Kill the sampler that holds a task, and wait until the second one has completed it.
+
+    Args:
+        trainer: of the run; it has trained a step meanwhile.
+        task: of the group.
+        first: is killed.
+        second: begins once its pod is staged.
+        then: called with the second sampler's pod before it begins.
+    """
+    tasks = trainer.stores.tasks
+    first.signal(signal.SIGKILL)
+    then(second)
+    assert second.stage().returncode == 0
+    trainer.advance()
+    trainer.publish(seed=2)
+    tasks.renew(tasks.get([task])[task], lease_seconds=-1)
+    second.serve()
+    until(lambda: trainer.all_done([task]), what="the group")
+
+
 def play_with_a_kill(
     agent: dict[str, Any],
     *,
@@ -73,11 +121,7 @@ def play_with_a_kill(
     stores = trainer.stores
     dying = CallingEngine(model, 0, held_turn=KILLED_TURN if held else 0)
     living = CallingEngine(model, 0)
-    sampling = {"maxTokensPerTurn": 100, "maxContextTokens": 2000}
-    sections = with_tools(trainer, model) | {
-        "agent": agent | {"durability": "Turns", "sampling": sampling},
-        "reward": {"scorers": [{"kind": agent["kind"]}]},
-    }
+    sections = sections_of(agent, trainer, model)
     with dying.listening(), living.listening():
 
         def a_pod(name: str, engine: CallingEngine) -> Pod:
@@ -95,21 +139,8 @@ def play_with_a_kill(
             first.serve_first_of(trainer)
             (task,) = trainer.insert(1, group_size=GROUP)
             until(lambda: killed_when(dying), what="the third turns", seen=lambda: dying.asked)
-
-            def saved() -> list[Rollout]:
-                listed = [each for each in stores.rollouts.of_task(task) if each.unfinished]
-                turns = [len(each.turns) for each in listed]
-                return listed if turns == [DONE_TURNS] * GROUP else []
-
-            before = until(saved, what="the saves")
-            first.signal(signal.SIGKILL)
-            then(second)
-            assert second.stage().returncode == 0
-            trainer.advance()
-            trainer.publish(seed=2)
-            stores.tasks.renew(stores.tasks.get([task])[task], lease_seconds=-1)
-            second.serve()
-            until(lambda: trainer.all_done([task]), what="the group")
+            before = until(lambda: saved_turns(stores, task), what="the saves")
+            kill_and_go_on(trainer, task, first=first, second=second, then=then)
         finally:
             first.end()
             second.end()

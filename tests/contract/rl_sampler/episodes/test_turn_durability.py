@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,14 @@ from rl_contracts.documents.task import TaskState
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.episodes.calling_engine import CallingEngine
+from tests.contract.rl_sampler.episodes.killed import (
+    DONE_TURNS,
+    GROUP,
+    KILLED_TURN,
+    Killed,
+    kill_and_go_on,
+    saved_turns,
+)
 from tests.contract.rl_sampler.episodes.several_turns import with_tools
 from tests.contract.rl_sampler.fork_server import ForkServer
 from tests.contract.rl_sampler.pods import Pod, new_pod
@@ -21,7 +28,7 @@ from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tools.tool_servers import HttpServer
 from tests.waiting import until
 
-TURNS, HELD_TURN, GROUP = 5, 3, 2
+TURNS = 5
 
 
 @pytest.fixture
@@ -30,12 +37,6 @@ def memory() -> Iterator[HttpServer]:
     server.start()
     yield server
     server.stop()
-
-
-def unfinished(stores: Stores, task: str) -> list[Rollout]:
-    """What is saved of members, once all have two turns."""
-    saved = [each for each in stores.rollouts.of_task(task) if each.unfinished is not None]
-    return saved if [len(each.turns) for each in saved] == [HELD_TURN - 1] * GROUP else []
 
 
 def remembered(rollouts: list[Rollout]) -> list[str]:
@@ -71,7 +72,7 @@ def test_the_next_holder_goes_on_with_the_turn_in_which_the_sampler_died(
             launch=fork_server.launch,
         )
 
-    dying = CallingEngine(tiny_model, TURNS, held_turn=HELD_TURN)
+    dying = CallingEngine(tiny_model, TURNS, held_turn=KILLED_TURN)
     living = CallingEngine(tiny_model, TURNS)
     with dying.listening(), living.listening():
         first, second = a_pod("pod-a", dying), a_pod("pod-b", living)
@@ -79,18 +80,12 @@ def test_the_next_holder_goes_on_with_the_turn_in_which_the_sampler_died(
             first.serve_first_of(trainer)
             (task,) = trainer.insert(1, group_size=GROUP)
             until(
-                lambda: dying.asked.count(HELD_TURN) == GROUP,
+                lambda: dying.asked.count(KILLED_TURN) == GROUP,
                 what="the third turns",
                 seen=lambda: dying.asked,
             )
-            saved = until(lambda: unfinished(stores, task), what="the saves") if durable else []
-            first.signal(signal.SIGKILL)
-            assert second.stage().returncode == 0
-            trainer.advance()
-            trainer.publish(seed=2)
-            stores.tasks.renew(stores.tasks.get([task])[task], lease_seconds=-1)
-            second.serve()
-            until(lambda: trainer.all_done([task]), what="the group")
+            saved = until(lambda: saved_turns(stores, task), what="the saves") if durable else []
+            kill_and_go_on(trainer, task, first=first, second=second)
         finally:
             first.end()
             second.end()
@@ -104,16 +99,11 @@ def test_the_next_holder_goes_on_with_the_turn_in_which_the_sampler_died(
         assert remembered(rollouts) == sorted([*every_turn, *"1122"]), "called a second time"
         assert {(each.continues, each.replayed_turns) for each in rollouts} == {("", 0)}
         return
-    assert sorted(living.asked) == [3, 3, 4, 4, 5, 5], "one response of each member again"
+    Killed(before=saved, rollouts=rollouts, living=living).check(turns=TURNS)
     assert remembered(rollouts) == every_turn, "no call was made twice"
     before = {each.member: each for each in saved}
     for rollout in rollouts:
-        save = before[rollout.member]
-        assert (rollout.continues, rollout.replayed_turns) == (save.id, HELD_TURN - 1)
-        for name in ("tokens", "mask", "logprobs"):
-            assert getattr(rollout, name).startswith(getattr(save, name)), name
-        assert rollout.turns[: HELD_TURN - 1] == save.turns
+        assert rollout.turns[:DONE_TURNS] == before[rollout.member].turns
         # Each token keeps its version; the oldest one decides how old the episode is.
         assert [span.version for span in rollout.spans] == [1, 1, 2, 2, 2]
         assert rollout.oldest_step == 0
-        assert (rollout.unfinished, rollout.error) == (None, None)
