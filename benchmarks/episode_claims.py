@@ -17,26 +17,15 @@ from pathlib import Path
 from benchmarks.support.result import Result, is_quick
 from benchmarks.support.samplers import scratch
 from rl_contracts.ids import RunId
-from rl_contracts.stores.clients.settings import StoreSettings
 from rl_sampler.code.client import Streams
 from rl_sampler.engine.counters import Counters
 from rl_sampler.user_code import program_pods
 from rl_sampler.user_code.program_pod import purpose
-from tests.episode_pods import EpisodePods
+from tests.episode_pods import SETTINGS, EpisodePods
 from tests.servers import free_port
 from tests.waiting import until
 
 RUN = RunId("run")
-SETTINGS = StoreSettings.model_validate(
-    {
-        "mongoUri": "mongodb://u:p@h/",
-        "mongoDatabase": "rl",
-        "s3Endpoint": "http://s3",
-        "s3Bucket": "bucket",
-        "s3AccessKey": "access",
-        "s3SecretKey": "secret",
-    }
-)
 PODS, BAR_SECONDS = 20, 0.5
 AT_ONCE = (1, 10, 20)
 ROUNDS = {1: 20, 10: 12, 20: 6}
@@ -64,10 +53,8 @@ def main() -> None:
 
 def claims(folder: Path, *, at_once: int, rounds: int) -> list[float]:
     """Seconds of each claim, in rounds of so many at a time."""
-    pods, measured = (
-        EpisodePods(folder, run=RUN, settings=SETTINGS, port=free_port()),
-        list[float](),
-    )
+    pods = EpisodePods(folder, run=RUN, settings=SETTINGS, port=free_port())
+    measured: list[float] = []
     with pods.serving(PODS):
         for number in range(1, rounds + 1):
             measured += asyncio.run(claimed(pods, at_once))

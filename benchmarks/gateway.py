@@ -4,7 +4,7 @@ A real SGLang on the CPU with 114 million parameters (with --quick 3 layers of 1
 the gateway, as a process, and the clients the other. Sixty-four sessions at a time, each with two
 turns. The bare side sends the very token ids that the gateway sends for the same conversation, as
 many at a time. Sides take turns, who goes first alternates. Whole answers are compared with whole
-answers, streams with streams. The memory of an idle session is told over a thousand sessions of
+answers, streams with streams. The memory of an idle session is measured over a thousand sessions of
 four turns.
 """
 

@@ -4,7 +4,7 @@ A real SGLang on the CPU with 114 million parameters in bfloat16 (228 MB; with -
 12 and the first mode alone), a real agent, stores and publisher. `--cases` chooses modes. Four
 requests of others run all the time. The pause, on which the bar is, is the agent's: from asking for
 it until the engine said that it goes on. The longest silence in one of the requests, which is
-streamed, is told beside it: in that is the recomputing of what was taken back, and an ordinary
+streamed, is given beside it: in that is the recomputing of what was taken back, and an ordinary
 token's time. Seconds per GB are of staging and of the pause, by the agent's metrics.
 
 ``read`` is without an engine: a file of 1.2 GB (with --quick 0.2) whose pages the kernel has

@@ -26,6 +26,17 @@ from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 
 CHUNK = 1 << 16
+SETTINGS = StoreSettings.model_validate(
+    {
+        "mongoUri": "mongodb://u:p@h/",
+        "mongoDatabase": "rl",
+        "s3Endpoint": "http://s3",
+        "s3Bucket": "bucket",
+        "s3AccessKey": "access",
+        "s3SecretKey": "secret",
+    }
+)
+"""Of stores that nobody connects to: the key of a run's programs is derived from them."""
 
 
 @dataclass(frozen=True)

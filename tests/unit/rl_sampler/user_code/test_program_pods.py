@@ -14,27 +14,17 @@ from typing import Any
 import pytest
 
 from rl_contracts.ids import RunId
-from rl_contracts.stores.clients.settings import StoreSettings
 from rl_sampler.code.client import CodeContainerError
 from rl_sampler.code.replies import Ran
 from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.user_code.program_pod import KEY_DIGEST, SERVER_FOLDER, prepare_programs, purpose
 from rl_sampler.user_code.program_pods import ProgramPods, ProgramServers
+from tests.episode_pods import SETTINGS
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 
 RUN = RunId("run")
-SETTINGS = StoreSettings.model_validate(
-    {
-        "mongoUri": "mongodb://u:p@h/",
-        "mongoDatabase": "rl",
-        "s3Endpoint": "http://s3",
-        "s3Bucket": "bucket",
-        "s3AccessKey": "access",
-        "s3SecretKey": "secret",
-    }
-)
 KEY = SETTINGS.shared_token(purpose(RUN))
 
 
