@@ -125,7 +125,7 @@ def _print_error(message: str) -> None:
 def _print_failure(failure: StageFailedError) -> None:
     from rich.console import Console
 
-    from rl_console.session import print_failure
+    from rl_console.following.session import print_failure
 
     print_failure(Console(stderr=True), failure)
 

@@ -15,14 +15,14 @@ from rl_console.client.connection import Connection, connect
 from rl_console.client.run_queries import RunQueries
 from rl_console.client.watching import Watch
 from rl_console.errors import UsageError
-from rl_console.follow import POLL_SECONDS, STALLED_SECONDS, Limits
+from rl_console.following.follow import POLL_SECONDS, STALLED_SECONDS, Limits
+from rl_console.following.session import Session
 from rl_console.jobs import JobObject
 from rl_console.manifests.checks import problems
 from rl_console.manifests.files import Document, read
 from rl_console.queries.episodes import sampler_of
 from rl_console.queries.run_data import RunData
 from rl_console.queries.source import checked
-from rl_console.session import Session
 from rl_contracts.requested import EpisodeAnswer, EpisodeRequest
 from rl_contracts.spec.resources import API_VERSION, RLJobSpec
 from rl_contracts.spec.status import RLJobStatus

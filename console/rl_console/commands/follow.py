@@ -23,8 +23,8 @@ def follow(
     """Show a job until it ends. The exit code is 0 only if the job completed."""
     from rich.console import Console
 
-    from rl_console.follow import Limits
-    from rl_console.session import Session
+    from rl_console.following.follow import Limits
+    from rl_console.following.session import Session
 
     cluster = invocation.cluster()
     cluster.raw_job(cluster.default_namespace, job)  # later, an outage or a deletion is watched

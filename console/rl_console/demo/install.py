@@ -11,7 +11,7 @@ from rl_console.demo.background import background
 from rl_console.demo.settings import RELEASE, RELEASE_NAMESPACE, RESTRICTED, DemoSettings
 from rl_console.demo.stages import Stages
 from rl_console.errors import ClusterUnavailableError, StageFailedError
-from rl_console.failure import choose_log, troubles
+from rl_console.following.failure import choose_log, troubles
 from rl_console.kube import Cluster
 from rl_console.tools import Tools
 

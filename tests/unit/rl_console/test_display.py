@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from rl_console.display import table
+from rl_console.following.display import table
 from rl_console.jobs import PoolObject
 from rl_contracts.spec.status import SamplerPoolStatus
 from tests.unit.rl_console.builders import snapshot

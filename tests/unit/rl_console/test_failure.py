@@ -1,7 +1,7 @@
 import pytest
 
-from rl_console.failure import choose_log, describe
-from rl_console.follow import Ending
+from rl_console.following.failure import choose_log, describe
+from rl_console.following.follow import Ending
 from rl_console.pods import PodView
 from tests.unit.rl_console.builders import condition, failed, pod, running, snapshot
 

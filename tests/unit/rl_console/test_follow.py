@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rl_console.errors import ClusterUnavailableError, NotFoundError
-from rl_console.follow import Kind, Limits, Time, follow
+from rl_console.following.follow import Kind, Limits, Time, follow
 from rl_console.view import Snapshot
 from tests.unit.rl_console.builders import condition, snapshot
 

@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 
 from rl_console.errors import TIME_OVER, TimeOverError
-from rl_console.follow import Ending
+from rl_console.following.follow import Ending
+from rl_console.following.session import Session
 from rl_console.kube import Cluster
-from rl_console.session import Session
 from tests.unit.rl_console.builders import condition, snapshot
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rl_console.follow import Ending
+from rl_console.following.follow import Ending
 from rl_console.pods import ContainerView, PodView
 from rl_contracts.spec.status import RLJobStatus
 

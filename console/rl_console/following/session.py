@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from rl_console.display import display
 from rl_console.errors import (
     ClusterUnavailableError,
     NotFoundError,
@@ -15,8 +14,9 @@ from rl_console.errors import (
     StageFailedError,
     TimeOverError,
 )
-from rl_console.failure import LOG_LINES, choose_log, describe, troubles
-from rl_console.follow import Ending, Limits, Time, follow
+from rl_console.following.display import display
+from rl_console.following.failure import LOG_LINES, choose_log, describe, troubles
+from rl_console.following.follow import Ending, Limits, Time, follow
 from rl_console.kube import Cluster
 from rl_console.plain_text import plain
 from rl_console.pods import PodView
