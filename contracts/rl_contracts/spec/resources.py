@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.agent.sandbox import CODE, Sandbox
 from rl_contracts.spec.agent.user_code import Code
+from rl_contracts.spec.agent_rules import OF_AGENTS
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.base import RULES, RUN_ID, Model, Name, rule, rules
 from rl_contracts.spec.data import HARBOR, Data, ModelSource
@@ -82,6 +83,7 @@ class RLJobSpec(Model):
 
     model_config = rules(
         *OF_JOB,
+        *OF_AGENTS,
         *OF_SECTIONS,
         *OF_LORA,
         *OF_QUEUE,
