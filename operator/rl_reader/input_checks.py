@@ -56,18 +56,16 @@ class InputChecks:
         skip = spec.data.on_bad_record == "Skip"
         images = spec.data.images
         read_as = f"{skip} {spec.algorithm.objective} {spec.reward.model_dump_json()} {images}"
-        for split, sources in spec.data.by_split.items():
-            for index, source in enumerate(sources):
-                field = f"spec.data.{split}[{index}]"
-                begin = functools.partial(
-                    SourceReader,
-                    source,
-                    field=field,
-                    skip=skip,
-                    compares=spec.compares,
-                    images=images,
-                )
-                yield from self._dataset(source, stores, begin, field=field, read_as=read_as)
+        for at, source in spec.data.by_field.items():
+            begin = functools.partial(
+                SourceReader,
+                source,
+                field=at,
+                skip=skip,
+                compares=spec.compares,
+                images=images,
+            )
+            yield from self._dataset(source, stores, begin, field=at, read_as=read_as)
 
     def _dataset(
         self, source: DatasetSource, stores: Stores, begin: Begin, *, field: str, read_as: str

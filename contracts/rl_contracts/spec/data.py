@@ -264,14 +264,19 @@ class Data(Model):
         """All sources, by the list that they are in."""
         return {"train": self.train or [], "validation": self.validation, "test": self.test}
 
+    @property
+    def by_field(self) -> dict[str, DatasetSource]:
+        """All sources, by their place in the manifest, e.g. ``spec.data.train[0]``."""
+        return {
+            f"spec.data.{split}[{index}]": source
+            for split, sources in self.by_split.items()
+            for index, source in enumerate(sources)
+        }
+
 
 def uses_hub(data: Data) -> bool:
     """Whether any source comes from the hub."""
-    return any(
-        source.uri.startswith(HUB_SCHEME)
-        for sources in data.by_split.values()
-        for source in sources
-    )
+    return any(source.uri.startswith(HUB_SCHEME) for source in data.by_field.values())
 
 
 def model_of_hub(model: ModelSource) -> bool:

@@ -169,20 +169,18 @@ class RLJobSpec(Model):
         records may name too.
         """
         kinds = [scorer.kind for scorer in self.reward.scorers if not scorer.is_own]
-        sources = [source for listed in self.data.by_split.values() for source in listed]
         return (
             self.runs_user_code
             or (self.agent.program is not None and self.agent.program.in_sidecar)
             or any(server.command for server in self.agent.mcp_servers)
             or MATH in kinds
-            or any(source.columns.scorer is not None for source in sources)
+            or any(source.columns.scorer is not None for source in self.data.by_field.values())
         )
 
     @property
     def has_harbor_tasks(self) -> bool:
         """Whether any data are Harbor tasks, which programs solve and tests judge."""
-        sources = (source for listed in self.data.by_split.values() for source in listed)
-        return any(source.format == HARBOR for source in sources)
+        return any(source.format == HARBOR for source in self.data.by_field.values())
 
     @property
     def program_limits(self) -> Sandbox:

@@ -149,12 +149,11 @@ def unread(spec: RLJobSpec) -> Iterator[Refusal]:
 def _of_supervised(spec: RLJobSpec) -> Iterator[Refusal]:
     sections = (*_of_sampling(spec), ("spec.algorithm", spec.algorithm, Algorithm()))
     yield from _unread(sections, SFT, spec.algorithm)
-    for name, sources in spec.data.by_split.items():
-        for index, source in enumerate(sources):
-            at = f"spec.data.{name}[{index}].columns"
-            for field, value in _differences(at, _plain(source.columns), _plain(Columns())):
-                if field.rpartition(".")[2] in COLUMNS:
-                    yield _refused(field, value, spec.algorithm)
+    for at, source in spec.data.by_field.items():
+        given, usual = _plain(source.columns), _plain(Columns())
+        for field, value in _differences(f"{at}.columns", given, usual):
+            if field.rpartition(".")[2] in COLUMNS:
+                yield _refused(field, value, spec.algorithm)
     yield from _of_episodes(spec)
 
 

@@ -131,13 +131,10 @@ def _of_shaping(spec: RLJobSpec) -> Iterator[Refusal]:
 def _of_columns(spec: RLJobSpec) -> Iterator[Refusal]:
     """Columns of Harbor tasks, which have none."""
     message = "A Harbor task has an instruction and tests, and no columns."
-    for split, sources in spec.data.by_split.items():
-        for index, source in enumerate(sources):
-            if source.format == HARBOR:
-                at = f"spec.data.{split}[{index}].columns"
-                yield from differing(
-                    at, source.columns, Columns(), tuple(Columns.model_fields), message
-                )
+    names = tuple(Columns.model_fields)
+    for at, source in spec.data.by_field.items():
+        if source.format == HARBOR:
+            yield from differing(f"{at}.columns", source.columns, Columns(), names, message)
 
 
 def _of_fields(spec: RLJobSpec) -> Iterator[Refusal]:
@@ -147,10 +144,8 @@ def _of_fields(spec: RLJobSpec) -> Iterator[Refusal]:
     if spec.algorithm.supervised or scorers or agent.entry_point or agent.begins_itself:
         return
     message = "They are for programs, environments and what has an entryPoint, and there is none."
-    for split, sources in spec.data.by_split.items():
-        for index, source in enumerate(sources):
-            at = f"spec.data.{split}[{index}].columns"
-            yield from differing(at, source.columns, Columns(), ("fields",), message)
+    for at, source in spec.data.by_field.items():
+        yield from differing(f"{at}.columns", source.columns, Columns(), ("fields",), message)
 
 
 def _of_hub(spec: RLJobSpec) -> Iterator[Refusal]:
