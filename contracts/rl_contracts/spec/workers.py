@@ -121,6 +121,12 @@ class Trainer(Placement):
         """Training processes of each pod, ≥ 1."""
         return self.processes_per_replica or max(1, self.gpus)
 
+    @property
+    def most_processes(self) -> int:
+        """Training processes of all pods together, as many as an elastic trainer may have."""
+        most = self.replicas if self.elastic is None else self.elastic.max_replicas
+        return most * self.processes
+
     def mesh(self, replicas: int | None = None) -> MeshSizes:
         """The mesh of an attempt of so many replicas (default: ``replicas``).
 

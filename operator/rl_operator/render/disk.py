@@ -76,8 +76,7 @@ def ranks_memory_gib(section: Trainer) -> int:
 
     What processes write there counts against the memory limit of their container.
     """
-    most = section.replicas if section.elastic is None else section.elastic.max_replicas
-    return RANK_GIB * section.processes if most * section.processes > 1 else 0
+    return RANK_GIB * section.processes if section.most_processes > 1 else 0
 
 
 def _memory_gib(section: SamplerTemplate | Trainer) -> int:

@@ -13,8 +13,6 @@ from rl_contracts.spec.resources import RLJobSpec
 
 def refusals(spec: RLJobSpec, model: Mapping[str, Any]) -> Iterator[Refusal]:
     """As ``vision_features.refusals``; ``model`` has the sizes in the model's config, not empty."""
-    trainer, elastic = spec.trainer, spec.trainer.elastic
-    replicas = trainer.replicas if elastic is None else elastic.max_replicas
     yield from vision_features.refusals(
-        spec, sees=vision_of(model) is not None, processes=replicas * trainer.processes
+        spec, sees=vision_of(model) is not None, processes=spec.trainer.most_processes
     )
