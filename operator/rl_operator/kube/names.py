@@ -106,6 +106,11 @@ def environments(pool: str) -> str:
     return name if len(name) <= MOST_CHARACTERS else f"{pool[:52]}-{digest(name)}"
 
 
+def own_pods(pool: str) -> tuple[str, str]:
+    """Names of the objects that a pool may have for pods of programs or environments."""
+    return programs(pool), environments(pool)
+
+
 def workload(job: str) -> str:
     """Name of the Workload of a job."""
     return f"rljob-{job}"

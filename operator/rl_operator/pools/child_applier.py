@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.apply.applier import Applier
-from rl_operator.kube import kinds
+from rl_operator.kube import kinds, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall, is_true
 from rl_operator.kube.metadata import Child, Meta
@@ -124,7 +124,7 @@ def empty_own_pods(cluster: Cluster, snapshot: PoolSnapshot, *, but: str = "") -
 def _deployments_beside(snapshot: PoolSnapshot) -> list[Child]:
     listed = [
         snapshot.children.get((kinds.DEPLOYMENT.name, name))
-        for name in own_pods.names_of(snapshot.key.name)
+        for name in names.own_pods(snapshot.key.name)
     ]
     owner = snapshot.pool.meta.uid
     return [child for child in listed if child is not None and child.meta.owner_uid == owner]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
-from rl_operator.render.samplers.programs import NAME
+from rl_operator.render.samplers.programs import COMPONENT
 from rl_operator.state.pod import Pod
 from rl_operator.state.snapshot import PoolSnapshot
 
@@ -28,5 +28,5 @@ def remove(cluster: Cluster, snapshot: PoolSnapshot) -> None:
 
 
 def _has_ended(pod: Pod) -> bool:
-    codes = (container.exit_code for container in pod.containers if container.name == NAME)
+    codes = (container.exit_code for container in pod.containers if container.name == COMPONENT)
     return any(code in (EPISODE_ENDED, POD_USED) for code in codes)

@@ -134,7 +134,7 @@ def _deployments(cluster: Reads, key: Key) -> list[Child]:
     One list shows both. Its own name may belong to somebody whose object has no label of ours.
     """
     labelled = _children(cluster, key, kinds.DEPLOYMENT, labels=f"{names.POOL_LABEL}={key.name}")
-    own = (key.name, names.programs(key.name), names.environments(key.name))
+    own = (key.name, *names.own_pods(key.name))
     children = [child for child in labelled if child.meta.name in own]
     if any(child.meta.name == key.name for child in children):
         return children

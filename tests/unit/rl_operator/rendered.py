@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.render import trainer
-from rl_operator.render.samplers import deployment
+from rl_operator.render.samplers import deployment, own_pods
 from tests.unit.rl_operator.builders import IMAGES, RUN, a_meta, a_spec
 
 JOB = a_meta()
@@ -24,6 +24,13 @@ def a_deployment(**sections: Any) -> dict[str, Any]:
     return deployment.render(
         POOL, of_pool, job=JOB, job_spec=spec, replicas=of_pool.replicas, images=IMAGES
     )
+
+
+def objects_beside(spec: RLJobSpec, *, size: int = 3) -> dict[str, dict[str, Any]]:
+    """The objects of pods of programs or environments for ``size`` samplers, by kind."""
+    of_pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
+    listed = own_pods.beside(POOL, of_pool, job=JOB, job_spec=spec, size=size, images=IMAGES)
+    return {manifest["kind"]: manifest for manifest in listed}
 
 
 def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:

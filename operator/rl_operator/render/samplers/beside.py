@@ -7,11 +7,13 @@ let through; only the pool's samplers reach them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts.addresses import METADATA_ADDRESSES
+from rl_contracts.spec.agent.environment import Environment
+from rl_contracts.spec.agent.program import Program
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
@@ -44,6 +46,7 @@ class Beside:
     label: str
     """Selects them; its value is the pool."""
     component: str
+    """What they are; also the name of their container."""
     port: int
     """Where samplers call them."""
 
@@ -61,6 +64,27 @@ class Beside:
     def samplers(self) -> Manifest:
         """The pool's samplers, as a peer of a policy."""
         return {"podSelector": {"matchLabels": {names.POOL_LABEL: self.pool.name}}}
+
+    def container(
+        self, section: Program | Environment, *, image: str | None, variables: Mapping[str, str]
+    ) -> Manifest:
+        """What every container has that runs what the user brings; its name is the component.
+
+        Args:
+            section: what the manifest says of it.
+            image: the user's.
+            variables: environment variables of ours.
+        """
+        rendered = {
+            "name": self.component,
+            "image": image,
+            "env": pods.environment(variables, section.env),
+            "ports": [{"name": "calls", "containerPort": self.port, "protocol": "TCP"}],
+            "resources": {"requests": dict(REQUESTS)} | section.resources.to_kubernetes(),
+            "securityContext": pods.container_security(),
+            "terminationMessagePolicy": "FallbackToLogsOnError",
+        }
+        return pods.reading(rendered, section.env_from)
 
     def template(
         self,

@@ -15,13 +15,11 @@ from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk, pods
-from rl_operator.render.samplers.beside import REQUESTS, Beside
+from rl_operator.render.samplers.beside import Beside
 
 Manifest = dict[str, Any]
 
 COMPONENT = "environment"
-NAME = "environment"
-"""Of the container."""
 HEALTH = "/health"
 START_SECONDS = 600
 """A server may read data before it answers."""
@@ -72,25 +70,21 @@ def pod_template(
     environment = environment_of(job_spec)
     assert environment is not None
     drain = spec.template.drain.seconds
-    return of_pool(pool, job, environment).template(
-        _container(environment, drain=drain),
+    pods_beside = of_pool(pool, job, environment)
+    return pods_beside.template(
+        _container(pods_beside, environment, drain=drain),
         volumes=[disk.volume("tmp", disk.AGENT_TMP)],
         drain=drain,
         images=images,
     )
 
 
-def _container(environment: Environment, *, drain: int) -> Manifest:
+def _container(pods_beside: Beside, environment: Environment, *, drain: int) -> Manifest:
     port = environment.server_port
-    rendered = {
-        "name": NAME,
-        "image": environment.image,
+    rendered = pods_beside.container(
+        environment, image=environment.image, variables={"HOME": pods.TMP}
+    ) | {
         **({"command": list(environment.command)} if environment.command else {}),
-        "env": pods.environment({"HOME": pods.TMP}, environment.env),
-        "ports": [{"name": "calls", "containerPort": port, "protocol": "TCP"}],
-        "resources": {"requests": dict(REQUESTS)} | environment.resources.to_kubernetes(),
-        "securityContext": pods.container_security(),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
         "startupProbe": _probe(port, failures=START_SECONDS // PROBE_SECONDS),
         "readinessProbe": _probe(port, failures=3),
         "livenessProbe": _probe(port, failures=HUNG_SECONDS // PROBE_SECONDS),
@@ -98,7 +92,7 @@ def _container(environment: Environment, *, drain: int) -> Manifest:
     }
     if drain:  # episodes of samplers that are stopped at the same time may finish
         rendered["lifecycle"] = {"preStop": {"sleep": {"seconds": drain}}}
-    return pods.reading(rendered, environment.env_from)
+    return rendered
 
 
 def _probe(port: int, *, failures: int) -> Manifest:

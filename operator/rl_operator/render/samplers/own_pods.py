@@ -15,11 +15,6 @@ from rl_operator.render.samplers import environments, programs
 Manifest = dict[str, Any]
 
 
-def names_of(pool: str) -> tuple[str, str]:
-    """Names of the objects that a pool may have for them."""
-    return names.programs(pool), names.environments(pool)
-
-
 def name_in(pool: str, spec: RLJobSpec) -> str:
     """Name of the objects that a pool has for a job; empty where it wants none."""
     if programs.program_of(spec) is not None:
@@ -53,11 +48,11 @@ def not_wanted(pool: Meta, spec: RLJobSpec) -> list[tuple[kinds.Kind, str]]:
     Deployments are not among it: they are emptied, and go with their pool.
     """
     wanted = name_in(pool.name, spec)
-    dropped = [(kinds.SERVICE, name) for name in names_of(pool.name) if name != wanted]
+    dropped = [(kinds.SERVICE, name) for name in names.own_pods(pool.name) if name != wanted]
     if spec.network_policy == "None":
         wanted = ""
     return dropped + [
-        (kinds.NETWORK_POLICY, name) for name in names_of(pool.name) if name != wanted
+        (kinds.NETWORK_POLICY, name) for name in names.own_pods(pool.name) if name != wanted
     ]
 
 

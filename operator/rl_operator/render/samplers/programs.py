@@ -26,8 +26,6 @@ from rl_operator.render.samplers.beside import REQUESTS, Beside, tcp
 Manifest = dict[str, Any]
 
 COMPONENT = "program"
-NAME = "program"
-"""Of the container."""
 GATEWAY_PORT = 8084
 """Of the agents, where programs ask the policy."""
 PORT = 8085
@@ -85,14 +83,16 @@ def pod_template(
     program = program_of(job_spec)
     assert program is not None
     ours = spec.template.image or images.sampler
-    container = _container(program, job_spec, image=program.image or job_spec.code.image or ours)
+    pods_beside = of_pool(pool, job)
+    image = program.image or job_spec.code.image or ours
+    container = _container(pods_beside, program, job_spec, image=image)
     init, volumes = _init(job, image=ours), _volumes(job_spec)
     if program.single_use:
         harbor = job_spec.has_harbor_tasks
         container = episode_pods.serving_once(container, harbor=harbor)
         init = episode_pods.marking(init)
         volumes += episode_pods.volumes(harbor=harbor)
-    return of_pool(pool, job).template(
+    return pods_beside.template(
         container,
         init=[init],
         volumes=volumes,
@@ -107,7 +107,7 @@ def let_in(job: Meta) -> Manifest:
     return {"from": [{"podSelector": {"matchLabels": ours}}], "ports": [tcp(GATEWAY_PORT)]}
 
 
-def _container(program: Program, spec: RLJobSpec, *, image: str) -> Manifest:
+def _container(pods_beside: Beside, program: Program, spec: RLJobSpec, *, image: str) -> Manifest:
     code = spec.code.config_map_ref
     own = {"HOME": pods.TMP, **({env.CODE_FOLDER: user_code.FOLDER} if code is not None else {})}
     mounts: list[Manifest] = [
@@ -116,20 +116,12 @@ def _container(program: Program, spec: RLJobSpec, *, image: str) -> Manifest:
     ]
     if code is not None:
         mounts.append({"name": "code", "mountPath": user_code.FOLDER, "readOnly": True})
-    rendered = {
-        "name": NAME,
-        "image": image,
+    return pods_beside.container(program, image=image, variables=own) | {
         "command": ["python3", "-I", "-S", SERVER],
         "args": ["--port", str(PORT), "--key-digest", KEY_DIGEST],
-        "env": pods.environment(own, program.env),
-        "ports": [{"name": "calls", "containerPort": PORT, "protocol": "TCP"}],
-        "resources": {"requests": dict(REQUESTS)} | program.resources.to_kubernetes(),
-        "securityContext": pods.container_security(),
-        "terminationMessagePolicy": "FallbackToLogsOnError",
         "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 2},
         "volumeMounts": mounts,
     }
-    return pods.reading(rendered, program.env_from)
 
 
 def _init(job: Meta, *, image: str) -> Manifest:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from rl_operator.pools import used_pods
-from rl_operator.render.samplers.programs import NAME
+from rl_operator.render.samplers.programs import COMPONENT
 from rl_operator.state.pod import Container, Pod
 from rl_sampler.user_code import single_use
 from tests.unit.rl_operator.builders import a_pod
 
 
 def pod(code: int | None = None, **changes: Any) -> Pod:
-    containers = (Container(name="prepare", exit_code=0), Container(name=NAME, exit_code=code))
+    containers = (Container(name="prepare", exit_code=0), Container(name=COMPONENT, exit_code=code))
     return a_pod("program", containers=containers, **changes)
 
 

@@ -11,10 +11,17 @@ from rl_contracts.spec.agent.program import EPISODE_PODS
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import names
 from rl_operator.render import objects, pods, workload
-from rl_operator.render.samplers import agents, beside, own_pods, programs, user_code
+from rl_operator.render.samplers import agents, beside, programs, user_code
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import IMAGES, a_spec
-from tests.unit.rl_operator.rendered import JOB, POOL, a_deployment, environment_of, pod_of
+from tests.unit.rl_operator.rendered import (
+    JOB,
+    POOL,
+    a_deployment,
+    environment_of,
+    objects_beside,
+    pod_of,
+)
 
 Manifest = dict[str, Any]
 SAMPLERS = [{"name": "main", "template": {"envFrom": [{"secretRef": {"name": "of-the-agent"}}]}}]
@@ -28,15 +35,11 @@ def sections(code: Manifest | None = None, **options: Any) -> Manifest:
 
 def rendered(size: int = 3, network: str = "RunOnly", **options: Any) -> dict[str, Manifest]:
     """The objects by kind."""
-    spec = a_spec(**sections(**options), networkPolicy=network)
-    pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
-    listed = own_pods.beside(POOL, pool, job=JOB, job_spec=spec, size=size, images=IMAGES)
-    return {manifest["kind"]: manifest for manifest in listed}
+    return objects_beside(a_spec(**sections(**options), networkPolicy=network), size=size)
 
 
 def pod(**options: Any) -> Manifest:
-    made: Manifest = rendered(**options)["Deployment"]["spec"]["template"]["spec"]
-    return made
+    return pod_of(rendered(**options)["Deployment"])
 
 
 def test_pod_is_the_default_and_a_sidecar_has_none_of_these_objects() -> None:
@@ -107,10 +110,7 @@ def test_pods_are_as_many_as_samplers_and_are_counted_as_none() -> None:
 
 def policy_of(**options: Any) -> Manifest:
     spec = a_spec(**sections(**options))
-    pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
-    listed = own_pods.beside(POOL, pool, job=JOB, job_spec=spec, size=3, images=IMAGES)
-    policy: Manifest
-    (policy,) = [each["spec"] for each in listed if each["kind"] == "NetworkPolicy"]
+    policy: Manifest = objects_beside(spec)["NetworkPolicy"]["spec"]
     return policy
 
 
@@ -213,7 +213,7 @@ def test_a_queue_counts_them_with_the_samplers() -> None:
     sets = workload.render(JOB, spec, images=IMAGES)["spec"]["podSets"]
     (samplers,) = [each for each in sets if each["name"] == "sampler-main"]
     containers = samplers["template"]["spec"]["containers"]
-    assert [each["name"] for each in containers] == ["agent", programs.NAME]
+    assert [each["name"] for each in containers] == ["agent", programs.COMPONENT]
     assert containers[1]["resources"]["requests"] == {"cpu": "2"}
 
 
