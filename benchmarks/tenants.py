@@ -98,7 +98,7 @@ class End:
         said = ", ".join(f"{reason} {count}" for reason, count in self.reasons.items())
         return (
             f"starts {starts} s; operator {self.operator_mb:.0f} MB, largest hostile reader "
-            f"{self.readers_mb:.0f} MB, {self.killed} readers killed; told: {said}"
+            f"{self.readers_mb:.0f} MB, {self.killed} readers killed; jobs say: {said}"
         )
 
 
@@ -173,7 +173,7 @@ def outlast(lab: Lab, name: str, attack: Attack, *, quick: bool) -> End:
             operator_mb=highest_mb(operator),
             readers_mb=max(held, default=0) / 1e6,
             killed=len(limit.killed),
-            reasons=dict(Counter(reason for world in attackers for reason in told(world))),
+            reasons=dict(Counter(reason for world in attackers for reason in ready_reasons(world))),
         )
 
 
@@ -203,8 +203,8 @@ def highest_mb(operator: Process) -> float:
     return int(highest) / 1000
 
 
-def told(world: World) -> Iterator[str]:
-    """What each job of a tenant says of itself: the reason of ``Ready``."""
+def ready_reasons(world: World) -> Iterator[str]:
+    """The reason of each job's condition ``Ready``."""
     for job in world.objects(kinds.RLJOB):
         for condition in job.get("status", {}).get("conditions", ()):
             if condition["type"] == "Ready":

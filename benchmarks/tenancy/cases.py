@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from benchmarks.scale.process import PACKAGES
@@ -121,7 +122,7 @@ def register(world: World, run: str, attack: Attack) -> None:
         for each in range(attack.registrations)
     )
     samplers = world.stores.mongo.collection("samplers")
-    while page := [each for _, each in zip(range(PAGE), documents, strict=False)]:
+    while page := list(islice(documents, PAGE)):
         samplers.insert_many(page, ordered=False)
     for each in range(attack.large):
         large = a_sampler(str(each), id=f"{run}.large.{each}", run=run).to_mongo()

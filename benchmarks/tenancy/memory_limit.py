@@ -11,11 +11,11 @@ from pathlib import Path
 
 from kubernetes import client
 
-from rl_operator.render.reader import CONTAINER, PREFIX
+from rl_contracts.spec.quantities import parse_quantity
+from rl_operator.render.reader import CONTAINER, MEMORY, PREFIX
 from tests.kubelet import ReaderKubelet
 
-LIMIT_BYTES = 256 << 20
-"""``rl_operator.render.reader.MEMORY``."""
+LIMIT_BYTES = int(parse_quantity(MEMORY))
 LOOK_SECONDS = 0.02
 PAGE = os.sysconf("SC_PAGE_SIZE")
 OOM_EXIT = 137

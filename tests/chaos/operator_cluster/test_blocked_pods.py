@@ -74,7 +74,7 @@ BLOCKED = [
 
 
 @dataclass
-class Told:
+class FirstSeen:
     """When something was said first, by the test's clock, and the job's message."""
 
     by_kubernetes: float = 0.0
@@ -95,13 +95,13 @@ def said_of_pods(lab: Lab, job: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(lab: Lab) -> Iterator[dict[str, Told]]:
+def first_seen(lab: Lab) -> Iterator[dict[str, FirstSeen]]:
     """What became of each blocked job."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}}
     lab.apply({**secret, "stringData": {"another": "x"}})
     for blocked in BLOCKED:
         lab.apply(short_job(blocked.name, **blocked.changes))
-    seen = {blocked.name: Told() for blocked in BLOCKED}
+    seen = {blocked.name: FirstSeen() for blocked in BLOCKED}
 
     def look() -> bool:
         for blocked in BLOCKED:
@@ -113,7 +113,7 @@ def told(lab: Lab) -> Iterator[dict[str, Told]]:
                 known.by_job, known.message = time.monotonic(), ready.message
         return all(known.by_kubernetes and known.by_job for known in seen.values())
 
-    until(look, what="all jobs to be told as blocked", seen=lambda: messages(lab))
+    until(look, what="each job to say what blocks it", seen=lambda: messages(lab))
     yield seen
     await_gone(lab, {blocked.name: lab.job(blocked.name).uid for blocked in BLOCKED})
     lab.delete("secret", SECRET)
@@ -128,8 +128,8 @@ def messages(lab: Lab) -> dict[str, str]:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("blocked", BLOCKED, ids=[blocked.name for blocked in BLOCKED])
 def test_what_keeps_a_pod_from_starting_is_on_the_job_in_time(
-    blocked: Blocked, told: dict[str, Told]
+    blocked: Blocked, first_seen: dict[str, FirstSeen]
 ) -> None:
-    known = told[blocked.name]
+    known = first_seen[blocked.name]
     late = known.by_job - known.by_kubernetes
-    assert late < BAR_SECONDS, f"told after {late:.0f} s: {known.message}"
+    assert late < BAR_SECONDS, f"on the job after {late:.0f} s: {known.message}"

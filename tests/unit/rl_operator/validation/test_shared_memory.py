@@ -1,3 +1,5 @@
+"""A trainer's memory limit that shared memory fills is refused before a pod starts."""
+
 from __future__ import annotations
 
 from typing import Any
