@@ -69,7 +69,7 @@ async def test_a_tool_of_an_mcp_server_is_given_the_span_of_its_call(
     (tool,) = spans["execute_tool"]
     assert (tool.parent, tool.facts["gen_ai.tool.name"]) == (root.id, "traced")
     assert tool.facts["rl.outcome"] == "answered"
-    (sent,) = [each for name, found in spans.items() for each in found if each.parent == tool.id]
+    (sent,) = [each for named in spans.values() for each in named if each.parent == tool.id]
     assert inside.result == f"00-{ids.trace:032x}-{sent.id:016x}-01"
     assert variables == {"TRACEPARENT": f"00-{ids.trace:032x}-{root.id:016x}-01"}
     for name in ("sample", "publish"):

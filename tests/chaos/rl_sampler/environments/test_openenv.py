@@ -24,7 +24,7 @@ from tests.chaos.rl_sampler.gateway.environments import python_of
 from tests.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer, serving
 from tests.unit.rl_sampler.agents.scripted import call
 from tests.unit.rl_sampler.environments.playing import Played, play_at
-from tests.waiting import HUNG_SECONDS
+from tests.waiting import HUNG_SECONDS, until
 
 HERE = Path(__file__).parent
 SERVER = HERE / "programs" / "guessing_server.py"
@@ -144,8 +144,15 @@ async def test_the_published_server_fails_and_has_no_room_as_the_small_one() -> 
             for session in held:
                 await session.open()
                 await session.reset({})
-            waiting = asyncio.create_task(play_at(url, ["4"]))
-            await asyncio.sleep(1.0)  # it asks, and asks again
+            asked: list[str] = []
+
+            async def servers() -> list[str]:
+                asked.append(url)
+                return asked[-1:]
+
+            waiting = asyncio.create_task(play_at(url, ["4"], servers=servers))
+            # For its health, for a session, and again for a session.
+            await asyncio.to_thread(until, lambda: len(asked) > 2, what="it to ask again")
             assert not waiting.done()
             await held[0].close()
             played = await waiting

@@ -17,7 +17,7 @@ from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
 from rl_sampler.environments.agent import EnvironmentAgent
-from rl_sampler.environments.copies import at_url
+from rl_sampler.environments.copies import Servers, at_url
 from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.tasks.claims import Claim
 from tests.documents import a_task
@@ -97,6 +97,7 @@ async def play_at(
     headers: Path = Path("/none"),
     task: Task | None = None,
     policy_type: type[ScriptedPolicy] = ScriptedPolicy,
+    servers: Servers | None = None,
     saved: Rollout | None = None,
     on_turn: Callable[[Member], None] | None = None,
     **options: Any,
@@ -104,6 +105,7 @@ async def play_at(
     """Act a script out at a server's URL; arguments as ``play``.
 
     Args:
+        servers: in the place of the one of the URL.
         saved: turns of an earlier attempt.
         on_turn: called with each finished turn.
     """
@@ -113,7 +115,7 @@ async def play_at(
         assert manifest.environment is not None
         environment = EnvironmentServer(
             manifest.environment,
-            servers=at_url(url),
+            servers=servers or at_url(url),
             http=http,
             headers=headers,
             longest=manifest.result_characters,

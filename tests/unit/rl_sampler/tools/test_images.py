@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.documents.task import ImagePart
 from rl_contracts.errors import ObjectMissingError, RefusedError, StoreUnavailableError
 from rl_contracts.spec.data import Images
 from rl_sampler.engine.images import RunImages
@@ -65,10 +64,6 @@ def sent(file: bytes) -> str:
     return base64.b64encode(file).decode()
 
 
-def same(one: ImagePart, other: ImagePart) -> bool:
-    return one.sha256 == other.sha256
-
-
 async def test_an_image_is_stored_in_the_size_that_the_model_takes(
     images: ToolImages, bucket: Bucket
 ) -> None:
@@ -82,7 +77,7 @@ async def test_an_image_is_stored_in_the_size_that_the_model_takes(
         png = bucket.held[f"runs/r/images/{part.sha256}.png"]
         assert hashlib.sha256(png).hexdigest() == part.sha256
     (again,), _ = await images.take(files[:1])
-    assert same(again, wide)
+    assert again == wide
     assert bucket.writes == 2, "stored once"
 
 
