@@ -138,8 +138,9 @@ class Tracing:
         """
         self._ids.next.set(Ids.of(rollout))
         token = _active.set(self)
+        start = time.time_ns() - int(ago * NANOSECONDS)
         try:
-            with self._span(ROOT, start=_now() - int(ago * NANOSECONDS), facts=facts) as more:
+            with self._span(ROOT, start=start, facts=facts) as more:
                 yield more
         finally:
             _active.reset(token)
@@ -174,7 +175,7 @@ class Tracing:
                 span.set_attributes(more)
 
     def _ended(self, name: str, *, seconds: float, facts: Facts, parent: Any = None) -> None:
-        end = _now()
+        end = time.time_ns()
         start = end - int(seconds * NANOSECONDS)
         self._tracer.start_span(name, context=parent, start_time=start, attributes=facts).end(
             end_time=end
@@ -238,10 +239,6 @@ def variables() -> dict[str, str]:
     carrier: dict[str, str] = {}
     importlib.import_module("opentelemetry.propagate").inject(carrier)
     return {TRACEPARENT: carrier["traceparent"]} if "traceparent" in carrier else {}
-
-
-def _now() -> int:
-    return time.time_ns()
 
 
 def _missing(section: Traces, error: ImportError) -> RefusedError:
