@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from rl_console.errors import UsageError
 from rl_console.invocation import Invocation, add
 
 Version = Annotated[
@@ -86,6 +87,11 @@ def serve(
     from rl_console.actions.models.endpoint import Endpoint
     from rl_console.actions.models.serving import print_manifests, serve_model, stop_serving
 
+    if stop and (dry_run or keep or version is not None):
+        raise UsageError(
+            "--stop deletes the endpoint, whatever it serves",
+            remedy="Leave out the version, --keep and --dry-run, or --stop",
+        )
     cluster = invocation.cluster()
     namespace, named = cluster.default_namespace, name or f"{job}-serve"
     if stop:

@@ -21,7 +21,9 @@ from rl_console.actions.models.pod_state import PodState
 from rl_console.actions.models.serving import described, pod_doing
 from rl_console.actions.models.working import Working, job_manifest
 from rl_console.api import Api
+from rl_console.commands.models import serve
 from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError, UsageError
+from rl_console.invocation import Invocation
 from rl_console.kube import Cluster
 from rl_contracts import env
 from rl_contracts.env import SamplerEnv
@@ -301,6 +303,14 @@ def test_what_no_endpoint_can_serve_is_refused() -> None:
     elsewhere = Endpoint(choice=replace(lora, spec=shared), images=lora.images(), name="x")
     with pytest.raises(UsageError, match="has no group of samplers of its own"):
         elsewhere.manifests()
+
+
+@pytest.mark.parametrize("beside", [{"dry_run": True}, {"keep": True}, {"version": 3}])
+def test_nothing_is_deleted_where_another_option_asks_for_something_else(
+    beside: dict[str, Any],
+) -> None:
+    with pytest.raises(UsageError, match=r"--stop deletes the endpoint.*Leave out the version"):
+        serve(Invocation(), "sums", stop=True, **beside)
 
 
 def test_how_to_ask_fits_a_terminal() -> None:
