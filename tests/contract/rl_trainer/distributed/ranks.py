@@ -16,13 +16,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_contracts.documents.run import Totals
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.multipart import Source
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer import __main__, inputs
+from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Update
+from rl_trainer.checkpoint.saved import Saved, State, Tensors, put_back
 from rl_trainer.distributed import mesh as meshes
 from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import World
@@ -231,3 +234,30 @@ def gradients(learner: Learner) -> dict[str, Tensor]:
 def weights(learner: Learner) -> dict[str, Tensor]:
     """Of all parameters, whole."""
     return {name: sharding.full(it.detach()).clone() for name, it in learner.parameters.items()}
+
+
+def resumed(into: Learner, state: Tensors, *, controls: Controls | None = None) -> Learner:
+    """A fresh learner that goes on behind the first step of another.
+
+    Args:
+        into: the fresh one, which is changed.
+        state: what ``copied`` gave on rank 0 of the other.
+        controls: the other's; None: the fresh one's own.
+    """
+    about = State(
+        step=1,
+        head="",
+        next_sequence=0,
+        totals=Totals(),
+        metrics=[],
+        controls=controls or into.controls,
+        adapter=into.policy.adapter,
+    )
+    put_back(Saved(tensors=state, state=about), into)
+    return into
+
+
+def check_same(tensors: dict[str, Tensor], other: dict[str, Tensor], what: str) -> None:
+    assert tensors.keys() == other.keys(), what
+    for name, tensor in tensors.items():
+        assert torch.equal(other[name], tensor), f"{what}: {name}"

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from rl_contracts.documents.manifest import Manifest
-from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_trainer.checkpoint.saved import Saved, State, copied, put_back
+from rl_trainer.checkpoint.saved import copied
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model.learner import Learner
@@ -62,11 +61,13 @@ def train(world: World, folder: Path) -> None:
         last = fresh.update(samples, step=1)
         assert last.skipped == 1, "the scale above is the first that overflows"
         fresh.update(samples, step=1)
-        check_same(ranks.weights(fresh), ranks.weights(skipping), name)
-        resumed = resume(skipping, learner(folder, world, sections, "FP16"), world)
+        ranks.check_same(ranks.weights(fresh), ranks.weights(skipping), name)
+        state = world.gather(copied(skipping))[0]
+        fresh = learner(folder, world, sections, "FP16")
+        resumed = ranks.resumed(fresh, state, controls=skipping.controls)
         for each in (skipping, resumed):
             each.update(ranks.samples(seed=2), step=2)
-        check_same(ranks.weights(resumed), ranks.weights(skipping), name)
+        ranks.check_same(ranks.weights(resumed), ranks.weights(skipping), name)
         assert resumed.controls == skipping.controls
         check_end(scaled(learner(folder, world, sections, "FP16"), 1.0), samples)
 
@@ -77,7 +78,7 @@ def check_skipping(made: Learner, samples: Any, name: str) -> None:
     while (update := made.update(samples, step=1)).skipped:
         scale /= 2
         assert (update.loss_scale, update.gradient_norm) == (scale, 0.0), name
-        check_same(ranks.weights(made), before, name)
+        ranks.check_same(ranks.weights(made), before, name)
     assert 1.0 < scale < HUGE
     after = ranks.weights(made)
     assert any(not torch.equal(after[key], tensor) for key, tensor in before.items())
@@ -94,30 +95,10 @@ def check_end(made: Learner, samples: Any) -> None:
     assert caught.value.reason == "NotFinite"
 
 
-def resume(source: Learner, into: Learner, world: World) -> Learner:
-    about = State(
-        step=1,
-        head="",
-        next_sequence=0,
-        totals=Totals(),
-        metrics=[],
-        controls=source.controls,
-        adapter=into.policy.adapter,
-    )
-    put_back(Saved(tensors=world.gather(copied(source))[0], state=about), into)
-    return into
-
-
 def check_close(tensors: dict[str, Tensor], wanted: dict[str, Tensor], what: str) -> None:
     first = torch.cat([tensors[name].flatten() for name in wanted])
     other = torch.cat([tensor.flatten() for tensor in wanted.values()])
     assert float((first - other).norm() / other.norm()) < 0.01, what
-
-
-def check_same(tensors: dict[str, Tensor], other: dict[str, Tensor], what: str) -> None:
-    assert tensors.keys() == other.keys(), what
-    for name, tensor in tensors.items():
-        assert torch.equal(other[name], tensor), f"{what}: {name}"
 
 
 @pytest.mark.parametrize("size", [1, 2])

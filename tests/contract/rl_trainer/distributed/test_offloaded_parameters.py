@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from rl_contracts.documents.run import Totals
-from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
+from rl_trainer.checkpoint.saved import copied
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, memory, weights
 from rl_trainer.model.learner import Learner
@@ -77,46 +75,26 @@ def train(world: World, folder: Path) -> None:
         updates = [each.update(ranks.samples(seed=1), step=1) for each in (plain, aside)]
         assert updates[0].loss == updates[1].loss, name
         assert updates[0].gradient_norm == updates[1].gradient_norm, name
-        check_same(ranks.gradients(plain), ranks.gradients(aside), name)
+        ranks.check_same(ranks.gradients(plain), ranks.gradients(aside), name)
         states = [copied(each) for each in (plain, aside)]
         for kind in ("masters", "moments", "auxiliary"):
-            check_same(getattr(states[0], kind), getattr(states[1], kind), f"{name}, {kind}")
+            ranks.check_same(getattr(states[0], kind), getattr(states[1], kind), f"{name}, {kind}")
         check_published(plain.policy, aside.policy, world, name)
         stored = [world.gather(state)[0] for state in states]
         others = [
-            resumed(learner(folder, world, sections, offload=it), state)
+            ranks.resumed(learner(folder, world, sections, offload=it), state)
             for it, state in zip((True, False), stored, strict=True)
         ]
         for each in (plain, aside, *others):
             each.update(ranks.samples(seed=2), step=2)
         for other in (aside, *others):
-            check_same(ranks.weights(plain), ranks.weights(other), name)
-
-
-def resumed(into: Learner, state: Tensors) -> Learner:
-    about = State(
-        step=1,
-        head="",
-        next_sequence=0,
-        totals=Totals(),
-        metrics=[],
-        controls=into.controls,
-        adapter=into.policy.adapter,
-    )
-    put_back(Saved(tensors=state, state=about), into)
-    return into
+            ranks.check_same(ranks.weights(plain), ranks.weights(other), name)
 
 
 def check_published(plain: Policy, aside: Policy, world: World, name: str) -> None:
     for take in (weights.own_tensors, weights.snapshot):
         first, other = (take(it, precision="BF16", world=world) for it in (plain, aside))
-        check_same(first, other, f"{name}, published")
-
-
-def check_same(tensors: dict[str, Tensor], other: dict[str, Tensor], what: str) -> None:
-    assert tensors.keys() == other.keys(), what
-    for name, tensor in tensors.items():
-        assert torch.equal(other[name], tensor), f"{what}: {name}"
+        ranks.check_same(first, other, f"{name}, published")
 
 
 @pytest.mark.parametrize("size", [1, 2])
