@@ -79,13 +79,14 @@ class Stage:
         manifests: list[dict[str, Any]],
         *,
         meanwhile: Callable[[], None] | None = None,
+        seconds: float = COMPLETE_SECONDS,
         **changes: Any,
     ) -> Played:
-        """Run a job, the last one of ``found``, to its end."""
+        """Run the last job of ``manifests`` to its end, which comes within ``seconds``."""
         name = self.apply(manifests, **changes)
         if meanwhile is not None:
             meanwhile()
-        self.lab.await_condition(name, "Complete", seconds=COMPLETE_SECONDS)
+        self.lab.await_condition(name, "Complete", seconds=seconds)
         with self.lab.stores() as stores:
             ended = stores.runs.get(self.lab.job(name).status.run_id)
             assert ended is not None

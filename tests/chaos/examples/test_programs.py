@@ -9,7 +9,13 @@ from statistics import fmean
 
 import pytest
 
-from tests.chaos.examples.acting import ALL_SECONDS, Stage, documents, put_inputs
+from tests.chaos.examples.acting import (
+    ALL_SECONDS,
+    COMPLETE_SECONDS,
+    Stage,
+    documents,
+    put_inputs,
+)
 from tests.cluster.conftest import rl_local
 from tests.cluster.lab import Lab
 
@@ -17,7 +23,10 @@ LEAST_RISE = 0.2
 WINDOW = 64
 """Episodes of the first and of the last step."""
 
-pytestmark = pytest.mark.timeout(ALL_SECONDS)
+PLAY_SECONDS = 2 * COMPLETE_SECONDS
+"""640 episodes, each a Python program of its own that imports the SDK: 2 s of a core."""
+
+pytestmark = pytest.mark.timeout(ALL_SECONDS + PLAY_SECONDS)
 
 
 def test_the_agents_sdk_learns_to_call_its_tool_in_pods_of_its_own(
@@ -27,7 +36,7 @@ def test_the_agents_sdk_learns_to_call_its_tool_in_pods_of_its_own(
     put_inputs(lab, "calculator", tmp_path)
     (job,) = documents("agents-sdk.yaml")
     job["spec"]["agent"]["program"]["image"] = image
-    report, rollouts, run = stage.play([job])
+    report, rollouts, run = stage.play([job], seconds=PLAY_SECONDS)
     assert run.step == run.steps
     rewards = [rollout.reward for rollout in rollouts]
     steps = [round(fmean(rewards[at : at + WINDOW]), 3) for at in range(0, len(rewards), WINDOW)]
