@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,22 +48,27 @@ class EpisodePod:
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, folder: Path, *, run: RunId, settings: StoreSettings) -> EpisodePod:
-        """Do what the init container does, then start the server."""
+    def start(
+        cls, folder: Path, *, run: RunId, settings: StoreSettings, within: Sequence[str] = ()
+    ) -> EpisodePod:
+        """Do what the init container does, then start the server.
+
+        ``within``: a command that starts the command behind it, as in namespaces of its own.
+        """
         once = folder / "once"
         once.mkdir(parents=True)
         prepare_programs(folder, run=run, settings=settings, once=once)
-        return cls.restart(folder, port=free_port())
+        return cls.restart(folder, port=free_port(), within=within)
 
     @classmethod
-    def restart(cls, folder: Path, *, port: int) -> EpisodePod:
+    def restart(cls, folder: Path, *, port: int, within: Sequence[str] = ()) -> EpisodePod:
         """Start the container, perhaps again, in the same pod."""
         options = {"port": port, "key-digest": folder / KEY_DIGEST, "once": folder / "once"}
         options["root"] = folder / "root"
         arguments = [f"--{name}={value}" for name, value in options.items()]
         with (folder / "pod.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(folder / SERVER_FOLDER), *arguments],
+                [*within, sys.executable, "-I", "-S", str(folder / SERVER_FOLDER), *arguments],
                 env={"PATH": os.environ["PATH"], "TMPDIR": str(folder)},
                 stdout=log,
                 stderr=log,

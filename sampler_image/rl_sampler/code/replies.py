@@ -94,6 +94,8 @@ class Ran(Answer):
 class Judged(Ran):
     """How the tests of a Harbor task ended, and what they wrote."""
 
+    prevented: Annotated[str, Field(max_length=MESSAGE_CHARACTERS)] = ""
+    """How the program has made its tests impossible; empty: they ran."""
     reward_json: Annotated[str, Field(max_length=REWARD_CHARACTERS)] | None = None
     reward_text: Annotated[str, Field(max_length=REWARD_CHARACTERS)] | None = None
 

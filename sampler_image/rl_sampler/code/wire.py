@@ -19,7 +19,8 @@ call           with                                answer
 ``claim``      nothing                             an empty object, then ``run`` and further calls
                                                    on the same connection; or ``failure``
 ``test``       ``tests``: a ``JudgeCall``;         as of ``run``, and what the tests wrote:
-               ``environment``                     ``reward_json`` and ``reward_text``
+               ``environment``                     ``reward_json`` and ``reward_text``; or
+                                                   ``prevented``
 ``start``      ``server``: name of an MCP server   an empty object, then the program's own bytes
                with a command                      in both directions; or ``failure``
 =============  ==================================  =============================================

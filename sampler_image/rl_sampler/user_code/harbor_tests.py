@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import errno
 import io
 import os
 import secrets
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ from rl_sampler.user_code.single_use import end_all
 
 TESTS, LOGS, SCRIPT = "tests", "logs/verifier", "test.sh"
 REWARDS = {"reward_json": "reward.json", "reward_text": "reward.txt"}
+FULL = (errno.ENOSPC, errno.EDQUOT)
+ROOM_BYTES = 64 << 10
+"""Of the disk that tests need at least; a program that left less has made them impossible."""
 
 
 async def run_tests(call: JudgeCall, *, environment: dict[str, str], root: Path) -> dict[str, Any]:
@@ -36,13 +41,16 @@ async def run_tests(call: JudgeCall, *, environment: dict[str, str], root: Path)
         The answer of the call ``test``.
     """
     if not await asyncio.to_thread(end_all):
-        return failure("down", "processes that the program has left do not end")
+        return {"prevented": "processes that it has left do not end"}
     tests, logs = root / TESTS, root / LOGS
     try:
         await asyncio.to_thread(_placed, base64.b64decode(call["archive"]), tests, logs)
+        await asyncio.to_thread(_check_room)
         script = tests / SCRIPT
         begin = await asyncio.to_thread(script.read_bytes)
-    except OSError as error:  # as where the program has filled the disk
+    except OSError as error:
+        if error.errno in FULL:
+            return {"prevented": "it has left no room on the disk for its tests"}
         return failure("down", f"the tests cannot be put into {tests}: {error}")
     command = [str(script)] if begin.startswith(b"#!") else ["/bin/sh", str(script)]
     ran = await run_program(
@@ -68,6 +76,12 @@ def _placed(archive: bytes, tests: Path, logs: Path) -> None:
         _empty(folder)
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
         tar.extractall(tests)
+
+
+def _check_room() -> None:
+    """Raise OSError where tests could write no file for a moment."""
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(ROOM_BYTES))
 
 
 def _empty(folder: Path) -> None:

@@ -82,6 +82,8 @@ def _tests(task: HarborTask, archive: bytes) -> dict[str, Any]:
 def _judged(session: Session, tested: Judged, task: HarborTask) -> str:
     """Give the session the tests' reward; why there is none, or empty."""
     session.reward = None
+    if tested.prevented:
+        return f"its tests cannot run: {tested.prevented}"
     if tested.late:
         return f"its tests took more than {task.tests_seconds:g} s"
     try:

@@ -19,6 +19,8 @@ EPISODE_ENDED, POD_USED = 0, 3
 """Exit codes: after the episode, and where an episode may have run in the pod before."""
 SET_DUMPABLE, SET_CHILD_SUBREAPER = 4, 36
 """Of ``prctl(2)``."""
+FIRST = 1
+"""Id of a container's first process; its signal to -1 is for all others of the container."""
 END_SECONDS, PAUSE_SECONDS = 5.0, 0.01
 
 
@@ -56,13 +58,15 @@ def guard() -> None:
 def end_all() -> bool:
     """Kill all that this process or its children started; whether nothing of it is left.
 
-    Children of a process that ends fall to this one, so a few rounds reach all of them.
+    Children of a process that ends fall to this one, so a few rounds reach all of them. In a
+    container one signal reaches all at once, also processes that start others faster than a list
+    of them can be read.
     """
     until = time.monotonic() + END_SECONDS
     while children := _children():
         if time.monotonic() > until:
             return False
-        for child in children:
+        for child in [-1] if os.getpid() == FIRST else children:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         time.sleep(PAUSE_SECONDS)

@@ -204,6 +204,63 @@ async def test_a_program_cannot_leave_tests_or_rewards_of_its_own(pod: EpisodePo
     assert "locked" not in judged.log
 
 
+CONTAINER = (
+    *("unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"),
+    *("sh", "-c", 'mount -t tmpfs -o size=1m none "$1" && shift && exec "$@"', "sh"),
+)
+"""Makes the server the first process of a namespace, and a small disk of a folder."""
+CHAINS = """
+import os
+for _ in range(10):
+    if os.fork() == 0:
+        os.setsid()
+        while os.fork() == 0:
+            pass
+        os._exit(0)
+"""
+"""Processes that each start the next one and end: no list of them is ever true."""
+FILL = """
+import os
+with open(ROOT + "/large", "wb", 0) as file:
+    try:
+        while True:
+            file.write(bytes(4096))
+    except OSError as error:
+        print(os.strerror(error.errno))
+"""
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Iterator[EpisodePod]:
+    """A pod whose root is a disk of one megabyte, and whose server is its first process."""
+    folder = tmp_path / "pod"
+    (folder / "root").mkdir(parents=True)
+    within = (*CONTAINER, str(folder / "root"))
+    made = EpisodePod.start(folder, run=RUN, settings=SETTINGS, within=within)
+    until(lambda: made.ready, what="the pod")
+    yield made
+    made.kill()
+
+
+async def test_processes_that_start_each_other_without_end_are_ended_before_the_tests(
+    container: EpisodePod,
+) -> None:
+    ran, judged = await judged_after(container, CHAINS, JUDGE)
+    assert ran.exit_code == 0, ran.log
+    assert judged.prevented == ""
+    assert judged.log.startswith("test.sh\n")
+
+
+async def test_a_full_disk_is_what_the_program_has_made_of_its_tests(
+    container: EpisodePod,
+) -> None:
+    code = FILL.replace("ROOT", repr(str(container.folder / "root")))
+    ran, judged = await judged_after(container, code, JUDGE)
+    assert ran.log == "No space left on device\n"
+    assert judged.failure is None, "no failure of the pod, which would be no data"
+    assert judged.prevented == "it has left no room on the disk for its tests"
+
+
 async def test_the_end_of_the_agent_ends_the_pod(pod: EpisodePod, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     code = f"import time; open({str(mark)!r}, 'w'); time.sleep(600)"
