@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rl_contracts.documents.datasets.harbor import CONFIG, is_config
+from rl_contracts.documents.datasets.harbor import CONFIG
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
 from rl_contracts.documents.datasets.reading import SourceReader
 from rl_contracts.documents.datasets.text import read_text
-from rl_contracts.errors import Refusal, RefusedError
+from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
 from rl_contracts.spec.data import DatasetSource
 from rl_contracts.stores.objects import Objects
 
 READ_BYTES = 64 << 20
 """Most bytes that are read of each dataset; the trainer reads all of it."""
 PARQUET = b"PAR1"
-MOST_FILES = 10_000
-"""Of a folder of tasks that are listed; the trainer lists all of them."""
+MOST_ENTRIES, MOST_FOLDERS = 10_000, 200
+"""Of a folder of tasks: entries that are listed, and folders that are looked into; the trainer
+reads all."""
 
 Begin = Callable[[], SourceReader]
 """Begins to read a source from its first record."""
@@ -25,10 +26,12 @@ Begin = Callable[[], SourceReader]
 def of_tasks(
     objects: Objects, prefix: str, source: DatasetSource, *, field: str
 ) -> tuple[Refusal, ...]:
-    """Look for a Harbor task in a folder, unless that has more files than are listed here."""
-    listed = objects.list(prefix, most=MOST_FILES)
-    paths = (stat.key.removeprefix(prefix) for stat in listed)
-    if len(listed) == MOST_FILES or any(map(is_config, paths)):
+    """Look for a Harbor task in a folder, unless that has more entries than are looked at."""
+    entries = objects.entries(prefix, most=MOST_ENTRIES)
+    folders = [entry for entry in entries if entry.endswith("/")]
+    whole = len(entries) < MOST_ENTRIES and len(folders) <= MOST_FOLDERS
+    places = ("", *folders[:MOST_FOLDERS])
+    if not whole or any(_exists(objects, f"{prefix}{place}{CONFIG}") for place in places):
         return ()
     return _unusable(
         source,
@@ -37,6 +40,14 @@ def of_tasks(
         message=f"has no folder with a {CONFIG}",
         remedy="Upload the tasks, each in a folder of its own, or correct the URI.",
     )
+
+
+def _exists(objects: Objects, key: str) -> bool:
+    try:
+        objects.stat(key)
+    except ObjectMissingError:
+        return False
+    return True
 
 
 def of_file(

@@ -189,6 +189,20 @@ class Objects(Uploads):
 
         return self.call(f"listing {prefix}", listed, key=prefix)
 
+    def entries(self, folder: str, *, most: int) -> tuple[str, ...]:
+        """Names of the first ``most`` objects and folders directly in a folder.
+
+        Folders end with a slash. The bucket leaves out what is in them, so that costs nothing.
+        """
+        assert not folder or folder.endswith("/"), "a prefix without a slash is no folder"
+
+        def listed() -> tuple[str, ...]:
+            listing = self._client.list_objects(self.bucket, prefix=folder)
+            names = ((item.object_name or "").removeprefix(folder) for item in listing)
+            return tuple(islice(filter(None, names), most))
+
+        return self.call(f"listing {folder}", listed, key=folder)
+
     def delete_page(self, prefix: str, *, most: int = 1000) -> int:
         """Delete some of the objects under a prefix that ends with a slash; return their number.
 

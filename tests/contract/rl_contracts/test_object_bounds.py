@@ -141,21 +141,29 @@ def test_a_whole_bucket_is_no_models_folder(
 @pytest.mark.parametrize(
     ("config", "most", "reasons"),
     [
-        ("a/task.toml", 10, []),
-        ("task.toml", 10, []),
-        ("a/b/task.toml", 10, ["DatasetNotFound"]),
-        ("a/zz/other.toml", 10, ["DatasetNotFound"]),
-        ("b/task.toml", 3, []),
+        ("c/task.toml", (10, 10), []),
+        ("task.toml", (10, 10), []),
+        ("c/d/task.toml", (10, 10), ["DatasetNotFound"]),
+        ("c/other.toml", (5, 3), ["DatasetNotFound"]),
+        ("c/other.toml", (4, 3), []),
+        ("c/other.toml", (5, 2), []),
     ],
-    ids=["a task", "the folder itself", "too deep", "no task", "beyond the listing"],
+    ids=["a task", "the folder itself", "too deep", "no task", "more entries", "more folders"],
 )
-def test_a_folder_without_tasks_is_refused_once_all_of_it_was_listed(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch, config: str, most: int, reasons: list[str]
+def test_a_folder_without_tasks_is_refused_once_all_of_it_was_looked_at(
+    stores: Stores,
+    monkeypatch: pytest.MonkeyPatch,
+    config: str,
+    most: tuple[int, int],
+    reasons: list[str],
 ) -> None:
+    """However many files its folders have."""
     prefix = f"{stores.objects.prefix}tasks/"
-    for name in ("a/environment/0", "a/environment/1", "a/environment/2", config):
+    for name in ("README.md", *(f"{folder}/environment/{n}" for folder in "ab" for n in range(3))):
         stores.objects.put(f"{prefix}{name}", b"")
-    monkeypatch.setattr(dataset_checks, "MOST_FILES", most)
+    stores.objects.put(f"{prefix}{config}", b"")
+    for name, limit in zip(("MOST_ENTRIES", "MOST_FOLDERS"), most, strict=True):
+        monkeypatch.setattr(dataset_checks, name, limit)
     source = DatasetSource(name="tasks", format="Harbor", uri=stores.objects.uri(prefix))
     refusals = dataset_checks.of_tasks(stores.objects, prefix, source, field="spec.data.train[0]")
     assert [refusal.reason for refusal in refusals] == reasons
