@@ -9,9 +9,17 @@ from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch, BatchMember
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.head import RolloutHead
-from rl_contracts.documents.rollout import Rollout, StopReason, Timings, VersionSpan
+from rl_contracts.documents.rollout import (
+    Rollout,
+    StopReason,
+    Timings,
+    TokenRange,
+    Turn,
+    VersionSpan,
+)
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler, SamplerState
+from rl_contracts.documents.saved_turn import SavedTurn
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Message, Queue, Task
 
@@ -134,3 +142,39 @@ def a_result(step: int, **changes: Any) -> EvaluationResult:
         "seconds": 10.0,
     }
     return EvaluationResult.model_validate(values | changes)
+
+
+def a_saved_turn(
+    task: Task, number: int, *, member: int = 0, text: str = "ok", **changes: Any
+) -> SavedTurn:
+    """A turn of two generated tokens, behind two shown ones where it is the first."""
+    shown = 0 if number else 2
+    rollout = ids.rollout_id(ids.TaskId(task.id), task.attempt, member)
+    values: dict[str, Any] = {
+        "id": f"{rollout}.{number:06d}",
+        "run": task.run,
+        "task": task.id,
+        "attempt": task.attempt,
+        "member": member,
+        "rollout": rollout,
+        "sampler": "s",
+        "temperature": task.temperature,
+        "claimed_at": 1.0,
+        "number": number,
+        "through": number + 1,
+        "after": number - 1 if number else None,
+        "tokens": pack_int32([*[5] * shown, 7, 2]),
+        "mask": bytes(shown) + b"\1\1",
+        "logprobs": pack_float32([*[0.0] * shown, -0.5, -0.25]),
+        "spans": [VersionSpan(version=1, step=0, start=shown, end=shown + 2)],
+        "images": [],
+        "turn": Turn(
+            request=TokenRange(start=0, end=shown),
+            response=TokenRange(start=shown, end=shown + 2),
+            stop_reason=StopReason.STOP,
+            text=text,
+        ),
+        "shown": "[]",
+        "heard": number,
+    }
+    return SavedTurn.model_validate(values | changes)

@@ -25,6 +25,7 @@ MIGRATIONS: Mapping[str, Mapping[int, Migration]] = {
     "runs": {},
     "tasks": {},
     "rollouts": {},
+    "turns": {},
     "batches": {},
     "evaluations": {},
     "policies": {},

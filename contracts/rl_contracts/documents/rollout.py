@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -267,6 +267,17 @@ class Rollout(Document):
 def oldest_step(spans: Iterable[VersionSpan]) -> int:
     """Training step of the oldest of the policies that generated tokens; -1 without any."""
     return min((span.step for span in spans), default=-1)
+
+
+S = TypeVar("S", ImageSpan, TokenRange, VersionSpan)
+
+
+def moved(places: Iterable[S], *, by: int) -> list[S]:
+    """The same places, counted from another token."""
+    return [
+        place.model_copy(update={"start": place.start + by, "end": place.end + by})
+        for place in places
+    ]
 
 
 def tokens_by_version(spans: Iterable[VersionSpan]) -> Counter[str]:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Deleted, Run
+from rl_contracts.documents.saved_turn import SavedTurn
 from rl_contracts.documents.task import Queue, Task
 from rl_contracts.retention.plan import (
     BatchItem,
@@ -96,11 +97,19 @@ class Sweeper:
         self._stores.runs.note_deleted(self._run, epoch=epoch, deleted=deleted)
         for chunk in _chunks(chosen.rollouts):
             self._stores.rollouts.delete_all(chunk)
+        for chunk in _chunks(self._turns_of(chosen.tasks)):
+            self._stores.turns.delete_all(chunk)
         for chunk in _chunks(chosen.tasks):
             self._stores.tasks.delete(chunk)
         for chunk in _chunks(chosen.batches):
             self._stores.batches.delete_all(chunk)
         return chosen
+
+    def _turns_of(self, tasks: Sequence[str]) -> list[str]:
+        """Saved turns of tasks, which a sampler deletes unless it dies or its save is late."""
+        wanted = set(tasks)
+        saved = scan(self._stores.mongo, SavedTurn.collection, self._run, fields=("task",))
+        return [turn["_id"] for turn in saved if turn["task"] in wanted]
 
     def _is_due(self, run: Run) -> bool:
         if self._swept_at is None:

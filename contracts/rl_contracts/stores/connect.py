@@ -15,6 +15,7 @@ from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
 from rl_contracts.stores.samplers import SamplerStore
 from rl_contracts.stores.tasks import TaskStore
+from rl_contracts.stores.turns import TurnStore
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True)
@@ -26,6 +27,7 @@ class Stores:
     tasks: TaskStore
     leases: LeaseStore
     rollouts: RolloutStore
+    turns: TurnStore
     batches: BatchStore
     evaluations: EvaluationStore
     policies: PolicyStore
@@ -64,6 +66,7 @@ class Stores:
             tasks=TaskStore(mongo),
             leases=LeaseStore(mongo),
             rollouts=RolloutStore(mongo, objects),
+            turns=TurnStore(mongo),
             batches=BatchStore(mongo, objects),
             evaluations=EvaluationStore(mongo),
             policies=PolicyStore(mongo),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-import bson
-from pymongo import ReplaceOne
 from pymongo.errors import BulkWriteError
 
 from rl_contracts.documents.head import SUMMARY, RolloutHead, Summary
@@ -44,38 +42,6 @@ class RolloutStore(OverflowStore[Rollout]):
             lambda: list(self._documents.find({"task": task}, {"_id": True})),
         )
         return list(self.read([document["_id"] for document in stored]).whole.values())
-
-    def save_unfinished(self, rollouts: Sequence[Rollout]) -> int:
-        """Store how far episodes are; return the number of those that fit into a document.
-
-        An episode replaces what was saved of it before, and never a finished one: a command that
-        arrives late does nothing. One command, and another one for those behind their first turn.
-        """
-        first: list[Stored] = []
-        later: list[Stored] = []
-        for rollout in rollouts:
-            stored = rollout.to_mongo()
-            if len(bson.encode(stored)) <= self._overflow_bytes:
-                behind_first = len(rollout.turns) == rollout.replayed_turns + 1
-                (first if behind_first else later).append(stored)
-        if later and self._replace_unfinished(later) < len(later):
-            first += later  # an outage kept their first turns from the store, or they are finished
-        if first:
-            with contextlib.suppress(BulkWriteError):  # those that are there stay as they are
-                self._mongo.call(
-                    f"saving {len(first)} unfinished rollouts",
-                    lambda: self._documents.insert_many(first, ordered=False),
-                )
-        return len({each["_id"] for each in (*first, *later)})
-
-    def _replace_unfinished(self, stored: Sequence[Stored]) -> int:
-        writes = [
-            ReplaceOne({"_id": each["_id"], "unfinished": {"$ne": None}}, each) for each in stored
-        ]
-        return self._mongo.call(
-            f"saving {len(writes)} unfinished rollouts",
-            lambda: self._documents.bulk_write(writes, ordered=False).matched_count,
-        )
 
     def heads(self, ids: Sequence[str]) -> Read[RolloutHead]:
         """Read heads by id, without tokens and texts; as ``read``.

@@ -17,12 +17,14 @@ from rl_contracts.documents.overflow import FIELD as OVERFLOW
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
+from rl_contracts.documents.saved_turn import SavedTurn
 from rl_contracts.documents.task import Task
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.listing import scan
 
 KINDS: dict[str, type[Document]] = {
-    kind.collection: kind for kind in (Rollout, PolicyRecord, Evaluation, Sampler, Task, Batch, Run)
+    kind.collection: kind
+    for kind in (SavedTurn, Rollout, PolicyRecord, Evaluation, Sampler, Task, Batch, Run)
 }
 """Kinds by collection; the run comes last, so its version implies that of all others."""
 PAGE = 64

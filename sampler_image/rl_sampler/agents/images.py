@@ -58,11 +58,3 @@ def placed(
     if placeholders is None or not images:
         return []
     return list(placeholders.spans(tokens, bytes(len(tokens)), images, start=start))
-
-
-def moved(images: Iterable[ImageSpan], *, by: int) -> list[ImageSpan]:
-    """The same images, counted from another place."""
-    return [
-        image.model_copy(update={"start": image.start + by, "end": image.end + by})
-        for image in images
-    ]

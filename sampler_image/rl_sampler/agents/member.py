@@ -19,11 +19,12 @@ from rl_contracts.documents.rollout import (
     RolloutError,
     ToolCall,
     Turn,
-    Unfinished,
 )
+from rl_contracts.documents.saved_turn import SavedTurn
 from rl_contracts.documents.task import Message
 from rl_contracts.errors import RLError
 from rl_contracts.spec.agent.agents import Agent
+from rl_sampler.agents import saving
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.images import images_in, placed, text_of
 from rl_sampler.agents.policy import Policy, Sampled
@@ -109,8 +110,8 @@ class Member:
     """The sum of the rewards of the environment's steps."""
     submitted: str | None = None
     """The answer that a final tool was given; None where scorers read the response's text."""
-    shown: list[str] = field(default_factory=list)
-    """The messages that followed each turn, as JSON; of agents that run turn by turn."""
+    finished: list[SavedTurn] = field(default_factory=list)
+    """Turns that are over, as another attempt needs them to go on."""
     heard: int = 0
     """How often the user has spoken."""
     saved: Rollout | None = None
@@ -119,9 +120,11 @@ class Member:
     """The stored rollout whose turns were replayed."""
     replayed_turns: int = 0
     on_turn: Callable[[Member], None] | None = None
-    """Called with each finished turn."""
+    """Called with each finished turn; None: nothing is kept for another attempt."""
     forfeited: str = ""
     """Why every scorer's value is 0; empty where they judge."""
+    _kept_tokens: int = 0
+    """Tokens of the trace that ``finished`` holds."""
 
     @property
     def room(self) -> int:
@@ -197,13 +200,6 @@ class Member:
             return False
         return self.chat.placeholders.token in self.last_tokens
 
-    @property
-    def progress(self) -> Unfinished | None:
-        """What another attempt needs to continue it; None where its last turn is not over."""
-        if not self.turns or len(self.shown) != len(self.turns):
-            return None
-        return Unfinished(shown=list(self.shown), heard=self.heard)
-
     def resume(self, saved: Rollout) -> None:
         """Continue an unfinished episode behind its last turn; nothing is sampled or called again.
 
@@ -213,11 +209,13 @@ class Member:
         assert saved.unfinished is not None
         self.trace, self.turns = Trace.of(saved), list(saved.turns)
         self.prompt = self.trace.tokens[: saved.turns[0].response.start]
-        self.shown, self.heard = list(saved.unfinished.shown), saved.unfinished.heard
-        self.history = []
-        for turn, messages in zip(self.turns, self.shown, strict=True):
+        self.heard = saved.unfinished.heard
+        self.history, self.finished = [], []
+        ends = [*(turn.response.start for turn in self.turns[1:]), len(self.trace.tokens)]
+        for turn, messages, end in zip(self.turns, saved.unfinished.shown, ends, strict=True):
             tokens = self.trace.tokens[turn.response.start : turn.response.end]
             self.history += [GeneratedSegment(tokens), ShownSegment(json.loads(messages))]
+            self._keep(turn, messages, end=end)
         self.user.skip(self.heard)
         self.continues, self.replayed_turns = saved.id, len(self.turns)
         # Its oldest token decides how old it is, whoever samples the others.
@@ -226,9 +224,27 @@ class Member:
 
     def finish_turn(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Note that the last turn is over, and what was shown behind it."""
-        self.shown.append(json.dumps(list(messages), ensure_ascii=False))
-        if self.on_turn is not None:
-            self.on_turn(self)
+        if self.on_turn is None:
+            return
+        shown = json.dumps(list(messages), ensure_ascii=False)
+        self._keep(self.turns[-1], shown, end=len(self.trace.tokens))
+        self.on_turn(self)
+
+    def _keep(self, turn: Turn, shown: str, *, end: int) -> None:
+        """Keep a turn whose tokens, with what was shown behind it, end before ``end``."""
+        self.finished.append(
+            saving.of_trace(
+                self.trace,
+                turn,
+                start=self._kept_tokens,
+                end=end,
+                shared=saving.of_member(self.policy.claim.task, self.number),
+                number=len(self.finished),
+                shown=shown,
+                heard=self.heard,
+            )
+        )
+        self._kept_tokens = end
 
     async def respond(self, *, limit: int | None = None) -> Turn:
         """Sample the policy's next turn.

@@ -16,10 +16,10 @@ from rl_contracts.documents.rollout import (
     StopReason,
     TokenRange,
     VersionSpan,
+    moved,
 )
 from rl_contracts.documents.routing import Choices, narrowed
 from rl_contracts.documents.run import PolicyPointer
-from rl_sampler.agents.images import moved
 from rl_sampler.engine.errors import EngineProtocolError
 from rl_sampler.engine.protocol import EngineSpan, Generation
 
@@ -156,10 +156,7 @@ class Trace:
         self.tokens += response.tokens
         self.mask += b"\x01" * len(response.tokens)
         self.logprobs += response.logprobs
-        self.spans += [
-            span.model_copy(update={"start": span.start + start, "end": span.end + start})
-            for span in response.spans
-        ]
+        self.spans += moved(response.spans, by=start)
         self._shown_from = len(self.tokens)
         return request, TokenRange(start=start, end=len(self.tokens)), response.reason
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.saved_turn import SavedTurn
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents import IN_TEXT, with_instructions
@@ -23,7 +25,7 @@ from rl_sampler.engine.errors import EngineError
 from rl_sampler.engine.images import RunImages
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
-from rl_sampler.engine.shared_stores import SharedStores
+from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
 from rl_sampler.engine.slots import Slots
 from rl_sampler.engine.watch import EngineWatch
 from rl_sampler.episodes import group_completion
@@ -108,7 +110,7 @@ class EpisodeRunner:
             enough = (task.minimum or task.group_size) - sum(
                 not task.is_baseline(member) for member in members
             )
-            turns = self._turns(task, stored)
+            turns = await self._turns(claim, stored)
             try:
                 sampled = await (
                     self.rollout_runner.run_separately(
@@ -137,6 +139,9 @@ class EpisodeRunner:
         done = await complete(self.shared, claim, written)
         for name in written:
             self.rollout_runner.traces.later(name, "complete", seconds=time.monotonic() - began)
+        if done and keeps_turns(self.spec.agent):
+            with contextlib.suppress(*OUTAGES):  # retention deletes what is left
+                await self.shared.call(self.shared.stores.turns.delete_task, task.id)
         return done
 
     async def group(self, claim: Claim, *, longest: int | None) -> Group:
@@ -214,12 +219,17 @@ class EpisodeRunner:
             lambda: of_task(claim.task.id), wanted=lambda: not claim.lost, otherwise=nothing
         )
 
-    def _turns(self, task: Task, stored: Sequence[Rollout]) -> KeptTurns:
+    async def _turns(self, claim: Claim, stored: Sequence[Rollout]) -> KeptTurns:
         saves = TurnSaves(self.shared, self.counters)
-        if not keeps_turns(self.spec.agent):
+        if not keeps_turns(self.spec.agent) or claim.task.attempt <= 1:
             return KeptTurns(saves=saves)
+        of_task, nothing = self.shared.stores.turns.of_task, list[SavedTurn]()
+        turns = await self.shared.retry(
+            lambda: of_task(claim.task.id), wanted=lambda: not claim.lost, otherwise=nothing
+        )
         oldest = self.rollout_runner.oldest_step()
-        return KeptTurns(saves=saves, saved=resumable(stored, task=task, oldest_step=oldest))
+        saved = resumable(stored, turns, task=claim.task, oldest_step=oldest)
+        return KeptTurns(saves=saves, saved=saved)
 
     def _adopt(self, claim: Claim, stored: Sequence[Rollout]) -> dict[int, Rollout]:
         task = claim.task

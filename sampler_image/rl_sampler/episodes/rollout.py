@@ -17,9 +17,9 @@ from rl_contracts.documents.rollout import (
     StopReason,
     Timings,
     Turn,
-    Unfinished,
 )
 from rl_contracts.documents.routing import assembled
+from rl_contracts.documents.saved_turn import SavedTurn, unfinished
 from rl_contracts.documents.task import Queue, Task
 from rl_sampler.agents.trace import Trace
 from rl_sampler.scorers import total
@@ -36,9 +36,8 @@ class Ending:
     score_seconds: float = 0.0
     program: ProgramOutcome | None = None
     environment: EnvironmentOutcome | None = None
-    unfinished: Unfinished | None = None
-    lost: bool = False
-    """It failed because what acts beside the policy ended: what was saved of it stays."""
+    goes_on: bool = False
+    """It failed by no doing of its turns: another attempt continues them where turns are saved."""
     continues: str = ""
     replayed_turns: int = 0
 
@@ -86,7 +85,6 @@ def build_rollout(
         error=ending.error,
         program=ending.program,
         environment=ending.environment,
-        unfinished=ending.unfinished,
         continues=ending.continues,
         replayed_turns=ending.replayed_turns,
         reward=total(ending.parts),
@@ -137,22 +135,36 @@ def adopted(
     return usable
 
 
-def resumable(stored: Sequence[Rollout], *, task: Task, oldest_step: int) -> dict[int, Rollout]:
-    """Unfinished members that can be continued: the latest attempt's where there are several.
+def resumable(
+    stored: Sequence[Rollout], turns: Sequence[SavedTurn], *, task: Task, oldest_step: int
+) -> dict[int, Rollout]:
+    """Unfinished members that can be continued, by number.
+
+    The latest attempt in which a member had a turn decides: where it failed by its own doing, the
+    member begins again.
 
     Args:
         stored: rollouts of all attempts of the task.
+        turns: saved turns of all attempts; those of a stored rollout are not used.
         task: as this attempt claimed it.
         oldest_step: as of a finished member: the oldest token decides.
     """
-    saved = {}
-    for rollout in sorted(stored, key=lambda rollout: rollout.attempt):
-        whole = rollout.model_copy(update={"error": None})
-        if (
-            rollout.unfinished is not None
-            and rollout.turns
-            and rollout.member < task.num_members
-            and is_usable(whole, task=task, oldest_step=oldest_step)
-        ):
-            saved[rollout.member] = rollout
-    return saved
+    known = {rollout.id for rollout in stored}
+    saved: dict[str, list[SavedTurn]] = {}
+    for turn in turns:
+        if turn.rollout not in known:
+            saved.setdefault(turn.rollout, []).append(turn)
+    rebuilt = filter(None, map(unfinished, saved.values()))
+    latest: dict[int, Rollout] = {}
+    for rollout in sorted((*stored, *rebuilt), key=lambda rollout: rollout.attempt):
+        if rollout.turns:
+            latest[rollout.member] = rollout
+    return {
+        member: rollout
+        for member, rollout in latest.items()
+        if member < task.num_members
+        and rollout.unfinished is not None
+        and is_usable(
+            rollout.model_copy(update={"error": None}), task=task, oldest_step=oldest_step
+        )
+    }

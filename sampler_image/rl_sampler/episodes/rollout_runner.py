@@ -15,6 +15,7 @@ from rl_contracts.documents.rollout import (
     RolloutError,
     StopReason,
 )
+from rl_contracts.documents.saved_turn import unfinished
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
@@ -48,6 +49,7 @@ logger = logging.getLogger(__name__)
 
 ErrorKind = Literal["infrastructure", "user"]
 MESSAGE_CHARACTERS = 500
+OF_THE_ATTEMPT = ("id", "attempt", "sampler")
 CUT_OFF = (StopReason.LENGTH, StopReason.CONTEXT)
 
 
@@ -167,8 +169,9 @@ class RolloutRunner:
             self.counters.turns_replayed += member.replayed_turns
             rollout = self._reject_if_unusable(_rollout(member, ending, task=task), task)
             facts |= _outcome(rollout)
-        saved = turns.saves.newest.get(number) if ending.lost else None
-        return rollout if saved is None else saved.model_copy(update={"error": rollout.error})
+        if not (ending.goes_on and keeps_turns(self.spec.agent)):
+            return rollout
+        return _behind_its_turns(rollout, unfinished(member.finished) or turns.saved.get(number))
 
     async def play_alone(self, group: Group, *, scored: bool) -> tuple[Member, Rollout]:
         """Run a group's first member for a person: nothing is saved, and no policy is too old.
@@ -194,12 +197,14 @@ class RolloutRunner:
         scored: bool = True,
     ) -> Ending:
         """Run and score a member; says how it ended, also where it failed."""
+        acted = False
         try:
             await self._begin(member, group, opening, turns)
             try:
                 reason = await self.act(member)
             finally:
                 await member.tools.close()
+            acted = True
             if not scored:
                 return Ending(stop_reason=reason)
             return await self._score(member, group.task, reason)
@@ -209,17 +214,35 @@ class RolloutRunner:
             if not (self.withholds(group.task) and member.policy.claim.cause is Cause.EXPIRED):
                 raise  # the whole group ends
             return _failed(str(error))  # members that have finished are kept for the next attempt
-        except EngineUnavailableError as error:  # it ended in the middle of a response
-            unfinished = member.progress if keeps_turns(self.spec.agent) else None
-            return replace(_failed(str(error)), unfinished=unfinished)
         except (EngineError, ToolDownError, NoCompletionError, UnusableMemberError) as error:
-            return replace(_failed(str(error)), lost=isinstance(error, LostError))
+            return replace(_failed(str(error)), goes_on=self._goes_on(member, error, acted=acted))
         except UserCodeError as error:
             logger.warning("member %d of %s: %s", member.number, group.task.id, error)
-            return _failed(str(error), kind="user")
+            goes_on = self._goes_on(member, error, acted=acted)
+            return replace(_failed(str(error), kind="user"), goes_on=goes_on)
         except Exception as error:  # the rollout boundary: recorded in the rollout
             logger.exception("member %d of %s failed", member.number, group.task.id)
             return _failed(f"{type(error).__name__}: {error}")
+
+    def _goes_on(self, member: Member, error: Exception, *, acted: bool) -> bool:
+        """Whether the next attempt may continue the turns behind which a member failed.
+
+        Where the engine or what acts beside the policy has ended, always. Where a tool, a user or a
+        scorer failed, only if this attempt got further than the one that it continued: what fails
+        by the content of the turns would fail for ever. A program or an environment that failed
+        otherwise begins again.
+
+        Args:
+            member: the member.
+            error: its failure.
+            acted: the episode was over, and a scorer failed.
+        """
+        if isinstance(error, (EngineUnavailableError, LostError)):
+            return True
+        beside = isinstance(error, (ToolDownError, NoCompletionError, UserCodeError))
+        return (acted or (beside and not self.begins_itself)) and (
+            len(member.finished) > member.replayed_turns
+        )
 
     async def _begin(
         self, member: Member, group: Group, opening: Opening | None, turns: KeptTurns | None
@@ -236,7 +259,7 @@ class RolloutRunner:
     def _resume(self, member: Member, group: Group, turns: KeptTurns) -> bool:
         """Have a member's turns saved; whether it goes on behind saved ones."""
         if keeps_turns(self.spec.agent):
-            member.on_turn = lambda member: turns.saves.save(_unfinished(member, group.task))
+            member.on_turn = lambda member: turns.saves.save(member.finished)
         saved = turns.saved.get(member.number)
         if self.begins_itself:
             member.saved = saved
@@ -333,10 +356,17 @@ def _failed(message: str, kind: ErrorKind = "infrastructure") -> Ending:
     return Ending(stop_reason=StopReason.ERROR, error=_error(message, kind))
 
 
-def _unfinished(member: Member, task: Task) -> Rollout:
-    """A member as it is behind its last turn, which another attempt may continue."""
-    ending = _failed(f"it was not finished after turn {len(member.turns)}")
-    return _rollout(member, replace(ending, unfinished=member.progress), task=task)
+def _behind_its_turns(failed: Rollout, saved: Rollout | None) -> Rollout:
+    """A failed member as its finished turns leave it, so that another attempt continues them.
+
+    Args:
+        failed: with what came after them.
+        saved: the finished turns; None: there are none.
+    """
+    if saved is None:
+        return failed
+    kept = (*OF_THE_ATTEMPT, "error", "continues", "replayed_turns", "program", "environment")
+    return saved.model_copy(update={name: getattr(failed, name) for name in kept})
 
 
 def _rollout(member: Member, ending: Ending, *, task: Task) -> Rollout:

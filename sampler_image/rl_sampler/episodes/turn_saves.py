@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.saved_turn import SavedTurn
 from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.shared_stores import OUTAGES, SharedStores
@@ -30,10 +31,10 @@ def keeps_turns(agent: Agent) -> bool:
 
 
 class TurnSaves:
-    """The saves of one claim: at most one command at a time, with the newest of each member.
+    """The saves of one claim: at most one command at a time, with the turns that are not stored.
 
     No episode waits for it. While the store is down nothing is saved, and the next turn's save has
-    all turns again.
+    all turns that are not stored.
     """
 
     def __init__(self, shared: SharedStores, counters: Counters) -> None:
@@ -44,40 +45,64 @@ class TurnSaves:
             counters: count saves.
         """
         self._shared, self._counters = shared, counters
-        self.newest: dict[int, Rollout] = {}
-        """What was last to be saved of each member."""
-        self._pending: dict[int, Rollout] = {}
+        self._finished: dict[str, Sequence[SavedTurn]] = {}
+        """All turns of each member, by its rollout's id; they grow."""
+        self._stored: dict[str, int] = {}
+        """How many of them are in the store."""
+        self._too_large: set[str] = set()
+        """Members with a turn that no document can hold: later turns could not be used either."""
         self._writing: asyncio.Task[None] | None = None
 
-    def save(self, rollout: Rollout) -> None:
-        """Save a member as it is now, soon."""
-        self._pending[rollout.member] = self.newest[rollout.member] = rollout
+    def save(self, finished: Sequence[SavedTurn]) -> None:
+        """Save the turns of a member that are not stored, soon.
+
+        Args:
+            finished: all turns of the member, the new one last.
+        """
+        rollout = finished[-1].rollout
+        if rollout in self._too_large:
+            return
+        self._finished[rollout] = finished
         if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_all(), name="save turns")
 
     async def close(self) -> None:
         """Save nothing more. A command that is on its way changes no finished member."""
-        self._pending.clear()
+        self._finished.clear()
         if self._writing is not None:
             self._writing.cancel()
             await asyncio.wait({self._writing})
 
     async def _write_all(self) -> None:
-        while self._pending:
+        while any(self._unsaved(rollout) for rollout in self._finished):
             await asyncio.sleep(BATCH_SECONDS)
-            unfinished, self._pending = list(self._pending.values()), {}
-            await self._write(unfinished)
+            unsaved = {rollout: self._unsaved(rollout) for rollout in self._finished}
+            if not await self._write({name: turns for name, turns in unsaved.items() if turns}):
+                return  # the next turn tries again
 
-    async def _write(self, unfinished: Sequence[Rollout]) -> None:
-        save = self._shared.stores.rollouts.save_unfinished
+    def _unsaved(self, rollout: str) -> list[SavedTurn]:
+        finished = self._finished[rollout]
+        through = {"through": len(finished)}
+        return [
+            turn.model_copy(update=through) for turn in finished[self._stored.get(rollout, 0) :]
+        ]
+
+    async def _write(self, unsaved: Mapping[str, Sequence[SavedTurn]]) -> bool:
+        """Whether the store took them."""
+        turns = [turn for each in unsaved.values() for turn in each]
         try:
-            saved = await self._shared.call(save, unfinished)
+            large = await self._shared.call(self._shared.stores.turns.save, turns)
         except OUTAGES:
-            return  # reported by SharedStores
-        self._counters.turns_saved += saved
-        left_out = len(unfinished) - saved
-        if left_out:
-            logger.info("%d unfinished rollouts are too large to be saved", left_out)
+            return False  # reported by SharedStores
+        for rollout, of_member in unsaved.items():
+            if rollout in large:
+                logger.info("a turn of %s is too large to be saved, so no later one is", rollout)
+                self._finished.pop(rollout, None)
+            else:
+                self._stored[rollout] = of_member[-1].through
+        self._too_large |= large
+        self._counters.turns_saved += len(unsaved) - len(large)
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

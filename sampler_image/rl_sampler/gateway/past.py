@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32
-from rl_contracts.documents.rollout import Rollout, StopReason
+from rl_contracts.documents.rollout import Rollout, StopReason, moved
 from rl_sampler.agents.trace import SampledResponse
 
 
@@ -65,11 +65,9 @@ def _responses(saved: Rollout) -> list[tuple[bytes, SampledResponse]]:
     for turn in saved.turns:
         start, end = turn.response.start, turn.response.end
         sequence = max((at for at in saved.sequence_starts if at <= start), default=0)
-        spans = [
-            span.model_copy(update={"start": span.start - start, "end": span.end - start})
-            for span in saved.spans
-            if start <= span.start and span.end <= end
-        ]
+        spans = moved(
+            (span for span in saved.spans if start <= span.start and span.end <= end), by=-start
+        )
         response = SampledResponse(
             tokens=array("i", tokens[start:end]),
             logprobs=array("d", logprobs[start:end]),

@@ -13,7 +13,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rl_contracts.documents.rollout import Turn
+from rl_contracts.documents.arrays import pack_float32, pack_int32
+from rl_contracts.documents.rollout import TokenRange, Turn, moved
+from rl_contracts.documents.saved_turn import SavedTurn
+from rl_sampler.agents import saving
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.trace import SampledResponse, Trace
@@ -56,6 +59,42 @@ class Node:
             tokens += each.response.tokens
         return tokens
 
+    def turn(self, request: TokenRange, response: TokenRange) -> Turn:
+        """The record of this response, whose tokens are at these places."""
+        return Turn(
+            request=request,
+            response=response,
+            stop_reason=self.response.reason,
+            text=self.text,
+            queue_seconds=self.queue_seconds,
+            generate_seconds=self.generate_seconds,
+        )
+
+    def saved(self, shared: dict[str, Any]) -> SavedTurn:
+        """This response with the tokens before it that no other response was saved with.
+
+        Experts are left out: choices of experts are not replayed together with programs.
+
+        Args:
+            shared: as ``saving.of_member``.
+        """
+        shown, output = len(self.shown), len(self.response.tokens)
+        return saving.numbered(
+            shared,
+            self.number,
+            after=None if self.parent is None else self.parent.number,
+            tokens=pack_int32([*self.shown, *self.response.tokens]),
+            mask=bytes(shown) + b"\x01" * output,
+            logprobs=pack_float32([*[0.0] * shown, *self.response.logprobs]),
+            spans=moved(self.response.spans, by=shown),
+            images=[],
+            turn=self.turn(
+                TokenRange(start=0, end=shown), TokenRange(start=shown, end=shown + output)
+            ),
+            shown="[]",
+            heard=0,
+        )
+
     @property
     def is_branch(self) -> bool:
         """Whether it begins a sequence."""
@@ -88,13 +127,14 @@ class Tree:
     def __init__(self) -> None:
         self._roots: list[Node] = []
         self._by_digest: dict[bytes, list[Node]] = {}
-        self._count = 0
+        self.nodes: list[Node] = []
+        """All responses by number."""
         self.size = 0
         """Tokens of all sequences together."""
 
     def __len__(self) -> int:
         """Number of responses."""
-        return self._count
+        return len(self.nodes)
 
     def place(self, asked: Asked, chat: Chat) -> Place:
         """Where a request continues, or a new root.
@@ -133,14 +173,14 @@ class Tree:
             seconds: ``queue_seconds`` and ``generate_seconds``.
         """
         node = Node(
-            number=self._count,
+            number=len(self.nodes),
             parent=place.parent,
             shown=array("i", place.shown),
             response=response,
             text=text,
             **seconds,
         )
-        self._count += 1
+        self.nodes.append(node)
         (self._roots if node.parent is None else node.parent.children).append(node)
         grown = len(place.context) if node.is_branch else len(node.shown)
         self.size += grown + len(response.tokens)
@@ -162,17 +202,8 @@ class Tree:
             for node in nodes:
                 if node is not nodes[0]:
                     trace.show(node.shown)
-                request, response, reason = trace.take(node.response)
-                turns.append(
-                    Turn(
-                        request=request,
-                        response=response,
-                        stop_reason=reason,
-                        text=node.text,
-                        queue_seconds=node.queue_seconds,
-                        generate_seconds=node.generate_seconds,
-                    )
-                )
+                request, response, _ = trace.take(node.response)
+                turns.append(node.turn(request, response))
         return turns
 
     def _continued(

@@ -12,6 +12,7 @@ from rl_contracts.documents.rollout import ProgramOutcome, StopReason
 from rl_contracts.documents.task import Message, Task
 from rl_contracts.spec.agent.program import PROGRAM, Program
 from rl_contracts.spec.resources import RLJobSpec
+from rl_sampler.agents import saving
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.member import GeneratedSegment, Member
 from rl_sampler.agents.trace import Trace
@@ -194,25 +195,21 @@ def task_json(task: Task, member: int) -> dict[str, Any]:
     }
 
 
-def _write(member: Member, session: Session) -> None:
-    """Put the session's responses into the member, in place of those that it had."""
-    member.trace = Trace()
-    member.turns = session.tree.write(member.trace)
-    if session.past.given:
-        member.continues, member.replayed_turns = session.past.continues, session.past.given
-
-
 def _save(member: Member, session: Session) -> None:
     """Save the responses so far, by which another attempt answers the same requests."""
-    _write(member, session)
-    member.shown = ["[]" for _ in member.turns]
+    shared = saving.of_member(member.policy.claim.task, member.number)
+    unsaved = session.tree.nodes[len(member.finished) :]
+    member.finished += [node.saved(shared) for node in unsaved]
     if member.on_turn is not None:
         member.on_turn(member)
 
 
 def _take_over(member: Member, session: Session, played: Played) -> None:
     """Put the session's tokens and the program's end into the member."""
-    _write(member, session)
+    member.trace = Trace()
+    member.turns = session.tree.write(member.trace)
+    if session.past.given:
+        member.continues, member.replayed_turns = session.past.continues, session.past.given
     member.reported = session.reward
     member.program = ProgramOutcome(
         exit_code=played.ran.exit_code,

@@ -11,7 +11,7 @@ from rl_contracts.stores.clients.mongo import Stored
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.listing import scan
 from tests.contract.rl_contracts.plans import check_plans
-from tests.documents import RUN, a_batch, a_rollout, a_sampler, a_task
+from tests.documents import RUN, a_batch, a_rollout, a_sampler, a_saved_turn, a_task
 from tests.servers import StoreServer
 
 HOT: dict[str, Callable[[Stores], object]] = {
@@ -24,6 +24,7 @@ HOT: dict[str, Callable[[Stores], object]] = {
     "counting what is open": lambda stores: stores.tasks.total(RUN, queue=Queue.TRAIN),
     "reading tasks": lambda stores: stores.tasks.get([a_task(1).id, a_task(2).id]),
     "adopting members": lambda stores: stores.rollouts.of_task(a_task(1).id),
+    "continuing members": lambda stores: stores.turns.of_task(a_task(1).id),
     "reading rollouts": lambda stores: stores.rollouts.get([a_rollout(a_task(1)).id]),
     "listing batches": lambda stores: stores.batches.of_run(RUN),
     "scanning tasks": lambda stores: scan(stores.mongo, "tasks", RUN),
@@ -45,6 +46,7 @@ def test_frequent_queries_use_an_index(
 ) -> None:
     stores.tasks.insert([a_task(number) for number in range(3)])
     stores.rollouts.put([a_rollout(a_task(1))])
+    stores.turns.save([a_saved_turn(a_task(1, attempt=1), 0)])
     stores.batches.put([a_batch(1, None)])
     stores.samplers.put([a_sampler()])
     asked.clear()

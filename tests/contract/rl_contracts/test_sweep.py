@@ -18,7 +18,7 @@ from rl_contracts.spec.retention import Bound, Retention
 from rl_contracts.stores.batches import BatchStore
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.rollouts import RolloutStore
-from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
+from tests.documents import RUN, a_batch, a_rollout, a_run, a_saved_turn, a_task
 
 STEPS, DURABLE = 6, 4
 NEWEST = Retention(batches=Bound(max_count=3))
@@ -92,6 +92,15 @@ def test_a_dry_run_changes_nothing_and_a_pass_keeps_what_is_needed(run: Stores) 
     assert sweeper.sweep(epoch=1).empty
     with pytest.raises(LookupError, match="kept steps: 4 to 6"):
         audit.audit(run, RUN, step=2)
+
+
+def test_saved_turns_that_a_sampler_left_are_deleted_with_their_task(run: Stores) -> None:
+    tasks = [a_task(number, attempt=1) for number in range(STEPS)]
+    run.turns.save([a_saved_turn(task, 0) for task in tasks])
+    deleted = Sweeper(run, run=RUN, bounds=NEWEST).sweep(epoch=1).tasks
+    left = {task.id for task in tasks if run.turns.of_task(task.id)}
+    assert left == {task.id for task in tasks} - set(deleted)
+    assert len(left) == 3
 
 
 def test_sizes_are_those_of_the_store(run: Stores) -> None:

@@ -55,6 +55,7 @@ CLOCK_CHECK_SECONDS = 60.0
 INDEXES: dict[str, list[list[str]]] = {
     "tasks": [["run", "queue", "state"]],
     "rollouts": [["task"], ["run"]],
+    "turns": [["task"], ["run"]],
     "batches": [["run"]],
     "evaluations": [["run"]],
     "policies": [["run"]],

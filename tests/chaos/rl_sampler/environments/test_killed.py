@@ -15,6 +15,7 @@ from tests.contract.rl_sampler.episodes.killed import (
     KILLED_TURN,
     Killed,
     PlayKilled,
+    all_in_the_third_turn,
     sections_of,
 )
 from tests.contract.rl_sampler.fork_server import ForkServer
@@ -93,7 +94,7 @@ def test_an_environment_that_dies_while_turns_are_replayed(play: PlayKilled) -> 
     killed = play(
         server,
         held=True,
-        killed_when=lambda engine: engine.asked.count(KILLED_TURN) == GROUP,
+        killed_when=all_in_the_third_turn,
         then=lambda _: server.faults.append("die"),
     )
     killed.check(turns=MOST_STEPS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.contract.rl_sampler.episodes.killed import GROUP, KILLED_TURN, PlayKilled
+from tests.contract.rl_sampler.episodes.killed import GROUP, PlayKilled
 from tests.openenv import MOST_STEPS, SmallServer, served_in_a_thread
 
 
@@ -12,9 +12,7 @@ def test_the_next_holder_makes_the_saved_actions_again_and_goes_on(
     server = SmallServer()
     with served_in_a_thread(server) as url:
         killed = play_killed(
-            {"kind": "Environment", "environment": {"url": url, "replayable": True}},
-            held=True,
-            killed_when=lambda engine: engine.asked.count(KILLED_TURN) == GROUP,
+            {"kind": "Environment", "environment": {"url": url, "replayable": True}}
         )
     killed.check(turns=MOST_STEPS)
     for rollout in killed.rollouts:

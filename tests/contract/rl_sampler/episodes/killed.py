@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_contracts.documents.rollout import Rollout
+from rl_contracts.documents.saved_turn import SavedTurn, unfinished
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.episodes.calling_engine import CallingEngine
@@ -51,18 +52,31 @@ PlayKilled = Callable[..., Killed]
 
 
 def sections_of(agent: dict[str, Any], trainer: ScriptedTrainer, model: Path) -> dict[str, Any]:
-    """Of a job that saves the turns of an agent, whose scorer has the name of its kind."""
+    """Of a job that saves the turns of an agent.
+
+    The scorer of a program or an environment has the name of its kind.
+    """
     sampling = {"maxTokensPerTurn": 100, "maxContextTokens": 2000}
-    return with_tools(trainer, model) | {
-        "agent": agent | {"durability": "Turns", "sampling": sampling},
-        "reward": {"scorers": [{"kind": agent["kind"]}]},
+    sections = with_tools(trainer, model) | {
+        "agent": {"durability": "Turns", "sampling": sampling, **agent}
     }
+    if agent["kind"] in ("Program", "Environment"):
+        sections["reward"] = {"scorers": [{"kind": agent["kind"]}]}
+    return sections
 
 
 def saved_turns(stores: Stores, task: str) -> list[Rollout]:
     """What is saved of the members, once each has as many turns as it finished."""
-    saved = [each for each in stores.rollouts.of_task(task) if each.unfinished is not None]
+    of_member: dict[int, list[SavedTurn]] = {}
+    for turn in stores.turns.of_task(task):
+        of_member.setdefault(turn.member, []).append(turn)
+    saved = [each for each in map(unfinished, of_member.values()) if each is not None]
     return saved if [len(each.turns) for each in saved] == [DONE_TURNS] * GROUP else []
+
+
+def all_in_the_third_turn(engine: CallingEngine) -> bool:
+    """Whether the third response of each member was asked for."""
+    return engine.asked.count(KILLED_TURN) == GROUP
 
 
 def kill_and_go_on(
@@ -96,8 +110,9 @@ def kill_and_go_on(
 def play_with_a_kill(
     agent: dict[str, Any],
     *,
-    held: bool,
-    killed_when: Callable[[CallingEngine], bool],
+    calls: int = 0,
+    held: bool = True,
+    killed_when: Callable[[CallingEngine], bool] = all_in_the_third_turn,
     then: Callable[[Pod], None] = lambda _: None,
     folder: Path,
     trainer: ScriptedTrainer,
@@ -108,7 +123,9 @@ def play_with_a_kill(
     """Play one group with two samplers, the first of which is killed.
 
     Args:
-        agent: of the manifest; its scorer has the name of its kind.
+        agent: of the manifest; durable unless it says otherwise.
+        calls: the turns in which the policy calls a tool, or answers in the last; 0: it never
+            calls one.
         held: the first engine never answers in the third turn.
         killed_when: the moment of the kill.
         then: called with the second sampler's pod before it begins.
@@ -119,8 +136,8 @@ def play_with_a_kill(
         fork_server: starts the samplers.
     """
     stores = trainer.stores
-    dying = CallingEngine(model, 0, held_turn=KILLED_TURN if held else 0)
-    living = CallingEngine(model, 0)
+    dying = CallingEngine(model, calls, held_turn=KILLED_TURN if held else 0)
+    living = CallingEngine(model, calls)
     sections = sections_of(agent, trainer, model)
     with dying.listening(), living.listening():
 
@@ -139,8 +156,13 @@ def play_with_a_kill(
             first.serve_first_of(trainer)
             (task,) = trainer.insert(1, group_size=GROUP)
             until(lambda: killed_when(dying), what="the third turns", seen=lambda: dying.asked)
-            before = until(lambda: saved_turns(stores, task), what="the saves")
+            before = (
+                until(lambda: saved_turns(stores, task), what="the saves")
+                if sections["agent"]["durability"] == "Turns"
+                else []
+            )
             kill_and_go_on(trainer, task, first=first, second=second, then=then)
+            until(lambda: not stores.turns.of_task(task), what="the end of the saved turns")
         finally:
             first.end()
             second.end()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.contract.rl_sampler.episodes.killed import GROUP, KILLED_TURN, PlayKilled
+from tests.contract.rl_sampler.episodes.killed import PlayKilled
 from tests.contract.rl_sampler.gateway.program_jobs import PROGRAMS, check_tokens
 
 TURNS = 4
@@ -18,11 +18,7 @@ def test_the_next_holder_answers_a_program_with_what_was_saved(
         "onFailure": "InfrastructureError",
         "replayable": True,
     }
-    killed = play_killed(
-        {"kind": "Program", "program": program},
-        held=True,
-        killed_when=lambda engine: engine.asked.count(KILLED_TURN) == GROUP,
-    )
+    killed = play_killed({"kind": "Program", "program": program})
     killed.check(turns=TURNS)
     for rollout in killed.rollouts:
         check_tokens(rollout)

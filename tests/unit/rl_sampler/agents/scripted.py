@@ -9,8 +9,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rl_contracts.documents.rollout import ImageSpan, Rollout, RolloutError, StopReason, ToolCall
+from rl_contracts import ids
+from rl_contracts.documents import saved_turn
+from rl_contracts.documents.rollout import ImageSpan, Rollout, StopReason, ToolCall
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.documents.saved_turn import SavedTurn
 from rl_contracts.documents.task import ImagePart, Message, Task
 from rl_contracts.spec.agent.agents import Agent as AgentSpec
 from rl_sampler.agents import AGENTS, IN_TEXT, Agent, with_instructions
@@ -20,7 +23,6 @@ from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.prompt import Prompts
 from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.engine.protocol import Generation, ParsedCalls
-from rl_sampler.episodes.rollout import Ending, build_rollout
 from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
@@ -222,10 +224,9 @@ async def play(
 
 
 def unfinished(member: Member, task: Task) -> Rollout:
-    """What is saved of a member after a finished turn."""
-    ending = Ending(
-        stop_reason=StopReason.ERROR,
-        error=RolloutError(kind="infrastructure", message="not finished"),
-        unfinished=member.progress,
-    )
-    return build_rollout(member.trace, member.turns, ending, task=task, member=0, claimed_at=1.0)
+    """What another attempt of a task reads of a member's finished turns."""
+    stored = [turn.to_mongo() for turn in member.finished]
+    read = saved_turn.unfinished(SavedTurn.from_mongo(each) for each in stored)
+    assert read is not None
+    name = ids.rollout_id(ids.TaskId(task.id), task.attempt, read.member)
+    return read.model_copy(update={"id": name, "task": task.id, "attempt": task.attempt})

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Queue
 from rl_sampler.agents.member import Member
@@ -37,7 +38,12 @@ REACT: dict[str, Any] = {
 
 
 def saved(member: Member) -> Rollout:
-    return Rollout.from_mongo(unfinished(member, TASK).to_mongo())
+    save = unfinished(member, TASK)
+    assert unpack_int32(save.tokens) == member.trace.tokens
+    assert (save.mask, save.spans) == (bytes(member.trace.mask), member.trace.spans)
+    assert unpack_float32(save.logprobs) == member.trace.logprobs, "halves are exact"
+    assert save.turns == member.turns
+    return save
 
 
 def written(played: Played) -> dict[str, Any]:
@@ -77,11 +83,11 @@ async def test_the_newest_save_that_may_still_be_trained_is_continued() -> None:
     later = saves[1].model_copy(update={"attempt": 2})
     finished = saves[2].model_copy(update={"unfinished": None, "member": 1})
     stored = [later, saves[0], finished]
-    assert resumable(stored, task=again, oldest_step=3) == {0: later}
-    assert resumable(stored, task=again, oldest_step=4) == {}, "its oldest token is of step 3"
+    assert resumable(stored, [], task=again, oldest_step=3) == {0: later}
+    assert resumable(stored, [], task=again, oldest_step=4) == {}, "its oldest token is of step 3"
     evaluation = again.model_copy(update={"queue": Queue.EVALUATION, "evaluation_version": 5})
-    assert resumable(stored, task=evaluation, oldest_step=0) == {}, "of another version"
+    assert resumable(stored, [], task=evaluation, oldest_step=0) == {}, "of another version"
     prompt = later.turns[0].response.start
-    tokens = list(memoryview(later.tokens).cast("i"))[:prompt]
+    tokens = unpack_int32(later.tokens)[:prompt]
     assert continues_prompt(later, tokens)
     assert not continues_prompt(later, [*tokens[:-1], tokens[-1] + 1]), "the tools have changed"

@@ -94,7 +94,7 @@ async def test_a_continued_episode_shows_the_same_images(episode: dict[str, Any]
     task, saves = a_task(attempt=1), list[Rollout]()
 
     def save(member: Member) -> None:
-        saves.append(Rollout.from_mongo(unfinished(member, task).to_mongo()))
+        saves.append(unfinished(member, task))
 
     whole = await play(**episode, on_turn=save)
     for number, saved in enumerate(saves, start=1):

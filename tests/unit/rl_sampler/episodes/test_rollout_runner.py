@@ -6,22 +6,31 @@ from typing import Any, cast
 
 import pytest
 
-from rl_contracts.documents.rollout import Rollout
+from rl_contracts import ids
+from rl_contracts.documents.rollout import RewardPart, Rollout, StopReason
+from rl_contracts.errors import RLError
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.reward import Reward
+from rl_sampler.agents import Agent
 from rl_sampler.agents.group import Group
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.policy import Policy
 from rl_sampler.agents.tool_loop import tool_loop
 from rl_sampler.agents.user import ScriptedUser
+from rl_sampler.completions.errors import NoCompletionError
 from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.errors import EngineProtocolError, EngineUnavailableError
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
 from rl_sampler.episodes.rollout import resumable
 from rl_sampler.episodes.rollout_runner import RolloutRunner
 from rl_sampler.episodes.turn_saves import KeptTurns, TurnSaves
 from rl_sampler.scorers import Scorers
-from rl_sampler.tasks.claims import Claim
+from rl_sampler.scorers.response import Response
+from rl_sampler.tasks.claims import Claim, ProgramLostError, UnusableMemberError
+from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Tools
+from rl_sampler.user_code.call import UserCodeError
 from tests.documents import a_task
 from tests.manifests import a_job
 from tests.unit.rl_sampler.agents.scripted import QUESTION, call, play, unfinished
@@ -45,7 +54,6 @@ async def one_turn() -> tuple[Member, Rollout]:
         saves.append(unfinished(member, TASK.model_copy(update={"attempt": 1})))
 
     played = await play([call(a=1), "It is 41."], answers={'{"a": 1}': "41"}, on_turn=save)
-    assert played.member.progress is None, "its last turn ended it"
     (saved,) = saves
     return played.member, saved
 
@@ -94,5 +102,87 @@ async def test_turns_outlive_an_engine_that_ends_in_the_middle_of_a_response(
         assert failed.unfinished is None
         return
     assert failed.unfinished == saved.unfinished
-    assert resumable([saved, failed], task=TASK, oldest_step=3) == {0: failed}
+    assert resumable([saved, failed], [], task=TASK, oldest_step=3) == {0: failed}
     assert (failed.tokens, failed.turns) == (saved.tokens, saved.turns)
+
+
+class FailingScorers(Scorers):
+    """Whose scorer fails."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    async def score(self, response: Response, *, reward: Reward) -> list[RewardPart]:
+        raise self.error
+
+
+class ScorerFailedError(RLError):
+    """What a scorer raises that no one foresaw."""
+
+
+def failing(error: Exception, *, further: bool) -> Agent:
+    """An agent that fails, or whose scorers do, behind turns of its own or of another attempt."""
+
+    async def act(member: Member) -> StopReason:
+        if further:
+            member.replayed_turns = 0
+        if isinstance(error, ScorerFailedError):
+            return StopReason.STOP
+        raise error
+
+    return act
+
+
+@pytest.mark.parametrize(
+    ("error", "further", "goes_on"),
+    [
+        (ToolDownError("the server is down"), True, True),
+        (ToolDownError("the server is down"), False, False),
+        (NoCompletionError("the simulated user gives nothing"), True, True),
+        (UserCodeError("a tool raised"), True, True),
+        (ScorerFailedError("the scorer broke"), True, True),
+        (ScorerFailedError("the scorer broke"), False, False),
+        (EngineUnavailableError("gone"), False, True),
+        (ProgramLostError("gone"), False, True),
+        (EngineProtocolError("a token without a log-probability"), True, False),
+        (UnusableMemberError("too old"), True, False),
+        (ValueError("a bug"), True, False),
+    ],
+)
+async def test_what_fails_beside_the_policy_keeps_the_turns_unless_no_attempt_gets_further(
+    error: Exception, further: bool, goes_on: bool
+) -> None:
+    member, saved = await one_turn()
+    runner = RolloutRunner(
+        spec=spec_of("Turns"),
+        act=failing(error, further=further),
+        scorers=FailingScorers(error),
+        serving=Serving(),
+        counters=Counters(),
+    )
+    group = group_without_engine(member, spec_of("Turns"))
+    turns = KeptTurns(saves=cast(TurnSaves, None), saved={0: saved})
+    (failed,) = await runner.run_separately(group, [0], turns=turns, seconds=0, enough=1)
+    assert failed.error is not None
+    assert str(error) in failed.error.message
+    assert (failed.unfinished is not None) == goes_on
+    assert (failed.id, failed.attempt) == (ids.rollout_id(ids.TaskId(TASK.id), 2, 0), 2)
+
+
+async def test_the_latest_attempt_that_had_a_turn_decides_whether_it_is_continued() -> None:
+    _, saved = await one_turn()
+    failed = saved.model_copy(update={"id": "b", "attempt": 2, "unfinished": None})
+    task = TASK.model_copy(update={"attempt": 3})
+    assert resumable([saved, failed], [], task=task, oldest_step=3) == {}
+    never_began = failed.model_copy(update={"turns": []})
+    assert resumable([saved, never_began], [], task=task, oldest_step=3) == {0: saved}
+
+
+async def test_saved_turns_count_until_their_attempt_has_written_the_member() -> None:
+    member, saved = await one_turn()
+    task = TASK.model_copy(update={"attempt": 9})
+    continued = resumable([], member.finished, task=task, oldest_step=3)
+    assert continued[0].tokens == saved.tokens
+    written = saved.model_copy(update={"id": member.finished[0].rollout, "unfinished": None})
+    assert resumable([written], member.finished, task=task, oldest_step=3) == {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.documents.arrays import unpack_int32
 from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_sampler.agents.member import Member
 from rl_sampler.code.replies import Ran
@@ -46,7 +47,7 @@ async def saves_of(
     saves: list[Rollout] = []
 
     def keep(member: Member) -> None:
-        saves.append(Rollout.from_mongo(unfinished(member, TASK).to_mongo()))
+        saves.append(unfinished(member, TASK))
 
     made = acted(list(script), act)
     made.member.on_turn, made.member.saved = keep, save
@@ -139,3 +140,23 @@ async def test_a_cut_response_is_for_a_request_with_its_limit(limit: int, again:
     assert saves[0].turns[0].stop_reason is StopReason.LENGTH
     made = await play(["One two three four."], cut(limit), save=saves[0])
     assert made.member.replayed_turns == again
+
+
+async def branching(session: Session, request: dict[str, Any]) -> Ran:
+    """Two requests that continue the same response."""
+    reply = await ask(session, [user("a")])
+    for following in ("b", "c"):
+        await ask(session, [user("a"), answered(reply), user(following)])
+    return Ran(exit_code=0, log="", seconds=1.0)
+
+
+@pytest.mark.parametrize("act", [talking, branching])
+async def test_saved_responses_make_the_sequences_of_the_program(act: Acting) -> None:
+    whole, saves = await saves_of(SCRIPT, act)
+    member, read = whole.member, saves[-1]
+    assert unpack_int32(read.tokens) == member.trace.tokens
+    assert read.mask == bytes(member.trace.mask)
+    assert (read.spans, read.sequence_starts) == (member.trace.spans, member.trace.sequence_starts)
+    assert read.turns == member.turns
+    repeated = len(member.trace.tokens) - sum(len(turn.mask) for turn in member.finished)
+    assert (repeated > 0) == (act is branching), "a branch is saved without what it repeats"
