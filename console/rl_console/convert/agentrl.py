@@ -100,8 +100,8 @@ FRAMEWORK = Framework(
             "agent.mcpServers[].url", "an entry for each server, with agent.kind ToolLoop"
         ),
         "judge_prompt_template": by_hand("reward.scorers[].judge", "the judge's prompt"),
-        "browse_tools": by_hand("agent.browse", "applies to long results of every tool"),
-        "default_purpose": by_hand("agent.browse", "what a page is read for"),
+        "browse_tools": by_hand("agent.browse.tools", "empty: long results of every tool"),
+        "default_purpose": by_hand("agent.browse.purpose", "what a result is read for"),
         "enable_sampling": Rule(apply=_sampling, fields=("algorithm.objective", ROLLOUTS)),
         "sync_sampling": Rule(apply=_sync, fields=("algorithm.offPolicy.maxStaleness",)),
         "num_generations": to("algorithm.groupSize"),

@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from rl_contracts.spec.agent.tools import McpServer
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.answer import ANSWER_ARGUMENT, AnswerTool
-from rl_sampler.tools.browse import Browser
+from rl_sampler.tools.browse import Browser, with_argument
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.images import LEFT_OUT, ToolImages
 from rl_sampler.tools.sessions import EpisodeSessions, SessionServer
@@ -55,6 +55,8 @@ class Offer:
     """The tool's name at its source."""
     server: str = ""
     """Name of the source in the manifest."""
+    added: str = ""
+    """An argument that the source does not know: it is for the browse model."""
 
 
 class Tools:
@@ -151,10 +153,11 @@ class Tools:
         if not isinstance(arguments, dict):
             return self._refused("The arguments are not a JSON object.")
         source = await self._sessions.source(offer.server) or offer.source
-        result: ToolResult = await source.call(offer.source_name, arguments)
+        known = {name: value for name, value in arguments.items() if name != offer.added}
+        result: ToolResult = await source.call(offer.source_name, known)
         text = result.text
         if self._browser is not None and not result.failed:
-            text = await self._browser.read(wanted, text)
+            text = await self._browser.read(wanted, arguments, text)
         images, notes = await self._taken(result.images)
         lines = [self._cut(text)] if text or not result.images else []
         return Outcome(
@@ -226,14 +229,11 @@ class Toolbox:
         listed = await asyncio.gather(*(source.tools() for source in self._sources.values()))
         by_server = dict(zip(self._sources, listed, strict=True))
         offers = {
-            name: Offer(
-                Tool(name=name, description=tool.description, parameters=tool.parameters),
-                self._sources[server],
-                tool.name,
-                server,
-            )
+            name: self._offer(replace(tool, name=name), server, tool.name)
             for name, server, tool in unique_names(by_server)
         }
+        if self._browser is not None:
+            self._browser.check(offers)
         return Tools(
             offers,
             longest=self._longest,
@@ -243,6 +243,11 @@ class Toolbox:
             final=self._final_of(offers),
             servers=self._servers,
         )
+
+    def _offer(self, tool: Tool, server: str, source_name: str) -> Offer:
+        added = self._browser.added_argument(tool) if self._browser is not None else ""
+        shown = with_argument(tool, added) if added else tool
+        return Offer(shown, self._sources[server], source_name, server, added)
 
     def _final_of(self, offers: Mapping[str, Offer]) -> dict[str, str | None]:
         """The tools that end an episode, with the argument that is the answer."""

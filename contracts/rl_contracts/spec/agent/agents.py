@@ -41,6 +41,7 @@ PythonTools = Annotated[
 
 Prompt = Annotated[str, Field(min_length=1, max_length=16384)]
 StopText = Annotated[str, Field(min_length=1, max_length=64)]
+ToolName = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 BuiltInTools = Annotated[
@@ -101,11 +102,34 @@ class SimulatedUser(Completions):
 class Browse(Completions):
     """A language model that reads long tool results and hands the policy a summary."""
 
+    model_config = rules(
+        rule(
+            "!has(self.prompt) || !(has(self.purpose) || has(self.purposeArgument)) || "
+            "self.prompt.contains('${purpose}')",
+            "agent.browse.purpose and purposeArgument fill in ${purpose}, which "
+            "agent.browse.prompt lacks: add it to the prompt, or remove them",
+            field="prompt",
+        )
+    )
+    tools: Annotated[
+        list[ToolName],
+        Field(max_length=64, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    ] = Field(default_factory=list)
+    """Tools whose results are read, by the names that the policy sees. Empty: all tools."""
     over_characters: Annotated[int, Field(ge=1, le=1_000_000)] = 8000
     """Results with more characters than this are summarized; shorter ones are shown as they are."""
+    max_characters: Annotated[int, Field(ge=1, le=1_000_000)] = 200_000
+    """Characters of a result that the reader gets; the rest is cut off."""
+    purpose: Annotated[str, Field(min_length=1, max_length=2000)] | None = None
+    """What a result is read for where the call does not say it. Unset: for what the call's
+    arguments ask."""
+    purpose_argument: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")] | None = None
+    """Argument by which the policy says what it wants of a result, e.g. `purpose`. Tools that are
+    read and have no such argument get it, as an optional one; their servers are not sent it.
+    Unset: there is none."""
     prompt: Prompt | None = None
-    """Instructions of the reader, with `${tool}`, `${arguments}` and `${result}` filled in. Unset:
-    a built-in prompt; see docs/guides/agents.md."""
+    """Instructions of the reader, with `${tool}`, `${arguments}`, `${purpose}` and `${result}`
+    filled in. Unset: a built-in prompt; see docs/guides/agents.md."""
     timeout_seconds: Annotated[int, Field(ge=1, le=3600)] = 60
     """Longest time in seconds for one answer; then the next endpoint is asked."""
 

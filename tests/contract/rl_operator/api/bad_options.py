@@ -331,6 +331,19 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         {"agent": {"browse": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}},
         "spec.agent.browse",
     ),
+    "a purpose that the prompt leaves out": (
+        {
+            "agent": {
+                "kind": "ToolLoop",
+                "browse": {
+                    "endpoints": [{"url": "http://a/v1", "model": "m"}],
+                    "purpose": "to know",
+                    "prompt": "Read ${result}",
+                },
+            }
+        },
+        "spec.agent.browse.prompt",
+    ),
     "a user of another kind": (
         {"agent": {"user": {"endpoints": [{"url": "http://a/v1", "model": "m"}]}}},
         "spec.agent.user",

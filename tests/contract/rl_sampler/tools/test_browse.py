@@ -22,6 +22,7 @@ from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.tools.browse import browser_of
 from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.tool import ToolsRefusedError
 from rl_sampler.tools.toolbox import Toolbox, Tools
 from tests.code_container import in_thread
 from tests.contract.rl_sampler.episodes.several_turns import SERVER
@@ -47,7 +48,7 @@ class Reading:
         self._made: list[Toolbox] = []
         self._containers = ExitStack()
 
-    async def tools(self, *endpoints: dict[str, Any], over: int = 1) -> Tools:
+    async def tools(self, *endpoints: dict[str, Any], over: int = 1, **options: Any) -> Tools:
         """Of the calculator; results of more than ``over`` characters are read."""
         section = {
             "kind": "ToolLoop",
@@ -58,7 +59,7 @@ class Reading:
                     "timeoutSeconds": 300,
                 }
             ],
-            "browse": {"endpoints": list(endpoints), "overCharacters": over},
+            "browse": {"endpoints": list(endpoints), "overCharacters": over, **options},
         }
         agent = Agent.model_validate(section)
         folder = self._folder / f"container-{len(self._made)}"
@@ -134,3 +135,28 @@ async def test_browse_model_outage_is_waited_for(reading: Reading, server: Judge
         server.start()
     assert "42" in (await waiting).result
     assert not outages
+
+
+async def test_only_named_tools_are_read_and_the_policy_says_what_for(
+    reading: Reading, server: JudgeServer
+) -> None:
+    tools = await reading.tools(
+        server.endpoint("echo"), tools=["add"], purposeArgument="purpose", purpose="to know it all"
+    )
+    offered = {tool.name: set(tool.parameters["properties"]) for tool in tools.listed}
+    assert "purpose" in offered["add"]
+    assert all("purpose" not in names for name, names in offered.items() if name != "add")
+    said = WantedCall(tool="add", arguments='{"a": 20, "b": 22, "purpose": "its last digit"}')
+    found = await tools.call(said)
+    assert found.outcome == "answered"
+    assert "for this purpose: its last digit" in found.result
+    assert "for this purpose: to know it all" in (await tools.call(SUM)).result
+    other = await tools.call(WantedCall(tool="divide", arguments='{"a": 84, "b": 2}'))
+    assert "<result>" not in other.result
+
+
+async def test_a_tool_that_is_not_offered_cannot_be_read(
+    reading: Reading, server: JudgeServer
+) -> None:
+    with pytest.raises(ToolsRefusedError, match=r"browse\.tools names fetch, and no tool"):
+        await reading.tools(server.endpoint("echo"), tools=["fetch"])
