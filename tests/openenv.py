@@ -74,6 +74,8 @@ class SmallServer:
     faults: list[str] = field(default_factory=list)
     """What the next steps do instead: hang, die, fail, nan, garbage, twice, other, long, swapped
     (another answer); an empty one does nothing else."""
+    reset_faults: list[str] = field(default_factory=list)
+    """What the next resets do instead: busy, refused; an empty one does nothing else."""
     refusals: int = 0
     """Sessions that are refused because the server has no room."""
     room: int | None = None
@@ -147,6 +149,13 @@ class SmallServer:
                 return
             if asked["type"] == "reset":
                 self.resets.append(asked["data"])
+                fault = self.reset_faults.pop(0) if self.reset_faults else ""
+                if fault == "busy":
+                    await _error(socket, "CAPACITY_REACHED", "at capacity")
+                    return
+                if fault == "refused":
+                    await _error(socket, "VALIDATION_ERROR", "Invalid message", errors=[])
+                    continue
                 known = {key: asked["data"].get(key) for key in ("seed", "episode_id")}
                 await _say(socket, "observation", game.reset(**known))
                 if self.ponged is not None:

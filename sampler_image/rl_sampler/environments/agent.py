@@ -44,7 +44,7 @@ class EnvironmentAgent:
                 logger.warning(
                     "member %d of %s begins again: %s", member.number, claim.task.id, why
                 )
-                first = await claim.run(session.reset(arguments))
+                first = await claim.run(self.server.begin_again(session, arguments))
                 play = self._play(member, session)
             try:
                 reason = await play.run(first)

@@ -83,14 +83,13 @@ class EnvironmentServer:
             EnvironmentDownError: it cannot be reached, refuses the arguments, or has had no room
                 for ``BUSY_SECONDS``.
         """
-        await self.slots.acquire()
-        session.slot = self.slots
+        if session.slot is None:
+            await self.slots.acquire()
+            session.slot = self.slots
         until, backoff = time.monotonic() + BUSY_SECONDS, FIRST_BACKOFF_SECONDS
         while True:
             try:
-                return await self._placed(session, lambda: session.reset(arguments))
-            except ActionRefusedError as error:
-                raise _down(session.url, f"refuses the arguments of reset: {error}") from error
+                return await self._placed(session, lambda: _reset(session, arguments))
             except EnvironmentBusyError as error:
                 if time.monotonic() + backoff > until:
                     remedy = (
@@ -104,6 +103,16 @@ class EnvironmentServer:
                     ) from error
             await asyncio.sleep(backoff)
             backoff = min(2 * backoff, MAX_BACKOFF_SECONDS)
+
+    async def begin_again(self, session: Session, arguments: Mapping[str, Any]) -> Seen:
+        """Reset the environment of an open session; where that has no room, as ``begin``.
+
+        Raises:
+            EnvironmentDownError: as ``begin``.
+        """
+        with contextlib.suppress(EnvironmentBusyError):  # which has closed the session
+            return await _reset(session, arguments)
+        return await self.begin(session, arguments)
 
     async def _placed(self, session: Session, ask: Callable[[], Awaitable[Seen]]) -> Seen:
         """Open a session at the first server that has room, and ask there.
@@ -237,6 +246,14 @@ class EnvironmentServer:
             f"cannot be asked: key {file.name} of headersSecret is no header, which is one line of "
             "text in UTF-8",
         )
+
+
+async def _reset(session: Session, arguments: Mapping[str, Any]) -> Seen:
+    """As ``Session.reset``, but arguments that are refused mean that the environment is down."""
+    try:
+        return await session.reset(arguments)
+    except ActionRefusedError as error:
+        raise _down(session.url, f"refuses the arguments of reset: {error}") from error
 
 
 def _down(url: str, what: str) -> EnvironmentDownError:

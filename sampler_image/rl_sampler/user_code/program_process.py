@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 
 from rl_contracts import env
 from rl_sampler.code.wire import LOG_CHARACTERS, FailureKind, ProgramCall, failure
+from rl_sampler.user_code import episode_folders, leftovers
 
 TASK_FILE = "RL_TASK_FILE"
 CHUNK = 1 << 16
@@ -58,7 +58,11 @@ class Log:
 
 
 async def run_program(
-    program: ProgramCall, *, task: Mapping[str, Any], environment: Mapping[str, str]
+    program: ProgramCall,
+    *,
+    task: Mapping[str, Any],
+    environment: Mapping[str, str],
+    daemons_stay: bool = False,
 ) -> dict[str, Any]:
     """Run a program to its end; it is killed, with all that it started, when this is cancelled.
 
@@ -66,21 +70,25 @@ async def run_program(
         program: command and limits.
         task: written as JSON to the file that ``RL_TASK_FILE`` names.
         environment: variables besides those of this container.
+        daemons_stay: what it started in sessions of their own goes on: the pod is the episode's,
+            and its tests may ask for it.
 
     Returns:
         The answer of the call ``run``.
     """
     if shutil.which(program["command"][0]) is None:
         return failure("user", f"agent.program.command: {program['command'][0]} is no program here")
-    folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="episode-"))
+    folder, lock = await asyncio.to_thread(episode_folders.make)
     try:
         await asyncio.to_thread((folder / "task.json").write_text, json.dumps(task))
-        return await _run(program, folder, _environment(folder, environment))
+        given = _environment(folder, environment)
+        return await _run(program, folder, given, daemons_stay=daemons_stay)
     except OSError as error:
         kind: FailureKind = "user" if error.errno in UNUSABLE else "down"
         return failure(kind, f"the program cannot be started: {error}")
     finally:
         await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        os.close(lock)
 
 
 def _environment(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
@@ -97,7 +105,7 @@ def _command(program: ProgramCall) -> Sequence[str]:
 
 
 async def _run(
-    program: ProgramCall, folder: Path, environment: Mapping[str, str]
+    program: ProgramCall, folder: Path, environment: Mapping[str, str], *, daemons_stay: bool
 ) -> dict[str, Any]:
     began, log, late = time.monotonic(), Log(), False
     chosen = program.get("folder")
@@ -127,6 +135,8 @@ async def _run(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # also what it left behind
         await process.wait()
+        if not daemons_stay:
+            await asyncio.to_thread(leftovers.end, f"{TASK_FILE}={environment[TASK_FILE]}")
         await _drained(reading)
         await _reap(process.pid)
     return {

@@ -25,6 +25,7 @@ from typing import Any
 
 from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
 from rl_sampler.user_code.connection import REQUEST_SECONDS, Connection, keep_alive
+from rl_sampler.user_code.episode_folders import remove_left
 from rl_sampler.user_code.harbor_tests import run_tests
 from rl_sampler.user_code.program_process import run_program
 from rl_sampler.user_code.single_use import EPISODE_ENDED, POD_USED, end_all, guard, take_token
@@ -134,7 +135,10 @@ async def _work(request: dict[str, Any], *, root: Path | None) -> dict[str, Any]
         return await run_tests(request["tests"], environment=request["environment"], root=root)
     if request["call"] == "run":
         return await run_program(
-            request["program"], task=request["task"], environment=request["environment"]
+            request["program"],
+            task=request["task"],
+            environment=request["environment"],
+            daemons_stay=root is not None,
         )
     return failure("down", f"this pod knows no call {request['call']}")
 
@@ -195,6 +199,7 @@ def main(arguments: list[str]) -> None:
             logger.error("an episode may have run in this pod: it serves no other")
             sys.exit(POD_USED)
         guard()
+    logger.info("%d folders of an earlier server were removed", remove_left())
     server = Server(
         given.key_digest.read_text().strip(), once=given.once is not None, root=given.root
     )

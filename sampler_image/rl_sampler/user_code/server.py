@@ -21,6 +21,7 @@ from rl_contracts.env import CodeEnv
 from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
 from rl_sampler.user_code import programs
 from rl_sampler.user_code.connection import REQUEST_SECONDS, Connection
+from rl_sampler.user_code.episode_folders import remove_left
 from rl_sampler.user_code.hosted import Hosted
 
 logger = logging.getLogger("rl_sampler.code")
@@ -99,6 +100,7 @@ def main(arguments: list[str]) -> None:
     if ours.code_folder is not None:
         # Last on the path, so that a user's module cannot replace a module of the image.
         sys.path.append(str(ours.code_folder))
+    logger.info("%d folders of an earlier server were removed", remove_left())
     asyncio.run(serve(listening_at(given.socket), ours.spec_file))
 
 

@@ -30,7 +30,7 @@ async def saves_of(script: list[str], server: SmallServer, **options: Any) -> li
     saves: list[Rollout] = []
 
     def save(member: Member) -> None:
-        saves.append(Rollout.from_mongo(unfinished(member, TASK).to_mongo()))
+        saves.append(unfinished(member, TASK))
 
     async with serving(server) as url:
         played = await play_at(url, script, on_turn=save, task=TASK, **REPLAYABLE, **options)
@@ -99,6 +99,22 @@ async def test_an_environment_that_answers_otherwise_begins_again(
     assert len(played.member.turns) == len(TEXTS)
     assert len(server.resets) == 2, "in the same session"
     assert "begins again: the environment answered turn 2 otherwise" in caplog.text
+
+
+async def test_a_server_without_room_for_a_second_reset_is_asked_for_another_session() -> None:
+    saves = await saves_of(TEXTS, SmallServer())
+    server = SmallServer(faults=["", "swapped"], reset_faults=["", "busy"])
+    played = await continued(TEXTS, saves[1], server)
+    assert (played.error, played.member.earned) == (None, FULL + PARTIAL)
+    assert (len(server.resets), server.opened) == (3, 2)
+
+
+async def test_a_server_that_refuses_a_second_reset_is_down() -> None:
+    saves = await saves_of(TEXTS, SmallServer())
+    server = SmallServer(faults=["", "swapped"], reset_faults=["", "refused"])
+    played = await continued(TEXTS, saves[1], server)
+    assert isinstance(played.error, EnvironmentDownError)
+    assert "refuses the arguments of reset" in str(played.error)
 
 
 async def test_another_beginning_begins_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import ctypes
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from rl_sampler.code.wire import ProgramCall
+from rl_sampler.user_code.episode_folders import remove_left
 from rl_sampler.user_code.program_process import HEAD_BYTES, TAIL_BYTES, Log, run_program
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -99,6 +101,55 @@ async def test_what_a_program_leaves_behind_does_not_stay_as_a_zombie(
     ran = await run(code)
     assert ran["exit_code"] == 0
     assert not await asyncio.to_thread(os.path.exists, f"/proc/{int(ran['log'])}")
+
+
+LEAVING = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execv(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+    os._exit(0)
+os.wait()
+children = [int(p) for p in os.listdir("/proc") if p.isdigit()]
+for pid in children:
+    try:
+        mine = os.environ["RL_TASK_FILE"].encode() in open(f"/proc/{pid}/environ", "rb").read()
+    except OSError:
+        continue
+    if mine and pid != os.getpid():
+        print(pid, flush=True)
+"""
+
+
+async def test_what_a_program_leaves_in_a_session_of_its_own_is_ended() -> None:
+    ran = await run(LEAVING)
+    assert ran["exit_code"] == 0
+    (left,) = ran["log"].split()
+    _expect_gone(int(left))
+
+
+async def test_a_server_removes_the_folders_of_killed_ones_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = tmp_path / "folders"
+    (folders / "episode-left" / "inside").mkdir(parents=True)
+    (folders / "other").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folders))
+    mark = tmp_path / "pid"
+    os.mkfifo(mark)
+    code = f"import time; open({str(mark)!r}, 'w').write('1'); time.sleep(600)"
+    running = asyncio.create_task(run(code))
+    await asyncio.to_thread(mark.read_text)
+    assert await asyncio.to_thread(remove_left) == 1
+    left = sorted(path.name for path in await asyncio.to_thread(lambda: [*folders.iterdir()]))
+    used = [name for name in left if name.startswith("episode-")]
+    assert len(used) == 1, "the folder of the program that runs"
+    assert left == sorted([*used, "other"])
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not await asyncio.to_thread((folders / used[0]).exists)
 
 
 async def test_program_that_needs_more_memory_than_allowed_fails() -> None:
