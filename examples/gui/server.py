@@ -10,7 +10,11 @@ the page's state as JSON, which `gui_scorer.py` judges, and a screenshot. Use it
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import json
+import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,11 +27,14 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 from playwright.async_api import Error as BrowserError
 from pydantic import Field
 
+logger = logging.getLogger("browser")
 PAGE = (Path(__file__).parent / "page.html").as_uri()
 CHROMIUM = "/usr/bin/chromium"
 SIDE = 112
 """Pixels of the screen on each side: whole squares of what a token of Qwen2.5-VL stands for."""
 SECONDS = 20
+IDLE_SECONDS = 900
+"""A session that has not acted for so long is closed: a sampler that was killed ends none."""
 ARGUMENTS = ("--disable-gpu", "--disable-dev-shm-usage", "--force-color-profile=srgb")
 Place = Annotated[int, Field(ge=0, lt=SIDE, description="pixels from the left or the top")]
 
@@ -38,6 +45,8 @@ class Screens:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._open: dict[str, tuple[BrowserContext, Page]] = {}
+        self._acted: dict[str, float] = {}
+        """Monotonic time of each session's last action."""
 
     async def open(self, session: str, number: int) -> Page:
         """Load a page in the session's own context."""
@@ -45,7 +54,7 @@ class Screens:
         context = await self._browser.new_context(viewport={"width": SIDE, "height": SIDE})
         context.set_default_timeout(1000 * SECONDS)
         page = await context.new_page()
-        self._open[session] = context, page
+        self._open[session], self._acted[session] = (context, page), time.monotonic()
         await page.goto(f"{PAGE}?page={number}")
         return page
 
@@ -53,13 +62,25 @@ class Screens:
         """The session's page."""
         if session not in self._open:
             raise ToolError("no page is open: call open first")
+        self._acted[session] = time.monotonic()
         return self._open[session][1]
 
     async def close(self, session: str) -> None:
         """Forget a session."""
         if session in self._open:
             context, _ = self._open.pop(session)
+            del self._acted[session]
             await context.close()
+
+    async def close_idle(self, seconds: float) -> None:
+        """Forget sessions that have not acted for so long, again and again."""
+        while True:
+            await asyncio.sleep(seconds / 2)
+            before = time.monotonic() - seconds
+            for session in [name for name, acted in self._acted.items() if acted < before]:
+                with contextlib.suppress(BrowserError):
+                    await self.close(session)
+                logger.warning("closed the screen of a session that did nothing for %g s", seconds)
 
 
 async def shown(page: Page) -> list[Any]:
@@ -170,7 +191,7 @@ async def browsing(executable: str) -> AsyncIterator[Browser]:
             await browser.close()
 
 
-def app(executable: str, host: str) -> Any:
+def app(executable: str, host: str, *, idle_seconds: float = IDLE_SECONDS) -> Any:
     """The server as an ASGI application."""
     held: list[Screens] = []
     server = server_of(lambda: held[0])
@@ -180,7 +201,11 @@ def app(executable: str, host: str) -> Any:
     async def lifespan(_: Any) -> AsyncIterator[None]:
         async with browsing(executable) as browser, server.session_manager.run():
             held.append(Screens(browser))
-            yield
+            closing = asyncio.create_task(held[0].close_idle(idle_seconds))
+            try:
+                yield
+            finally:
+                closing.cancel()
 
     inner.router.lifespan_context = lifespan
     return ClosesScreens(inner, lambda: held[0])
@@ -192,10 +217,10 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 in a pod")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--chromium", default=CHROMIUM, help="the program")
+    parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
     given = parser.parse_args()
-    uvicorn.run(
-        app(given.chromium, given.host), host=given.host, port=given.port, log_level="warning"
-    )
+    application = app(given.chromium, given.host, idle_seconds=given.idle_seconds)
+    uvicorn.run(application, host=given.host, port=given.port, log_level="warning")
 
 
 if __name__ == "__main__":

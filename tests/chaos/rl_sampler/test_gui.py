@@ -6,6 +6,7 @@ image tokens, is rewarded for the page's state, and is trained.
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from rl_operator.render.samplers.engine import NO_EMBEDDINGS
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import new_process, pods_in
 from tests.contract.rl_sampler.tools import gui_server
+from tests.contract.rl_sampler.tools.test_gui import PAGE, act, episodes
 from tests.contract.rl_trainer.world import RUN, World
 from tests.servers import ROOT
 from tests.waiting import HUNG_SECONDS, until
@@ -118,3 +120,18 @@ def test_a_policy_acts_in_a_browser_and_is_trained_on_what_it_saw(
     (result,) = world.evaluations
     assert result.prompts == HELD_OUT
     assert result.logprob_gap_max <= GAP, "engine and trainer saw the same screens"
+
+
+async def test_the_screen_of_a_killed_sampler_is_closed(tmp_path: Path, stores: Stores) -> None:
+    log = tmp_path / "browser.log"
+    with gui_server.running(log, "--idle-seconds", "2") as url:
+        async with episodes(url, stores, tmp_path) as offered:
+            mine = offered.of_episode()
+            assert (await act(mine, "open", page=PAGE)).outcome == "answered"
+            # Nothing ends the session, as where its sampler was killed.
+            await asyncio.to_thread(
+                until, lambda: "closed the screen" in log.read_text(), what="the screen's end"
+            )
+            after = await act(mine, "screenshot")
+            assert (after.outcome, "call open first" in after.result) == ("failed", True)
+            await mine.close()

@@ -17,11 +17,11 @@ EXAMPLE = ROOT / "examples" / "gui"
 
 
 @contextmanager
-def running(log: Path) -> Iterator[str]:
+def running(log: Path, *options: str) -> Iterator[str]:
     """Its URL; it ends with the block."""
     programs = third_party.environment(EXAMPLE / "gui-server-requirements.txt", "venv-gui")
     port = free_port()
-    command = [str(programs / "python"), str(EXAMPLE / "server.py"), "--port", str(port)]
+    command = [str(programs / "python"), str(EXAMPLE / "server.py"), "--port", str(port), *options]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--chromium", chromium.program()], stdout=output, stderr=output
