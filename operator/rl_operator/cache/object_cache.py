@@ -21,7 +21,8 @@ Manifest = dict[str, Any]
 
 LABELLED = (kinds.PYTORCH_JOB, kinds.DEPLOYMENT, kinds.POD, kinds.WORKLOAD)
 """Watched by label alone: objects of others without the label are neither shown nor cached."""
-INDEXED = (names.JOB_LABEL, names.POOL_LABEL)
+INDEXED = (names.JOB_LABEL, names.POOL_LABEL, names.PROGRAMS_LABEL)
+"""Labels of which one must be in a selector: no other object is looked at."""
 KEPT_ENDS = 10_000
 
 
@@ -160,14 +161,15 @@ class ObjectCache:
         return [one for one in found if one is not None and fits(one, wanted)]
 
     def named(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[str]:
-        """Names of those that the indexed ones of some labels fit."""
+        """Names of those that the indexed ones of some labels fit; at least one must be indexed."""
+        assert labels.keys() & set(INDEXED), f"none of {', '.join(labels)} is indexed"
         with self._lock:
             found = [
                 self._names.get((kind.name, namespace, label, labels[label]), set())
                 for label in INDEXED
                 if label in labels
             ]
-            return sorted(set.intersection(*found)) if found else []
+            return sorted(set.intersection(*found))
 
     def _packed(self, kind: Kind, raw: Mapping[str, Any]) -> _Held:
         content = excerpt(kind, raw)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rl_operator.cache.cached_reader import CachedReader, Reads
 from rl_operator.cache.object_cache import KEPT_ENDS, ObjectCache
 from rl_operator.kube.kinds import DEPLOYMENT, POD, PYTORCH_JOB, RLJOB, SAMPLER_POOL, Key, Kind
-from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, RUN_LABEL
+from rl_operator.kube.names import JOB_LABEL, POOL_LABEL, PROGRAMS_LABEL, RUN_LABEL
 from rl_operator.state import parsed_pods
 from rl_operator.watch.informer import Informer
 
@@ -49,6 +49,21 @@ def test_what_is_read_is_a_copy_of_what_matters() -> None:
     assert store.select(POD, "n", labels=SELECTOR)[0]["status"] == {"phase": "Running"}
     assert store.select(POD, "n", labels=f"{JOB_LABEL}=other") == []
     assert store.select(POD, "n", labels=f"{RUN_LABEL}=other,{JOB_LABEL}=j") == []
+
+
+def test_pods_of_programs_are_selected_by_the_pool_in_their_label() -> None:
+    store = ObjectCache()
+    for name, pool in (("a", "p"), ("b", "q")):
+        pod = a_pod(name)
+        pod["metadata"]["labels"] = {JOB_LABEL: "j", PROGRAMS_LABEL: pool}
+        store.put(POD, pod)
+    (selected,) = store.select(POD, "n", labels=f"{PROGRAMS_LABEL}=p")
+    assert selected["metadata"]["name"] == "a"
+
+
+def test_a_selector_that_no_index_serves_is_no_empty_answer() -> None:
+    with pytest.raises(AssertionError, match="indexed"):
+        ObjectCache().select(POD, "n", labels=f"{RUN_LABEL}=r")
 
 
 def test_news_is_what_differs_in_more_than_its_version() -> None:
