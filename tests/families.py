@@ -55,7 +55,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma3_text": HEADS,
     "phi3": {},
     "glm4": HEADS,
-    "gpt_oss": HEADS | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "gpt_oss": HEADS | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4},
     "deepseek_v3": LATENT,
 }
 """Fields of a config beside ``SIZES``, by ``model_type``."""

@@ -107,13 +107,6 @@ def _sum(draft: Draft, path: str, value: int, note: str) -> None:
     draft.lines.append(Line(option="", value="", state="mapped", field=path, note=said))
 
 
-def _model(draft: Draft, value: Any) -> Outcome:
-    state, path, note = folder("model.uri", "models").apply(draft, value)
-    if "gpt-oss" in str(value):
-        return "by hand", path, "gpt-oss cannot be trained: docs/reference/models.md lists families"
-    return state, path, note
-
-
 def _summed(path: str) -> Rule:
     return Rule(apply=lambda draft, value: ("mapped", path, "see the sum below"), fields=(path,))
 
@@ -127,7 +120,7 @@ def _quick(draft: Draft, value: Any) -> Outcome:
 WANDB = by_hand("training.tracking.secretName", "a Secret with this key, and wandb: Online")
 FRAMEWORK = Framework(
     rules={
-        "model_name": Rule(apply=_model, fields=("model.uri",)),
+        "model_name": folder("model.uri", "models"),
         "num_episodes": _summed(STEPS),
         "per_device_train_batch_size": _summed(BATCH),
         "gradient_accumulation_steps": _summed(BATCH),

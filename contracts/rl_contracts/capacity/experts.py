@@ -12,6 +12,7 @@ from rl_contracts.spec.resources import RLJobSpec
 Scores = Literal["Softmax", "Sigmoid"]
 ROUTERS: Mapping[str, Scores] = {
     "deepseek_v3": "Sigmoid",
+    "gpt_oss": "Softmax",
     "qwen2_moe": "Softmax",
     "qwen3_moe": "Softmax",
 }

@@ -23,8 +23,8 @@ DECODERS = (
 )
 TRIED = {
     "tp": DECODERS,
-    "cp": DECODERS,
-    "ep": ("deepseek_v3", "qwen2_moe", "qwen3_moe"),
+    "cp": tuple(sorted((*DECODERS, "gpt_oss"))),
+    "ep": ("deepseek_v3", "gpt_oss", "qwen2_moe", "qwen3_moe"),
 }
 """Families (``model_type``) whose gradients on an axis are compared with one process by the soak.
 transformers has plans for more; a plan that is wrong changes gradients without an error."""

@@ -19,6 +19,7 @@ from rl_contracts.model_files import (
 )
 from rl_contracts.stores.files.model_folder import BaseLocations, ModelFolder, ModelLocation
 from rl_contracts.stores.objects import Objects
+from rl_policy_codec import mxfp4
 
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 TOKENIZER_FIELD = "spec.model.tokenizerUri"
@@ -32,6 +33,8 @@ def stage_base(
     free: Callable[[Path], int] = free_bytes,
 ) -> None:
     """Download a model in Hugging Face layout; does nothing where the folder exists.
+
+    Weights in MXFP4 become bfloat16: policies are loaded over them.
 
     Args:
         objects: any bucket of the endpoint.
@@ -98,6 +101,7 @@ def _check_model(folder: Path, uri: str, tokenizer_uri: str | None) -> None:
         json.loads((folder / "config.json").read_bytes())
         for path in weight_files(folder):
             read_header(path)
+        mxfp4.unpack(folder)
     except (ValueError, KeyError, OSError, IntegrityError) as error:
         raise _refused(uri, "ModelMalformed", f"{uri} is malformed: {error}.") from error
 

@@ -89,7 +89,10 @@ class Worked:
         return RLJobSpec.model_validate(sections)
 
 
-WORKED = [Worked(name) for name in ("qwen3-8b", "qwen3-32b", "llama-3.3-70b", "qwen3-235b-a22b")]
+WORKED = [
+    Worked(name)
+    for name in ("qwen3-8b", "qwen3-32b", "llama-3.3-70b", "gpt-oss-120b", "qwen3-235b-a22b")
+]
 TRAINERS: list[tuple[str, int, int, dict[str, int], dict[str, Any]]] = [
     ("qwen3-8b", 1, 4, {}, {}),
     ("qwen3-8b", 1, 8, {}, {}),
@@ -108,6 +111,11 @@ TRAINERS: list[tuple[str, int, int, dict[str, int], dict[str, Any]]] = [
     ("llama-3.3-70b", 4, 8, {"tp": 4, "cp": 2}, {}),
     ("llama-3.3-70b", 8, 8, {"tp": 8}, {}),
     ("llama-3.3-70b", 1, 8, {"cp": 2}, LORA),
+    ("gpt-oss-120b", 2, 8, {"ep": 8}, {}),
+    ("gpt-oss-120b", 4, 8, {}, {}),
+    ("gpt-oss-120b", 4, 8, {"ep": 8}, {}),
+    ("gpt-oss-120b", 4, 8, {"cp": 2, "ep": 8}, {}),
+    ("gpt-oss-120b", 1, 8, {}, LORA),
     ("qwen3-235b-a22b", 4, 8, {"ep": 8}, {}),
     ("qwen3-235b-a22b", 8, 8, {}, {}),
     ("qwen3-235b-a22b", 8, 8, {"ep": 8}, {}),

@@ -14,13 +14,14 @@ from transformers import AutoTokenizer
 
 from rl_contracts.disk import check_room
 from rl_contracts.documents.run import Run, RunBase
-from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
+from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
 from rl_contracts.hub.model_import import MODEL_FIELD, TOKENIZER_FIELD, ModelImporter
 from rl_contracts.hub.models import HubModels
 from rl_contracts.hub.selection import LOADED_SUFFIXES
 from rl_contracts.model_files import TOKENIZER_FILES
 from rl_contracts.stores.files.model_folder import BaseLocations, ModelFolder, ModelLocation
 from rl_contracts.stores.objects import Objects
+from rl_policy_codec import mxfp4
 from rl_trainer.context.bucket_refusals import refusing
 from rl_trainer.context.job import Job
 from rl_trainer.model.files import unusable
@@ -187,7 +188,13 @@ def _refusing(place: ModelLocation, field: str) -> AbstractContextManager[None]:
 
 
 def _check_model(folder: Path, uri: str, field: str) -> None:
+    """Refuse a folder without config or weights; weights in MXFP4 become bfloat16."""
     if not (folder / "config.json").is_file():
         raise unusable.refused(uri, "It holds no config.json.", field=field)
     if not any(folder.glob("*.safetensors")):
         raise unusable.refused(uri, "It holds no safetensors file.", field=field)
+    try:
+        mxfp4.unpack(folder)
+    except (IntegrityError, ValueError) as error:
+        message = f"Its files are malformed: {unusable.first_line(error)}."
+        raise unusable.refused(uri, message, field=field) from error

@@ -62,6 +62,10 @@ class ContextRanks:
         came = self._exchanged(sent)
         return came.transpose(0, 1).reshape(1, heads, self.size * tokens, -1)
 
+    def own_heads(self, values: Tensor) -> Tensor:
+        """Those of this rank's heads ``[H/R]``, of a number of each head ``[H]``."""
+        return values.chunk(self.size)[self.rank]
+
     def all_heads(self, values: Tensor) -> Tensor:
         """All heads of this rank's tokens ``[1, t, H, D]``, of its heads ``[1, T, H/R, D]``."""
         tokens, heads = values.shape[1] // self.size, values.shape[2]

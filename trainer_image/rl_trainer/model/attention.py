@@ -9,8 +9,6 @@ sliding window of the layers that have one.
 | GPU | bfloat16, float16 | ``torch.nn.attention.varlen``: all sequences in one kernel |
 | GPU | float32 | one ``scaled_dot_product_attention`` for each sequence |
 | CPU | any | the same |
-
-Nothing of it has been tried on a GPU yet.
 """
 
 from __future__ import annotations
@@ -76,6 +74,11 @@ def register() -> None:
     AttentionMaskInterface.register(NAME, segments)
 
 
+def ordinary(module: Any) -> str:
+    """Transformers' own attention for a model, to compare with; sinks have no other form there."""
+    return "sdpa" if module._supports_sdpa else "eager"
+
+
 def segments(
     *,
     q_length: int,
@@ -114,7 +117,11 @@ def segments(
 def _agree(
     lengths: Sequence[int], local_size: int | None, mask_function: Callable[..., Tensor]
 ) -> bool:
-    """Ask for pairs around each border, where another mask would differ."""
+    """Ask for pairs around each border, where another mask would differ.
+
+    Either the mask keeps sequences apart, or, where a model does not pass on positions (gpt-oss),
+    it is that of a row that is one sequence. Both are computed within sequences.
+    """
     ends = torch.tensor(lengths).cumsum(0)
     starts = ends - torch.tensor(lengths)
     window = local_size or int(ends[-1])
@@ -126,10 +133,11 @@ def _agree(
     ]
     query, key = (torch.cat(each) for each in zip(*pairs, strict=True))
     sequence = torch.repeat_interleave(torch.arange(len(ends)), torch.tensor(lengths))
-    seen = (sequence[query] == sequence[key]) & (key <= query) & (query - key < window)
+    row = (key <= query) & (query - key < window)
+    apart = row & (sequence[query] == sequence[key])
     zero = torch.zeros_like(query)
-    asked = mask_function(zero, zero, query, key)
-    return torch.equal(asked.expand_as(seen).cpu(), seen)
+    asked = mask_function(zero, zero, query, key).expand_as(row).cpu()
+    return torch.equal(asked, apart) or torch.equal(asked, row)
 
 
 def attend(
@@ -152,7 +160,7 @@ def attend(
         attention_mask: what ``segments`` has made.
         dropout: of attention weights.
         scaling: of products of queries and keys; None: 1/sqrt(D).
-        options: other things that models ask for.
+        options: other things that models ask for; ``s_aux`` are the heads' sinks ``[H]``.
 
     Returns:
         ``[B, T, H, V]``.
@@ -160,7 +168,7 @@ def attend(
     Raises:
         UnsupportedAttentionError: an option is not computed here, or the model made its own mask.
     """
-    for name in ("softcap", "s_aux", "position_bias"):
+    for name in ("softcap", "position_bias"):
         if options.get(name) is not None:
             raise UnsupportedAttentionError(f"its attention has {name}, which is not computed")
     if not isinstance(attention_mask, Segments):
@@ -170,9 +178,10 @@ def attend(
     width, wanted = query.shape[-1], value.shape[-1]
     # Kernels that hold no scores of all pairs want heads of one width.
     value = functional.pad(value, (0, width - wanted))
-    ranks = attention_mask.ranks
+    ranks, sinks = attention_mask.ranks, options.get("s_aux")
     if ranks is not None:
         query, key, value = (ranks.all_tokens(each) for each in (query, key, value))
+        sinks = None if sinks is None else ranks.own_heads(sinks)
     out = attention_kernels.compute(
         query,
         key,
@@ -181,6 +190,7 @@ def attend(
         window=attention_mask.window,
         dropout=dropout,
         scaling=scaling,
+        sinks=sinks,
     )
     if ranks is not None:
         out = ranks.all_heads(out)

@@ -13,6 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
+from rl_trainer.model import attention_sinks
+from rl_trainer.model.attention_sinks import Sink
+
 MOST_BLOCK = 512
 """Queries of a sliding window that share a band of keys."""
 MOST_VARLEN_WIDTH = 256
@@ -28,6 +31,7 @@ def compute(
     window: int | None,
     dropout: float,
     scaling: float | None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Causal attention within each sequence, ``[B, T, H, D]``, differentiable.
 
@@ -39,11 +43,19 @@ def compute(
         window: tokens that each token sees at most, itself included; None: all before it.
         dropout: of attention weights.
         scaling: of products of queries and keys; None: 1/sqrt(D).
+        sinks: of the heads ``[H]``; None: they have none.
     """
     # No GPU kernel for several sequences has dropout.
     kernel = varlen if not dropout and _has_varlen(query) else by_sequence
     return kernel(
-        query, key, value, lengths=lengths, window=window, dropout=dropout, scaling=scaling
+        query,
+        key,
+        value,
+        lengths=lengths,
+        window=window,
+        dropout=dropout,
+        scaling=scaling,
+        sinks=sinks,
     )
 
 
@@ -66,12 +78,25 @@ def varlen(
     window: int | None,
     dropout: float,
     scaling: float | None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """All sequences in one kernel, ``[1, T, H, D]``."""
     assert not dropout, "the kernel has none"
-    ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    dtype, offsets, longest = _compute_dtype(query), ends.to(query.device), max(lengths)
+    dtype, longest = _compute_dtype(query), max(lengths)
+    offsets = attention_sinks.offsets_of(lengths, query.device)
     queries, keys, values = (each[0].transpose(0, 1).to(dtype) for each in (query, key, value))
+    seen = (-1 if window is None else window - 1, 0)
+    if sinks is not None:
+        return attention_sinks.varlen(
+            queries,
+            keys,
+            values,
+            sinks,
+            offsets=offsets,
+            longest=longest,
+            scaling=scaling,
+            window=seen,
+        )[None]
     out = varlen_attn(
         queries,
         keys,
@@ -81,7 +106,7 @@ def varlen(
         longest,
         longest,
         scale=scaling,
-        window_size=(-1 if window is None else window - 1, 0),
+        window_size=seen,
         enable_gqa=key.shape[1] != query.shape[1],
     )
     assert isinstance(out, Tensor), "no statistics are asked for"
@@ -97,11 +122,17 @@ def by_sequence(
     window: int | None,
     dropout: float,
     scaling: float | None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """One attention for each sequence, ``[B, T, H, D]``."""
     if query.is_cuda:  # its kernels that hold no scores of all pairs have no groups in float32
         groups = query.shape[1] // key.shape[1]
         key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
+    sink, width = None, query.shape[-1]
+    if sinks is not None:
+        scaling = width**-0.5 if scaling is None else scaling
+        sink = attention_sinks.sink_of(sinks, query, key, value, scaling=scaling)
+        query, key, value = sink.query, sink.keys, sink.values
     # ``split`` and ``cat`` undo each other in the backward pass; slices would add up whole rows.
     parts = zip(
         *(torch.split(each, list(lengths), dim=2) for each in (query, key, value)), strict=True
@@ -112,17 +143,35 @@ def by_sequence(
         scale=scaling,
         enable_gqa=key.shape[1] != query.shape[1],
     )
+    kernels = _Kernels(dense, sink)
     outs = [
-        dense(*part, is_causal=True)
+        kernels.causal(*part)
         if window is None or part[0].shape[2] <= window
-        else _windowed(*part, window=window, dense=dense)
+        else _windowed(*part, window=window, kernels=kernels)
         for part in parts
     ]
-    return torch.cat([out.transpose(1, 2) for out in outs], dim=1)
+    return torch.cat([out.transpose(1, 2) for out in outs], dim=1)[..., :width]
+
+
+class _Kernels:
+    """One attention, with sinks or without."""
+
+    def __init__(self, dense: Callable[..., Tensor], sink: Sink | None) -> None:
+        self._dense, self._sink = dense, sink
+
+    def causal(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        if self._sink is not None:
+            return self._sink.causal(query, key, value, dense=self._dense)
+        return self._dense(query, key, value, is_causal=True)
+
+    def masked(self, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor) -> Tensor:
+        if self._sink is not None:
+            return self._sink.masked(query, key, value, mask=mask, dense=self._dense)
+        return self._dense(query, key, value, attn_mask=mask)
 
 
 def _windowed(
-    query: Tensor, key: Tensor, value: Tensor, *, window: int, dense: Callable[..., Tensor]
+    query: Tensor, key: Tensor, value: Tensor, *, window: int, kernels: _Kernels
 ) -> Tensor:
     """Of one sequence that is longer than the window.
 
@@ -133,7 +182,7 @@ def _windowed(
     band = _band(window, block, _compute_dtype(query), query.device)
     blocks, rest = divmod(length - window, block)
     first, middle, last = torch.split(query, [window, blocks * block, rest], dim=2)
-    outs = [dense(first, key[:, :, :window], value[:, :, :window], is_causal=True)]
+    outs = [kernels.causal(first, key[:, :, :window], value[:, :, :window])]
     if blocks:
         # [B, H, blocks × block, D] to [B × blocks, H, block, D]; of the keys no copy is made.
         shape = (*query.shape[:2], blocks, block, query.shape[3])
@@ -145,17 +194,17 @@ def _windowed(
             .flatten(0, 1)
             for each in (key, value)
         )
-        out = dense(wide, *seen, attn_mask=band)
+        out = kernels.masked(wide, *seen, mask=band)
         rows = out.reshape(query.shape[0], blocks, *out.shape[1:])
         outs.append(rows.transpose(1, 2).flatten(2, 3))
     if rest:
         from_key = length - rest - window + 1
         outs.append(
-            dense(
+            kernels.masked(
                 last,
                 key[:, :, from_key:],
                 value[:, :, from_key:],
-                attn_mask=band[:rest, : rest + window - 1],
+                mask=band[:rest, : rest + window - 1],
             )
         )
     return torch.cat(outs, dim=2)

@@ -198,17 +198,16 @@ def _check_unquantized(config: dict[str, Any], *, uri: str, field: str) -> None:
 
 
 def _check_attention(folder: Path, *, uri: str, field: str) -> None:
-    """Refuse a family by name whose attention this trainer cannot run; unknown ones pass."""
+    """Refuse a family by name whose attention cannot be exchanged for ours; unknown ones pass."""
     try:
         kind = type(AutoConfig.from_pretrained(folder, local_files_only=True))
         built = AutoModelForCausalLM._model_mapping[kind]
     except UNLOADABLE:
         return  # loading says why
-    if not built._supports_sdpa or not built._can_set_attn_implementation():
+    if not built._can_set_attn_implementation():
         raise refused(
             uri,
-            f"{built.__name__} cannot be trained: its attention has no form that PyTorch's "
-            "scaled_dot_product_attention computes, or cannot be exchanged.",
+            f"{built.__name__} cannot be trained: its attention cannot be exchanged.",
             field=field,
             remedy=LISTED,
         )
@@ -238,7 +237,7 @@ def check(policy: Policy, *, uri: str, field: str = "spec.model.uri", world: Wor
         except attention.UnsupportedAttentionError as error:
             message = f"{type(policy.module).__name__} cannot be trained: {error}."
             raise refused(uri, message, field=field, remedy=LISTED) from error
-        policy.module.set_attn_implementation("sdpa")
+        policy.module.set_attn_implementation(attention.ordinary(policy.module))
         alone = torch.cat([probes.ordinary(exact, sample) for sample in samples])
         policy.module.set_attn_implementation(_attention(attention.NAME, policy.vision))
     sharding.rest(policy.module)

@@ -34,8 +34,9 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "qwen3_moe": {},
     "deepseek_v3": {},
+    "gpt_oss": {"sliding_window": WINDOW},
 }
-"""All heads, groups, windows in all and in some layers, mixtures, and values of another width."""
+"""All heads, groups, windows in all and in some layers, mixtures, wider values, sinks."""
 LENGTHS = (9, 14, 3, 12, 1)
 
 
@@ -78,6 +79,45 @@ def test_attention_of_segments_is_that_under_a_dense_mask(
     kernels._band.cache_clear()
 
 
+def dense_with_sinks(
+    query: Tensor, key: Tensor, value: Tensor, sinks: Tensor, *, mask: Tensor
+) -> Tensor:
+    """``exp(s_i) / (exp(z) + sum exp(s_j))``, all pairs in one matrix: ``[B, T, H, D]``."""
+    groups = query.shape[1] // key.shape[1]
+    key, value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
+    scores = (0.3 * query @ key.mT).masked_fill(~mask, float("-inf")).exp()
+    total = scores.sum(-1, keepdim=True) + sinks.exp()[None, :, None, None]
+    return (scores / total @ value).transpose(1, 2)
+
+
+@pytest.mark.parametrize("heads", [(4, 4), (4, 2), (10, 1)])
+@pytest.mark.parametrize("window", [None, 1, 2, 5, 13, 14, 40])
+def test_sinks_take_their_share_of_each_tokens_attention(
+    window: int | None, heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "MOST_BLOCK", 3)
+    kernels._band.cache_clear()
+    generator, total = torch.Generator().manual_seed(1), sum(LENGTHS)
+    query, key, value = (
+        torch.randn(1, each, total, width, generator=generator, requires_grad=True)
+        for each, width in ((heads[0], 8), (heads[1], 8), (heads[1], 6))
+    )
+    sinks = torch.randn(heads[0], generator=generator, requires_grad=True)
+    inputs = (query, key, value, sinks)
+    dense = dense_with_sinks(*inputs, mask=seen(LENGTHS, window))
+    segments = Segments(lengths=LENGTHS, window=window)
+    out, _ = attention.attend(
+        torch.nn.Module(), query, key, value, segments, scaling=0.3, s_aux=sinks
+    )
+    assert torch.allclose(out, dense, atol=1e-5)
+    weights = torch.randn(out.shape, generator=generator)
+    wanted = torch.autograd.grad((dense * weights).sum(), inputs)
+    given = torch.autograd.grad((out * weights).sum(), inputs)
+    for one, other in zip(given, wanted, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    kernels._band.cache_clear()
+
+
 def loaded(family: str, folder: Path) -> Policy:
     torch.manual_seed(0)
     config = config_of(family)
@@ -96,7 +136,7 @@ def loss_and_gradients(policy: Policy, packed: Packed) -> tuple[float, list[Tens
     ]
 
 
-@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("family", [each for each in MODELS if each != "gpt_oss"])
 def test_loss_and_gradient_are_those_of_transformers_own_dense_mask(
     family: str, tmp_path: Path
 ) -> None:
@@ -107,6 +147,21 @@ def test_loss_and_gradient_are_those_of_transformers_own_dense_mask(
     dense_loss, dense_gradients = loss_and_gradients(policy, packed)
     assert loss == pytest.approx(dense_loss, rel=1e-6)
     for given, wanted in zip(gradients, dense_gradients, strict=True):
+        assert torch.allclose(given, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
+
+
+def test_with_sinks_loss_and_gradient_are_those_of_transformers_for_each_sequence(
+    tmp_path: Path,
+) -> None:
+    """Without positions transformers' gpt-oss takes a packed row for one sequence."""
+    policy = loaded("gpt_oss", tmp_path)
+    samples = [sample(length, at) for at, length in enumerate((12, 14, 9))]
+    loss, gradients = loss_and_gradients(policy, collate(samples, (2, 1, 0)))
+    policy.module.set_attn_implementation("eager")
+    alone = [loss_and_gradients(policy, collate(samples, (at,))) for at in range(3)]
+    assert loss == pytest.approx(sum(each for each, _ in alone), rel=1e-6)
+    for given, *parts in zip(gradients, *(each for _, each in alone), strict=True):
+        wanted = torch.stack(parts).sum(0)
         assert torch.allclose(given, wanted, rtol=1e-4, atol=1e-4 * float(wanted.abs().max()))
 
 
@@ -127,7 +182,7 @@ class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
         return out
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gemma3_text", "deepseek_v3"])
+@pytest.mark.parametrize("family", ["qwen3", "gemma3_text", "deepseek_v3", "gpt_oss"])
 def test_no_tensor_of_all_pairs_of_tokens_is_ever_made(family: str, tmp_path: Path) -> None:
     policy = loaded(family, tmp_path)
     tokens = 2 * SIZES["vocab_size"]
@@ -150,15 +205,18 @@ def test_a_layer_whose_mask_is_not_computed_is_refused() -> None:
         return key <= query
 
     assert ask(causal) == Segments(lengths=(12,))
+    with attention.packed((5, 7)):  # of a model that does not pass on positions
+        assert ask(causal) == Segments(lengths=(5, 7))
     with attention.packed((5, 7)), pytest.raises(UnsupportedAttentionError, match="not causal"):
-        ask(causal)  # it sees the sequence before
+        # The second sequence sees the first one's last token alone.
+        ask(lambda row, head, query, key: (key <= query) & ((query < 5) | (key >= 4)))
     with pytest.raises(UnsupportedAttentionError, match="not causal"):
         ask(lambda row, head, query, key: key <= query + 1)
     with pytest.raises(UnsupportedAttentionError, match="not causal"):  # chunks, no window
         ask(lambda row, head, query, key: (key <= query) & (key // 5 == query // 5), local_size=5)
     with pytest.raises(UnsupportedAttentionError, match="padding"):
         ask(causal, attention_mask=torch.ones(1, 12))
-    for name in ("softcap", "s_aux", "position_bias"):
+    for name in ("softcap", "position_bias"):
         option: dict[str, Any] = {name: torch.ones(())}
         with pytest.raises(UnsupportedAttentionError, match=name):
             attend(Segments(lengths=(12,)), **option)

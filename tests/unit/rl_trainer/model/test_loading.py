@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -48,15 +49,19 @@ def test_packed_sequences_have_the_logits_of_single_ones(
 
 
 class Leaky(torch.nn.Module):
-    """Attends across sequences: it does not pass on where they begin."""
+    """Each token also gets a part of the one before it in the row, of whichever sequence."""
+
+    _supports_sdpa = True
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
         self.inner = inner
         self.config = inner.config
+        self.set_attn_implementation = inner.set_attn_implementation
 
     def forward(self, **given: Any) -> Any:
-        return self.inner(**given)
+        states = self.base_model(**given).last_hidden_state
+        return SimpleNamespace(logits=self.get_output_embeddings()(states))
 
     def get_input_embeddings(self) -> Any:
         return self.inner.get_input_embeddings()
@@ -64,8 +69,10 @@ class Leaky(torch.nn.Module):
     def get_output_embeddings(self) -> Any:
         return self.inner.get_output_embeddings()
 
-    def base_model(self, *, input_ids: Any, **_: Any) -> Any:
-        return self.inner.base_model(input_ids=input_ids, use_cache=False)
+    def base_model(self, **given: Any) -> Any:
+        states = self.inner.base_model(**given).last_hidden_state
+        before = torch.nn.functional.pad(states[:, :-1], (0, 0, 1, 0))
+        return SimpleNamespace(last_hidden_state=states + before)
 
 
 def test_a_model_that_mixes_packed_sequences_is_refused(

@@ -140,7 +140,8 @@ class Routers:
             logits[:rows],
             picked,
             self._scores,
-            normalized=bool(router.norm_topk_prob),
+            # The router of gpt-oss takes the softmax over the chosen experts alone.
+            normalized=bool(getattr(router, "norm_topk_prob", True)),
             scaling=getattr(router, "routed_scaling_factor", 1.0),
         ).to(gates.dtype)
         return torch.cat([replayed, gates[rows:]]), torch.cat([picked, chosen[rows:]])

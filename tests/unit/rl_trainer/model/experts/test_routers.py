@@ -48,7 +48,7 @@ def make_mixture(mixture: Path, make_spec: MakeSpec) -> MakeMixture:
 def router_logits(learner: Learner, samples: list[Sample]) -> list[Tensor]:
     """Of each layer with experts, for all tokens of all samples: run one by one, with gradient."""
     module = learner.policy.module
-    module.set_attn_implementation("sdpa")
+    module.set_attn_implementation(attention.ordinary(module))
     kept: dict[int, list[Tensor]] = {}
     watched = [m for m in module.modules() if type(m).__name__.endswith(routers.CLASSES)]
     hooks = [
