@@ -28,7 +28,8 @@ class Chat:
         self._continuation = Continuation(
             lambda messages: prompts.render(messages, tools=tools),
             prompts.tokens,
-            stops=prompts.stop_texts,
+            stops=prompts.message_ends,
+            tools=[str(tool["function"]["name"]) for tool in tools],
         )
 
     @property

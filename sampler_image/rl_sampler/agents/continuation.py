@@ -11,7 +11,7 @@ where the rendering depends on the length of the conversation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rl_sampler.agents.prompt import PromptError
@@ -24,6 +24,8 @@ Encode = Callable[[str], list[int]]
 MARK = "fixedprefix"
 PROBE = "probedresult"
 CALL_ID = "callidcal"
+TOOL = "probedtool"
+"""Name of a tool, which some templates (gpt-oss) repeat in front of its result."""
 QUESTION: Message = {"role": "user", "content": "x"}
 
 
@@ -34,16 +36,25 @@ class TemplateRefusedError(PromptError):
 class Continuation:
     """The delta rule for one chat template and one set of tools."""
 
-    def __init__(self, render: Render, encode: Encode, *, stops: Sequence[str]) -> None:
+    def __init__(
+        self,
+        render: Render,
+        encode: Encode,
+        *,
+        stops: Sequence[str],
+        tools: Collection[str] = (),
+    ) -> None:
         """Use a chat template.
 
         Args:
             render: the chat template, with its tools.
             encode: text to token ids; special tokens become their ids, and none are added.
             stops: texts of the tokens that end a turn.
+            tools: names of tools. Templates may name the one that was called with its result.
         """
         self._render, self._encode, self._stops = render, encode, stops
-        self._prefixes: dict[str, tuple[str, list[int]]] = {}
+        self._tools = frozenset(tools)
+        self._prefixes: dict[tuple[str, str], tuple[str, list[int]]] = {}
 
     def check(self, *, role: str) -> None:
         """Try the template with messages of a role.
@@ -74,9 +85,10 @@ class Continuation:
         Raises:
             TemplateRefusedError: the template breaks the delta rule for these messages.
         """
-        role = str(messages[0]["role"])
-        prefix, ids = self._prefix(role)
-        text = self._render([QUESTION, _response(role), *messages])
+        role, tool = str(messages[0]["role"]), str(messages[0].get("name", TOOL))
+        tool = tool if tool in self._tools else TOOL
+        prefix, ids = self._prefix(role, tool)
+        text = self._render([QUESTION, _response(role, tool), *messages])
         tokens = self._encode(text)
         if not text.startswith(prefix) or tokens[: len(ids)] != ids:
             raise TemplateRefusedError(
@@ -91,11 +103,11 @@ class Continuation:
         """
         return self._prefix(role)[1][-1]
 
-    def _prefix(self, role: str) -> tuple[str, list[int]]:
-        if role not in self._prefixes:
-            text = self._prefix_of([QUESTION, _response(role), _message(role, PROBE)])
-            self._prefixes[role] = text, self._encode(text)
-        return self._prefixes[role]
+    def _prefix(self, role: str, tool: str = TOOL) -> tuple[str, list[int]]:
+        if (role, tool) not in self._prefixes:
+            text = self._prefix_of([QUESTION, _response(role, tool), _message(role, PROBE)])
+            self._prefixes[role, tool] = text, self._encode(text)
+        return self._prefixes[role, tool]
 
     def _prefix_of(self, messages: Sequence[Message]) -> str:
         """The rendering up to and including the stop token of the last marked response."""
@@ -120,14 +132,14 @@ def tool_message(tool: str, content: object) -> Message:
 
 def _message(role: str, content: str) -> Message:
     if role == "tool":
-        return tool_message(MARK, content)
+        return tool_message(TOOL, content)
     return {"role": role, "content": content}
 
 
-def _response(role: str) -> Message:
+def _response(role: str, tool: str = TOOL) -> Message:
     """A message of the policy that messages of ``role`` can follow."""
     if role != "tool":
         return {"role": "assistant", "content": MARK}
-    function = {"name": MARK, "arguments": {"value": MARK}}
+    function = {"name": tool, "arguments": {"value": MARK}}
     call = {"id": CALL_ID, "type": "function", "function": function}
     return {"role": "assistant", "content": MARK, "tool_calls": [call]}

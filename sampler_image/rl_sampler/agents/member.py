@@ -31,6 +31,7 @@ from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.trace import Trace
 from rl_sampler.agents.user import User
 from rl_sampler.engine.protocol import Generation
+from rl_sampler.tools import harmony
 from rl_sampler.tools.formats import Parsed, WantedCall, parse_calls
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Tools
@@ -330,7 +331,11 @@ class Member:
 
     async def listen(self) -> str | None:
         """The user's next message; None where the user ends the talk. Raises NoCompletionError."""
-        said = await self.policy.claim.run(self.user.speak(self.conversation))
+        shown = [
+            {**message, "content": harmony.heard(message["content"])}
+            for message in self.conversation
+        ]
+        said = await self.policy.claim.run(self.user.speak(shown))
         self.heard += 1
         return said
 

@@ -13,6 +13,9 @@ from rl_contracts.documents.task import Message
 from rl_contracts.errors import RLError
 from rl_contracts.images.placeholders import PlaceholderError, Placeholders
 
+HARMONY_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|channel|>")
+"""Tokens of the format; the first ends messages of a conversation."""
+
 
 class PromptError(RLError):
     """No sampler can sample this task's prompt; the user must change the job or its data."""
@@ -104,6 +107,15 @@ class Prompts:
         """Texts of the tokens that end a turn."""
         texts: list[str] = self._tokenizer.convert_ids_to_tokens(list(self.stop_tokens))
         return texts
+
+    @property
+    def message_ends(self) -> list[str]:
+        """Texts of the tokens behind the policy's messages in a conversation.
+
+        Templates of the harmony format (gpt-oss) end them otherwise than the policy ends its turn.
+        """
+        special = {each.content for each in self._tokenizer.added_tokens_decoder.values()}
+        return [*self.stop_texts, *(HARMONY_ENDS[:1] if {*HARMONY_ENDS} <= special else ())]
 
     def harmless(self, text: str) -> str:
         """Text from outside with its special tokens broken up: a tool must not end a turn."""

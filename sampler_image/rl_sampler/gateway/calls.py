@@ -21,30 +21,35 @@ def marks_of(asked: Asked, form: ToolCallFormat) -> tuple[str, ...]:
 def grows(asked: Asked, form: ToolCallFormat) -> bool:
     """Whether text can be sent before its end is known.
 
-    A format of calls without marks may turn out to be a call at any time.
+    A format of calls without marks may turn out to be a call at any time, and in a format of
+    channels only the end says what was said.
     """
-    return not _has_calls(asked) or bool(FORMATS[form].marks)
+    expected = FORMATS[form]
+    return not expected.channels and (not _has_calls(asked) or bool(expected.marks))
 
 
 async def calls_in(
     text: str, asked: Asked, *, form: ToolCallFormat, policy: Policy
 ) -> tuple[str, tuple[Call, ...]]:
-    """The text without tool calls, and the calls; a call that cannot be parsed stays text.
+    """What a response says beside its tool calls, and the calls; one that cannot be read is text.
 
     Raises:
         EngineError: the engine, which parses them, is down.
         EpisodeEndedError: the claim was ended.
     """
+    expected = FORMATS[form]
     if not _has_calls(asked):
-        return text, ()
+        return expected.visible(text), ()
     parsed = await policy.claim.run(
         parse_calls(text, tools=asked.tools, form=form, engine=policy.engine)
     )
     if not parsed.calls:
-        return text, ()
+        return expected.visible(text), ()
     wanted = parsed.calls if asked.parallel else parsed.calls[:1]
     calls = tuple(Call(id=_call_id(), name=call.tool, arguments=call.arguments) for call in wanted)
-    marked = [at for mark in FORMATS[form].marks if (at := text.find(mark)) >= 0]
+    if expected.channels:
+        return expected.visible(text), calls
+    marked = [at for mark in expected.marks if (at := text.find(mark)) >= 0]
     return (text[: min(marked)] if marked else parsed.text or ""), calls
 
 

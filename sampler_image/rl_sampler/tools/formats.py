@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineRefusedError
+from rl_sampler.tools import harmony
 from rl_sampler.tools.tool import Tool
 
 SERVER_ERROR = 500
@@ -21,6 +22,14 @@ class Format:
     """The engine's name of the parser."""
     marks: tuple[str, ...]
     """Text that occurs only in calls: a response with a mark but no call has a malformed call."""
+    for_parser: Callable[[str], str] = str
+    """What the parser is given for a response."""
+    channels: bool = False
+    """Responses are messages in channels, of which one alone is for the one who asked."""
+
+    def visible(self, text: str) -> str:
+        """What a response says to the one who asked."""
+        return harmony.heard(text) if self.channels else text
 
 
 FORMATS: dict[ToolCallFormat, Format] = {
@@ -31,6 +40,7 @@ FORMATS: dict[ToolCallFormat, Format] = {
     "Mistral": Format("mistral", ("[TOOL_CALLS]",)),
     "GLM": Format("glm45", ("<tool_call>",)),
     "Pythonic": Format("pythonic", ()),
+    "Harmony": Format("gpt-oss", (harmony.TO_TOOL,), for_parser=harmony.for_parser, channels=True),
 }
 """By the manifest's ``agent.toolCallFormat``."""
 
@@ -75,7 +85,9 @@ async def parse_calls(
         return Parsed(calls=[])
     try:
         parsed = await engine.parse_calls(
-            text, tools=[tool.to_chat() for tool in tools], parser=expected.parser
+            expected.for_parser(text),
+            tools=[tool.to_chat() for tool in tools],
+            parser=expected.parser,
         )
     except EngineRefusedError as error:
         if error.status != SERVER_ERROR:

@@ -307,7 +307,8 @@ class Agent(Model):
     """Fewest responses before an answer is accepted. For kinds ToolLoop, ReAct and Code. Unset:
     1."""
     tool_call_format: ToolCallFormat | None = None
-    """How the policy's model family writes tool calls, e.g. `Llama`, which also reads plain JSON.
+    """How the policy's model family writes tool calls, e.g. `Llama`, which also reads plain JSON,
+    or `Harmony` for gpt-oss.
     For kinds ToolLoop, Conversation, Custom, Program, Environment. Unset: Hermes, as Qwen models
     write."""
     mcp_servers: McpServers = Field(default_factory=list)

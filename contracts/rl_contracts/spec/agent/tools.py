@@ -8,7 +8,9 @@ from pydantic import Field
 
 from rl_contracts.spec.base import Model, Name, ObjectName, SecretKey, rule, rules
 
-ToolCallFormat = Literal["Hermes", "Qwen", "QwenCoder", "Llama", "Mistral", "GLM", "Pythonic"]
+ToolCallFormat = Literal[
+    "Hermes", "Qwen", "QwenCoder", "Llama", "Mistral", "GLM", "Pythonic", "Harmony"
+]
 
 
 MAX_SESSIONS = 64

@@ -166,7 +166,12 @@ CALLS: dict[ToolCallFormat, str] = {
     "GLM": "<tool_call>calc\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
     "<arg_key>b</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
     "Pythonic": "[calc(a=1, b=2)]",
+    "Harmony": "<|channel|>analysis<|message|>I add.<|end|><|start|>assistant<|channel|>commentary "
+    'to=functions.calc <|constrain|>json<|message|>{"a": 1, "b": 2}',
 }
+
+HARMONY = " to=functions.calc<|channel|>commentary json<|message|>"
+"""As the chat template of gpt-oss writes a call."""
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -194,6 +199,10 @@ async def test_engine_parses_every_format_of_tool_calls(
         ("Llama", '{"name": "calc", "arguments": {"a": 1, "b": 2}}', ["calc"], False),
         ("Llama", '<|python_tag|>{"name": ', [], True),
         ("Hermes", '{"name": "calc", "arguments": {}}', [], False),
+        ("Harmony", f'{HARMONY}{{"a": 1, "b": 2}}', ["calc"], False),
+        ("Harmony", f'{HARMONY}{{"a": 1', [], True),
+        ("Harmony", HARMONY.replace("calc", "cook") + "{}", [], True),
+        ("Harmony", "<|channel|>final<|message|>42", [], False),
     ],
 )
 async def test_text_without_a_call_is_distinguished_from_a_malformed_call(

@@ -30,13 +30,22 @@ SPECIAL: dict[str, tuple[str, ...]] = {
     "cohere": ("<|END|>",),
     "qwen2_5_vl": (*CHATML, *VISION),
     "qwen3_vl": (*CHATML, *VISION),
+    "gptoss": (
+        "<|return|>",
+        "<|call|>",
+        "<|end|>",
+        "<|start|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|constrain|>",
+    ),
     "deepseekv3": ("<｜end▁of▁sentence｜>", "<｜Assistant｜>"),
 }
 """By template: its special tokens, the one that ends a turn first."""
 
 
-def byte_prompts(template: str, special: tuple[str, ...]) -> Prompts:
-    """Byte-level tokens and some special ones; the first of them ends a turn."""
+def byte_prompts(template: str, special: tuple[str, ...], *, ends: int = 1) -> Prompts:
+    """Byte-level tokens and some special ones; the first ``ends`` of them end a turn."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = Tokenizer(models.BPE(vocab={sign: i for i, sign in enumerate(alphabet)}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -48,13 +57,12 @@ def byte_prompts(template: str, special: tuple[str, ...]) -> Prompts:
         bos_token=special[1] if len(special) > 1 else None,
         chat_template=template,
     )
-    end = tokenizer.convert_tokens_to_ids(special[0])
     sees = IMAGE in special
     image = Placeholders(token=tokenizer.convert_tokens_to_ids(IMAGE), side=SIDE)
     return Prompts(
         tokenizer,
         vocabulary=len(tokenizer),
-        stop_tokens=(end,),
+        stop_tokens=tuple(tokenizer.convert_tokens_to_ids(list(special[:ends]))),
         placeholders=image if sees else None,
     )
 
@@ -62,4 +70,5 @@ def byte_prompts(template: str, special: tuple[str, ...]) -> Prompts:
 def real_prompts(name: str) -> Prompts:
     """A real model family's template."""
     path = Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja"
-    return byte_prompts(path.read_text(), SPECIAL[name])
+    ends = 2 if name == "gptoss" else 1
+    return byte_prompts(path.read_text(), SPECIAL[name], ends=ends)

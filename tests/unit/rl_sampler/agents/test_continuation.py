@@ -59,6 +59,12 @@ def chat_of(prompts: Prompts) -> Chat:
             "<|start_header_id|>assistant<|end_header_id|>\n\n",
         ),
         (
+            "gptoss",
+            '<|start|>functions.calc to=assistant<|channel|>commentary<|message|>"42"<|end|>'
+            "<|start|>assistant",
+            "<|start|>user<|message|>42<|end|><|start|>assistant",
+        ),
+        (
             "glm4moe",
             "\n<tool_response>\n42\n</tool_response><|assistant|>",
             "<|user|>\n42<|assistant|>",
