@@ -58,11 +58,7 @@ class Log:
 
 
 async def run_program(
-    program: ProgramCall,
-    *,
-    task: Mapping[str, Any],
-    environment: Mapping[str, str],
-    daemons_stay: bool = False,
+    program: ProgramCall, *, task: Mapping[str, Any], environment: Mapping[str, str]
 ) -> dict[str, Any]:
     """Run a program to its end; it is killed, with all that it started, when this is cancelled.
 
@@ -70,8 +66,6 @@ async def run_program(
         program: command and limits.
         task: written as JSON to the file that ``RL_TASK_FILE`` names.
         environment: variables besides those of this container.
-        daemons_stay: what it started in sessions of their own goes on: the pod is the episode's,
-            and its tests may ask for it.
 
     Returns:
         The answer of the call ``run``.
@@ -81,8 +75,7 @@ async def run_program(
     folder, lock = await asyncio.to_thread(episode_folders.make)
     try:
         await asyncio.to_thread((folder / "task.json").write_text, json.dumps(task))
-        given = _environment(folder, environment)
-        return await _run(program, folder, given, daemons_stay=daemons_stay)
+        return await _run(program, folder, _environment(folder, environment))
     except OSError as error:
         kind: FailureKind = "user" if error.errno in UNUSABLE else "down"
         return failure(kind, f"the program cannot be started: {error}")
@@ -105,7 +98,7 @@ def _command(program: ProgramCall) -> Sequence[str]:
 
 
 async def _run(
-    program: ProgramCall, folder: Path, environment: Mapping[str, str], *, daemons_stay: bool
+    program: ProgramCall, folder: Path, environment: Mapping[str, str]
 ) -> dict[str, Any]:
     began, log, late = time.monotonic(), Log(), False
     chosen = program.get("folder")
@@ -135,8 +128,7 @@ async def _run(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # also what it left behind
         await process.wait()
-        if not daemons_stay:
-            await asyncio.to_thread(leftovers.end, f"{TASK_FILE}={environment[TASK_FILE]}")
+        await asyncio.to_thread(leftovers.end, f"{TASK_FILE}={environment[TASK_FILE]}")
         await _drained(reading)
         await _reap(process.pid)
     return {

@@ -135,10 +135,7 @@ async def _work(request: dict[str, Any], *, root: Path | None) -> dict[str, Any]
         return await run_tests(request["tests"], environment=request["environment"], root=root)
     if request["call"] == "run":
         return await run_program(
-            request["program"],
-            task=request["task"],
-            environment=request["environment"],
-            daemons_stay=root is not None,
+            request["program"], task=request["task"], environment=request["environment"]
         )
     return failure("down", f"this pod knows no call {request['call']}")
 
