@@ -24,6 +24,8 @@ from rl_reader.reach import REACHED, Asked, reach, reached, silent
 
 STORE_SECONDS = 4.0
 """Longest time that the document store, and at the same time the bucket, has for an answer."""
+READING_SHARE = 0.75
+"""Of that time, for the registrations of a run with very many: what is left is for the others."""
 BUCKET_CHECK_SECONDS = 20.0
 """A good answer of the bucket is reused for as long."""
 ENVELOPE_BYTES = 1 << 20
@@ -78,7 +80,9 @@ class Runs:
         def ask() -> None:
             read.now = stores.mongo.now()
             read.kind = stores.mongo.deployment()
-            read.overviews = overview.read_runs(stores.mongo, request.runs)
+            read.overviews = overview.read_runs(
+                stores.mongo, request.runs, seconds=READING_SHARE * self._seconds
+            )
             read.backlogs = {run: overview.backlog(stores.mongo, run) for run in request.count}
 
         def ask_all() -> None:

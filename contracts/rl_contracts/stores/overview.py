@@ -11,6 +11,8 @@ the embedded store would scan everything: with 100,000 registrations for 20 s.
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,6 +125,7 @@ def read_runs(
     *,
     most_samplers: int = MOST_SAMPLERS,
     most_bytes: int = MOST_BYTES,
+    seconds: float = math.inf,
 ) -> dict[str, Overview]:
     """Read the run document and the sampler registrations of each run.
 
@@ -133,11 +136,13 @@ def read_runs(
             ``Overview.problem`` says so.
         most_bytes: of all documents together; reading ends there, and the runs that have been read
             in part have a ``problem``.
+        seconds: after this time no further ``BATCH`` of a run's registrations is read; a run with
+            more has a ``problem``.
     """
     wanted = list(runs)
     if not wanted:
         return {}
-    reading = _Reading(wanted, most_samplers=most_samplers, most_bytes=most_bytes)
+    reading = _Reading(wanted, most_samplers=most_samplers, most_bytes=most_bytes, seconds=seconds)
     mongo.call(f"reading {len(wanted)} runs", lambda: reading.read_runs(mongo))
     mongo.call(f"reading samplers of {len(wanted)} runs", lambda: reading.read_samplers(mongo))
     return reading.overviews()
@@ -146,8 +151,11 @@ def read_runs(
 class _Reading:
     """Documents of some runs, up to a limit."""
 
-    def __init__(self, runs: Sequence[str], *, most_samplers: int, most_bytes: int) -> None:
+    def __init__(
+        self, runs: Sequence[str], *, most_samplers: int, most_bytes: int, seconds: float
+    ) -> None:
         self._runs, self._most, self._most_bytes = list(runs), most_samplers, most_bytes
+        self._seconds, self._until = seconds, time.monotonic() + seconds
         self._by_id: dict[str, bytes] = {}
         self._by_run: defaultdict[str, list[bytes]] = defaultdict(list)
         self._problems: dict[str, str] = {}
@@ -183,10 +191,14 @@ class _Reading:
                 left -= len(document.raw)
                 if left < 0:
                     break
-                if len(self._by_run[run]) == self._most:
+                held = self._by_run[run]
+                if len(held) == self._most:
                     self._problems[run] = _too_many(self._most)
                     break
-                self._by_run[run].append(bytes(document.raw))
+                if held and len(held) % BATCH == 0 and time.monotonic() > self._until:
+                    self._problems[run] = _too_slow(len(held), self._seconds)
+                    break
+                held.append(bytes(document.raw))
         return left
 
     def overviews(self) -> dict[str, Overview]:
@@ -205,6 +217,13 @@ def _too_many(most: int) -> str:
     return (
         f"The collection samplers has more than {most} registrations of this run. Delete those of "
         "samplers that no longer exist."
+    )
+
+
+def _too_slow(count: int, seconds: float) -> str:
+    return (
+        f"Reading the registrations of this run took longer than {seconds:g} s: the collection "
+        f"samplers has more than {count} of it. Delete those of samplers that no longer exist."
     )
 
 

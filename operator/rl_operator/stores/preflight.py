@@ -182,11 +182,15 @@ class Preflight:
 
 
 def _down(secret: str, error: ReaderDownError) -> Refusal:
+    late = isinstance(error, ReaderLateError)
+    trouble = "runs and does not answer" if late else "does not run"
     return Refusal(
         field="spec.storage.secretName",
         value=secret,
         reason=error.reason,
-        message=f"The pod that reads the stores of this Secret does not run: "
+        message=f"The pod that reads the stores of this Secret {trouble}: "
         f"{redacted(error.message[:800]).rstrip('.')}.",
-        remedy="Fix what keeps the pod from running; the check is repeated.",
+        remedy="Look at the pod's log, and whether its node is busy; the check is repeated."
+        if late
+        else "Fix what keeps the pod from running; the check is repeated.",
     )

@@ -16,6 +16,7 @@ from rl_operator.render import reader as rendered
 from rl_operator.state.pod import Pod
 
 STARTING, NOT_RUNNING = "ReaderStarting", "ReaderNotRunning"
+NOT_ANSWERING = "ReaderNotAnswering"
 
 Place = tuple[str, str]
 """Namespace and Secret of stores."""
@@ -34,6 +35,10 @@ class ReaderDownError(RLError):
 
 class ReaderLateError(ReaderDownError):
     """The reader's pod is ready and gave no usable answer: its node may be busy."""
+
+    def __init__(self, message: str) -> None:
+        """Describe what came instead of an answer."""
+        super().__init__(NOT_ANSWERING, message)
 
 
 class ReaderPods:

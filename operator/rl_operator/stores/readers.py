@@ -119,9 +119,10 @@ class Readers:
             return reader_client.ask(address, path, body, answer, token=self._token(place))
         except NoAnswerError as error:
             reader.address = ""
-            reader.problem = ReaderDownError(NOT_RUNNING, f"Pod {pod}: {error}.")
+            late = ReaderLateError(f"Pod {pod}: {error}.")
+            reader.problem = late
             self._address(place, reader)  # raises what keeps the pod from answering, if it is known
-            raise ReaderLateError(NOT_RUNNING, f"Pod {pod}: {error}.") from error
+            raise late from error
 
     def note_version(self, place: Place, version: str, *, usable: bool) -> None:
         """Note the version of the Secret that an answer names.

@@ -119,6 +119,23 @@ def test_run_with_too_many_registrations_is_refused_and_the_others_are_read(
     assert "larger than" in cut["few"].problem
 
 
+def test_run_whose_registrations_take_long_is_refused_and_the_others_are_read(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overview, "BATCH", 10)
+    for run, count in (("crowd", 50), ("few", 9)):
+        stores.runs.create(a_run(id=run))
+        stores.samplers.put(
+            [a_sampler(str(each), id=f"{run}.sampler.{each}", run=run) for each in range(count)]
+        )
+    known = overview.read_runs(stores.mongo, ["crowd", "few"], seconds=0.0)
+    assert (
+        "took longer than 0 s: the collection samplers has more than 10" in known["crowd"].problem
+    )
+    assert (known["few"].problem, len(known["few"].stored_samplers)) == ("", 9)
+    assert not overview.read_runs(stores.mongo, ["crowd"])["crowd"].problem
+
+
 def test_registrations_beyond_the_limit_are_not_read(
     stores: Stores, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,7 +199,7 @@ def test_job_of_another_tenant_starts_while_eight_jobs_have_dripping_stores(
         "CheckingInputs",
         "StateStoreUnreachable",
         "BucketUnreachable",
-        "ReaderNotRunning",
+        "ReaderNotAnswering",
     }
 
 

@@ -98,14 +98,14 @@ def test_one_read_serves_all_runs_of_a_namespace(
     reads: list[tuple[str, ...]] = []
     ask = overview.read_runs
 
-    def counted(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
+    def counted(mongo: Mongo, runs: Sequence[str], *, seconds: float) -> dict[str, Overview]:
         reads.append(tuple(runs))
         if len(reads) == 2:  # under way until all have asked, however slowly threads start
             until(
                 lambda: len(reader.poller._namespaces[("ns", "secret")].runs) == len(RUNS),
                 what="all to ask",
             )
-        return ask(mongo, runs)
+        return ask(mongo, runs, seconds=seconds)
 
     monkeypatch.setattr(overview, "read_runs", counted)
     monkeypatch.setattr(run_poll, "ANSWER_SECONDS", HUNG_SECONDS)
@@ -132,8 +132,8 @@ def test_fresh_read_has_what_was_written_before_it(
     stores, ask = run_stores, overview.read_runs
     looked, goes_on = Event(), Event()
 
-    def slow(mongo: Mongo, runs: Sequence[str]) -> dict[str, Overview]:
-        seen = ask(mongo, runs)
+    def slow(mongo: Mongo, runs: Sequence[str], *, seconds: float) -> dict[str, Overview]:
+        seen = ask(mongo, runs, seconds=seconds)
         looked.set()
         assert goes_on.wait(HUNG_SECONDS)
         return seen

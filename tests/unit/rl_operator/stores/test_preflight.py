@@ -8,7 +8,12 @@ from typing import Any, cast
 from rl_contracts.reader import CheckAnswer
 from rl_operator.kube.kinds import Key
 from rl_operator.stores.preflight import LATE_TIMES, Preflight, Verdict
-from rl_operator.stores.reader_pods import NOT_RUNNING, ReaderDownError, ReaderLateError
+from rl_operator.stores.reader_pods import (
+    NOT_ANSWERING,
+    NOT_RUNNING,
+    ReaderDownError,
+    ReaderLateError,
+)
 from rl_operator.stores.readers import Readers
 from tests.unit.rl_operator.builders import a_spec
 from tests.waiting import HUNG_SECONDS
@@ -57,13 +62,15 @@ def verdicts(*outcomes: ReaderDownError | CheckAnswer) -> list[Verdict]:
 
 
 def late() -> ReaderLateError:
-    return ReaderLateError(NOT_RUNNING, "Pod reader: no answer within 8 s.")
+    return ReaderLateError("Pod reader: no answer within 8 s.")
 
 
 def test_a_job_is_refused_when_its_reader_is_late_again_and_again() -> None:
     *first, last = verdicts(*(late() for _ in range(LATE_TIMES)))
     assert [verdict.refusals for verdict in first] == [()] * (LATE_TIMES - 1)
-    assert [refusal.reason for refusal in last.refusals] == [NOT_RUNNING]
+    (refusal,) = last.refusals
+    assert refusal.reason == NOT_ANSWERING
+    assert "runs and does not answer: Pod reader: no answer within 8 s" in refusal.message
 
 
 def test_a_late_answer_counts_only_in_a_row() -> None:
