@@ -44,6 +44,8 @@ class FakeHub:
     kind: Kind = "models"
     token: str = ""
     """When set, nothing is shown without it."""
+    trusts: dict[str, str] = field(default_factory=dict)
+    """Identities of pods, by the account or repository that trusts them; ``token`` is for these."""
     gated: bool = False
     """It is described to everybody, its files are for nobody."""
     failures: int = 0
@@ -53,6 +55,7 @@ class FakeHub:
     damaged: frozenset[str] = frozenset()
     """Files that come with other bytes than they are described by."""
     url: str = ""
+    exchanged: int = 0
     requests: list[tuple[str, str, str]] = field(default_factory=list)
     """Method, path and Authorization header."""
 
@@ -82,6 +85,19 @@ class FakeHub:
         if resolved is not None and self._is_here(resolved):
             return self._file(resolved["revision"], unquote(resolved["name"]))
         return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
+
+    def exchange(self, asked: dict[str, str]) -> Answer:
+        """A token for an identity (RFC 8693)."""
+        grant = (asked.get("grant_type", ""), asked.get("subject_token_type", ""))
+        assert grant == (
+            "urn:ietf:params:oauth:grant-type:token-exchange",
+            "urn:ietf:params:oauth:token-type:id_token",
+        )
+        self.exchanged += 1
+        if self.trusts.get(asked["resource"]) != asked["subject_token"]:
+            said = f"invalid_grant: no publisher for {asked['subject_token']}"
+            return 400, {}, json.dumps({"error": said}).encode()
+        return 200, {}, json.dumps({"access_token": self.token, "expires_in": 3600}).encode()
 
     def _is_here(self, asked: re.Match[str]) -> bool:
         return asked["repo"] == REPO and (asked["kind"] or "models") == self.kind
@@ -175,6 +191,16 @@ def serving(
 
         def do_HEAD(self) -> None:
             self.do_GET()
+
+        def do_POST(self) -> None:
+            assert self.path == "/oauth/token"
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            status, _, body = hub.exchange(asked)
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass

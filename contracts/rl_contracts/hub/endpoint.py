@@ -11,6 +11,7 @@ from huggingface_hub import HfApi, hf_hub_download
 
 from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.hub.calls import PATIENCE_SECONDS, STORE, TIMEOUT_SECONDS, ask
+from rl_contracts.hub.credential import HubCredential
 
 T = TypeVar("T")
 
@@ -19,20 +20,28 @@ class HubEndpoint:
     """An endpoint and its token; the token is sent only to this endpoint."""
 
     def __init__(
-        self, endpoint: str, *, token_file: Path | None, patience_seconds: float = PATIENCE_SECONDS
+        self,
+        endpoint: str,
+        *,
+        token_file: Path | None,
+        trusted_by: str | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Create a client; nothing is sent before the first call.
 
         Args:
             endpoint: base URL.
-            token_file: holds the token; None: no token is sent, not even a cached one of the
-                machine.
+            token_file: as of ``HubCredential``.
+            trusted_by: as of ``HubCredential``.
             patience_seconds: how long a call is retried while the endpoint does not answer.
         """
         self.endpoint = endpoint.rstrip("/")
-        self._token: str | bool = token_file.read_text().strip() if token_file else False
-        self._api = HfApi(endpoint=self.endpoint, token=self._token)
+        self._credential = HubCredential(endpoint, token_file=token_file, trusted_by=trusted_by)
         self._patience = patience_seconds
+
+    def _api(self) -> HfApi:
+        """A client with the present token, which may have to be exchanged: within ``_ask``."""
+        return HfApi(endpoint=self.endpoint, token=self._credential.token())
 
     def _ask(self, doing: str, call: Callable[[], T]) -> T:
         return ask(self.endpoint, doing, call, patience_seconds=self._patience)
@@ -51,7 +60,7 @@ class HubEndpoint:
                     repo_type=kind,
                     revision=commit,
                     endpoint=self.endpoint,
-                    token=self._token,
+                    token=self._credential.token(),
                     local_dir=folder,
                     etag_timeout=TIMEOUT_SECONDS,
                 )

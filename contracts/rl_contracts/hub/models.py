@@ -91,7 +91,7 @@ class HubModels(HubEndpoint):
         with self._refusing(wanted):
             info = self._ask(
                 f"resolving {address.repo}",
-                lambda: self._api.model_info(
+                lambda: self._api().model_info(
                     address.repo,
                     revision=commit or address.revision,
                     files_metadata=True,

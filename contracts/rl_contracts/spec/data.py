@@ -166,16 +166,44 @@ class HubTokenReference(Model):
     """Key of the Secret whose value is the token."""
 
 
+HUB = "https://huggingface.co"
+"""Also the audience of tokens with which pods identify themselves there."""
+
+
 class Hub(Model):
     """The Hugging Face hub or a mirror of it, for `hf://` models and datasets."""
 
+    model_config = rules(
+        rule(
+            "!has(self.trustedPublisher) || !has(self.tokenSecretRef)",
+            "data.hub.trustedPublisher and tokenSecretRef are two ways to one token: remove one",
+            field="trustedPublisher",
+        ),
+        rule(
+            f"!has(self.trustedPublisher) || self.endpoint == '{HUB}'",
+            "data.hub.trustedPublisher is {self.trustedPublisher}, and the identity of the pods is "
+            f"for {HUB} alone, not for {{self.endpoint}}: use tokenSecretRef there",
+            field="trustedPublisher",
+        ),
+    )
     endpoint: Annotated[
         str, Field(pattern=r"^https?://[^/?#@\s]+(/[^?#\s]*)?$", max_length=256)
-    ] = "https://huggingface.co"
+    ] = HUB
     """URL of the hub or of a mirror with the same API."""
     token_secret_ref: HubTokenReference | None = None
     """Secret with the token sent to the hub; needed for private or gated repositories and for
-    training.checkpoint.hubRepo. Unset: no token is sent."""
+    training.checkpoint.hubRepo. Unset: no token is sent, unless trustedPublisher is set."""
+    trusted_publisher: (
+        Annotated[
+            str,
+            Field(pattern=r"^(datasets/)?[A-Za-z0-9][\w.-]*(/[\w.-]+)?$", max_length=200),
+        ]
+        | None
+    ) = None
+    """Instead of a Secret: account (`acme`) or repository (`acme/model`) of the hub that trusts the
+    service account of the pods as a publisher. Pods exchange their identity for a token of an hour.
+    An account's reads gated repositories, a repository's reads or writes that repository. Unset:
+    no identity is sent."""
     allow_plain_http: bool = False
     """Whether the token may be sent without TLS, to a Service or a private address."""
 

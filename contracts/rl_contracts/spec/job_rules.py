@@ -27,9 +27,11 @@ OF_SECTIONS = (
         field="training.offloadReference",
     ),
     rule(
-        "!has(self.training.checkpoint.hubRepo) || has(self.data.hub.tokenSecretRef)",
+        "!has(self.training.checkpoint.hubRepo) || has(self.data.hub.tokenSecretRef) || "
+        "self.data.hub.?trustedPublisher.orValue('') == self.training.checkpoint.hubRepo",
         "training.checkpoint.hubRepo is {self.training.checkpoint.hubRepo}, and uploading needs a "
-        "token: set data.hub.tokenSecretRef to one that may write there",
+        "token: set data.hub.tokenSecretRef to one that may write there, or "
+        "data.hub.trustedPublisher to that repository",
         field="training.checkpoint.hubRepo",
     ),
     rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rl_contracts import env
-from rl_contracts.spec.data import HubTokenReference, model_of_hub, uses_hub
+from rl_contracts.spec.data import HUB, Hub, model_of_hub, uses_hub
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.render import pods
 
@@ -13,6 +13,8 @@ Manifest = dict[str, Any]
 
 FOLDER = "/etc/rl/hub"
 VOLUME = "hub"
+IDENTITY_SECONDS = 3600
+"""Validity of the token of a service account; the kubelet renews it before."""
 ONLINE = "HF_HUB_OFFLINE"
 """The images set it to 1; only jobs that use the hub set it to 0."""
 
@@ -23,15 +25,10 @@ def of_trainer(spec: RLJobSpec) -> bool:
     return pushes or uses_hub(spec.data) or model_of_hub(spec.model)
 
 
-def token_of_trainer(spec: RLJobSpec) -> HubTokenReference | None:
-    """The token with which the trainer uses the hub; None without one."""
-    return spec.data.hub.token_secret_ref if of_trainer(spec) else None
-
-
 def variables(spec: RLJobSpec) -> dict[str, str]:
     """Environment variables of a container that uses the hub."""
-    token = spec.data.hub.token_secret_ref
-    return {ONLINE: "0", **({env.HUB_TOKEN_FILE: f"{FOLDER}/token"} if token else {})}
+    known = _is_known(spec.data.hub)
+    return {ONLINE: "0", **({env.HUB_TOKEN_FILE: f"{FOLDER}/token"} if known else {})}
 
 
 def mount() -> Manifest:
@@ -39,14 +36,40 @@ def mount() -> Manifest:
     return {"name": VOLUME, "mountPath": FOLDER, "readOnly": True}
 
 
-def volume(token: HubTokenReference) -> Manifest:
-    """Volume with the token's key of its Secret, and no other key."""
+def trainer_mounts(spec: RLJobSpec) -> list[Manifest]:
+    """Mounts of the trainer's container for the hub."""
+    return [mount()] if of_trainer(spec) and _is_known(spec.data.hub) else []
+
+
+def trainer_volumes(spec: RLJobSpec) -> list[Manifest]:
+    """Volumes of the trainer's pods for the hub."""
+    return _volumes(spec.data.hub) if of_trainer(spec) else []
+
+
+def _is_known(hub: Hub) -> bool:
+    """Whether pods have something to show the hub."""
+    return hub.token_secret_ref is not None or hub.trusted_publisher is not None
+
+
+def _volumes(hub: Hub) -> list[Manifest]:
+    """The file ``token``: the token's key of its Secret, or a token of the pod's service account.
+
+    The latter is for the hub alone: the API server does not take it.
+    """
+    if hub.trusted_publisher is not None:
+        identity = {"audience": HUB, "expirationSeconds": IDENTITY_SECONDS, "path": "token"}
+        sources = [{"serviceAccountToken": identity}]
+        projected = {"sources": sources, "defaultMode": pods.READ_BY_GROUP}
+        return [{"name": VOLUME, "projected": projected}]
+    token = hub.token_secret_ref
+    if token is None:
+        return []
     secret = {
         "secretName": token.name,
         "items": [{"key": token.key, "path": "token"}],
         "defaultMode": pods.READ_BY_GROUP,
     }
-    return {"name": VOLUME, "secret": secret}
+    return [{"name": VOLUME, "secret": secret}]
 
 
 def reached_by(stage: Manifest, spec: RLJobSpec) -> Manifest:
@@ -55,7 +78,7 @@ def reached_by(stage: Manifest, spec: RLJobSpec) -> Manifest:
         return stage
     wanted = variables(spec)
     kept = [variable for variable in stage["env"] if variable["name"] not in wanted]
-    mounts = [mount()] if spec.data.hub.token_secret_ref else []
+    mounts = [mount()] if _is_known(spec.data.hub) else []
     return stage | {
         "env": [*kept, *({"name": name, "value": value} for name, value in wanted.items())],
         "volumeMounts": [*stage["volumeMounts"], *mounts],
@@ -64,5 +87,4 @@ def reached_by(stage: Manifest, spec: RLJobSpec) -> Manifest:
 
 def volumes(spec: RLJobSpec) -> list[Manifest]:
     """Volumes of a sampler pod for the hub."""
-    token = spec.data.hub.token_secret_ref
-    return [volume(token)] if token is not None and model_of_hub(spec.model) else []
+    return _volumes(spec.data.hub) if model_of_hub(spec.model) else []

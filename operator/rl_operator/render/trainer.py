@@ -80,7 +80,7 @@ def render(
 def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
     """The template of the trainer's pods."""
     config = names.spec_config(job.name, spec)
-    hub, tracking = hub_access.token_of_trainer(spec), spec.training.tracking.secret_name
+    tracking = spec.training.tracking.secret_name
     shared = disk.ranks_memory_gib(spec.trainer)
     pod = {
         "automountServiceAccountToken": False,
@@ -93,7 +93,7 @@ def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) ->
             *pods.spec_volumes(config=config, secret=spec.storage.secret_name),
             disk.volume("tmp", disk.trainer(spec.trainer)),
             *([disk.in_memory(disk.RANKS_MEMORY, f"{shared}Gi")] if shared else []),
-            *([hub_access.volume(hub)] if hub else []),
+            *hub_access.trainer_volumes(spec),
             *([_tracking_volume(tracking)] if tracking else []),
         ],
     }
@@ -125,7 +125,7 @@ def _container(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> M
             *pods.spec_mounts(),
             {"name": "tmp", "mountPath": "/tmp"},
             *([_ranks_mount()] if disk.ranks_memory_gib(spec.trainer) else []),
-            *([hub_access.mount()] if hub_access.token_of_trainer(spec) else []),
+            *hub_access.trainer_mounts(spec),
             *([_tracking_mount()] if spec.training.tracking.secret_name else []),
         ],
     }

@@ -54,10 +54,12 @@ def base_locations(assignment: Assignment, stores: Stores) -> BaseLocations:
     from rl_contracts.hub.model_import import ModelImporter
     from rl_contracts.hub.models import HubModels
 
-    env, refused = assignment.env, False
+    env, hub, refused = assignment.env, assignment.spec.data.hub, False
     bringer = ModelImporter(
         stores=stores,
-        hub=HubModels(assignment.spec.data.hub.endpoint, token_file=env.hub_token_file),
+        hub=HubModels(
+            hub.endpoint, token_file=env.hub_token_file, trusted_by=hub.trusted_publisher
+        ),
         run=assignment.run,
         holder=env.pod_uid,
         folder=assignment.weights.base.parent,

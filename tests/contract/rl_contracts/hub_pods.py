@@ -53,9 +53,9 @@ class Pods:
     def pod(self, name: str = "a", *, run: str = RUN, **options: Any) -> ModelImporter:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
-        token = options.pop("token_file", None)
+        token, trusted_by = options.pop("token_file", None), options.pop("trusted_by", None)
         values: dict[str, Any] = {"progress": Reporter(), "wait_seconds": 60.0} | options
-        hub = HubModels(self.hub.url, token_file=token, patience_seconds=3)
+        hub = HubModels(self.hub.url, token_file=token, trusted_by=trusted_by, patience_seconds=3)
         return ModelImporter(
             stores=self.stores, hub=hub, run=run, holder=name, folder=folder, **values
         )

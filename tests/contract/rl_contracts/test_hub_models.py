@@ -10,6 +10,7 @@ from huggingface_hub import snapshot_download
 
 from rl_contracts.errors import IntegrityError, StoreUnavailableError
 from rl_contracts.hub import model_import
+from rl_contracts.hub.credential import HubCredential
 from rl_contracts.spec.data import ModelSource
 from rl_contracts.stores.files.model_folder import BaseLocations
 from tests.contract.rl_contracts.hub_pods import (
@@ -180,6 +181,52 @@ def test_a_token_opens_a_private_model_and_is_never_shown(
     (tmp_path / "token").write_text(f"{TOKEN}\n")
     opened = pods.pod(token_file=tmp_path / "token").base(ModelSource(uri=URI))
     assert opened.model.commit == OLD
+
+
+def test_a_token_that_changes_is_used_as_it_is(pods: Pods, hub: FakeHub, tmp_path: Path) -> None:
+    hub.token = TOKEN
+    file = tmp_path / "token"
+    file.write_text("hf_expired")
+    models = pods.pod(token_file=file)
+    assert "this token has no access" in pods.refusal(models)
+    file.write_text(TOKEN)
+    assert models.base(ModelSource(uri=URI)).model.commit == OLD
+
+
+def test_the_identity_of_a_pod_opens_a_private_model(
+    pods: Pods, hub: FakeHub, tmp_path: Path
+) -> None:
+    hub.token, hub.trusts = TOKEN, {"acme": "identity"}
+    file = tmp_path / "token"
+    file.write_text("identity\n")
+    opened = pods.pod(token_file=file, trusted_by="acme").base(ModelSource(uri=URI))
+    assert (opened.model.commit, hub.exchanged) == (OLD, 1)
+    assert {sent for _, _, sent in hub.requests} == {f"Bearer {TOKEN}"}
+
+
+def test_an_identity_that_the_hub_does_not_trust_is_refused(
+    pods: Pods, hub: FakeHub, tmp_path: Path
+) -> None:
+    hub.token = TOKEN
+    file = tmp_path / "token"
+    file.write_text("identity-of-a-pod")
+    said = pods.refusal(pods.pod(token_file=file, trusted_by="acme"))
+    assert said.startswith("spec.data.hub.trustedPublisher = acme HubIdentityRefused")
+    assert "HTTP 400" in said
+    assert "identity-of-a-pod" not in said
+
+
+def test_a_token_for_an_identity_is_replaced_before_it_expires(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    hub.token, hub.trusts = TOKEN, {"acme": "first"}
+    file, now = tmp_path / "token", [0.0]
+    file.write_text("first")
+    credential = HubCredential(hub.url, token_file=file, trusted_by="acme", clock=lambda: now[0])
+    assert [credential.token(), credential.token(), hub.exchanged] == [TOKEN, TOKEN, 1]
+    file.write_text("second")
+    hub.token, hub.trusts, now[0] = "hf_next", {"acme": "second"}, 3301.0
+    assert (credential.token(), hub.exchanged) == ("hf_next", 2)
 
 
 def test_a_silent_hub_is_retried_and_named(pods: Pods, hub: FakeHub) -> None:

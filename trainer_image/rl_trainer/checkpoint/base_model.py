@@ -37,9 +37,12 @@ def places(job: Job, run: Run) -> BaseLocations:
         RefusedError: the hub has no such model, or the run began with another one.
         FencedOutError, IntegrityError, StoreUnavailableError, TerminatedError: see there.
     """
+    hub = job.spec.data.hub
     bringer = ModelImporter(
         stores=job.stores,
-        hub=HubModels(job.spec.data.hub.endpoint, token_file=job.hub_token_file),
+        hub=HubModels(
+            hub.endpoint, token_file=job.hub_token_file, trusted_by=hub.trusted_publisher
+        ),
         run=job.run,
         holder=f"trainer of epoch {job.epoch}",
         folder=job.folder,

@@ -12,6 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.calls import DENIED, PATIENCE_SECONDS, ask
+from rl_contracts.hub.credential import HubCredential
 from rl_trainer.context.job import Job
 
 log = logging.getLogger(__name__)
@@ -31,8 +32,8 @@ def make_repository(job: Job) -> None:
     """
     name = job.spec.training.checkpoint.hub_repo
     if name is not None:
-        api = _api(job)
-        _asked(job, "making", lambda: api.create_repo(name, private=True, exist_ok=True))
+        api = _apis(job)
+        _asked(job, "making", lambda: api().create_repo(name, private=True, exist_ok=True))
 
 
 def push(job: Job, folder: Path, *, step: int) -> None:
@@ -45,19 +46,23 @@ def push(job: Job, folder: Path, *, step: int) -> None:
         return
     job.heartbeat.say(f"pushing the final model to {name}")
     job.heartbeat.check()  # a trainer that was replaced leaves it to its successor
-    api, message = _api(job), f"Run {job.run}: {step} steps"
+    api, message = _apis(job), f"Run {job.run}: {step} steps"
     commit = _asked(
         job,
         "writing to",
-        lambda: api.upload_folder(repo_id=name, folder_path=folder, commit_message=message),
+        lambda: api().upload_folder(repo_id=name, folder_path=folder, commit_message=message),
     )
     log.info("the final model is at %s", commit.commit_url)
 
 
-def _api(job: Job) -> HfApi:
+def _apis(job: Job) -> Callable[[], HfApi]:
+    """Makes clients with the present token."""
     assert job.hub_token_file is not None, "the operator asks for a token"
-    token = job.hub_token_file.read_text().strip()
-    return HfApi(endpoint=job.spec.data.hub.endpoint.rstrip("/"), token=token)
+    hub = job.spec.data.hub
+    credential = HubCredential(
+        hub.endpoint, token_file=job.hub_token_file, trusted_by=hub.trusted_publisher
+    )
+    return lambda: HfApi(endpoint=hub.endpoint.rstrip("/"), token=credential.token())
 
 
 def _asked(job: Job, doing: str, call: Callable[[], T]) -> T:
@@ -73,7 +78,7 @@ def _asked(job: Job, doing: str, call: Callable[[], T]) -> T:
                 reason="HubAccessDenied" if status in DENIED else "HubRefused",
                 message=f"{endpoint} answered HTTP {status}: "
                 f"{error.server_message or 'no reason given'}."[:500],
-                remedy="Name a repository that the token of spec.data.hub.tokenSecretRef may "
-                "write to.",
+                remedy="Name a repository that the token of spec.data.hub.tokenSecretRef, or the "
+                "identity of trustedPublisher, may write to.",
             )
         ) from error

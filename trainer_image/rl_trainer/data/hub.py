@@ -113,7 +113,7 @@ class HubClient(HubEndpoint):
         with self._refusing(address, field):
             info = self._ask(
                 f"looking for {address.repo}",
-                lambda: self._api.dataset_info(
+                lambda: self._api().dataset_info(
                     address.repo, revision=commit or address.revision, timeout=TIMEOUT_SECONDS
                 ),
             )

@@ -41,7 +41,11 @@ def read_data(
     section = job.spec.data
     places = Places(
         objects=job.stores.objects,
-        hub=HubClient(section.hub.endpoint, token_file=job.hub_token_file),
+        hub=HubClient(
+            section.hub.endpoint,
+            token_file=job.hub_token_file,
+            trusted_by=section.hub.trusted_publisher,
+        ),
         folder=folder,
         images=images,
         harbor=_harbor(job),

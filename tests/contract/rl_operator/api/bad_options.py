@@ -283,6 +283,34 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         {"training": {"steps": 1, "checkpoint": {"hubRepo": "org/sums"}}},
         "spec.training.checkpoint.hubRepo",
     ),
+    "a push to a repository that trusts nobody": (
+        {
+            "training": {"steps": 1, "checkpoint": {"hubRepo": "org/sums"}},
+            "data": {
+                "train": [{"name": "t", "uri": "s3://data/train.jsonl"}],
+                "hub": {"trustedPublisher": "org/others"},
+            },
+        },
+        "spec.training.checkpoint.hubRepo",
+    ),
+    "two ways to a token of the hub": (
+        {
+            "data": {
+                "train": [{"name": "t", "uri": "hf://org/sums"}],
+                "hub": {"trustedPublisher": "org", "tokenSecretRef": {"name": "hf"}},
+            }
+        },
+        "spec.data.hub.trustedPublisher",
+    ),
+    "an identity for a mirror of the hub": (
+        {
+            "data": {
+                "train": [{"name": "t", "uri": "hf://org/sums"}],
+                "hub": {"trustedPublisher": "org", "endpoint": "https://mirror.example.org"},
+            }
+        },
+        "spec.data.hub.trustedPublisher",
+    ),
     "a scheduler that places PyTorchJobs alone": (
         {"scheduling": {"provider": "Volcano"}},
         "spec.scheduling.provider",

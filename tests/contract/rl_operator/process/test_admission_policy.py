@@ -197,6 +197,30 @@ def test_a_reader_may_have_a_token_for_its_cloud_and_for_nothing_else(
     assert bool(said) == bool(answer)
 
 
+@pytest.mark.parametrize("make", [a_trainer, a_deployment])
+@pytest.mark.parametrize(
+    ("audience", "said"),
+    [
+        ("https://huggingface.co", ""),
+        ("", "a token"),
+        ("https://kubernetes.default.svc", "a token"),
+        ("sts.amazonaws.com", "a token"),
+    ],
+)
+def test_pods_of_a_run_may_have_a_token_for_the_hub_and_for_nothing_else(
+    place: Place, make: Callable[[str], Manifest], audience: str, said: str
+) -> None:
+    manifest = make(place.namespace)
+    spec = manifest["spec"]
+    workers = spec.get("pytorchReplicaSpecs", {}).get("Worker", spec)
+    token = {"serviceAccountToken": {"audience": audience, "path": "token"}}
+    volume = {"name": "hub", "projected": {"sources": [token]}}
+    workers["template"]["spec"]["volumes"].append(volume)
+    answer = refused(place.operator, manifest)
+    assert said in answer
+    assert bool(said) == bool(answer)
+
+
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", SYSTEM])
 @pytest.mark.parametrize("make", [a_reader, a_trainer, a_deployment])
 def test_nothing_is_written_to_the_clusters_own_namespaces(

@@ -83,6 +83,29 @@ def test_a_hub_is_asked_only_where_data_come_from_it_or_the_model_goes_to_it() -
     assert "HF_HUB_OFFLINE" not in environment_of(pod["containers"][0])
 
 
+def test_a_trusted_publisher_gives_its_pods_an_identity_for_the_hub_alone() -> None:
+    source = {"name": "train", "uri": "hf://org/sums"}
+    data = {"train": [source], "hub": {"trustedPublisher": "org/name"}}
+    model = {"uri": "hf://org/name"}
+    for pod, asks in (
+        (pod_of(a_trainer_manifest(data=data, model=model)), "pytorch"),
+        (pod_of(a_deployment(data=data, model=model)), "stage"),
+    ):
+        assert pod["automountServiceAccountToken"] is False
+        (volume,) = (volume for volume in pod["volumes"] if volume["name"] == "hub")
+        (token,) = volume["projected"]["sources"]
+        assert token["serviceAccountToken"] == {
+            "audience": "https://huggingface.co",
+            "expirationSeconds": 3600,
+            "path": "token",
+        }
+        for container in containers_of(pod):
+            mounted = "hub" in {mount["name"] for mount in container["volumeMounts"]}
+            named = environment_of(container).get(env.HUB_TOKEN_FILE)
+            wanted = (True, "/etc/rl/hub/token") if container["name"] == asks else (False, None)
+            assert (mounted, named) == wanted, container["name"]
+
+
 @pytest.mark.parametrize(
     "model",
     [
