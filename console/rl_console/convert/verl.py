@@ -64,12 +64,22 @@ def _mini_batch(draft: Draft, value: Any) -> Outcome:
     return "mapped", path, ""
 
 
+BUILT_IN_TOOLS = {"answer": "Answer", "calculator": "Calculator"}
+"""Tools of AgentFly that need no code."""
+
+
 def _tools(draft: Draft, value: Any) -> Outcome:
     names = value if isinstance(value, list) else [value]
     if draft.given.get("agent.agent_type") == "code":
         return "not needed", "", "agent.kind Code runs Python by itself"
+    built_in = [BUILT_IN_TOOLS[name] for name in names if name in BUILT_IN_TOOLS]
+    if built_in:
+        draft.put("agent.builtInTools", built_in)
+    if len(built_in) == len(names):
+        return "mapped", "agent.builtInTools", ""
     for name in names:
-        draft.add("agent.tools", {"entryPoint": f"tools:{name}"})
+        if name not in BUILT_IN_TOOLS:
+            draft.add("agent.tools", {"entryPoint": f"tools:{name}"})
     draft.put("code.configMapRef.name", "tools")
     note = "put these functions as tools.py into the ConfigMap, or name MCP servers"
     return "by hand", "agent.tools[].entryPoint", note
@@ -218,7 +228,11 @@ FRAMEWORK = Framework(
         "agent.model_name_or_path": folder("model.uri", "models"),
         "model.path": folder("model.uri", "models"),
         "agent.template": needless("the tokenizer's own chat template, or agent.chatTemplate"),
-        "agent.tools": Rule(apply=_tools, fields=("agent.tools[].entryPoint",), state="by hand"),
+        "agent.tools": Rule(
+            apply=_tools,
+            fields=("agent.builtInTools", "agent.tools[].entryPoint"),
+            state="by hand",
+        ),
         "agent.reward_name": Rule(apply=_reward, fields=("reward.scorers[].kind",)),
         "agent.backend": needless("always asynchronous"),
         "agent.max_turns": to("agent.maxTurns"),

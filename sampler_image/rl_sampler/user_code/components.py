@@ -25,6 +25,7 @@ from rl_sampler.scorers.judge import judges
 from rl_sampler.scorers.mathematics import MathScorer
 from rl_sampler.tools.answer import AnswerTool
 from rl_sampler.tools.browse import Browser, browser_of
+from rl_sampler.tools.calculator import CalculatorTool
 from rl_sampler.tools.tool import ToolSource
 from rl_sampler.user_code.remote import TOPIC, UserCode, user_code_of
 
@@ -61,6 +62,8 @@ def _tools(agent: Agent, user_code: UserCode, sandbox: Sandbox | None) -> dict[s
         sources["Own"] = user_code.tools
     if "Answer" in agent.built_in_tools:
         sources["Answer"] = AnswerTool()
+    if "Calculator" in agent.built_in_tools:
+        sources["Calculator"] = CalculatorTool()
     if sandbox is not None and (agent.kind == CODE or "Python" in agent.built_in_tools):
         sources["Python"] = PythonTool(sandbox)
     return sources

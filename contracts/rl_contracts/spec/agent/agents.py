@@ -46,7 +46,7 @@ ToolName = Annotated[str, Field(min_length=1, max_length=128)]
 
 BuiltInTools = Annotated[
     list[BuiltInTool],
-    Field(max_length=2, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    Field(max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"}),
 ]
 
 FinalTools = Annotated[
@@ -317,8 +317,9 @@ class Agent(Model):
     """Python functions that the policy may call."""
     built_in_tools: BuiltInTools = Field(default_factory=list)
     """Tools that need no server. `Answer`: the tool `answer`, whose argument is the answer that
-    scorers compare; its call ends the episode. `Python`: the tool `python`, which runs programs in
-    the sandbox. For kinds ToolLoop and ReAct."""
+    scorers compare; its call ends the episode. `Calculator`: the tool `calculator`, which computes
+    arithmetic expressions. `Python`: the tool `python`, which runs programs in the sandbox. For
+    kinds ToolLoop and ReAct."""
     final_tools: FinalTools = Field(default_factory=list)
     """Tools whose answered call ends the episode. For kinds ToolLoop and ReAct. Empty: only the
     built-in tool `answer` does, if it is offered."""

@@ -52,12 +52,20 @@ def at(manifest: Any, path: str) -> Any:
             {
                 "metadata.name": "test-gsm8k",
                 "spec.agent.kind": "ToolLoop",
+                "spec.agent.builtInTools": ["Calculator"],
                 "spec.algorithm.kl": {"placement": "Loss", "coefficient": 0.001, "estimator": "K2"},
                 "spec.algorithm.groupSize": 8,
                 "spec.training.steps": 100,
             },
         ),
-        ("agentfly-react.sh", {"spec.reward.scorers.0.entryPoint": "rewards:qa_f1_reward"}),
+        (
+            "agentfly-react.sh",
+            {
+                "spec.reward.scorers.0.entryPoint": "rewards:qa_f1_reward",
+                "spec.agent.builtInTools": ["Answer"],
+                "spec.agent.tools": [{"entryPoint": "tools:google_search"}],
+            },
+        ),
         ("agentfly-code.sh", {"spec.agent.kind": "Code", "spec.reward.scorers.0.kind": "Code"}),
         (
             "agentrl.sh",
