@@ -101,13 +101,13 @@ class Pod:
 
     def processes(self) -> dict[int, str]:
         """Names of its processes by id; ``pause`` holds its network."""
-        found = {}
+        names = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 group = (folder / "cgroup").read_text()
                 if self.uid in group or self.uid.replace("-", "_") in group:
-                    found[int(folder.name)] = (folder / "comm").read_text().strip()
-        return found
+                    names[int(folder.name)] = (folder / "comm").read_text().strip()
+        return names
 
     def signal(self, number: int) -> None:
         """Send a signal to all processes but ``pause``."""
@@ -124,7 +124,7 @@ def pods(lab: Lab, target: str) -> list[Pod]:
     chosen = [] if target in SYSTEM_PODS else ["-l", selector]
     listed = Lab(lab.cluster, lab.tools, namespace).get("pods", *chosen)["items"]
     stores = (SYSTEM_PODS["store"], SYSTEM_PODS["bucket"])
-    found = []
+    running = []
     for item in listed:
         name = item["metadata"]["name"]
         if target in SYSTEM_PODS and not name.startswith(SYSTEM_PODS[target]):
@@ -132,8 +132,8 @@ def pods(lab: Lab, target: str) -> list[Pod]:
         if target == "operator" and name.startswith(stores):
             continue
         if item["status"].get("phase") == "Running":
-            found.append(Pod(name=name, namespace=namespace, uid=item["metadata"]["uid"]))
-    return found
+            running.append(Pod(name=name, namespace=namespace, uid=item["metadata"]["uid"]))
+    return running
 
 
 def strike(lab: Lab, act: Act, pod: Pod) -> None:
@@ -190,11 +190,11 @@ def run_acts(lab: Lab, acts: list[Act], steps: Steps, *, seed: int) -> list[Stru
     began = time.monotonic()
     for number, act in enumerate(acts):
         time.sleep(max(0.0, began + act.at - time.monotonic()))
-        found = pods(lab, act.target)
-        if not found:
+        candidates = pods(lab, act.target)
+        if not candidates:
             print(f"{act.name}: no such pod runs", flush=True)
             continue
-        pod, start = found[number % len(found)], time.monotonic()
+        pod, start = candidates[number % len(candidates)], time.monotonic()
         strike(lab, act, pod)
         time.sleep(max(0.0, start + act.seconds + strikes.REST_SECONDS - time.monotonic()))
         lost = strikes.lost_seconds(

@@ -28,9 +28,9 @@ TROUBLE = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalle
 def program() -> str:
     """Path of Chromium; fails where none is installed."""
     for name in PROGRAMS:
-        found = shutil.which(name)
-        if found:
-            return found
+        path = shutil.which(name)
+        if path:
+            return path
     pytest.fail("install Debian's package chromium")
 
 

@@ -198,7 +198,7 @@ def evaluations(result: Result, stores: Stores, number: int) -> None:
     result.at_most(f"bytes of the run document after {number} evaluations", size, RUN_BYTES)
 
 
-def note(result: Result, what: str, found: Cost) -> None:
+def note(result: Result, what: str, cost: Cost) -> None:
     """Keep and print a cost."""
-    result.figures[what] = found.shown()
-    print(f"{what}: {found.shown()}", flush=True)
+    result.figures[what] = cost.shown()
+    print(f"{what}: {cost.shown()}", flush=True)

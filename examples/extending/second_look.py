@@ -17,8 +17,8 @@ def multiply(a: int, b: int, *, largest: int) -> str:
 
 async def second_look(member: Member, *, question: str) -> StopReason:
     """One round of tools, or a question; then the answer."""
-    found = await member.calls(member.turns[-1])
+    parsed = await member.calls(member.turns[-1])
     ask = [{"role": "user", "content": question}]
-    if await show(member, await member.use(found.calls) if found.calls else ask):
+    if await show(member, await member.use(parsed.calls) if parsed.calls else ask):
         await member.respond()
     return member.turns[-1].stop_reason

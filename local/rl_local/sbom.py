@@ -65,10 +65,10 @@ def distributions(archive: Path, into: Path) -> dict[str, str]:
         path = into / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    found = dict(_name_and_version(files[name]) for name in files if name.endswith("/METADATA"))
-    if not found:
+    versions = dict(_name_and_version(files[name]) for name in files if name.endswith("/METADATA"))
+    if not versions:
         raise LocalError(f"{archive} holds no Python distribution: is it one of our images?")
-    return found
+    return versions
 
 
 def _layers(whole: tarfile.TarFile) -> Iterator[IO[bytes]]:

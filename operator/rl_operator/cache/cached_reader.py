@@ -48,12 +48,12 @@ class _LiveReads:
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         before = self.store.seen(kind, namespace, name)
-        found = self.cluster.get(kind, namespace, name)
-        if found is not None:
-            self.store.put(kind, found)
+        manifest = self.cluster.get(kind, namespace, name)
+        if manifest is not None:
+            self.store.put(kind, manifest)
         elif before is not None:
             self._end(kind, namespace, name, before)
-        return found
+        return manifest
 
     def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
         wanted = parse_selector(labels)
@@ -62,19 +62,19 @@ class _LiveReads:
             for name in self.store.named(kind, namespace, wanted)
         }
         try:
-            found = self.cluster.select(kind, namespace, labels=labels)
+            manifests = self.cluster.select(kind, namespace, labels=labels)
         except ApiMissingError:
             self.complete = False
             raise
-        for manifest in found:
+        for manifest in manifests:
             self.store.put(kind, manifest)
-        names = {manifest["metadata"]["name"] for manifest in found}
+        names = {manifest["metadata"]["name"] for manifest in manifests}
         for name, seen in before.items():
             # An object with the label of the index, but not with all of these, exists all the same.
             cached = self.store.get(kind, namespace, name) if name not in names else None
             if cached is not None and fits(cached, wanted):
                 self._end(kind, namespace, name, seen)
-        return found
+        return manifests
 
     def _end(self, kind: Kind, namespace: str, name: str, seen: tuple[str, int] | None) -> None:
         """It was cached before the read, and the read did not find it."""

@@ -145,8 +145,8 @@ class ObjectCache:
 
     def versions(self, kind: Kind, namespace: str, labels: str) -> tuple[int, ...]:
         """Versions of what ``select`` chooses from: the same where that would find the same."""
-        found = self.named(kind, namespace, parse_selector(labels))
-        return tuple(self.version(kind, namespace, one) for one in found)
+        names = self.named(kind, namespace, parse_selector(labels))
+        return tuple(self.version(kind, namespace, one) for one in names)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """One object, or None."""
@@ -157,19 +157,19 @@ class ObjectCache:
     def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
         """The objects of a namespace with all of some labels, by name: ``a=b,c=d``."""
         wanted = parse_selector(labels)
-        found = (self.get(kind, namespace, one) for one in self.named(kind, namespace, wanted))
-        return [one for one in found if one is not None and fits(one, wanted)]
+        versions = (self.get(kind, namespace, one) for one in self.named(kind, namespace, wanted))
+        return [one for one in versions if one is not None and fits(one, wanted)]
 
     def named(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[str]:
         """Names of those that the indexed ones of some labels fit; at least one must be indexed."""
         assert labels.keys() & set(INDEXED), f"none of {', '.join(labels)} is indexed"
         with self._lock:
-            found = [
+            groups = [
                 self._names.get((kind.name, namespace, label, labels[label]), set())
                 for label in INDEXED
                 if label in labels
             ]
-            return sorted(set.intersection(*found))
+            return sorted(set.intersection(*groups))
 
     def _packed(self, kind: Kind, raw: Mapping[str, Any]) -> _Held:
         content = excerpt(kind, raw)
@@ -215,6 +215,6 @@ def parse_selector(labels: str) -> dict[str, str]:
 
 
 def _unpacked(held: _Held) -> Manifest:
-    found: Manifest = held.content.unpacked()
-    found["metadata"]["resourceVersion"] = str(held.version)
-    return found
+    manifest: Manifest = held.content.unpacked()
+    manifest["metadata"]["resourceVersion"] = str(held.version)
+    return manifest

@@ -77,7 +77,7 @@ class JobChildApplier:
     def _wanted(
         self, snapshot: JobSnapshot, spec: RLJobSpec, gate: Gate, checked: bool, run_trainer: bool
     ) -> list[Wanted]:
-        found = desired.wanted(
+        children = desired.wanted(
             snapshot,
             spec,
             checked=checked,
@@ -86,8 +86,8 @@ class JobChildApplier:
             admitted=gate.sizes,
         )
         if gate.make is not None and checked:
-            found.append(Wanted(manifest=gate.make, immutable=True))
-        return found
+            children.append(Wanted(manifest=gate.make, immutable=True))
+        return children
 
     def stop(self, snapshot: JobSnapshot, gate: Gate) -> Made:
         """Delete what must not go on of a job whose objects cannot be rendered."""

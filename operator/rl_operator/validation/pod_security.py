@@ -66,8 +66,8 @@ def _of_template(template: Mapping[str, Any]) -> Iterator[Found]:
         yield from ((f"spec.volumes[{index}].{path}", value) for path, value in _of_volume(volume))
     for key in CONTAINER_LISTS:
         for index, container in enumerate(_list(pod.get(key))):
-            found = _of_container(_map(container))
-            yield from ((f"spec.{key}[{index}].{path}", value) for path, value in found)
+            loosened = _of_container(_map(container))
+            yield from ((f"spec.{key}[{index}].{path}", value) for path, value in loosened)
 
 
 def _of_pod(context: Mapping[str, Any]) -> Iterator[Found]:
@@ -89,8 +89,8 @@ def _of_container(container: Mapping[str, Any]) -> Iterator[Found]:
         yield from _where(
             context, "readOnlyRootFilesystem", lambda value: value is False, "securityContext."
         )
-    found = [*_of_any(context, is_sandbox=name == "sandbox"), *_of_privileges(context)]
-    yield from ((f"securityContext.{path}", value) for path, value in found)
+    loosened = [*_of_any(context, is_sandbox=name == "sandbox"), *_of_privileges(context)]
+    yield from ((f"securityContext.{path}", value) for path, value in loosened)
     yield from _of_handlers(container)
     for index, port in enumerate(_list(container.get("ports"))):
         yield from (

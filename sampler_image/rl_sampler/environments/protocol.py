@@ -149,8 +149,8 @@ def _error(data: Mapping[str, Any]) -> RLError:
         return EnvironmentBusyError(message[:MESSAGE_CHARACTERS])
     if code == "VALIDATION_ERROR":
         errors = data.get("errors")
-        found = errors if isinstance(errors, list) else []
-        listed = [each for each in found if isinstance(each, Mapping)]
+        entries = errors if isinstance(errors, list) else []
+        listed = [each for each in entries if isinstance(each, Mapping)]
         return ActionRefusedError(
             storable("; ".join(map(_line, listed)) or message)[:MESSAGE_CHARACTERS],
             by_form=bool(listed) and all(each.get("type") in OF_THE_FORM for each in listed),

@@ -40,8 +40,8 @@ def reference_answer(reference: str) -> str:
     ``solution``), or else the whole reference. A number is written plainly.
     """
     marked = HASHES.findall(reference)
-    found = marked[-1] if marked else boxed_answer(reference) or reference
-    return numbers.value(found) or found.strip()
+    answer = marked[-1] if marked else boxed_answer(reference) or reference
+    return numbers.value(answer) or answer.strip()
 
 
 def auto_answer(reply: str, *, reference: str, cut_off: bool) -> str | None:
@@ -53,11 +53,11 @@ def auto_answer(reply: str, *, reference: str, cut_off: bool) -> str | None:
         cut_off: the reply reached its token limit.
     """
     numeric = numbers.value(reference) == reference
-    found = _closed(reply)
-    if found is None and not cut_off:
-        found = _after_hashes(reply)
-    if found is not None:
-        return _like_number(found, reference) if numeric else _like_text(found, reference)
+    answer = _closed(reply)
+    if answer is None and not cut_off:
+        answer = _after_hashes(reply)
+    if answer is not None:
+        return _like_number(answer, reference) if numeric else _like_text(answer, reference)
     if cut_off or not reply.strip():
         return None
     stated = _stated(reply)
@@ -72,11 +72,11 @@ def auto_answer(reply: str, *, reference: str, cut_off: bool) -> str | None:
 
 def marked_answer(reply: str, *, cut_off: bool) -> str | None:
     """The answer that a reply marks as such, as it is written; None where it marks none."""
-    found = _closed(reply)
-    if found is not None or cut_off:
-        return found
-    found = _after_hashes(reply)
-    return _stated(reply) if found is None else found
+    answer = _closed(reply)
+    if answer is not None or cut_off:
+        return answer
+    answer = _after_hashes(reply)
+    return _stated(reply) if answer is None else answer
 
 
 def _closed(reply: str) -> str | None:
@@ -106,15 +106,15 @@ def _stated(reply: str) -> str | None:
     return (line[: end.start()] if end else line).strip() or None
 
 
-def _like_number(found: str, reference: str) -> str:
-    answer = numbers.value(found)
-    if answer is not None and "%" in found and numbers.value(f"{answer}/100") == reference:
+def _like_number(written: str, reference: str) -> str:
+    answer = numbers.value(written)
+    if answer is not None and "%" in written and numbers.value(f"{answer}/100") == reference:
         return reference
-    return found.strip() if answer is None else answer
+    return written.strip() if answer is None else answer
 
 
-def _like_text(found: str, reference: str) -> str:
-    text = found.replace("**", "").strip()
+def _like_text(written: str, reference: str) -> str:
+    text = written.replace("**", "").strip()
     wrapped = WRAPPED.fullmatch(text.strip("$ "))
     text = wrapped[1].strip() if wrapped else text
     if CHOICE.fullmatch(reference):

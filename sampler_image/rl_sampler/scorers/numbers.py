@@ -44,11 +44,11 @@ def value(text: str) -> str | None:
 
     Examples: as ``written_alone``; ``She sold 72 clips.`` → ``72``; ``2^{10}``, ``5x`` → None.
     """
-    found = written_alone(text)
+    alone = written_alone(text)
     plain = untyped(text)
-    numbers = list(NUMBER.finditer(plain)) if found is None else []
+    numbers = list(NUMBER.finditer(plain)) if alone is None else []
     if len(numbers) != 1 or OPERATORS.search(plain.replace(numbers[0][0], "")):
-        return found
+        return alone
     return _plain(numbers[0]) if _apart(plain, numbers[0]) else None
 
 
@@ -76,8 +76,8 @@ def first_number(text: str) -> str | None:
 
 def last_number(text: str) -> str | None:
     """The last number of a text in plain form."""
-    found = list(NUMBER.finditer(untyped(text)))
-    return _plain(found[-1]) if found else None
+    matches = list(NUMBER.finditer(untyped(text)))
+    return _plain(matches[-1]) if matches else None
 
 
 def _apart(text: str, match: re.Match[str]) -> bool:
@@ -89,20 +89,20 @@ def _apart(text: str, match: re.Match[str]) -> bool:
 def _plain(match: re.Match[str]) -> str | None:
     if len(match[0]) > MAX_CHARACTERS:
         return None
-    found = match.groupdict()
+    parts = match.groupdict()
     try:
-        if found["whole"]:
-            number = Fraction(found["whole"]) + Fraction(found["part"])
-        elif found["latex"]:
-            top, bottom = re.findall(r"-?\d+", found["latex"])
+        if parts["whole"]:
+            number = Fraction(parts["whole"]) + Fraction(parts["part"])
+        elif parts["latex"]:
+            top, bottom = re.findall(r"-?\d+", parts["latex"])
             number = Fraction(int(top), int(bottom))
-        elif found["top"]:
-            number = Fraction(found["top"].replace(",", "")) / int(found["bottom"])
+        elif parts["top"]:
+            number = Fraction(parts["top"].replace(",", "")) / int(parts["bottom"])
         else:
-            number = Fraction(found["decimal"].replace(",", "") + (found["exponent"] or ""))
+            number = Fraction(parts["decimal"].replace(",", "") + (parts["exponent"] or ""))
     except ZeroDivisionError:
         return None
-    return _written(-number if found["sign"].startswith("-") else number)
+    return _written(-number if parts["sign"].startswith("-") else number)
 
 
 def _written(number: Fraction) -> str:

@@ -91,11 +91,11 @@ def test_every_page_fits_every_width_and_has_no_barrier(
         assert chromium.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
         chromium.screenshot(tmp_path / f"{name}-{width}-{theme}.png")
     chromium.evaluate(f"{AXE}; 0")
-    found = chromium.evaluate(
+    violations = chromium.evaluate(
         "axe.run().then(each => each.violations.map(one => [one.id, one.nodes.length,"
         " one.nodes[0].html.slice(0, 200), one.nodes[0].failureSummary]))"
     )
-    assert found == [], json.dumps(found, indent=1)
+    assert violations == [], json.dumps(violations, indent=1)
     assert chromium.complaints == []
 
 

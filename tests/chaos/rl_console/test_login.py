@@ -47,8 +47,8 @@ def send(page: Page, name: str, value: str) -> None:
 
 def has_no_barrier(page: Page) -> None:
     page.evaluate(f"{AXE}; 0")
-    found = page.evaluate("axe.run().then(each => each.violations.map(one => one.id))")
-    assert found == []
+    violations = page.evaluate("axe.run().then(each => each.violations.map(one => one.id))")
+    assert violations == []
 
 
 def test_a_person_logs_in_chooses_a_namespace_and_logs_out(

@@ -15,5 +15,5 @@ SEEDS, COUNT = range(6), 500
 def test_mutated_examples_are_refused_by_field_value_and_remedy(
     with_trainer_kind: object, api: client.ApiClient, seed: int
 ) -> None:
-    found = [(manifest, faults(api, manifest)) for manifest in mutations(seed, COUNT)]
-    assert [fault for _, several in found for fault in several] == []
+    checked = [(manifest, faults(api, manifest)) for manifest in mutations(seed, COUNT)]
+    assert [fault for _, several in checked for fault in several] == []

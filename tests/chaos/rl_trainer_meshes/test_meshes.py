@@ -37,8 +37,8 @@ def test_a_mesh_trains_as_one_process(
     alone = parity.train(ALONE, folders[model], features=features)
     seen = parity.on_mesh(sizes, folders[model], tmp_path, features=features)
     for feature in features:
-        found = parity.gap(seen[feature], alone[feature])
-        assert found.largest < parity.TOLERANCE, (feature, found)
+        gap = parity.gap(seen[feature], alone[feature])
+        assert gap.largest < parity.TOLERANCE, (feature, gap)
 
 
 def test_a_mesh_gives_the_same_weights_bit_for_bit_each_time(

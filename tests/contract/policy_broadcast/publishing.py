@@ -77,9 +77,9 @@ class Trainer:
     @property
     def run(self) -> Run:
         """The run document."""
-        found = self.stores.runs.get(RUN)
-        assert found is not None
-        return found
+        run = self.stores.runs.get(RUN)
+        assert run is not None
+        return run
 
     @property
     def pointer(self) -> PolicyPointer:

@@ -148,8 +148,8 @@ def test_an_upload_unknown_to_the_bucket_restarts(
     def source(offset: int, size_bytes: int) -> list[memoryview]:
         asked.append(offset)
         if len(asked) == 3:
-            found = objects._client._list_multipart_uploads(objects.bucket, prefix="one")
-            for upload in found.uploads:
+            pending = objects._client._list_multipart_uploads(objects.bucket, prefix="one")
+            for upload in pending.uploads:
                 assert upload.upload_id is not None
                 objects._client._abort_multipart_upload(objects.bucket, "one", upload.upload_id)
         return [memoryview(data)[offset : offset + size_bytes]]

@@ -151,9 +151,9 @@ def test_an_old_mark_is_removed_when_a_policy_is_needed_again(line: Line, stores
         4,
     }
     more = collector(stores, grace_seconds=0.0, keep_last=6)  # a manifest that keeps more
-    found = more.collect()
-    assert {one.version for one in found.unmarked} == {1, 2, 3, 4}  # 4 and what it starts from
-    assert (found.marked, found.deleted) == ([], [])
+    collected = more.collect()
+    assert {one.version for one in collected.unmarked} == {1, 2, 3, 4}  # 4 and what it starts from
+    assert (collected.marked, collected.deleted) == ([], [])
     assert not [policy for policy in stores.policies.of_run(RUN) if policy.marked_at]
     assert left(line) == set(range(1, 10))
 
@@ -201,7 +201,7 @@ def test_the_collectors_dry_run_changes_nothing(
     (tmp_path / "stores").mkdir()
     for key, value in store_settings.to_mapping().items():
         (tmp_path / "stores" / key).write_text(value)
-    told = subprocess.run(
+    lines = subprocess.run(
         [sys.executable, "-m", "rl_trainer.publish.policy_collector"],
         env=os.environ
         | {
@@ -226,11 +226,11 @@ def test_the_collectors_dry_run_changes_nothing(
         (6, "unmark", "delta"),
         (1, "delete", "full"),
     ]
-    assert told[:-1] == [
+    assert lines[:-1] == [
         f"would {doing} version {version} ({kind}, {line.sent[version].size_bytes} bytes)"
         for version, doing, kind in said
     ]
     freed = line.sent[1].size_bytes
-    assert told[-1] == f"3 to mark, 1 to unmark, 1 to delete: {freed} bytes"
+    assert lines[-1] == f"3 to mark, 1 to unmark, 1 to delete: {freed} bytes"
     assert stores.policies.of_run(RUN) == before
     assert left(line) == set(range(1, 10))

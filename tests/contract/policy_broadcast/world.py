@@ -59,15 +59,15 @@ def strange(seed: int = 0, *, size: int = 2000) -> dict[str, Tensor]:
 def moved(tensors: Mapping[str, Tensor], *, seed: int, share: float = 0.02) -> dict[str, Tensor]:
     """The next state: that share of every tensor's bytes flipped in their lowest bit."""
     generator = torch.Generator().manual_seed(seed)
-    found = {}
+    copies = {}
     for name, tensor in tensors.items():
         copied = tensor.clone()
         if tensor.dtype is not torch.bool:
             flat = copied.reshape(-1).view(torch.uint8)
             flat ^= (torch.rand(flat.shape, generator=generator) < share).to(torch.uint8)
             copied = flat.view(tensor.dtype).reshape(tensor.shape)
-        found[name] = copied
-    return found
+        copies[name] = copied
+    return copies
 
 
 @dataclass

@@ -30,8 +30,8 @@ def job(world: World, request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def get(world: World, kind: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = world.apiserver.get(kind, name, "-n", NAMESPACE)
-    return found
+    manifest: dict[str, Any] = world.apiserver.get(kind, name, "-n", NAMESPACE)
+    return manifest
 
 
 def test_a_job_is_suspended_and_goes_on(world: World, run: Run, job: str) -> None:

@@ -56,9 +56,9 @@ def causes(objects: client.CustomObjectsApi, manifest: Manifest) -> list[dict[st
         )
     except client.ApiException as error:
         answer = json.loads(error.body)
-        found = (answer.get("details") or {}).get("causes") or [{"message": answer["message"]}]
+        causes = (answer.get("details") or {}).get("causes") or [{"message": answer["message"]}]
         return [
-            {**cause, "field": str(cause.get("field", "")).replace("<nil>", "")} for cause in found
+            {**cause, "field": str(cause.get("field", "")).replace("<nil>", "")} for cause in causes
         ]
     return []
 

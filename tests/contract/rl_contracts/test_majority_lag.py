@@ -50,8 +50,8 @@ def claim(stores: Stores) -> Task | None:
 
 
 def claimed(stores: Stores) -> dict[str, int]:
-    found = stores.tasks.find(RUN, queue=Queue.TRAIN, state=TaskState.CLAIMED)
-    return {task.id: task.attempt for task in found}
+    claimed = stores.tasks.find(RUN, queue=Queue.TRAIN, state=TaskState.CLAIMED)
+    return {task.id: task.attempt for task in claimed}
 
 
 def test_a_claim_whose_majority_is_late_takes_one_task(

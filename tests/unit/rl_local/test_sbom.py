@@ -69,8 +69,8 @@ def oci_archive(path: Path) -> Path:
 
 @pytest.mark.parametrize("make", [docker_archive, oci_archive])
 def test_distributions_are_those_that_the_last_layer_leaves(make: Any, tmp_path: Path) -> None:
-    found = sbom.distributions(make(tmp_path / "image.tar"), tmp_path / "site")
-    assert found == {"torch": "2.0", "pyyaml": "6"}
+    versions = sbom.distributions(make(tmp_path / "image.tar"), tmp_path / "site")
+    assert versions == {"torch": "2.0", "pyyaml": "6"}
     folders = {path.name for path in (tmp_path / "site").iterdir()}
     assert folders == {"torch-2.0.dist-info", "PyYAML-6.dist-info"}
     assert (tmp_path / "site/torch-2.0.dist-info/licenses/LICENSE").read_bytes() == b"text"

@@ -45,7 +45,7 @@ def written(
     return list(cluster.written)
 
 
-def outage(looks: int) -> list[Reading]:
+def outage(readings: int) -> list[Reading]:
     """A document store that is away: a client's words differ from one look to the next."""
-    words = (f"db:27017: Connection refused ({index})" for index in range(looks))
+    words = (f"db:27017: Connection refused ({index})" for index in range(readings))
     return [Reading(store=Reach("False", "StateStoreUnreachable", word)) for word in words]

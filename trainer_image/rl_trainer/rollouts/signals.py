@@ -20,25 +20,25 @@ def after_step(job: Job, progress: Progress, rollouts: Sequence[RolloutHead]) ->
     """Record the finding over the last steps, where it has another reason than before."""
     training, algorithm = job.spec.training, job.spec.algorithm
     window = training.no_signal_steps
-    found = find(progress.metrics, window=window, algorithm=algorithm)
-    if found is not None and not algorithm.supervised and _is_new(progress, found):
+    signal = find(progress.metrics, window=window, algorithm=algorithm)
+    if signal is not None and not algorithm.supervised and _is_new(progress, signal):
         names = worst(rollouts)
         read = job.stores.rollouts.read(names).whole
         examples = [example(read[name]) for name in names if name in read]
-        found = found.model_copy(update={"examples": examples})
-    if found is None and progress.metrics:
+        signal = signal.model_copy(update={"examples": examples})
+    if signal is None and progress.metrics:
         filtered = progress.metrics[-1].dropped_no_signal
-        found = find_filtered(filtered, per_step=training.prompts_per_step, step=progress.step)
-    _record(job, progress, found)
+        signal = find_filtered(filtered, per_step=training.prompts_per_step, step=progress.step)
+    _record(job, progress, signal)
 
 
 def while_collecting(job: Job, progress: Progress, drops: Drops) -> None:
     """Record that a step cannot be made, because its groups are replaced again and again."""
     per_step = job.spec.training.prompts_per_step
     filtered = drops.by_cause.get(Cause.FILTERED, 0)
-    found = find_filtered(filtered, per_step=per_step, step=progress.step)
-    if found is not None:
-        _record(job, progress, found)
+    signal = find_filtered(filtered, per_step=per_step, step=progress.step)
+    if signal is not None:
+        _record(job, progress, signal)
 
 
 def check(job: Job, progress: Progress) -> None:
@@ -58,18 +58,18 @@ def check(job: Job, progress: Progress) -> None:
     )
 
 
-def _record(job: Job, progress: Progress, found: LearningSignal | None) -> None:
+def _record(job: Job, progress: Progress, signal: LearningSignal | None) -> None:
     # Its numbers move with each step: written only when the reason changes.
-    if not _is_new(progress, found):
+    if not _is_new(progress, signal):
         return
-    job.stores.runs.record_learning_signal(job.run, epoch=job.epoch, signal=found)
-    progress.signal = found
-    if found is None:
+    job.stores.runs.record_learning_signal(job.run, epoch=job.epoch, signal=signal)
+    progress.signal = signal
+    if signal is None:
         log.info("the steps give the policy something to learn again")
     else:
-        log.warning("%s: %s", found.reason, " | ".join([found.message, *found.examples]))
+        log.warning("%s: %s", signal.reason, " | ".join([signal.message, *signal.examples]))
 
 
-def _is_new(progress: Progress, found: LearningSignal | None) -> bool:
+def _is_new(progress: Progress, signal: LearningSignal | None) -> bool:
     before = progress.signal
-    return (found and found.reason) != (before and before.reason)
+    return (signal and signal.reason) != (before and before.reason)

@@ -65,9 +65,9 @@ def for_joiner(own: str, registry: Registry) -> list[Peer]:
 
 
 def _next_below(key: int, registry: Registry, *, under: str) -> list[Peer]:
-    found = [peer for peer in registry.below(_digits(key), most=PARENTS) if peer.key < under]
-    if found:
-        return found
+    parents = [peer for peer in registry.below(_digits(key), most=PARENTS) if peer.key < under]
+    if parents:
+        return parents
     first = registry.first()
     return [first] if first is not None and first.key < under else []
 
@@ -107,5 +107,5 @@ class StoredRegistry:
         return self.stores.samplers.has(sampler)
 
     def _peers(self, *, below: str | None, most: int) -> list[Peer]:
-        found = self.stores.samplers.relaying(self.run, pool=self.pool, below=below, most=most)
-        return [Peer(relaying.id, relaying.url, relaying.key) for relaying in found]
+        registered = self.stores.samplers.relaying(self.run, pool=self.pool, below=below, most=most)
+        return [Peer(relaying.id, relaying.url, relaying.key) for relaying in registered]

@@ -156,8 +156,8 @@ def test_a_search_goes_on_where_it_ended(stores: Stores) -> None:
     assert first.next_last is not None
     rest = ask(stores, {**query, "last": first.next_last})
     assert isinstance(rest, SearchAnswer)
-    found = [hit.step for hit in (*first.hits, *rest.hits)]
-    assert found == [step for step in range(18, 2, -1) for _ in range(2)]
+    steps = [hit.step for hit in (*first.hits, *rest.hits)]
+    assert steps == [step for step in range(18, 2, -1) for _ in range(2)]
     assert rest.next_last is None
 
 

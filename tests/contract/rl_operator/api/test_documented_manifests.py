@@ -15,16 +15,16 @@ LEAST = 4
 
 def manifests() -> dict[str, dict[str, Any]]:
     """Objects in fenced YAML that name their ``apiVersion``, by page and name."""
-    found: dict[str, dict[str, Any]] = {}
+    manifests: dict[str, dict[str, Any]] = {}
     for page in PAGES:
         for block in (*blocks(page, "yaml"), *blocks(page, "yml")):
             for document in yaml.safe_load_all(block):
                 if isinstance(document, dict) and "apiVersion" in document:
                     name = document["metadata"]["name"]
                     key = f"{page.relative_to(ROOT)}: {document['kind']} {name}"
-                    assert key not in found, f"two manifests are {key}"
-                    found[key] = document
-    return found
+                    assert key not in manifests, f"two manifests are {key}"
+                    manifests[key] = document
+    return manifests
 
 
 MANIFESTS = manifests()

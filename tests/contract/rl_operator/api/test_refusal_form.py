@@ -13,5 +13,5 @@ SEED, COUNT = 26, 200
 def test_mutated_examples_are_refused_by_field_value_and_remedy(
     with_trainer_kind: object, api: client.ApiClient
 ) -> None:
-    found = [(manifest, faults(api, manifest)) for manifest in mutations(SEED, COUNT)]
-    assert [fault for _, several in found for fault in several] == []
+    checked = [(manifest, faults(api, manifest)) for manifest in mutations(SEED, COUNT)]
+    assert [fault for _, several in checked for fault in several] == []

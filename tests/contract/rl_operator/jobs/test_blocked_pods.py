@@ -72,7 +72,7 @@ def begin(world: World, job: Key) -> str:
     return str(trainer["metadata"]["name"])
 
 
-def told(world: World, job: Key, kind: str) -> str:
+def message_of(world: World, job: Key, kind: str) -> str:
     """The message of a condition some seconds later."""
     assert world.operator is not None
     world.operator.skew += LATE_SECONDS + 1
@@ -94,7 +94,7 @@ def test_a_volume_that_cannot_be_mounted_is_on_the_job(world: World, job: Key) -
     world.start_pod(SAMPLER, of=deployment)
     block(world, SAMPLER)
     warn(world, kinds.POD, SAMPLER, reason="FailedMount", note=MOUNT)
-    message = told(world, job, "Ready")
+    message = message_of(world, job, "Ready")
     assert f"Pod {SAMPLER} does not start: FailedMount: {MOUNT}. {REMEDY}" in message
     (pool,) = world.objects(kinds.SAMPLER_POOL)
     ready = next(item for item in pool["status"]["conditions"] if item["type"] == "Ready")
@@ -108,7 +108,7 @@ def test_a_trainer_that_cannot_mount_is_on_the_job(world: World, job: Key) -> No
     world.start_pod(pod, of=made)
     block(world, pod)
     warn(world, kinds.POD, pod, reason="FailedMount", note=MOUNT)
-    assert f"FailedMount: {MOUNT}. {REMEDY}" in told(world, job, "Ready")
+    assert f"FailedMount: {MOUNT}. {REMEDY}" in message_of(world, job, "Ready")
     assert REMEDY in world.condition(job, "TrainerReady")["message"]
 
 
@@ -116,7 +116,7 @@ def test_an_image_that_cannot_be_pulled_is_on_the_job(world: World, job: Key) ->
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     world.start_pod(SAMPLER, of=deployment)
     block(world, SAMPLER, reason="ImagePullBackOff", message=PULL)
-    message = told(world, job, "Ready")
+    message = message_of(world, job, "Ready")
     assert "ImagePullBackOff: other:1: not found" in message
     assert "chart sets image other:1" in message
 
@@ -131,7 +131,7 @@ def test_a_quota_without_room_for_samplers_is_on_the_job(world: World, job: Key)
         "job-main",
         {"conditions": [{**failure, "reason": "FailedCreate"}], "observedGeneration": 1},
     )
-    message = told(world, job, "Ready")
+    message = message_of(world, job, "Ready")
     assert f"SamplerPool job-main: 0 of 2 pods are ready. {QUOTA}. Raise the Res" in message
     assert "or lower what spec.samplers[0].template asks for." in message
 
@@ -140,6 +140,6 @@ def test_a_quota_without_room_for_the_trainer_is_on_the_job(world: World, job: K
     trainer = begin(world, job)
     note = f"Error creating: {QUOTA}"
     warn(world, kinds.PYTORCH_JOB, trainer, reason="FailedCreatePod", note=note)
-    message = told(world, job, "Ready")
+    message = message_of(world, job, "Ready")
     assert f"PyTorchJob {trainer} has no pod: FailedCreatePod: Error creating: {QUOTA}" in message
     assert "or lower what spec.trainer asks for." in message

@@ -140,9 +140,9 @@ def visible(
             yield f"the log of {record.name}", FORMATTER.format(record)
 
 
-def assert_hidden(found: Iterator[tuple[str, str]], canaries: Canaries) -> None:
+def assert_hidden(texts: Iterator[tuple[str, str]], canaries: Canaries) -> None:
     assert len(canaries.values) > len(REFERENCES)
-    assert {what: shown for what, text in found if (shown := canaries.shown_by(text))} == {}
+    assert {what: shown for what, text in texts if (shown := canaries.shown_by(text))} == {}
 
 
 def stalled_because(world: World, job: Key) -> Callable[[], str]:
@@ -207,19 +207,19 @@ def test_no_secret_in_texts_of_pods_and_samplers_is_shown(
         return bool(world.objects(kinds.PYTORCH_JOB))
 
     until(begun, what="the trainer", seconds=60, seen=lambda: world.status(job))
-    told = "\n".join(
+    text = "\n".join(
         text.replace("<secret>", canaries(name))
         for name, text in list((texts.NOTATIONS | texts.TOKENS).items())[::6]
     )
-    refusal = Refusal(field="f", value="v", reason="R", message=told[:400], remedy="Fix it.")
+    refusal = Refusal(field="f", value="v", reason="R", message=text[:400], remedy="Fix it.")
     for pod in pods:
-        world.register(run, pod, refusals=[refusal], last_error=told[:400])
+        world.register(run, pod, refusals=[refusal], last_error=text[:400])
     (trainer,) = world.objects(kinds.PYTORCH_JOB)
     name = trainer["metadata"]["name"]
     world.start_pod(f"{name}-worker-0", of=trainer)
-    ended = {"terminated": {"exitCode": 1, "message": told}}
+    ended = {"terminated": {"exitCode": 1, "message": text}}
     world.set_pod(f"{name}-worker-0", "Failed", container={"name": "pytorch", "state": ended})
-    conditions = [{"type": "Failed", "status": "True", "reason": "R", "message": told}]
+    conditions = [{"type": "Failed", "status": "True", "reason": "R", "message": text}]
     world.set_status("pytorchjob", name, {"conditions": conditions})
     until(lambda: world.status(job).get("lastFailure"), what="the failure", seconds=60)
     assert "[hidden]" in json.dumps(world.status(job)["lastFailure"])

@@ -111,22 +111,22 @@ def test_ends_are_forgotten_in_their_order() -> None:
 
 
 def test_own_writes_are_looked_at_but_for_the_status_of_the_writer() -> None:
-    looks: list[str] = []
-    informer = Informer(ObjectCache(), enqueue=lambda key: looks.append(str(key)))
+    enqueued: list[str] = []
+    informer = Informer(ObjectCache(), enqueue=lambda key: enqueued.append(str(key)))
     meta = {"namespace": "n", "name": "j", "uid": "u"}
     job = {"kind": "RLJob", "spec": {}, "metadata": {**meta, "resourceVersion": "1"}}
     informer.observed("ADDED", job)
-    assert looks == ["RLJob/n/j"]
+    assert enqueued == ["RLJob/n/j"]
     changed = {**job, "status": {"phase": "Running"}, "metadata": {**meta, "resourceVersion": "2"}}
     informer.stored(RLJOB, changed, subresource="status")
     informer.observed("MODIFIED", changed)  # its echo
-    assert looks == ["RLJob/n/j"]
-    looks.clear()
+    assert enqueued == ["RLJob/n/j"]
+    enqueued.clear()
     informer.stored(POD, a_pod("a"), subresource="")
-    assert looks == ["RLJob/n/j", "SamplerPool/n/p"]
+    assert enqueued == ["RLJob/n/j", "SamplerPool/n/p"]
     informer.ended(POD, "n", "a", uid="u")
     informer.observed("DELETED", a_pod("a", version=2))
-    assert looks == ["RLJob/n/j", "SamplerPool/n/p"] * 2
+    assert enqueued == ["RLJob/n/j", "SamplerPool/n/p"] * 2
 
 
 MADE: dict[str, tuple[Kind, dict[str, Any], list[str]]] = {
@@ -140,8 +140,8 @@ MADE: dict[str, tuple[Kind, dict[str, Any], list[str]]] = {
 def test_who_makes_an_object_knows_of_it(
     kind: Kind, fields: dict[str, Any], others: list[str]
 ) -> None:
-    looks: list[str] = []
-    informer = Informer(ObjectCache(), enqueue=lambda key: looks.append(str(key)))
+    enqueued: list[str] = []
+    informer = Informer(ObjectCache(), enqueue=lambda key: enqueued.append(str(key)))
 
     def manifest(version: int) -> dict[str, Any]:
         labels = {"rl-operator.io/job": "j", **fields.get("labels", {})}
@@ -151,15 +151,15 @@ def test_who_makes_an_object_knows_of_it(
 
     informer.stored(kind, manifest(1), subresource="")
     informer.observed("ADDED", manifest(1))  # its echo
-    assert looks == others
+    assert enqueued == others
     changed = manifest(2)
     changed["spec"] = {**changed["spec"], "x": 1}
-    looks.clear()
+    enqueued.clear()
     informer.stored(kind, changed, subresource="")
-    assert set(looks) > set(others)  # a later change is news to all
-    looks.clear()
+    assert set(enqueued) > set(others)  # a later change is news to all
+    enqueued.clear()
     informer.observed("MODIFIED", {**manifest(3), "status": {"replicas": 1}})
-    assert set(looks) > set(others)
+    assert set(enqueued) > set(others)
 
 
 def test_what_a_list_does_not_show_has_gone_and_is_looked_at() -> None:

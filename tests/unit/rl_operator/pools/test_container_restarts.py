@@ -37,7 +37,7 @@ def restarts() -> Iterator[ContainerRestarts]:
 
 
 def test_restarts_are_counted_once_for_each_container(restarts: ContainerRestarts) -> None:
-    looks = [
+    readings = [
         [],
         [a_sampler("a"), a_sampler("b", agent=1)],  # b began and crashed between two looks
         [a_sampler("a", engine=2), a_sampler("b", agent=1)],
@@ -45,7 +45,7 @@ def test_restarts_are_counted_once_for_each_container(restarts: ContainerRestart
         [a_sampler("b", agent=2)],
         [a_sampler("c", engine=1), a_sampler("b", agent=2)],
     ]
-    for pods in looks:
+    for pods in readings:
         restarts.observe(KEY, pods)
     assert (counted("engine"), counted("agent")) == (3, 2)
 

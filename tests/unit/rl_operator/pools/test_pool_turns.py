@@ -25,7 +25,7 @@ def of_holder(act: Callable[[Turns, str], object]) -> Event:
     return lambda turns: act(turns, turns.holder) if turns.holder else None
 
 
-def looks(*ages: int, live: bool = True, writes: int | None = None, paused: int = 0) -> Event:
+def reconcile(*ages: int, live: bool = True, writes: int | None = None, paused: int = 0) -> Event:
     return lambda turns: turns.look(*ages, live=live, writes=writes, paused=paused)
 
 
@@ -51,21 +51,21 @@ def lose_status(turns: Turns) -> None:
 
 
 EVENTS: dict[str, Event] = {
-    "look": looks(),
-    "look by the store": looks(live=False),
-    "look at an old store": looks(4, 3, 2, 1, live=False),
-    "a paused operator goes on": looks(3, 3, 3, 3),
-    "one that was paused for long": looks(9, 9, 9, 9),
-    "one that was paused as it read": looks(8, 5, 3, 0),
-    "one that has read the pool long ago": looks(6, 0, 0, 0),
+    "look": reconcile(),
+    "look by the store": reconcile(live=False),
+    "look at an old store": reconcile(4, 3, 2, 1, live=False),
+    "a paused operator goes on": reconcile(3, 3, 3, 3),
+    "one that was paused for long": reconcile(9, 9, 9, 9),
+    "one that was paused as it read": reconcile(8, 5, 3, 0),
+    "one that has read the pool long ago": reconcile(6, 0, 0, 0),
     "pause": lambda turns: turns.pause(),
-    "go on after the pool was read": looks(paused=1),
-    "go on after the jobs were read": looks(paused=2),
-    "go on after the Deployment was read": looks(paused=3),
-    "go on after all was read": looks(paused=4),
-    "die at once": looks(writes=0),
-    "die after one write": looks(writes=1),
-    "die after two writes": looks(writes=2),
+    "go on after the pool was read": reconcile(paused=1),
+    "go on after the jobs were read": reconcile(paused=2),
+    "go on after the Deployment was read": reconcile(paused=3),
+    "go on after all was read": reconcile(paused=4),
+    "die at once": reconcile(writes=0),
+    "die after one write": reconcile(writes=1),
+    "die after two writes": reconcile(writes=2),
     "the controller sees": lambda turns: turns.controller_sees(),
     "the controller acts": lambda turns: turns.control(),
     "containers end": lambda turns: turns.end_containers(),

@@ -131,8 +131,8 @@ def test_claimed_devices_are_not_counted() -> None:
 @pytest.mark.parametrize(("processes", "fits"), [(4, True), (2, False)])
 def test_a_colocated_engine_uses_the_trainers_gpus(processes: int, fits: bool) -> None:
     trainer = {"processesPerReplica": processes}
-    found = refused(placement="Colocated", trainer=trainer, **a_group(tensorParallel=4))
-    assert [field for field, _ in found] == ([] if fits else [f"{AT}.tensorParallel"])
+    refusals = refused(placement="Colocated", trainer=trainer, **a_group(tensorParallel=4))
+    assert [field for field, _ in refusals] == ([] if fits else [f"{AT}.tensorParallel"])
 
 
 @pytest.mark.parametrize(

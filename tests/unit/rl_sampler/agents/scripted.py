@@ -52,11 +52,11 @@ class ScriptedEngine:
         calls = []
         for body in re.findall(r"<tool_call>(.*?)</tool_call>", text, re.DOTALL):
             try:
-                found = json.loads(body)
+                call = json.loads(body)
             except ValueError:
                 return ParsedCalls(calls=[])
-            if found["name"] in names:
-                calls.append({"name": found["name"], "parameters": json.dumps(found["arguments"])})
+            if call["name"] in names:
+                calls.append({"name": call["name"], "parameters": json.dumps(call["arguments"])})
         return ParsedCalls.model_validate({"calls": calls})
 
 

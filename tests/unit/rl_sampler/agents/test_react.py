@@ -86,7 +86,7 @@ async def test_react_runs_actions_until_the_final_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "options", "reason", "told"),
+    ("script", "options", "reason", "message"),
     [
         (["hm", DONE], {}, StopReason.STOP, UNREADABLE),
         ([DONE, ACT, DONE + "!"], {"minTurns": 2}, StopReason.STOP, TOO_EARLY),
@@ -95,11 +95,11 @@ async def test_react_runs_actions_until_the_final_answer() -> None:
     ],
 )
 async def test_react_asks_again_after_a_malformed_step_until_max_turns(
-    script: list[str], options: dict[str, int], reason: StopReason, told: str
+    script: list[str], options: dict[str, int], reason: StopReason, message: str
 ) -> None:
     played = await react(script, **options)
     assert played.reason is reason
-    assert told in played.policy.contexts[1]
+    assert message in played.policy.contexts[1]
 
 
 async def test_react_blames_an_invented_observation_and_ignores_it() -> None:

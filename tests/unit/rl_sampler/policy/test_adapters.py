@@ -111,14 +111,14 @@ def a_generation(*versions: str) -> Generation:
 
 
 def test_tokens_are_labelled_with_the_adapter_that_sampled_them() -> None:
-    found = relabelled(a_generation("base", "base"), "12")
-    assert [weight_version.version for weight_version in found.meta_info.weight_versions] == [
+    generation = relabelled(a_generation("base", "base"), "12")
+    assert [weight_version.version for weight_version in generation.meta_info.weight_versions] == [
         "12",
         "12",
     ]
     assert [
         (weight_version.start, weight_version.end)
-        for weight_version in found.meta_info.weight_versions
+        for weight_version in generation.meta_info.weight_versions
     ] == [(0, 1), (1, 2)]
 
 
@@ -127,8 +127,8 @@ def test_adapter_over_other_base_weights_raises_a_protocol_error() -> None:
         relabelled(a_generation("base", "3"), "12")
 
 
-@pytest.mark.parametrize(("adapter", "told"), [("", False), ("12", True)])
-def test_request_names_its_adapter(adapter: str, told: bool) -> None:
+@pytest.mark.parametrize(("adapter", "named"), [("", False), ("12", True)])
+def test_request_names_its_adapter(adapter: str, named: bool) -> None:
     request = GenerateRequest(
         prompt=[1],
         members=1,
@@ -137,4 +137,4 @@ def test_request_names_its_adapter(adapter: str, told: bool) -> None:
         stop_tokens=(),
         adapter=adapter,
     )
-    assert ("lora_path" in request.to_json()) is told
+    assert ("lora_path" in request.to_json()) is named

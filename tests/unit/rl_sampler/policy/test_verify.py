@@ -156,10 +156,10 @@ def test_signature_applies_precision_to_floats_only(
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}')
     weights = {"a": np.zeros((2, 3), np.float16), "lm_head.weight": np.zeros(2, np.float32)}
     (tmp_path / "model.safetensors").write_bytes(save(weights | {"i": np.zeros(1, np.int64)}))
-    found = model_signature(tmp_path, precision=precision)
-    assert found.tensors["a"] == TensorKind(dtype, (2, 3))
-    assert found.tensors["i"] == TensorKind("I64", (1,))
-    assert found.optional == {"lm_head.weight"}
+    signature = model_signature(tmp_path, precision=precision)
+    assert signature.tensors["a"] == TensorKind(dtype, (2, 3))
+    assert signature.tensors["i"] == TensorKind("I64", (1,))
+    assert signature.optional == {"lm_head.weight"}
 
 
 def test_weight_files_match_what_transformers_loads(tmp_path: Path) -> None:

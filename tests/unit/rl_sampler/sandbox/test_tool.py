@@ -107,6 +107,6 @@ def test_server_refuses_to_start_where_programs_cannot_be_confined(
     machine: str, capabilities: str, why: str
 ) -> None:
     status = f"Name:\tpython\nCapEff:\t{capabilities}\nSeccomp:\t0\n"
-    found = confinement_problem(machine=machine, status=status)
-    assert why in found
-    assert bool(found) == bool(why)
+    problem = confinement_problem(machine=machine, status=status)
+    assert why in problem
+    assert bool(problem) == bool(why)

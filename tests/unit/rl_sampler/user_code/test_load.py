@@ -172,7 +172,7 @@ async def test_function_tool_hides_its_options_from_the_policy(
     assert (listed.name, listed.description) == ("search", "Searches.")
     assert set(listed.parameters["properties"]) == {"query", "limit"}
     assert listed.parameters["required"] == ["query"]
-    told: list[tuple[dict[str, Any], ToolResult]] = [
+    cases: list[tuple[dict[str, Any], ToolResult]] = [
         ({"query": "a", "limit": 2}, ToolResult(text='["wiki:a", "wiki:a"]')),
         ({"query": "none"}, ToolResult(text="nothing found", failed=True)),
         ({"limit": 2}, ToolResult(text="query: Field required", failed=True)),
@@ -181,7 +181,7 @@ async def test_function_tool_hides_its_options_from_the_policy(
             ToolResult(text="index: Extra inputs are not permitted", failed=True),
         ),
     ]
-    for arguments, result in told:
+    for arguments, result in cases:
         assert await tools.call("search", arguments) == result
     with pytest.raises(ToolDownError, match="no index"):
         await tools.call("search", {"query": "down"})

@@ -27,8 +27,8 @@ def a_step(*rewards: float, **changes: object) -> StepMetrics:
 
 def reason(steps: Sequence[StepMetrics], **algorithm: object) -> str | None:
     section = Algorithm().model_copy(update=algorithm)
-    found = find(steps, window=WINDOW, algorithm=section)
-    return found.reason if found else None
+    signal = find(steps, window=WINDOW, algorithm=section)
+    return signal.reason if signal else None
 
 
 @pytest.mark.parametrize(
@@ -91,16 +91,16 @@ def test_the_finding_names_what_to_check_and_shows_the_worst_responses() -> None
         a_response("right", reward=1.0, member=0),
         a_response("x" * 9000 + "\n\x1b[31m so\tit is", member=1),
     ]
-    found = find([a_step(0, 0, cut_off_share=0.5)] * WINDOW, window=WINDOW, algorithm=Algorithm())
-    assert found is not None
-    assert "reward.answerSchema" in found.message
-    assert "50% reached the token limit" in found.message
+    signal = find([a_step(0, 0, cut_off_share=0.5)] * WINDOW, window=WINDOW, algorithm=Algorithm())
+    assert signal is not None
+    assert "reward.answerSchema" in signal.message
+    assert "50% reached the token limit" in signal.message
     assert worst([RolloutHead.of(rollout) for rollout in rollouts])[0] == rollouts[1].id
     shown = example(rollouts[1])
     assert shown.startswith("reward 0, no answer, ended by length: …")
     assert shown.endswith("x [31m so it is")
-    found = found.model_copy(update={"examples": [shown, example(rollouts[0])]})
-    assert len(found.model_dump_json()) < 2048
+    signal = signal.model_copy(update={"examples": [shown, example(rollouts[0])]})
+    assert len(signal.model_dump_json()) < 2048
 
 
 def test_metrics_count_equal_groups_cut_off_responses_and_missing_answers() -> None:
@@ -118,6 +118,6 @@ def test_metrics_count_equal_groups_cut_off_responses_and_missing_answers() -> N
 
 def test_groups_that_are_replaced_again_and_again_are_found_without_a_step() -> None:
     assert find_filtered(11, per_step=4, step=0) is None
-    found = find_filtered(12, per_step=4, step=0)
-    assert found is not None
-    assert found.reason == "GroupsFiltered"
+    signal = find_filtered(12, per_step=4, step=0)
+    assert signal is not None
+    assert signal.reason == "GroupsFiltered"

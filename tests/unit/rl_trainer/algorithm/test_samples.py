@@ -84,9 +84,9 @@ def test_rollouts_without_usable_choices_are_not_trained(
     routing: Routing | None, message: str
 ) -> None:
     rollout = a_rollout(a_task(1), routing=routing)
-    found = fault(rollout, vocabulary=16, max_tokens=16, replayed=REPLAYED)
-    assert message in found
-    assert bool(message) == bool(found)
+    problem = fault(rollout, vocabulary=16, max_tokens=16, replayed=REPLAYED)
+    assert message in problem
+    assert bool(message) == bool(problem)
 
 
 def heads(rollouts: dict[str, Rollout]) -> dict[str, RolloutHead]:
