@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 
 Status = TypeVar("Status", RLJobStatus, SamplerPoolStatus)
 

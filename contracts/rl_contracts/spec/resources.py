@@ -27,10 +27,11 @@ from rl_contracts.spec.job_rules import (
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.placement_rules import OF_PLACEMENT
 from rl_contracts.spec.pool_rules import OF_POOL
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.reward import MATH, Reward
 from rl_contracts.spec.rollouts import Rollouts
 from rl_contracts.spec.scheduling import Scheduling
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 from rl_contracts.spec.storage import Storage, WeightSync
 from rl_contracts.spec.training.training import Training
 from rl_contracts.spec.workers import MOST_SAMPLERS, SamplerGroup, SamplerTemplate, Trainer

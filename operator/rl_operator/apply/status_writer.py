@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from rl_contracts.spec.pool_status import SamplerPoolStatus, ServedStatus
 from rl_contracts.spec.status import (
     Condition,
     ProgressStatus,
     ResourcesStatus,
     RLJobStatus,
-    SamplerPoolStatus,
     SamplersStatus,
-    ServedStatus,
     WeightsStatus,
 )
 from rl_operator.kube.cluster import Cluster

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rl_contracts.spec.status import AssignmentStatus, Condition, WaitingStatus
+from rl_contracts.spec.pool_status import AssignmentStatus, WaitingStatus
+from rl_contracts.spec.status import Condition
 from rl_operator.attempts import start_gate
 from rl_operator.attempts.lifecycle import lingers
 from rl_operator.kube.conditions import find, is_true

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rl_contracts.spec.status import ScaleStatus
+from rl_contracts.spec.pool_status import ScaleStatus
 from rl_contracts.spec.workers import Autoscaling
 from rl_operator.kube.timestamps import parse_time
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.step_metrics import PACE
+from rl_contracts.spec.pool_status import ScaleStatus
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.status import ScaleStatus
 from rl_operator.attempts import start_gate
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rl_contracts.spec.status import SamplerPoolStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_operator.kube.conditions import ConditionUpdate
 from rl_operator.pools.assignment import Allocation
 from rl_operator.process.events import EventNote

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
-from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus, ServedStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus, ScaleStatus, ServedStatus
 from rl_operator.kube.conditions import ConditionUpdate, Stall, merged
 from rl_operator.pools import shared_status
 from rl_operator.pools.assignment import Allocation

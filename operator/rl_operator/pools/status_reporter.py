@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rl_contracts.spec.status import SamplerPoolStatus, ScaleStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus, ScaleStatus
 from rl_operator.apply.requeue import RESYNC_SECONDS
 from rl_operator.apply.status_writer import StatusWriter, is_urgent_for_pool
 from rl_operator.kube import kinds

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 from rl_operator.cache.cached_reader import Reads
 from rl_operator.kube import kinds, names, nesting
 from rl_operator.kube.api_errors import ApiMissingError

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rl_contracts.spec.lifecycle import Lifecycle
+from rl_contracts.spec.pool_status import AssignmentStatus, SamplerPoolStatus
 from rl_contracts.spec.resources import OURS, RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.status import AssignmentStatus, RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 from rl_operator.kube.conditions import find
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Child, Meta, Raw

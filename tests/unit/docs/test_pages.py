@@ -13,8 +13,9 @@ from pydantic import BaseModel, TypeAdapter
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import Drops, GpuUse
 from rl_contracts.reader import IN_CLEAR
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_operator.kube import metrics as operator_metrics
 from rl_sampler.engine.counters import Counters

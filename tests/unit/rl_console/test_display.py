@@ -7,7 +7,7 @@ from rich.console import Console
 
 from rl_console.following.display import table
 from rl_console.jobs import PoolObject
-from rl_contracts.spec.status import SamplerPoolStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from tests.unit.rl_console.builders import snapshot
 
 LONG = "a-job-with-a-name-of-forty-characters-00-a-group-of-samplers"

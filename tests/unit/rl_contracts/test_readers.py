@@ -15,8 +15,9 @@ from pydantic import BaseModel
 
 from rl_contracts import env
 from rl_contracts.spec.base import Resources
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 from rl_contracts.stores.clients.settings import StoreSettings
 
 ROOT = Path(__file__).resolve().parents[3]

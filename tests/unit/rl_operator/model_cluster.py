@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import SamplerPoolStatus
 from rl_operator.kube import names
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.kinds import PYTORCH_JOB, SAMPLER_POOL, Key

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rl_contracts.documents.run import Outcome
-from rl_contracts.spec.status import Condition, RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus
+from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_operator.attempts import lifecycle
 from rl_operator.jobs import attempt_step, unrenderable_job
 from rl_operator.jobs.inputs import Inputs

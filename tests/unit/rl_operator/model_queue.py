@@ -6,7 +6,8 @@ import copy
 import dataclasses
 from typing import Any
 
-from rl_contracts.spec.status import Condition, SamplerPoolStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus
+from rl_contracts.spec.status import Condition
 from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.kinds import Kind

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rl_contracts.documents.run import Outcome, PolicyPointer
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import (
-    RLJobStatus,
-    SamplerPoolStatus,
-)
+from rl_contracts.spec.status import RLJobStatus
 from rl_operator.state.decisions import Complete
 from rl_operator.state.progress import Reach, Reading
 from rl_operator.state.snapshot import Pool

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube.kinds import Kind
 from rl_operator.state.progress import Reach, Reading

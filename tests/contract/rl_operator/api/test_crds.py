@@ -13,6 +13,7 @@ from rl_contracts.spec.resources import RLJob
 from rl_operator.validation.refusals import of_spec
 from tests.apiserver import ApiServer, apply
 from tests.contract.rl_operator.api.bad_agents import REFUSED_AGENTS, tool_loop
+from tests.contract.rl_operator.api.bad_algorithms import REFUSED_ALGORITHMS
 from tests.contract.rl_operator.api.bad_jobs import REFUSED_JOBS
 from tests.contract.rl_operator.api.bad_options import (
     ACCEPTED_POOLS,
@@ -137,7 +138,7 @@ def test_an_evaluation_names_no_training(apiserver: ApiServer) -> None:
     assert list(of_spec(stored)) == []
 
 
-ALL_REFUSED = REFUSED_JOBS | REFUSED_AGENTS | REFUSED_OPTIONS
+ALL_REFUSED = REFUSED_JOBS | REFUSED_ALGORITHMS | REFUSED_AGENTS | REFUSED_OPTIONS
 
 
 @pytest.mark.parametrize(("manifest", "named"), ALL_REFUSED.values(), ids=ALL_REFUSED.keys())

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 from rl_contracts.stores.clients.multipart import Multipart, unfinished
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube import kinds

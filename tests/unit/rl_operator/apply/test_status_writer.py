@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.spec.status import AssignmentStatus, Condition, RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.pool_status import AssignmentStatus, SamplerPoolStatus
+from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_operator.apply.status_writer import StatusWriter, is_urgent_for_job, is_urgent_for_pool
 from rl_operator.kube.kinds import RLJOB, Key
 from tests.unit.rl_operator.builders import a_failure, a_meta

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import AttemptStatus, OperationStatus, RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import AttemptStatus, OperationStatus, RLJobStatus
 from rl_operator.attempts import start_gate
 from rl_operator.kube.timestamps import format_time
 from rl_operator.state.snapshot import Job, JobSnapshot, Pool

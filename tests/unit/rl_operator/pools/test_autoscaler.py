@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.spec.status import ScaleStatus
+from rl_contracts.spec.pool_status import ScaleStatus
 from rl_contracts.spec.workers import Autoscaling
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools.autoscaler import Evidence, Observation, advise, observe

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from rl_contracts.spec.status import ScaleStatus
+from rl_contracts.spec.pool_status import ScaleStatus
 from rl_contracts.spec.workers import Autoscaling
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools.autoscaler import Evidence, Observation, advise, observe

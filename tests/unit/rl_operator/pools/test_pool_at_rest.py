@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import Condition, SamplerPoolStatus
+from rl_contracts.spec.status import Condition
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.reconcile_pool import is_at_rest

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.spec.pool_status import AssignmentStatus, SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import AssignmentStatus, SamplerPoolStatus
 from rl_operator.apply.status_writer import is_urgent_for_pool
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import AttemptStatus, RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_operator.kube.kinds import SAMPLER_POOL, Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools.autoscaler import advise

@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import (
+from rl_contracts.spec.pool_status import (
     AssignmentStatus,
-    Condition,
-    RLJobStatus,
     SamplerPoolStatus,
     ScaleStatus,
     WaitingStatus,
 )
+from rl_contracts.spec.resources import SamplerPoolSpec
+from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.attempts import start_gate
 from rl_operator.kube import names

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.spec.status import RLJobStatus, SamplerPoolStatus
+from rl_contracts.spec.pool_status import SamplerPoolStatus
+from rl_contracts.spec.status import RLJobStatus
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from rl_operator.state import observe, stored_status

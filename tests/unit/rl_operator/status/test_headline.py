@@ -6,13 +6,13 @@ import dataclasses
 
 import pytest
 
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import (
     AttemptStatus,
     Condition,
     OperationStatus,
     RLJobStatus,
-    SamplerPoolStatus,
     SamplersStatus,
 )
 from rl_operator.kube.conditions import Stall, find

@@ -9,10 +9,7 @@ from rl_contracts.capacity.fit import Fit
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import DatasetSummary, LearningSignal, Notice, Resolved, Totals
 from rl_contracts.documents.step_metrics import Drops
-from rl_contracts.spec.status import (
-    DatasetStatus,
-    ResolvedStatus,
-)
+from rl_contracts.spec.status import DatasetStatus, ResolvedStatus
 from rl_operator.kube.conditions import find
 from rl_operator.kube.timestamps import format_time
 from rl_operator.process.events import of_change

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from rl_contracts.spec.base import Resources
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.quantities import MOST
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import ResourcesStatus, SamplerPoolStatus
+from rl_contracts.spec.status import ResourcesStatus
 from rl_operator.state.snapshot import Pool
 from rl_operator.status import resource_totals
 from tests.unit.rl_operator.builders import a_job_object, a_meta, a_snapshot

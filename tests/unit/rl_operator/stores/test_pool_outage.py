@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from rl_contracts.documents.run import PolicyPointer
+from rl_contracts.spec.pool_status import AssignmentStatus, SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import AssignmentStatus, Condition, SamplerPoolStatus
+from rl_contracts.spec.status import Condition
 from rl_operator.apply.status_writer import is_urgent_for_pool
 from rl_operator.kube.conditions import find
 from rl_operator.kube.kinds import SAMPLER_POOL, Key

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
-from rl_contracts.spec.status import SamplerPoolStatus
 from rl_operator.kube.kinds import SAMPLER_POOL, Key
 from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.pools import stalls
