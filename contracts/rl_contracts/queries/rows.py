@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from pydantic import Field
 
@@ -132,12 +132,3 @@ def group_row(task: Task, rollouts: Iterable[RolloutRow] = ()) -> GroupRow:
         rollouts=list(rollouts),
         rollout_ids=task.rollouts,
     )
-
-
-def by_task(members: Iterable[BatchMember], listed: Mapping[str, Listed]) -> dict[str, list[str]]:
-    """Ids of the members that are stored, by the task of each."""
-    groups: dict[str, list[str]] = {}
-    for member in members:
-        if member.rollout in listed:
-            groups.setdefault(listed[member.rollout].task, []).append(member.rollout)
-    return groups
