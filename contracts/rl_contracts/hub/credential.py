@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from huggingface_hub.errors import HfHubHTTPError
-from huggingface_hub.utils import get_session, hf_raise_for_status
+import httpx2
 
 from rl_contracts.errors import Refusal, RefusedError, StoreUnavailableError
 from rl_contracts.hub.calls import STORE, TIMEOUT_SECONDS
@@ -17,6 +16,7 @@ FIELD = "spec.data.hub.trustedPublisher"
 EARLY_SECONDS = 300.0
 """A token is replaced so long before it expires."""
 TOO_MANY = 429
+NO_TOKEN = "the answer holds no token"
 GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
 
@@ -55,7 +55,7 @@ class HubCredential:
 
         Raises:
             RefusedError: the hub does not trust the pod's identity.
-            StoreUnavailableError, HfHubHTTPError: the hub gave no usable answer; try again.
+            StoreUnavailableError, httpx2.HTTPError: the hub gave no usable answer; try again.
         """
         if self._file is None:
             return False
@@ -75,27 +75,24 @@ class HubCredential:
             "subject_token": identity,
             "resource": trusted_by,
         }
-        address = f"{self._endpoint}/oauth/token"
+        response = httpx2.post(f"{self._endpoint}/oauth/token", json=asked, timeout=TIMEOUT_SECONDS)
+        status = response.status_code
+        if status == TOO_MANY or status >= 500:
+            raise _unavailable(f"HTTP {status}")
+        if status >= 400:
+            said = response.text.replace(identity, "[hidden]")[:300]
+            raise RefusedError(_not_trusted(trusted_by, f"HTTP {status}: {said}"))
         try:
-            response = get_session().post(address, json=asked, timeout=TIMEOUT_SECONDS)
-            hf_raise_for_status(response)
             answer: Any = response.json()
-        except HfHubHTTPError as error:
-            status = error.response.status_code
-            if status == TOO_MANY or status >= 500:
-                raise
-            said = (error.server_message or "no reason given").replace(identity, "[hidden]")
-            raise RefusedError(_not_trusted(trusted_by, f"HTTP {status}: {said[:300]}")) from error
         except ValueError as error:
-            raise self._unusable() from error
+            raise _unavailable(NO_TOKEN) from error
         if not (isinstance(answer, dict) and answer.get("access_token")):
-            raise self._unusable()
+            raise _unavailable(NO_TOKEN)
         return answer
 
-    def _unusable(self) -> StoreUnavailableError:
-        return StoreUnavailableError(
-            store=STORE, doing="exchanging the pod's identity", cause="the answer holds no token"
-        )
+
+def _unavailable(cause: str) -> StoreUnavailableError:
+    return StoreUnavailableError(store=STORE, doing="exchanging the pod's identity", cause=cause)
 
 
 def _not_trusted(trusted_by: str, cause: str) -> Refusal:
