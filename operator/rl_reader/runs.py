@@ -28,6 +28,8 @@ READING_SHARE = 0.75
 """Of that time, for the registrations of a run with very many: what is left is for the others."""
 BUCKET_CHECK_SECONDS = 20.0
 """A good answer of the bucket is reused for as long."""
+HANGING_SECONDS = 60.0
+"""While a check of the bucket hangs, another one is begun after this time: each holds a thread."""
 ENVELOPE_BYTES = 1 << 20
 """Of an answer, beside the documents."""
 
@@ -50,6 +52,7 @@ class Runs:
         """Read from the stores that ``folder`` names."""
         self._folder, self._seconds = folder, store_seconds
         self._bucket_at, self._bucket_of = -BUCKET_CHECK_SECONDS, ""
+        self._hanging: _BucketCheck | None = None
 
     def answer(self, request: RunsRequest) -> RunsAnswer:
         """Read the runs; never raises for a store that is down."""
@@ -101,11 +104,17 @@ class Runs:
         known = self._bucket_of == version
         if known and time.monotonic() - self._bucket_at < BUCKET_CHECK_SECONDS:
             return _BucketCheck(None, self, version)
+        if self._hanging is not None and self._hanging.still_hangs(version):
+            return self._hanging
         return _BucketCheck(stores, self, version)
 
     def note_bucket(self, version: str) -> None:
         """The bucket has answered."""
         self._bucket_at, self._bucket_of = time.monotonic(), version
+
+    def note_hanging(self, check: _BucketCheck) -> None:
+        """A check of the bucket has not ended in time."""
+        self._hanging = check
 
     @property
     def seconds(self) -> float:
@@ -118,6 +127,7 @@ class _BucketCheck:
 
     def __init__(self, stores: Stores | None, runs: Runs, version: str) -> None:
         self._runs, self._version, self._state = runs, version, REACHED
+        self._began = time.monotonic()
         self._asked: Asked | None = None
         if stores is not None:
             objects = stores.objects
@@ -133,10 +143,17 @@ class _BucketCheck:
             return REACHED
         if not self._asked.wait(deadline - time.monotonic()):
             self._asked.abandon()
+            self._runs.note_hanging(self)
             return silent("StorageUnreachable", self._runs.seconds)
         if self._state.status == "True":
             self._runs.note_bucket(self._version)
         return self._state
+
+    def still_hangs(self, version: str) -> bool:
+        """Whether another check of the same bucket would only hang beside this one."""
+        recent = time.monotonic() - self._began < HANGING_SECONDS
+        ended = self._asked is None or self._asked.has_ended
+        return recent and not ended and version == self._version
 
 
 def _hiding(state: StoreState, hide: Callable[[str], str]) -> StoreState:

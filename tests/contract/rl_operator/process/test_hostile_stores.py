@@ -80,6 +80,18 @@ def test_bucket_that_drips_is_not_blamed_on_the_state_store(
     assert answer.bucket.status == "True" or answer.bucket.reason == "StorageUnreachable"
 
 
+def test_bucket_that_drips_holds_one_thread_however_often_it_is_asked(
+    stores: Stores, store_settings: StoreSettings, tmp_path: Path
+) -> None:
+    with dripping(S3_BEGIN) as port:
+        folder = mounted(tmp_path, store_settings, s3Endpoint=f"http://127.0.0.1:{port}")
+        runs = Runs(folder, store_seconds=STORE_SECONDS)
+        answers = [runs.answer(RunsRequest(runs=("r",))) for _ in range(4)]
+        hanging = [thread for thread in threading.enumerate() if thread.name == "bucket"]
+    assert {answer.bucket.reason for answer in answers} == {"StorageUnreachable"}
+    assert len(hanging) == 1
+
+
 def test_bucket_that_hangs_is_named(
     stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:
