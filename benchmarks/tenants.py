@@ -12,7 +12,7 @@ import argparse
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,11 +82,31 @@ class Lab:
 
 
 @dataclass
+class Operator:
+    """The operator's process, which is started again where it has ended, as a Deployment's is."""
+
+    starter: Starter
+    process: Process
+    restarts: int = 0
+    highest_mb: float = 0.0
+
+    def look(self) -> None:
+        """Start it again if it has ended, and note its memory."""
+        if self.process.ended():
+            print(f"the operator has ended: {self.process.server.log.read_text()[-600:]}")
+            self.restarts += 1
+            self.process = self.starter(f"bench-{self.restarts}", wait=False)
+        self.highest_mb = max(self.highest_mb, highest_mb(self.process))
+
+
+@dataclass
 class End:
     """What an attack came to."""
 
     starts: list[float]
     operator_mb: float
+    restarts: int
+    """Of the operator."""
     readers_mb: float
     killed: int
     reasons: dict[str, int]
@@ -97,7 +117,8 @@ class End:
         starts = ", ".join(f"{seconds:.1f}" for seconds in self.starts)
         said = ", ".join(f"{reason} {count}" for reason, count in self.reasons.items())
         return (
-            f"starts {starts} s; operator {self.operator_mb:.0f} MB, largest hostile reader "
+            f"starts {starts} s; operator {self.operator_mb:.0f} MB, "
+            f"restarted {self.restarts} times, largest hostile reader "
             f"{self.readers_mb:.0f} MB, {self.killed} readers killed; jobs say: {said}"
         )
 
@@ -157,7 +178,7 @@ def outlast(lab: Lab, name: str, attack: Attack, *, quick: bool) -> End:
     with contextlib.ExitStack() as running:
         running.callback(starter.stop)
         running.enter_context(limit.enforced())
-        operator = starter("bench")
+        operator = Operator(starter, starter("bench"))
         hostile = (
             [] if name == "nobody" else [lab.tenant() for _ in range(1 if quick else NAMESPACES)]
         )
@@ -166,41 +187,47 @@ def outlast(lab: Lab, name: str, attack: Attack, *, quick: bool) -> End:
         for world in attackers:
             attack_with(world, attack, changes, jobs=JOBS)
         time.sleep(SETTLE_SECONDS)
-        starts = [started_after(lab) for _ in range(1 if quick else VICTIMS)]
+        starts = [started_after(lab, operator) for _ in range(1 if quick else VICTIMS)]
         held = [limit.highest.get(world.namespace, 0) for world in attackers]
         return End(
             starts=starts,
-            operator_mb=highest_mb(operator),
+            operator_mb=operator.highest_mb,
+            restarts=operator.restarts,
             readers_mb=max(held, default=0) / 1e6,
             killed=len(limit.killed),
             reasons=dict(Counter(reason for world in attackers for reason in ready_reasons(world))),
         )
 
 
-def started_after(lab: Lab) -> float:
+def started_after(lab: Lab, operator: Operator) -> float:
     """Seconds from the request for a job in a new namespace to its trainer."""
+
+    def holds(condition: Callable[[], bool]) -> bool:
+        operator.look()
+        return condition()
+
     with lab.tenant() as world:
         world.make_secret()
         world.upload_inputs()
         began = time.monotonic()
         job = world.make_job()
         until(
-            lambda: bool(world.objects(kinds.DEPLOYMENT)),
+            lambda: holds(lambda: bool(world.objects(kinds.DEPLOYMENT))),
             what="the pool's Deployment",
             seen=lambda: world.status(job),
         )
         run = str(world.status(job)["runId"])
         world.start_samplers(run)
-        until(lambda: begins(world, run), what="the trainer")
+        until(lambda: holds(lambda: begins(world, run)), what="the trainer")
         return time.monotonic() - began
 
 
 def highest_mb(operator: Process) -> float:
-    """Most memory that an operator has had."""
+    """Most memory that an operator has had; 0 when it has just ended."""
     assert operator.server.process is not None
     lines = Path(f"/proc/{operator.server.process.pid}/status").read_text().splitlines()
-    (highest,) = (line.split()[1] for line in lines if line.startswith("VmHWM"))
-    return int(highest) / 1000
+    highest = (line.split()[1] for line in lines if line.startswith("VmHWM"))
+    return int(next(highest, "0")) / 1000
 
 
 def ready_reasons(world: World) -> Iterator[str]:
