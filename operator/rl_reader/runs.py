@@ -127,7 +127,7 @@ class _BucketCheck:
 
     def __init__(self, stores: Stores | None, runs: Runs, version: str) -> None:
         self._runs, self._version, self._state = runs, version, REACHED
-        self._began = time.monotonic()
+        self._began, self._late = time.monotonic(), False
         self._asked: Asked | None = None
         if stores is not None:
             objects = stores.objects
@@ -141,7 +141,8 @@ class _BucketCheck:
         """Whether the bucket has answered by then."""
         if self._asked is None:
             return REACHED
-        if not self._asked.wait(deadline - time.monotonic()):
+        if not self._asked.wait(0.0 if self._late else deadline - time.monotonic()):
+            self._late = True
             self._asked.abandon()
             self._runs.note_hanging(self)
             return silent("StorageUnreachable", self._runs.seconds)

@@ -83,9 +83,9 @@ def test_bucket_that_drips_is_not_blamed_on_the_state_store(
 def test_bucket_that_drips_holds_one_thread_however_often_it_is_asked(
     stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:
-    with dripping(S3_BEGIN) as port:
+    with dripping(b"") as port:
         folder = mounted(tmp_path, store_settings, s3Endpoint=f"http://127.0.0.1:{port}")
-        runs = Runs(folder, store_seconds=STORE_SECONDS)
+        runs = Runs(folder, store_seconds=5.0)
         answers = [runs.answer(RunsRequest(runs=("r",))) for _ in range(4)]
         hanging = [thread for thread in threading.enumerate() if thread.name == "bucket"]
     assert {answer.bucket.reason for answer in answers} == {"StorageUnreachable"}
