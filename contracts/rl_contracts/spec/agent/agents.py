@@ -106,7 +106,7 @@ class Browse(Completions):
         rule(
             "!has(self.prompt) || !(has(self.purpose) || has(self.purposeArgument)) || "
             "self.prompt.contains('${purpose}')",
-            "agent.browse.purpose and purposeArgument fill in ${purpose}, which "
+            "agent.browse.purpose and purposeArgument fill in the placeholder purpose, which "
             "agent.browse.prompt lacks: add it to the prompt, or remove them",
             field="prompt",
         )
