@@ -1,14 +1,14 @@
 """How long an episode waits for a pod of its own: ``agent.program.runsIn: EpisodePod``.
 
 Twenty pods stand ready, as processes with the real server. The agent's client claims them: from the
-start of the call until the pod is its own. Each try to connect leads to any pod, used ones too, as
-a Service does until a probe has failed. Pods are replaced between rounds.
+start of the call until the pod is its own. It is given the addresses of all pods, used ones too, as
+the name service has them until a probe has failed. Pods are replaced between rounds. All claims of
+a round are of one agent, or each of an agent of its own, which knows nothing of the others' claims.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 import statistics
 import time
 from functools import partial
@@ -17,7 +17,6 @@ from pathlib import Path
 from benchmarks.support.result import Result, is_quick
 from benchmarks.support.samplers import scratch
 from rl_contracts.ids import RunId
-from rl_sampler.code.client import Streams
 from rl_sampler.engine.counters import Counters
 from rl_sampler.user_code import program_pods
 from rl_sampler.user_code.program_pod import purpose
@@ -27,7 +26,8 @@ from tests.waiting import until
 
 RUN = RunId("run")
 PODS, BAR_SECONDS = 20, 0.5
-AT_ONCE = (1, 10, 20)
+CASES = ((1, 1), (10, 1), (10, 10), (20, 1), (20, 20))
+"""Claims at once, and agents that make them."""
 ROUNDS = {1: 20, 10: 12, 20: 6}
 """By claims at once; so many that a 99th percentile is one of them."""
 
@@ -37,10 +37,11 @@ def main() -> None:
     quick = is_quick(__doc__)
     result = Result("episode_claims")
     with scratch() as folder:
-        for at_once in AT_ONCE:
+        for at_once, agents in CASES:
             rounds = 1 if quick else ROUNDS[at_once]
-            seconds = claims(folder / str(at_once), at_once=at_once, rounds=rounds)
-            name = f"{at_once} at once"
+            place = folder / f"{at_once}-{agents}"
+            seconds = claims(place, at_once=at_once, agents=agents, rounds=rounds)
+            name = f"{at_once} at once of {agents} agents"
             slowest = percentile(seconds, 0.99)
             result.figures[name] = {
                 "claims": len(seconds),
@@ -51,13 +52,13 @@ def main() -> None:
     result.print()
 
 
-def claims(folder: Path, *, at_once: int, rounds: int) -> list[float]:
+def claims(folder: Path, *, at_once: int, agents: int, rounds: int) -> list[float]:
     """Seconds of each claim, in rounds of so many at a time."""
     pods = EpisodePods(folder, run=RUN, settings=SETTINGS, port=free_port())
     measured: list[float] = []
     with pods.serving(PODS):
         for number in range(1, rounds + 1):
-            measured += asyncio.run(claimed(pods, at_once))
+            measured += asyncio.run(claimed(pods, at_once, agents=agents))
             until(partial(fresh, pods, replaced=number * at_once), what="new pods")
     return measured
 
@@ -67,8 +68,8 @@ def fresh(pods: EpisodePods, *, replaced: int) -> bool:
     return pods.replaced == replaced and all(pod.ready for pod in pods.pods)
 
 
-class Spread(program_pods.EpisodePods):
-    """The client, whose connections are spread over pods as a Service spreads them."""
+class Client(program_pods.EpisodePods):
+    """The client of an agent, with a name service that knows these pods."""
 
     def __init__(self, pods: EpisodePods) -> None:
         """Claim any of these pods."""
@@ -76,21 +77,21 @@ class Spread(program_pods.EpisodePods):
         super().__init__("127.0.0.1:1", key=key, counters=Counters())
         self._pods = pods
 
-    async def open(self) -> Streams:
-        """Connect to any of them."""
-        self._port = random.choice(self._pods.pods).port
-        return await super().open()
+    async def _look_up(self) -> list[program_pods.Place]:
+        return [("127.0.0.1", pod.port) for pod in self._pods.pods]
 
 
-async def claimed(pods: EpisodePods, at_once: int) -> list[float]:
+async def claimed(pods: EpisodePods, at_once: int, *, agents: int) -> list[float]:
     """Claim so many pods at the same time; seconds that each took."""
     enough = asyncio.Barrier(at_once)
-    return list(await asyncio.gather(*(claim(pods, enough) for _ in range(at_once))))
+    clients = [Client(pods) for _ in range(agents)]
+    claims = (claim(clients[number % agents], enough) for number in range(at_once))
+    return list(await asyncio.gather(*claims))
 
 
-async def claim(pods: EpisodePods, enough: asyncio.Barrier) -> float:
+async def claim(client: Client, enough: asyncio.Barrier) -> float:
     """Claim a pod, and keep it until all have theirs."""
-    client, began = Spread(pods), time.monotonic()
+    began = time.monotonic()
     async with client.call({"call": "ping"}):
         seconds = time.monotonic() - began
         await enough.wait()

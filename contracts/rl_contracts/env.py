@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 NAMESPACE = "RL_NAMESPACE"
@@ -41,6 +42,7 @@ SANDBOX_SOCKET = "RL_SANDBOX_SOCKET"
 CODE_SOCKET = "RL_CODE_SOCKET"
 CODE_FOLDER = "RL_CODE_FOLDER"
 PROGRAMS = "RL_PROGRAMS"
+EPISODE_PODS = "RL_EPISODE_PODS"
 ENVIRONMENTS = "RL_ENVIRONMENTS"
 TURNS_FOLDER = "RL_TURNS_FOLDER"
 
@@ -62,6 +64,7 @@ OPTIONAL = (
     CODE_SOCKET,
     CODE_FOLDER,
     PROGRAMS,
+    EPISODE_PODS,
     ENVIRONMENTS,
     TURNS_FOLDER,
     WEIGHTS_FOLDER,
@@ -223,6 +226,8 @@ class SamplerEnv:
     programs: str = ""
     """``host:port`` of the pods that run programs; empty: programs run in this pod, and the API for
     them listens on loopback."""
+    episode_pods: Mapping[str, str] = field(default_factory=dict)
+    """``host:port`` of the pods of single episodes by image, for images beside the first."""
     environments: str = ""
     """``host:port`` of the pods that run an image of environments; empty: there are none."""
     relay_port: int | None = None
@@ -264,6 +269,7 @@ class SamplerEnv:
             if environ.get(RELAY_PORT) or environ.get(PROGRAMS)
             else "",
             programs=environ.get(PROGRAMS, ""),
+            episode_pods=json.loads(environ.get(EPISODE_PODS) or "{}"),
             environments=environ.get(ENVIRONMENTS, ""),
             code_socket=_path(environ, CODE_SOCKET),
             hub_token_file=_path(environ, HUB_TOKEN_FILE),

@@ -42,6 +42,16 @@ OF_AGENTS = (
         field="agent.program.runsIn",
     ),
     rule(
+        "self.?agent.program.images.orValue([]).size() == 0 || "
+        + " || ".join(
+            f"{sources}.exists(source, source.?format.orValue('Records') == 'Harbor')"
+            for sources in SOURCES.values()
+        ),
+        "agent.program.images are images of Harbor tasks, and no source of data has format Harbor: "
+        "remove them",
+        field="agent.program.images",
+    ),
+    rule(
         "self.reward.scorers.all(scorer, !(scorer.kind in ['Program', 'Environment']) || "
         "scorer.kind == self.agent.kind || has(scorer.entryPoint) || has(scorer.judge))",
         "reward.scorers has kind Program, the reward that a program posts, or Environment, and "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.apply.applier import Applier
-from rl_operator.kube import kinds, names
+from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall, is_true
 from rl_operator.kube.metadata import Child, Meta
@@ -58,10 +58,13 @@ class PoolChildApplier:
             *(Wanted(manifest=manifest) for manifest in (pods, *own)),
             *_beside(meta, spec, job, guarded=guarded),
         ]
-        empty_own_pods(self.cluster, snapshot, but=own_pods.name_in(meta.name, job.spec))
+        ours = spec.template.image or self.images.sampler
+        empty_own_pods(
+            self.cluster, snapshot, but=own_pods.names_in(meta.name, job.spec, ours=ours)
+        )
         dropped = objects.of_pool_not_wanted(meta, spec)
-        if _deployments_beside(snapshot):  # else a read for each pool
-            dropped += own_pods.not_wanted(meta, job.spec)
+        if had := [child.meta.name for child in _deployments_beside(snapshot)]:
+            dropped += own_pods.not_wanted(meta, job.spec, ours=ours, had=had)
         made = self.applier.make(
             snapshot.key,
             wanted=wanted,
@@ -108,26 +111,28 @@ class PoolChildApplier:
         )
 
 
-def empty_own_pods(cluster: Cluster, snapshot: PoolSnapshot, *, but: str = "") -> None:
+def empty_own_pods(cluster: Cluster, snapshot: PoolSnapshot, *, but: Collection[str] = ()) -> None:
     """Remove the pods of programs and environments; their Deployments go with their pool.
 
     Args:
         cluster: to write to.
         snapshot: of the pool.
-        but: name of the Deployment that keeps its pods; empty: none does.
+        but: names of the Deployments that keep their pods.
     """
     for child in _deployments_beside(snapshot):
-        if child.meta.name != but and child.raw["spec"].get("replicas", 1):
+        if child.meta.name not in but and child.raw["spec"].get("replicas", 1):
             cluster.merge(kinds.DEPLOYMENT, deployment.emptied(child.meta))
 
 
 def _deployments_beside(snapshot: PoolSnapshot) -> list[Child]:
-    listed = [
-        snapshot.children.get((kinds.DEPLOYMENT.name, name))
-        for name in names.own_pods(snapshot.key.name)
-    ]
     owner = snapshot.pool.meta.uid
-    return [child for child in listed if child is not None and child.meta.owner_uid == owner]
+    return [
+        child
+        for (kind, name), child in snapshot.children.items()
+        if kind == kinds.DEPLOYMENT.name
+        and name != snapshot.key.name
+        and child.meta.owner_uid == owner
+    ]
 
 
 def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job, *, guarded: bool) -> list[Wanted]:

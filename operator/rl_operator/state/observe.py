@@ -103,7 +103,7 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
     if pool.spec is not None and pool.spec.shared:
         labels = f"{names.POOL_LABEL}={key.name}"
         sharing = tuple(map(_job, cluster.select(kinds.RLJOB, key.namespace, labels=labels)))
-    children = _deployments(cluster, key)
+    children = _deployments(cluster, key, owner=pool.meta.uid)
     own = [child for child in children if child.meta.owner_uid == pool.meta.uid]
     deployment = next((child for child in own if child.meta.name == key.name), None)
     pods = cluster.select(kinds.POD, key.namespace, labels=f"{names.POOL_LABEL}={key.name}")
@@ -129,14 +129,16 @@ def _episode_pods(cluster: Reads, key: Key, job: Job | None) -> tuple[Pod, ...]:
     return tuple(map(parsed_pod, cluster.select(kinds.POD, key.namespace, labels=labels)))
 
 
-def _deployments(cluster: Reads, key: Key) -> list[Child]:
-    """A pool's Deployments, and those beside it: an earlier agent of the job may have left one.
+def _deployments(cluster: Reads, key: Key, *, owner: str) -> list[Child]:
+    """A pool's Deployments, and those beside it: an earlier agent of the job may have left some.
 
     One list shows both. Its own name may belong to somebody whose object has no label of ours.
     """
     labelled = _children(cluster, key, kinds.DEPLOYMENT, labels=f"{names.POOL_LABEL}={key.name}")
     own = (key.name, *names.own_pods(key.name))
-    children = [child for child in labelled if child.meta.name in own]
+    children = [
+        child for child in labelled if child.meta.name in own or child.meta.owner_uid == owner
+    ]
     if any(child.meta.name == key.name for child in children):
         return children
     return [*children, *named(cluster, key, [(kinds.DEPLOYMENT, key.name)])]

@@ -30,6 +30,8 @@ def of_spec(spec: RLJobSpec, rules: JobRules) -> Iterator[Refusal]:
     yield from _of_image("spec.code.image", spec.code.image, rules)
     if spec.agent.program is not None:
         yield from _of_image("spec.agent.program.image", spec.agent.program.image, rules)
+        for index, image in enumerate(spec.agent.program.images):
+            yield from _of_image(f"spec.agent.program.images[{index}]", image, rules)
     for index, group in enumerate(spec.samplers):
         yield from of_template(pool_ref.place(index, group), group.template, rules)
 

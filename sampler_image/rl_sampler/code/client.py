@@ -97,6 +97,10 @@ class CodeCalls:
         """A new connection; raises OSError, of which TimeoutError is one."""
         raise NotImplementedError
 
+    def for_image(self, image: str) -> CodeCalls:
+        """What runs tasks that name this image; the same for all where there is one image."""
+        return self
+
     async def ask(self, request: dict[str, Any], model: type[R], *, seconds: float) -> R:
         """Make a call with a single answer.
 

@@ -95,7 +95,7 @@ class ProgramAgent:
         archive = await self.tests.read(task.harbor.tests) if task.harbor is not None else b""
         running = asyncio.create_task(
             play(
-                self.code,
+                self._code(task.harbor),
                 request,
                 seconds=seconds,
                 session=session,
@@ -115,6 +115,19 @@ class ProgramAgent:
             for waiting in (running, failed):
                 waiting.cancel()
             await asyncio.gather(running, failed, return_exceptions=True)
+
+    def _code(self, task: HarborTask | None) -> CodeCalls:
+        """What runs a task's program: pods of its image.
+
+        Raises:
+            UnusableMemberError: there are none.
+        """
+        if task is None:
+            return self.code
+        try:
+            return self.code.for_image(task.image)
+        except CodeContainerError as error:
+            raise UnusableMemberError(str(error)) from error
 
     def _call(self, task: HarborTask | None) -> ProgramCall:
         program, limits = self.program, [float(self.program.timeout_seconds)]

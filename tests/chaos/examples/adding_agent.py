@@ -1,18 +1,21 @@
 """The agent of a Harbor task on the cluster: it asks the policy once, and writes the answer down.
 
-It then waits a moment, so that an episode can be ended in its middle.
+It says what the image has of ours, by which a test knows the image. It then waits a moment, so that
+an episode can be ended in its middle.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 import urllib.request
 from pathlib import Path
 
-SECONDS = 4
+SECONDS = 8
 
+sys.stdout.write(" ".join(os.listdir("/opt/app")))
 task = json.loads(Path(os.environ["RL_TASK_FILE"]).read_text())
 request = urllib.request.Request(
     f"{os.environ['OPENAI_BASE_URL']}/chat/completions",

@@ -164,11 +164,10 @@ def check_fits(task: HarborTask, program: Program) -> None:
             "is missing, and no cluster builds a Dockerfile: build and push the image, and name it "
             "here or in agent.program.image",
         )
-    if task.image and task.image != program.image:
+    if task.image and task.image not in (program.image, *program.images):
         _refuse(
             "environment.docker_image",
-            "is not the image of agent.program.image: a job has one image for its episodes; make a "
-            "job of the tasks of each image",
+            f"is {task.image}, of which there are no pods: name it in agent.program.images",
         )
     wanted = {
         "environment.cpus": ("cpu", task.cpus),

@@ -18,6 +18,8 @@ from rl_contracts.spec.base import (
 
 PROGRAM = "Program"
 """The agent, and the scorer that takes the reward which the program posts."""
+MOST_EPISODE_PODS = 1000
+"""Of a sampler group, of all images."""
 OF_POD = {
     "image": "has(self.image)",
     "env": "size(self.env) > 0",
@@ -49,6 +51,19 @@ class Program(Model):
             "runsIn Pod has as many pods as samplers",
             field="pods",
         ),
+        rule(
+            "self.runsIn == 'EpisodePod' || size(self.images) == 0",
+            "agent.program.images is for runsIn EpisodePod, and runsIn is {self.runsIn}: remove "
+            "it; runsIn Pod has one image",
+            field="images",
+        ),
+        rule(
+            f"(size(self.images) + 1) * self.?pods.orValue({EPISODE_PODS}) <= {MOST_EPISODE_PODS}",
+            "agent.program.pods is the number of pods of each image, and with agent.program.images "
+            f"that is more than {MOST_EPISODE_PODS} of a sampler group: lower pods or name fewer "
+            "images",
+            field="images",
+        ),
     )
     command: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=1024)]],
@@ -60,11 +75,14 @@ class Program(Model):
     and nothing else. `EpisodePod`: the same with a pod for each episode, which is never used again.
     `Sidecar`: in the container `code` of the sampler's pod, for code that you trust."""
     pods: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """Number of pods of each sampler group with runsIn EpisodePod, and so most of its episodes at a
-    time; others wait for a pod. Unset: 8."""
+    """Number of pods of each image that stand ready for a sampler group with runsIn EpisodePod, and
+    so most of its episodes at a time; others wait for a pod. Unset: 8."""
     image: Image | None = None
     """Image of the program's pods; it needs Python 3.11 or newer as `python3`. Unset: code.image,
     else the sampler's image."""
+    images: Annotated[list[Image], Field(max_length=64)] = Field(default_factory=list)
+    """Further images of Harbor tasks with runsIn EpisodePod. An episode has a pod of the image that
+    its task names, and of `image` where it names none; `pods` pods of each image stand ready."""
     env: Environment = Field(default_factory=list)
     """Environment variables of the program's pods, as in core/v1. It can read their values, also
     those from Secrets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rl_contracts import env
@@ -86,7 +87,7 @@ def _agent(
         env.ENGINE_URL: f"http://127.0.0.1:{engine.PORT}",
         env.LISTEN_PORT: str(port),
         env.CHAT_PORT: str(seat.port(CHAT_PORT)),
-        **_gateway(pool, job, job_spec, seat),
+        **_gateway(pool, spec, job, job_spec, seat, images),
         **_environments(pool, job, job_spec),
         **seat.variables(),
         env.DRAIN_SECONDS: str(spec.template.drain.seconds),
@@ -118,14 +119,25 @@ def _agent(
     }
 
 
-def _gateway(pool: Meta, job: Meta, job_spec: RLJobSpec, seat: Seat) -> dict[str, str]:
+def _gateway(
+    pool: Meta, spec: SamplerPoolSpec, job: Meta, job_spec: RLJobSpec, seat: Seat, images: Images
+) -> dict[str, str]:
     """Where the agent serves the API for programs, and who runs them; nothing without any."""
     if job_spec.agent.program is None:
         return {}
     port = {env.GATEWAY_PORT: str(seat.port(GATEWAY_PORT))}
-    if programs.program_of(job_spec) is None:
+    program = programs.program_of(job_spec)
+    if program is None:
         return port
-    return port | {env.PROGRAMS: programs.of_pool(pool, job).address}
+    if not program.single_use:
+        return port | {env.PROGRAMS: programs.of_pool(pool, job).address}
+    ours = spec.template.image or images.sampler
+    first, *others = (
+        (image, programs.of_image(pool, job, image).address)
+        for image in programs.images_of(program, job_spec, ours=ours)
+    )
+    further = {env.EPISODE_PODS: json.dumps(dict(others))} if others else {}
+    return port | {env.PROGRAMS: first[1]} | further
 
 
 def _environments(pool: Meta, job: Meta, job_spec: RLJobSpec) -> dict[str, str]:

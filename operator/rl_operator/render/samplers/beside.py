@@ -8,7 +8,7 @@ let through; only the pool's samplers reach them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rl_contracts.addresses import METADATA_ADDRESSES
@@ -49,6 +49,8 @@ class Beside:
     """What they are; also the name of their container."""
     port: int
     """Where samplers call them."""
+    also: Mapping[str, str] = field(default_factory=dict)
+    """Labels that tell them from others of the pool with the same label."""
 
     @property
     def address(self) -> str:
@@ -58,7 +60,7 @@ class Beside:
     @property
     def selector(self) -> dict[str, str]:
         """Labels of these pods alone."""
-        return {self.label: self.pool.name}
+        return {self.label: self.pool.name, **self.also}
 
     @property
     def samplers(self) -> Manifest:

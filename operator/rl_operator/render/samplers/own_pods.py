@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
@@ -15,8 +16,21 @@ from rl_operator.render.samplers import environments, programs
 Manifest = dict[str, Any]
 
 
-def name_in(pool: str, spec: RLJobSpec) -> str:
-    """Name of the objects that a pool has for a job; empty where it wants none."""
+def names_in(pool: str, spec: RLJobSpec, *, ours: str) -> frozenset[str]:
+    """Names of the Deployments and Services that a pool has for a job, none where it wants none.
+
+    ``ours``: the image of its samplers, which is that of a program without one of its own.
+    """
+    program = programs.program_of(spec)
+    if program is not None and program.single_use:
+        images = programs.images_of(program, spec, ours=ours)
+        return frozenset(names.episodes(pool, image) for image in images)
+    name = _name_in(pool, spec)
+    return frozenset([name] if name else [])
+
+
+def _name_in(pool: str, spec: RLJobSpec) -> str:
+    """Name of the NetworkPolicy of all of them; empty where there are none."""
     if programs.program_of(spec) is not None:
         return names.programs(pool)
     return names.environments(pool) if environments.environment_of(spec) is not None else ""
@@ -42,17 +56,25 @@ def beside(
     ]
 
 
-def not_wanted(pool: Meta, spec: RLJobSpec) -> list[tuple[kinds.Kind, str]]:
+def not_wanted(
+    pool: Meta, spec: RLJobSpec, *, ours: str, had: Collection[str] = ()
+) -> list[tuple[kinds.Kind, str]]:
     """Kind and name of what a pool that had such pods no longer wants.
 
     Deployments are not among it: they are emptied, and go with their pool.
+
+    Args:
+        pool: the pool.
+        spec: of its job.
+        ours: image of its samplers.
+        had: names of the Deployments that it has for such pods, which Services have too.
     """
-    wanted = name_in(pool.name, spec)
-    dropped = [(kinds.SERVICE, name) for name in names.own_pods(pool.name) if name != wanted]
-    if spec.network_policy == "None":
-        wanted = ""
-    return dropped + [
-        (kinds.NETWORK_POLICY, name) for name in names.own_pods(pool.name) if name != wanted
+    services = {*names.own_pods(pool.name), *had} - names_in(pool.name, spec, ours=ours)
+    policy = "" if spec.network_policy == "None" else _name_in(pool.name, spec)
+    policies = [name for name in names.own_pods(pool.name) if name != policy]
+    return [
+        *((kinds.SERVICE, name) for name in sorted(services)),
+        *((kinds.NETWORK_POLICY, name) for name in policies),
     ]
 
 

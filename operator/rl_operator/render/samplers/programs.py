@@ -5,12 +5,14 @@ manifest names for it, and with a digest of the run's key, which agents send. An
 ours makes both the digest and the server that runs the programs. A Service spreads calls over the
 pods; a NetworkPolicy lets them reach the samplers' gateway alone.
 
-Pods of single episodes (``runsIn: EpisodePod``) are the same, as many as the manifest says, and
-each serves one call: ``pools/used_pods.py`` removes them then.
+Pods of single episodes (``runsIn: EpisodePod``) are the same, as many of each image as the manifest
+says, and each serves one call: ``pools/used_pods.py`` removes them then. Their Services have no
+address of their own: agents try one pod after the other.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from rl_contracts import env
@@ -53,6 +55,21 @@ def of_pool(pool: Meta, job: Meta) -> Beside:
     )
 
 
+def images_of(program: Program, spec: RLJobSpec, *, ours: str) -> tuple[str, ...]:
+    """Images of the program's pods, that of ``agent.program.image`` first; ``ours``: the sampler's.
+
+    A further image that is named twice has pods once.
+    """
+    first = program.image or spec.code.image or ours
+    return tuple(dict.fromkeys((first, *program.images)))
+
+
+def of_image(pool: Meta, job: Meta, image: str) -> Beside:
+    """The pods of an image that each run one episode."""
+    also = {names.IMAGE_LABEL: names.digest(image)}
+    return replace(of_pool(pool, job), name=names.episodes(pool.name, image), also=also)
+
+
 def objects(
     pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, size: int, images: Images
 ) -> list[Manifest]:
@@ -61,32 +78,57 @@ def objects(
     if program is None:
         return []
     pods_beside = of_pool(pool, job)
-    template = pod_template(pool, spec, job=job, job_spec=job_spec, images=images)
     gateway = {"to": [pods_beside.samplers], "ports": [tcp(GATEWAY_PORT)]}
     is_open = program.network == "Open"
     policy = pods_beside.policy(
         reaches=[gateway], finds_names=is_open or not program.single_use, is_open=is_open
     )
-    return [
-        *([] if job_spec.network_policy == "None" else [policy]),
-        pods_beside.service(),
-        pods_beside.deployment(
-            template, size=program.episode_pods if program.single_use and size else size
-        ),
-    ]
+    made = [] if job_spec.network_policy == "None" else [policy]
+    count = program.episode_pods if program.single_use and size else size
+    for each, image in _by_image(pods_beside, program, job_spec, ours=_ours(spec, images)):
+        template = _template(each, spec, job_spec=job_spec, image=image, images=images)
+        made.append(each.service(headless=program.single_use))
+        made.append(each.deployment(template, size=count))
+    return made
 
 
 def pod_template(
     pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, images: Images
 ) -> Manifest:
-    """The pods' template."""
+    """The pods' template, with the first of their images."""
     program = program_of(job_spec)
     assert program is not None
-    ours = spec.template.image or images.sampler
     pods_beside = of_pool(pool, job)
-    image = program.image or job_spec.code.image or ours
+    each, image = _by_image(pods_beside, program, job_spec, ours=_ours(spec, images))[0]
+    return _template(each, spec, job_spec=job_spec, image=image, images=images)
+
+
+def _by_image(
+    of_all: Beside, program: Program, spec: RLJobSpec, *, ours: str
+) -> list[tuple[Beside, str]]:
+    """The pods of each image; pods of many episodes have one."""
+    first, *others = images_of(program, spec, ours=ours)
+    if not program.single_use:
+        return [(of_all, first)]
+    return [(of_image(of_all.pool, of_all.job, image), image) for image in (first, *others)]
+
+
+def _ours(spec: SamplerPoolSpec, images: Images) -> str:
+    return spec.template.image or images.sampler
+
+
+def _template(
+    pods_beside: Beside,
+    spec: SamplerPoolSpec,
+    *,
+    job_spec: RLJobSpec,
+    image: str,
+    images: Images,
+) -> Manifest:
+    program = program_of(job_spec)
+    assert program is not None
     container = _container(pods_beside, program, job_spec, image=image)
-    init, volumes = _init(job, image=ours), _volumes(job_spec)
+    init, volumes = _init(pods_beside.job, image=_ours(spec, images)), _volumes(job_spec)
     if program.single_use:
         harbor = job_spec.has_harbor_tasks
         container = episode_pods.serving_once(container, harbor=harbor)

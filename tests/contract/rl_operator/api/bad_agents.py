@@ -134,6 +134,18 @@ REFUSED_AGENTS = {
         changed("spec.agent", program(runsIn="Pod", pods=4)),
         "agent.program.pods is for runsIn EpisodePod, and runsIn is Pod",
     ),
+    "images of many episodes in each pod": (
+        changed("spec.agent", program(runsIn="Pod", images=["b:1"])),
+        "agent.program.images is for runsIn EpisodePod, and runsIn is Pod",
+    ),
+    "images of no tasks": (
+        changed("spec.agent", program(runsIn="EpisodePod", images=["b:1"])),
+        "no source of data has format Harbor",
+    ),
+    "more pods of all images than a group may have": (
+        changed("spec.agent", program(runsIn="EpisodePod", pods=501, images=["b:1"])),
+        "that is more than 1000 of a sampler group",
+    ),
     "a queue that would not count pods of episodes": (
         changed(
             "spec",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rl_operator.kube import kinds
+from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.pools.used_pods import EPISODE_ENDED
 from tests.contract.rl_operator.world import World
@@ -68,10 +68,15 @@ def test_pods_of_single_episodes_are_removed_after_theirs(world: World) -> None:
     """The API server's admission policy lets the operator delete them."""
     world.make_secret()
     world.upload_inputs()
-    job = world.make_job(agent=agent("EpisodePod", pods=5))
-    assert sizes(world, job) == {"job-main": 2, NAME: 5}
+    job = world.make_job(agent=agent("Pod"))
+    assert sizes(world, job) == {"job-main": 2, NAME: 2}
+    episodes = names.episodes("job-main", "a:1")
+    world.make_job(agent=agent("EpisodePod", pods=5, image="a:1"))
+    assert sizes(world, job) == {"job-main": 2, NAME: 0, episodes: 5}
+    assert exists(world, kinds.SERVICE, episodes)
+    assert not exists(world, kinds.SERVICE)
     listed = world.objects(kinds.DEPLOYMENT)
-    (deployment,) = [each for each in listed if each["metadata"]["name"] == NAME]
+    (deployment,) = [each for each in listed if each["metadata"]["name"] == episodes]
     for name in ("free", "used"):
         world.start_pod(name, of=deployment)
     ended = {"terminated": {"exitCode": EPISODE_ENDED}}
@@ -80,6 +85,10 @@ def test_pods_of_single_episodes_are_removed_after_theirs(world: World) -> None:
     pods = {pod["metadata"]["name"]: pod["metadata"] for pod in world.objects(kinds.POD)}
     assert "deletionTimestamp" not in pods["free"]
     assert "used" not in pods or "deletionTimestamp" in pods["used"]
+    of_another = names.episodes("job-main", "b:1")
+    world.make_job(agent=agent("EpisodePod", pods=4, image="b:1"))
+    assert sizes(world, job) == {"job-main": 2, NAME: 0, episodes: 0, of_another: 4}
+    assert not exists(world, kinds.SERVICE, episodes)
 
 
 def test_copies_of_an_environment_are_counted_by_sampler_and_replace_pods_of_programs(

@@ -115,7 +115,11 @@ def test_a_single_task_is_a_folder_too(stores: Stores, tmp_path: Path) -> None:
         ({"instruction.md": None}, {}, "one/ has no instruction.md"),
         ({"tests/test.sh": None}, {}, "one/ has no tests/test.sh"),
         ({"task.toml": ""}, {"image": None}, "field 'environment.docker_image' is missing"),
-        ({}, {"image": "other:1"}, "field 'environment.docker_image' is not the image"),
+        (
+            {},
+            {"image": "other:1"},
+            f"field 'environment.docker_image' is {IMAGE}, of which there are no pods",
+        ),
         ({}, {"resources": {}}, "field 'environment.memory_mb' is more than a pod has"),
         ({}, {"resources": {"limits": {"memory": "1G"}}}, "limits.memory, which is 1G"),
         (

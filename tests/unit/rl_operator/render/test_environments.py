@@ -120,8 +120,8 @@ def test_agents_know_their_address() -> None:
 
 def test_a_job_has_one_kind_of_such_pods_and_drops_the_other() -> None:
     spec = a_spec(**sections())
-    assert own_pods.name_in("job-main", spec) == "job-main-environments"
-    dropped = own_pods.not_wanted(POOL, spec)
+    assert own_pods.names_in("job-main", spec, ours="") == {"job-main-environments"}
+    dropped = own_pods.not_wanted(POOL, spec, ours="")
     assert {name for _, name in dropped} == {"job-main-programs"}
     longest = f"{'j' * 40}-{'g' * 22}"
     assert len({*names.own_pods(longest)}) == 2

@@ -9,9 +9,9 @@ import pytest
 from rl_contracts import env
 from rl_contracts.spec.agent.program import EPISODE_PODS
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from rl_operator.kube import names
+from rl_operator.kube import kinds, names
 from rl_operator.render import objects, pods, workload
-from rl_operator.render.samplers import agents, beside, programs, user_code
+from rl_operator.render.samplers import agents, beside, own_pods, programs, user_code
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import IMAGES, a_spec
 from tests.unit.rl_operator.rendered import (
@@ -141,6 +141,53 @@ def test_pods_of_single_episodes_are_as_many_as_the_manifest_says() -> None:
     assert rendered(size=0, runsIn="EpisodePod")["Deployment"]["spec"]["replicas"] == 0
 
 
+def of_images(**options: Any) -> list[Manifest]:
+    """All objects of pods of single episodes, of two images."""
+    tasks = [{"name": "tasks", "format": "Harbor", "uri": "s3://bucket/tasks/"}]
+    program: Manifest = {"runsIn": "EpisodePod", "pods": 3, "image": "a:1"}
+    program["images"] = ["b:1", "a:1"]
+    spec = a_spec(**sections(**program, **options), data={"train": tasks})
+    of_pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
+    return programs.objects(POOL, of_pool, job=JOB, job_spec=spec, size=2, images=IMAGES)
+
+
+def test_each_image_has_pods_and_a_service_of_its_own_and_one_policy() -> None:
+    made = of_images()
+    kinds_of = [each["kind"] for each in made]
+    assert kinds_of == ["NetworkPolicy", "Service", "Deployment", "Service", "Deployment"]
+    policy, *pairs = made
+    labels = []
+    for service, deployment, image in zip(pairs[::2], pairs[1::2], ("a:1", "b:1"), strict=True):
+        assert service["spec"]["clusterIP"] == "None"
+        assert service["metadata"]["name"] == deployment["metadata"]["name"]
+        assert deployment["spec"]["replicas"] == 3
+        (container,) = pod_of(deployment)["containers"]
+        assert container["image"] == image
+        labels.append(deployment["spec"]["template"]["metadata"]["labels"])
+        assert service["spec"]["selector"].items() <= labels[-1].items()
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels[-1].items()
+    first = pairs[0]["spec"]["selector"]
+    assert not first.items() <= labels[1].items(), "no image's Service leads to another's pods"
+
+
+def test_agents_know_the_pods_of_each_image() -> None:
+    tasks = [{"name": "tasks", "format": "Harbor", "uri": "s3://bucket/tasks/"}]
+    program: Manifest = {"runsIn": "EpisodePod", "image": "a:1", "images": ["b:1"]}
+    (agent,) = pod_of(a_deployment(**sections(**program), data={"train": tasks}))["containers"]
+    parsed = env.SamplerEnv.parse(environment_of(agent))
+    a, b = (programs.of_image(POOL, JOB, image).address for image in ("a:1", "b:1"))
+    assert (parsed.programs, parsed.episode_pods) == (a, {"b:1": b})
+
+
+def test_a_pool_drops_the_services_of_images_that_are_no_longer_named() -> None:
+    old = [each["metadata"]["name"] for each in of_images() if each["kind"] == "Deployment"]
+    spec = a_spec(**sections(runsIn="EpisodePod", image="a:1"))
+    dropped = own_pods.not_wanted(POOL, spec, ours="", had=old)
+    services = {name for kind, name in dropped if kind == kinds.SERVICE}
+    assert set(old) & services == {names.episodes(POOL.name, "b:1")}
+    assert own_pods.names_in(POOL.name, spec, ours="") == {names.episodes(POOL.name, "a:1")}
+
+
 def test_pods_of_single_episodes_are_restricted_and_know_whether_they_were_used() -> None:
     made = pod(runsIn="EpisodePod")
     assert made["automountServiceAccountToken"] is False
@@ -204,6 +251,9 @@ def test_names_fit_a_service() -> None:
     longest = f"{'j' * 40}-{'g' * 22}"
     assert len(names.programs(longest)) == 63
     assert names.programs(longest) != names.programs(f"{longest[:-1]}h")
+    assert len(names.episodes("job-main", "a:1")) <= 63
+    assert len(names.episodes(longest, "a:1")) <= 63
+    assert names.episodes(longest, "a:1") != names.episodes(f"{longest[:-1]}h", "a:1")
 
 
 def test_a_queue_counts_them_with_the_samplers() -> None:
