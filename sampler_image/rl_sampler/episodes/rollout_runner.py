@@ -171,7 +171,9 @@ class RolloutRunner:
             facts |= _outcome(rollout)
         if not (ending.goes_on and keeps_turns(self.spec.agent)):
             return rollout
-        return _behind_its_turns(rollout, unfinished(member.finished) or turns.saved.get(number))
+        # A program that was given its first responses again, and then lost, loses no others.
+        given = turns.saved.get(number) if rollout.turns else None
+        return _behind_its_turns(rollout, unfinished(member.finished) or given)
 
     async def play_alone(self, group: Group, *, scored: bool) -> tuple[Member, Rollout]:
         """Run a group's first member for a person: nothing is saved, and no policy is too old.
