@@ -84,6 +84,12 @@ def sink_of(sinks: Tensor, query: Tensor, key: Tensor, value: Tensor, *, scaling
     )
 
 
+def kernel_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The backward pass of ``varlen_attn``, which has no public name; arguments as there."""
+    given: tuple[Tensor, Tensor, Tensor] = torch.ops.torch_attn._varlen_attn_backward(*arguments)
+    return given
+
+
 class _Varlen(torch.autograd.Function):
     """``varlen_attn`` with sinks.
 
@@ -129,7 +135,7 @@ class _Varlen(torch.autograd.Function):
         query, key, value, sinks, out, sums, offsets = ctx.saved_tensors
         longest, scaling, window = ctx.rest
         gradient = gradients[0].contiguous()
-        given = torch.ops.torch_attn._varlen_attn_backward(
+        given = kernel_backward(
             gradient,
             query,
             key,

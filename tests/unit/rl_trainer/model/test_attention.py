@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention.varlen import varlen_attn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rl_contracts.errors import RefusedError
 from rl_trainer.algorithm.packing import Packed, collate
-from rl_trainer.model import attention, loading
+from rl_trainer.model import attention, attention_sinks, loading
 from rl_trainer.model import attention_kernels as kernels
 from rl_trainer.model.attention import Segments, UnsupportedAttentionError
 from rl_trainer.model.policy import Policy
@@ -275,3 +276,66 @@ def test_the_kernel_of_gpus_is_asked_for_all_sequences_at_once(
         with torch.autocast("cpu", dtype=torch.bfloat16):
             wanted, out = (way(query, key, value) for way in ways)
         assert torch.allclose(out, wanted, atol=0.03)
+
+
+def on_meta(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each.to("meta") if isinstance(each, Tensor) else each for each in arguments)
+
+
+@pytest.mark.parametrize("window", [None, 1, 5])
+def test_sinks_beside_the_kernel_of_gpus(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a GPU: its kernels are written out, and torch checks what they are called with."""
+    forward, backward = varlen_attn, attention_sinks.kernel_backward
+    mask = seen(LENGTHS, window)
+
+    def scores(query: Tensor, key: Tensor) -> Tensor:
+        wide = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        pairs = 0.3 * torch.einsum("qhd,khd->hqk", query, wide)
+        return pairs.masked_fill(~mask, float("-inf"))
+
+    def attend(*given: Any, **options: Any) -> tuple[Tensor, Tensor]:
+        forward(*on_meta(given), **options)
+        assert options["window_size"] == (-1 if window is None else window - 1, 0)
+        query, key, value = given[:3]
+        pairs = scores(query, key)
+        wide = value.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+        return torch.einsum("hqk,khd->qhd", pairs.softmax(-1), wide), pairs.logsumexp(-1)
+
+    def derive(*given: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Algorithm 4 of FlashAttention (arXiv 2205.14135), of all pairs."""
+        backward(*on_meta(given))
+        gradient, query, key, value, out, sums = given[:6]
+        groups = query.shape[1] // key.shape[1]
+        wide_key, wide_value = (each.repeat_interleave(groups, dim=1) for each in (key, value))
+        shares = (scores(query, key) - sums[..., None]).exp()
+        of_shares = torch.einsum("qhd,khd->hqk", gradient, wide_value)
+        products = (gradient * out).sum(-1).T[..., None]
+        of_scores = 0.3 * shares * (of_shares - products)
+        of_key = torch.einsum("hqk,qhd->khd", of_scores, query)
+        of_value = torch.einsum("hqk,qhd->khd", shares, gradient)
+        shape = (len(key), -1, groups, key.shape[-1])
+        return (
+            torch.einsum("hqk,khd->qhd", of_scores, wide_key),
+            of_key.reshape(shape).sum(2),
+            of_value.reshape(shape).sum(2),
+        )
+
+    monkeypatch.setattr(attention_sinks, "varlen_attn", attend)
+    monkeypatch.setattr(attention_sinks, "kernel_backward", derive)
+    generator = torch.Generator().manual_seed(2)
+    inputs = [
+        torch.randn(1, heads, sum(LENGTHS), 8, generator=generator, requires_grad=True)
+        for heads in (4, 2, 2)
+    ]
+    inputs.append(torch.randn(4, generator=generator, requires_grad=True))
+    outs = [
+        way(*inputs[:3], lengths=LENGTHS, window=window, dropout=0, scaling=0.3, sinks=inputs[3])
+        for way in (kernels.varlen, kernels.by_sequence)
+    ]
+    assert torch.allclose(outs[0], outs[1], atol=1e-5)
+    weights = torch.randn(outs[0].shape, generator=generator)
+    given, wanted = (torch.autograd.grad((out * weights).sum(), inputs) for out in outs)
+    for one, other in zip(given, wanted, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
