@@ -13,6 +13,9 @@ CONFIG_FILE, STEM = "adapter_config.json", "adapter_model"
 """File names that PEFT uses; STEM is without its suffix ``.safetensors``."""
 PARTS = ("lora_A", "lora_B")
 WEIGHT = ".weight"
+TOWER, TEXT, SEEING_TEXT = "visual", "model.layers.", "model.language_model.layers."
+"""Part of the names of a vision tower's tensors; what the names of a language model's layers begin
+with in files, and in the module of a model that sees images. Files have either."""
 
 
 def tensor_name(layer: str, part: str) -> str:
@@ -24,10 +27,26 @@ def tensor_name(layer: str, part: str) -> str:
 
 
 def targeted_layers(tensors: Iterable[str], section: LoRA) -> list[str]:
-    """Sorted names of the layers among ``tensors`` that get an adapter."""
+    """Sorted names of the layers among ``tensors`` that get an adapter, as the module has them.
+
+    Layers of a vision tower get none.
+    """
     wanted = section.targets or TARGETS
-    layers = (name.removesuffix(WEIGHT) for name in tensors if name.endswith(WEIGHT))
+    layers = _layers(tensors).values()
     return sorted(layer for layer in layers if layer.rpartition(".")[2] in wanted)
+
+
+def _layers(tensors: Iterable[str]) -> dict[str, str]:
+    """Layers of the language model: the name in the module, by that of the weight."""
+    names = set(tensors)
+    sees = any(TOWER in name.split(".") for name in names)
+    layers = {}
+    for name in names:
+        if name.endswith(WEIGHT) and TOWER not in name.split("."):
+            layer = name.removesuffix(WEIGHT)
+            inside = sees and layer.startswith(TEXT)
+            layers[name] = SEEING_TEXT + layer.removeprefix(TEXT) if inside else layer
+    return layers
 
 
 def model_tensors(folder: Path) -> dict[str, TensorHeader]:
@@ -62,10 +81,9 @@ def adapter_entry(folder: Path, *, uri: str, section: LoRA) -> AdapterEntry:
 def shapes(tensors: Mapping[str, TensorHeader], entry: AdapterEntry) -> dict[str, tuple[int, int]]:
     """Names and shapes of an adapter's tensors: A ``[rank, in]`` and B ``[out, rank]``."""
     tensor_shapes: dict[str, tuple[int, int]] = {}
-    for name, header in tensors.items():
-        layer = name.removesuffix(WEIGHT)
-        if name.endswith(WEIGHT) and layer.rpartition(".")[2] in entry.targets:
-            outputs, inputs = header.shape
+    for name, layer in _layers(tensors).items():
+        if layer.rpartition(".")[2] in entry.targets:
+            outputs, inputs = tensors[name].shape
             tensor_shapes[tensor_name(layer, "lora_A")] = (entry.rank, inputs)
             tensor_shapes[tensor_name(layer, "lora_B")] = (outputs, entry.rank)
     return tensor_shapes

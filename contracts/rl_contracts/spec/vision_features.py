@@ -56,12 +56,12 @@ def of_images(spec: RLJobSpec) -> Iterator[Refusal]:
 
 def _of_seeing(spec: RLJobSpec, processes: int) -> Iterator[Refusal]:
     training, algorithm = spec.training, spec.algorithm
-    if training.lora is not None:
+    if training.lora is not None and training.lora.quantization is not None:
         yield _refused(
-            "spec.training.lora",
-            "set",
-            "Adapters of a vision-language model are not built.",
-            "Remove it: all weights of the language model are then trained.",
+            "spec.training.lora.quantization",
+            training.lora.quantization,
+            "Quantized weights of a vision-language model are not built.",
+            "Remove it: the frozen weights then have training.precision.",
         )
     if algorithm.critic is not None:
         yield _refused(

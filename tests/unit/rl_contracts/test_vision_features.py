@@ -19,7 +19,11 @@ def spec(**sections: Any) -> RLJobSpec:
 @pytest.mark.parametrize(
     ("sections", "processes", "field"),
     [
-        ({"training": {"lora": {"rank": 4}}}, 1, "spec.training.lora"),
+        (
+            {"training": {"lora": {"rank": 4, "quantization": "Int8"}}},
+            1,
+            "spec.training.lora.quantization",
+        ),
         (
             {"algorithm": {"estimator": {"kind": "GAE"}, "critic": {}}},
             1,
@@ -48,6 +52,11 @@ def test_what_a_vision_language_model_cannot_have_is_refused_by_field(
     assert [each.field for each in refusals(job, sees=True, processes=processes)] == [field]
     if job.training.vision == "Frozen":
         assert not list(refusals(job, sees=False, processes=processes))
+
+
+def test_adapters_of_the_language_model_are_not_refused() -> None:
+    job = spec(training={"lora": {"rank": 4}})
+    assert not list(refusals(job, sees=True, processes=4))
 
 
 def test_several_processes_train_a_frozen_tower_s_language_model() -> None:
