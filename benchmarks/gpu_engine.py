@@ -1,9 +1,9 @@
-"""A real SGLang on a GPU: log-probabilities, pauses, memory given back, adapters.
+"""A real SGLang on a GPU: log-probabilities, pauses, memory given back, adapters, FP8, speculation.
 
-The engine gets the operator's arguments and those after ``--``, e.g. ``-- --attention-backend
-triton``. It and the trainer share one GPU. All requests go through the agent's own client. Policies
-lie in memory (`/dev/shm`), as an agent has them before a pause. The last line but one is a row for
-the page of benchmarks.
+Each case has an engine of its own, which gets the operator's arguments and those after ``--``, e.g.
+``--cases FP8 -- --attention-backend triton``. It and the trainer share one GPU. All requests go
+through the agent's own client. Policies lie in memory (`/dev/shm`), as an agent has them before a
+pause. The last line but one is a row for the page of benchmarks.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.gpu import HALF_BILLION, MESSAGE, MISSING, gpu_name, row, shown
-from benchmarks.support.result import Result
+from benchmarks.support.result import Result, chosen_cases
+from rl_contracts import engine_server
+from rl_contracts.spec.engine import Engine as Options
 from rl_contracts.spec.storage import Pause
 from rl_sampler.engine.client import Engine, PingResult, open_session
 from rl_sampler.engine.errors import EngineError
@@ -78,12 +80,25 @@ class Server:
 Measure = Callable[[Engine, Files, Result], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An engine's options, and what is measured with it."""
+
+    measure: Measure
+    options: Options = field(default_factory=Options)
+    arguments: tuple[str, ...] = ()
+    """Others that the operator adds."""
+
+
 def main() -> int:
     """Measure and print; 2 without a GPU."""
     if sys.argv[1:2] == [SIDE]:
         print(json.dumps(score(Path(sys.argv[2]), sys.argv[3])))
         return 0
-    arguments = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
+    given, arguments = sys.argv, []
+    if "--" in given:
+        sys.argv, arguments = given[: given.index("--")], given[given.index("--") + 1 :]
+    names, _ = chosen_cases(__doc__, cases())
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the end of a log is shown then, too
     name = gpu_name()
     if name is None:
@@ -93,12 +108,24 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         files = Files(Path(folder))
         write(files)
-        for adapters, measure in ((False, whole_weights), (True, with_adapters)):
-            with server(files, arguments, adapters=adapters) as running:
-                asyncio.run(measured(measure, running, files, result))
+        for each in names:
+            case = cases()[each]
+            with server(files, arguments, case) as running:
+                asyncio.run(measured(each, case.measure, running, files, result))
     print(row(result))
     result.print()
     return 0
+
+
+def cases() -> dict[str, Case]:
+    """All that is measured, by name."""
+    lora = ("--enable-lora", "--max-lora-rank", str(RANK), "--lora-target-modules", *PROJECTIONS)
+    return {
+        "bfloat16": Case(whole_weights, arguments=("--enable-memory-saver",)),
+        "adapters": Case(with_adapters, arguments=lora),
+        "FP8": Case(quantized, Options.model_validate({"weightPrecision": "FP8"})),
+        "n-grams": Case(speculating, Options.model_validate({"speculation": {}})),
+    }
 
 
 def write(files: Files) -> None:
@@ -138,15 +165,18 @@ def write(files: Files) -> None:
 
 
 @contextmanager
-def server(files: Files, arguments: list[str], *, adapters: bool) -> Iterator[Server]:
+def server(files: Files, arguments: list[str], case: Case) -> Iterator[Server]:
     """Run an engine; the end of its log is shown where the block fails."""
     port, log = free_port(), files.folder / "engine.log"
     command = [
         *(sys.executable, "-m", "sglang.launch_server"),
-        *("--model-path", str(files.policies[0]), "--weight-version", "base"),
-        *("--host", "127.0.0.1", "--port", str(port), "--dtype", "bfloat16"),
-        *("--sleep-on-idle", "--incremental-streaming-output", "--mem-fraction-static", "0.4"),
-        *(adapter_arguments() if adapters else ["--enable-memory-saver"]),
+        *engine_server.server_arguments(
+            case.options,
+            folder=str(files.policies[0]),
+            port=port,
+            precision="BF16",
+            also=("--mem-fraction-static", "0.4", *case.arguments),
+        ),
         *arguments,
     ]
     given = os.environ | {"HF_HUB_OFFLINE": "1"}
@@ -162,20 +192,17 @@ def server(files: Files, arguments: list[str], *, adapters: bool) -> Iterator[Se
         process.wait(60)
 
 
-async def measured(measure: Measure, running: Server, files: Files, result: Result) -> None:
+async def measured(
+    name: str, measure: Measure, running: Server, files: Files, result: Result
+) -> None:
     """Wait for the engine, and measure."""
     began = time.perf_counter()
     async with open_session() as session:
         engine = Engine(f"http://127.0.0.1:{running.port}", session=session, run="run")
         await ready(engine, running.process)
-        result.figures["start_s"] = round(time.perf_counter() - began, 1)
-        shown(result, "start_s")
+        result.figures[f"start_s, {name}"] = round(time.perf_counter() - began, 1)
+        shown(result, f"start_s, {name}")
         await measure(engine, files, result)
-
-
-def adapter_arguments() -> list[str]:
-    """What the operator adds for adapters."""
-    return ["--enable-lora", "--max-lora-rank", str(RANK), "--lora-target-modules", *PROJECTIONS]
 
 
 async def ready(engine: Engine, process: subprocess.Popen[bytes]) -> None:
@@ -197,16 +224,42 @@ async def ready(engine: Engine, process: subprocess.Popen[bytes]) -> None:
 
 async def whole_weights(engine: Engine, files: Files, result: Result) -> None:
     """Speed, gap, pauses, and turns with a trainer on the same GPU."""
+    generations = await speed(engine, "bfloat16", result)
+    for precision in ("BF16", "FP32"):
+        gap = scored(files, generations, "bfloat16", result, precision=precision)
+        result.at_most(f"mean log-prob gap, trainer in {precision}", gap, GAP)
+    for mode in ("Retract", "InPlace"):
+        seconds = await pauses(engine, files, mode, "bfloat16", result)
+        result.at_most(f"seconds of a pause per GB, {mode}", seconds, SECONDS_PER_GB)
+    await turns(engine, files, result)
+
+
+async def quantized(engine: Engine, files: Files, result: Result) -> None:
+    """Speed, gap and the correction's weights, and pauses, with weights in FP8."""
+    generations = await speed(engine, "FP8", result)
+    scored(files, generations, "FP8", result)
+    await pauses(engine, files, "Retract", "FP8", result)
+
+
+async def speculating(engine: Engine, files: Files, result: Result) -> None:
+    """Speed and gap: what is sampled must be the policy's all the same.
+
+    A model of random weights repeats nothing, so that hardly a guess is right.
+    """
+    generations = await speed(engine, "n-grams", result)
+    gap = scored(files, generations, "n-grams", result)
+    result.at_most("mean log-prob gap, n-grams", gap, GAP)
+
+
+async def speed(engine: Engine, name: str, result: Result) -> list[Generation]:
+    """Tokens per second of ``MEMBERS`` responses, which are returned."""
     await sampled(engine, members=4)
     began = time.perf_counter()
     generations = await sampled(engine)
     seconds = time.perf_counter() - began
-    result.figures["tokens_per_s"] = round(MEMBERS * TOKENS / seconds)
-    shown(result, "tokens_per_s")
-    gaps(files, generations, result)
-    for mode in ("Retract", "InPlace"):
-        await pauses(engine, files, mode, result)
-    await turns(engine, files, result)
+    result.figures[f"tokens_per_s, {name}"] = round(MEMBERS * TOKENS / seconds)
+    shown(result, f"tokens_per_s, {name}")
+    return generations
 
 
 async def sampled(
@@ -225,8 +278,15 @@ async def sampled(
     return await engine.generate(request)
 
 
-def gaps(files: Files, generations: list[Generation], result: Result) -> None:
-    """How far the trainer's log-probabilities are from the engine's, on the same GPU."""
+def scored(
+    files: Files,
+    generations: list[Generation],
+    name: str,
+    result: Result,
+    *,
+    precision: str = "BF16",
+) -> float:
+    """How far the trainer's log-probabilities are from the engine's on this GPU, in the mean."""
     path = files.folder / "sampled.json"
     path.write_text(
         json.dumps(
@@ -239,27 +299,41 @@ def gaps(files: Files, generations: list[Generation], result: Result) -> None:
             ]
         )
     )
-    for precision in ("BF16", "FP32"):
-        command = [sys.executable, "-m", "benchmarks.gpu_engine", SIDE, str(path), precision]
-        ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        gap = json.loads(ran.stdout.splitlines()[-1])
-        name = f"logprob gap, trainer in {precision}"
-        result.figures[name] = gap
-        shown(result, name)
-        result.at_most(f"mean log-prob gap, trainer in {precision}", gap["mean"], GAP)
+    command = [sys.executable, "-m", "benchmarks.gpu_engine", SIDE, str(path), precision]
+    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    gap: dict[str, float | str] = json.loads(ran.stdout.splitlines()[-1])
+    figure = f"logprob gap, {name}, trainer in {precision}"
+    result.figures[figure] = gap
+    shown(result, figure)
+    result.at_most(f"steps refused, {name}, trainer in {precision}", "refused" in gap, 0)
+    return float(gap["mean"])
 
 
-def score(path: Path, precision: str) -> dict[str, float]:
-    """Mean and largest gap of sampled tokens by the trainer's own scoring."""
+def score(path: Path, precision: str) -> dict[str, float | str]:
+    """Mean and largest gap of sampled tokens by the trainer's own scoring.
+
+    And the mean weight that the correction (TIS) gives them in a step, or why there is no step.
+    """
     import torch
 
-    from benchmarks.memory_model import Case, spec_of
+    from benchmarks.memory_model import GRPO, spec_of
+    from benchmarks.memory_model import Case as Trained
     from rl_trainer.algorithm.samples import Sample
+    from rl_trainer.errors import TrainingFailedError
     from rl_trainer.model import loading
     from rl_trainer.model.learner import Learner
 
     training = {"precision": precision, "maxTokensPerMicrobatch": 8192}
-    spec = spec_of(Case(model="qwen3", config=HALF_BILLION, training=training, length=1024))
+    corrected = GRPO | {"offPolicy": {"correction": {"kind": "TIS"}}}
+    spec = spec_of(
+        Trained(
+            model="qwen3",
+            config=HALF_BILLION,
+            training=training,
+            algorithm=corrected,
+            length=1024,
+        )
+    )
     policy = loading.load(
         path.parent / "first", precision=spec.training.precision, uri=spec.model.uri
     )
@@ -275,15 +349,25 @@ def score(path: Path, precision: str) -> dict[str, float]:
                 policy_steps=torch.zeros(length, dtype=torch.int64),
                 rollout=str(number),
                 group="0",
-                advantage=0.0,
+                advantage=(-1.0) ** number,
             )
         )
-    gap = Learner(policy, spec).score(samples, temperature=1.0)
-    return {"mean": round(gap.mean, 5), "max": round(gap.largest, 4), "tokens": gap.tokens}
+    learner = Learner(policy, spec)
+    gap = learner.score(samples, temperature=1.0)
+    figures: dict[str, float | str] = {
+        "mean": round(gap.mean, 5),
+        "max": round(gap.largest, 4),
+        "tokens": gap.tokens,
+    }
+    try:
+        figures["correction_weight"] = round(learner.update(samples, step=1).correction_weight, 4)
+    except TrainingFailedError as error:
+        figures["refused"] = str(error)
+    return figures
 
 
-async def pauses(engine: Engine, files: Files, mode: Pause, result: Result) -> None:
-    """Seconds from a pause to its end, with weights in memory and requests running."""
+async def pauses(engine: Engine, files: Files, mode: Pause, name: str, result: Result) -> float:
+    """Seconds per GB from a pause to its end, with weights in memory and requests running."""
     running = [asyncio.create_task(keep_sampling(engine)) for _ in range(4)]
     taken = []
     try:
@@ -305,12 +389,13 @@ async def pauses(engine: Engine, files: Files, mode: Pause, result: Result) -> N
         await asyncio.gather(*running, return_exceptions=True)
     figures = {"median": statistics.median(taken), "max": max(taken)}
     per_gb = figures["median"] / files.gigabytes
-    result.figures[f"pause_s, {mode}"] = {
-        **{name: round(value, 3) for name, value in figures.items()},
+    figure = f"pause_s, {name}, {mode}"
+    result.figures[figure] = {
+        **{what: round(value, 3) for what, value in figures.items()},
         "per_gb": round(per_gb, 3),
     }
-    shown(result, f"pause_s, {mode}")
-    result.at_most(f"seconds of a pause per GB, {mode}", per_gb, SECONDS_PER_GB)
+    shown(result, figure)
+    return per_gb
 
 
 async def keep_sampling(engine: Engine) -> None:
@@ -341,7 +426,7 @@ async def turns(engine: Engine, files: Files, result: Result) -> None:
             strict=True,
         )
     )
-    result.figures["turn"] = figures
+    result.figures["turn"] = figures | {"changed_logprobs": differing}
     shown(result, "turn")
     result.at_most(
         "GiB that an engine holds during the trainer's turn", figures["left_gib"], CONTEXT_GIB
@@ -381,6 +466,7 @@ async def with_adapters(engine: Engine, files: Files, result: Result) -> None:
         "median_s": round(statistics.median(taken), 3),
         "mb": round(size / 1e6, 1),
     }
+    shown(result, "adapter")
     result.at_most("seconds to load an adapter", statistics.median(taken), 1.0)
 
 
