@@ -116,7 +116,7 @@ def _turns(
         verdict = "too little: lower engine.memoryFraction"
     yield (
         f"  turns: in the engine's, {left:.2f} GiB are left for {contexts:g} GiB of contexts, "
-        f"{verdict}; the trainer's sum above has both contexts"
+        f"{verdict}; the trainer's sum above has what the engine keeps"
     )
 
 

@@ -60,7 +60,7 @@ def setup_of(
         ),
         replicas_field="trainer.replicas" if elastic is None else "trainer.elastic.minReplicas",
         cuda=cuda,
-        contexts=2 if spec.colocated else 1,
+        turns=spec.colocated,
     )
 
 
