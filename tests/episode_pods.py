@@ -141,23 +141,28 @@ class EpisodePods:
         server.close()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pods = [pod for pod in self.pods if pod.ready]
         try:
-            ours, theirs = await asyncio.open_connection(
-                "127.0.0.1", random.choice(pods).port if pods else 1
-            )
-        except OSError:
+            await self._lead(reader, writer)
+        except OSError:  # nothing listens there
             writer.transport.abort()
-            return
+        finally:  # also where the pods are stopped meanwhile
+            writer.close()
+
+    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pods = [pod for pod in self.pods if pod.ready]
+        ours, theirs = await asyncio.open_connection(
+            "127.0.0.1", random.choice(pods).port if pods else 1
+        )
         copies = {
             asyncio.create_task(_copy(reader, theirs)),
             asyncio.create_task(_copy(ours, writer)),
         }
-        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
-        for copy in copies:
-            copy.cancel()
-        theirs.close()
-        writer.close()
+        try:
+            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for copy in copies:
+                copy.cancel()
+            theirs.close()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
