@@ -66,6 +66,24 @@ async def test_nothing_runs_without_key_or_claim(pod: EpisodePod, tmp_path: Path
     assert not mark.exists()
 
 
+async def test_an_episode_is_played_in_a_pod_of_its_image(pod: EpisodePod) -> None:
+    """A group may begin as soon as any image has a free pod."""
+    of_b = client(pod.port)
+    pods = program_pods.EpisodePods(
+        f"127.0.0.1:{free_port()}",  # where none is ready
+        key=KEY,
+        counters=Counters(),
+        image="a:1",
+        others={"b:1": of_b},
+    )
+    assert pods.for_image("") is pods.for_image("a:1") is pods
+    with pytest.raises(CodeContainerError, match=r"c:1: name it in agent\.program\.images"):
+        pods.for_image("c:1")
+    await pods.ping()
+    ran = await pods.for_image("b:1").ask(a_run("print('played')"), Ran, seconds=60)
+    assert ran.log == "played\n"
+
+
 async def test_a_container_that_is_started_again_serves_nobody(pod: EpisodePod) -> None:
     """Also where the episode's program wrote what it likes into the folder of the token."""
     forged = f"open({str(pod.folder / 'once' / TOKEN)!r}, 'w').write('forged')"
