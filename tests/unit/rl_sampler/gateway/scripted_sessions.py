@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from rl_contracts.documents.arrays import pack_int32
 from rl_contracts.spec.agent.agents import Sampling
+from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.prompt import Prompts
@@ -125,6 +126,7 @@ def a_session(
     model: str = "qwen3_instruct_2507",
     prompts: Prompts | None = None,
     most_responses: int = 256,
+    form: ToolCallFormat = "Hermes",
     **options: Any,
 ) -> tuple[Session, ScriptedPolicy]:
     """A session and its policy."""
@@ -133,7 +135,7 @@ def a_session(
     session = Session(
         policy=cast(Policy, policy),
         chats=Chats(prompts),
-        form="Hermes",
+        form=form,
         most_responses=most_responses,
         streams=True,
     )

@@ -71,6 +71,21 @@ async def test_stream_shows_no_part_of_a_call() -> None:
     assert reply.choices[0].finish == "tool_calls"
 
 
+async def test_of_a_response_in_channels_the_last_is_shown_and_all_of_it_stays() -> None:
+    thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+    script = [f"{thought}<|channel|>final<|message|>Hello.", f"{thought}<|channel|>final"]
+    session, policy = a_session(script, model="gptoss", form="Harmony")
+    reply, parts = await streamed(session)
+    assert parts == [reply.choices[0].text] == ["Hello."]
+    past = [user("a"), {"role": "assistant", "content": "Hello."}, user("b")]
+    reply, _ = await streamed(session, messages=past)
+    assert reply.choices[0].text == ""
+    before = [*policy.contexts[0], *policy.outputs[0]]
+    assert policy.contexts[1][: len(before)] == before
+    added = policy.prompts.decode(policy.contexts[1][len(before) :])
+    assert added == "<|start|>user<|message|>b<|end|><|start|>assistant"
+
+
 async def test_malformed_call_is_text() -> None:
     session, _ = a_session(["<tool_call>{oops"])
     reply, parts = await streamed(session, tools=TOOLS)
