@@ -11,6 +11,7 @@ import torch
 
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
+from rl_trainer import inputs
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, weights
@@ -25,6 +26,10 @@ FEATURES: dict[str, dict[str, Any]] = {
     "GRPO": {},
     "reference": {
         "training": {"gradientCheckpointing": True},
+        "algorithm": {"kl": {"estimator": "K3", "coefficient": 0.1}},
+    },
+    "LoRA": {
+        "training": {"lora": {"rank": 3}},
         "algorithm": {"kl": {"estimator": "K3", "coefficient": 0.1}},
     },
 }
@@ -65,7 +70,7 @@ def _learner(world: World, folder: Path, album: Album, sections: dict[str, Any])
         divided=world.mesh is not None,
         images=album.__getitem__,
     )
-    return Learner(policy, spec, world=world)
+    return Learner(policy, spec, adapter=inputs.adapter_of(folder, policy, spec), world=world)
 
 
 def _samples(album: Album, family: str, step: int) -> list[Sample]:
