@@ -31,7 +31,16 @@ NLL_TOLERANCE = 0.01
 """Relative, of the mean negative log-probability in bfloat16, GPU beside processor."""
 GRADIENT_TOLERANCES = {"FP32": 1e-3, "BF16": 0.02}
 """Relative, of the gradient's norm, GPU beside processor."""
-SMALL_CASES = {name: SIDES[name] for name in ("float32", "bfloat16", "experts, float32")}
+SMALL_CASES = {name: SIDES[name] for name in ("float32", "bfloat16", "experts, float32")} | {
+    "uneven lengths, bfloat16": replace(
+        SIDES["bfloat16"],
+        model="qwen3",
+        config=SIDES["bfloat16"].config
+        | {"num_attention_heads": 14, "num_key_value_heads": 2, "head_dim": 64},
+        length=272,
+    )
+}
+"""The last has heads as the 0.5 B form, and lengths that are no multiple of a kernel's block."""
 OF_TRL = ("half a billion",)
 REDUCED_BYTES = 256 << 20
 HALF_BILLION: dict[str, Any] = {
