@@ -1,4 +1,4 @@
-"""Merges a user's partial pod template over a rendered one; some keys are reserved."""
+"""Keys of a user's partial pod template that are reserved."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from posixpath import normpath
 from typing import Any
 
 from rl_contracts.errors import Refusal
+from rl_contracts.pod_overlay import CONTAINER_LISTS, is_named
 from rl_contracts.spec.resources import GROUP
-
-Manifest = dict[str, Any]
 
 OWN_PREFIXES = (
     f"{GROUP}/",
@@ -41,79 +40,11 @@ OWN_FOLDERS = (*TRAINER_FOLDERS, "/weights", "/run/rl-sandbox", "/run/rl-code", 
 """Mount points of our own volumes."""
 OWN_VOLUMES = ("spec", "stores", "hub", "sandbox", "code-socket", "engine-key", "turns")
 OWN_METADATA = ("name", "generateName", "namespace", "ownerReferences", "finalizers")
-CONTAINER_LISTS = ("containers", "initContainers")
-ADDED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-"""Of containers that the user adds: the rest comes from the pod's context."""
 SHAPES: dict[str, dict[str, type]] = {
     "metadata": {"labels": dict, "annotations": dict},
     "spec": {"containers": list, "initContainers": list, "volumes": list},
 }
 """Expected types of the parts that are merged or searched for reserved keys."""
-
-
-def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifest:
-    """A rendered pod template with a user's partial one merged over it.
-
-    Maps are merged key by key, lists of mounts by their path, of other named items by name, and
-    other lists are joined. A volume replaces the rendered one of its name, since it can have one
-    source only. A container that the user adds has no more rights than ours, unless it says so.
-    """
-    if not template:
-        return rendered
-    merged: Manifest = _merged(rendered, template)
-    _restrict(merged["spec"], rendered["spec"])
-    volumes = (template.get("spec") or {}).get("volumes")
-    if volumes:
-        wanted = {volume["name"]: volume for volume in volumes}
-        rendered_volumes = rendered["spec"].get("volumes", [])
-        kept = [wanted.pop(volume["name"], volume) for volume in rendered_volumes]
-        merged["spec"]["volumes"] = [*kept, *wanted.values()]
-    return merged
-
-
-def _restrict(pod: Manifest, rendered: Manifest) -> None:
-    """Complete the security contexts of added containers, as the restricted standard wants them."""
-    for key in CONTAINER_LISTS:
-        own = {container["name"] for container in rendered.get(key, [])}
-        if key in pod:
-            pod[key] = [
-                container if container["name"] in own else _restricted(container)
-                for container in pod[key]
-            ]
-
-
-def _restricted(container: Manifest) -> Manifest:
-    context = container.get("securityContext") or {}
-    if isinstance(context, Mapping) and context.get("privileged"):
-        return container
-    return {**container, "securityContext": _merged(ADDED_SECURITY, context)}
-
-
-def _merged(base: Any, over: Any) -> Any:
-    if isinstance(base, Mapping) and isinstance(over, Mapping):
-        both = {key: _merged(base[key], over[key]) for key in base if key in over}
-        return {**base, **over, **both}
-    if isinstance(base, list) and isinstance(over, list):
-        key = _key([*base, *over])
-        if not key:
-            return [*base, *over]
-        wanted = {item[key]: item for item in over}
-        kept = [
-            _merged(item, wanted.pop(item[key])) if item[key] in wanted else item for item in base
-        ]
-        return [*kept, *wanted.values()]
-    return over
-
-
-def _key(items: list[Any]) -> str:
-    """The key by which core/v1 merges a list of items; empty if there is none."""
-    if not all(_named(item) for item in items):
-        return ""
-    return "mountPath" if all(isinstance(item.get("mountPath"), str) for item in items) else "name"
-
-
-def _named(item: Any) -> bool:
-    return isinstance(item, Mapping) and isinstance(item.get("name"), str)
 
 
 def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
@@ -163,7 +94,7 @@ def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _unnamed(at: str, items: list[Any]) -> Iterator[tuple[str, str]]:
     for index, item in enumerate(items):
-        if not _named(item):
+        if not is_named(item):
             yield f"{at}[{index}]", "map with a name"
             continue
         variables = item.get("env")
@@ -172,7 +103,7 @@ def _unnamed(at: str, items: list[Any]) -> Iterator[tuple[str, str]]:
         if not isinstance(variables, list):
             yield f"{at}[{index}].env", "list"
             continue
-        bad = (place for place, variable in enumerate(variables) if not _named(variable))
+        bad = (place for place, variable in enumerate(variables) if not is_named(variable))
         yield from ((f"{at}[{index}].env[{place}]", "map with a name") for place in bad)
 
 

@@ -14,6 +14,7 @@ from kubeflow.training.models import (
 )
 
 from rl_contracts import env
+from rl_contracts.pod_overlay import laid_over
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import METRICS_PORT, Trainer
 from rl_operator.kube import kinds, names
@@ -22,7 +23,6 @@ from rl_operator.kube.names import COMPONENT_LABEL, RUN_LABEL
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk, hub_access, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
-from rl_operator.render.overrides import laid_over
 from rl_operator.render.samplers import colocated, sandbox
 
 Manifest = dict[str, Any]

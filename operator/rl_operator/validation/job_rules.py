@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rl_contracts.errors import Refusal
+from rl_contracts.pod_overlay import CONTAINER_LISTS
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Placement, SamplerTemplate
 from rl_operator.kube.settings import JobRules
-from rl_operator.render.overrides import CONTAINER_LISTS
 from rl_operator.state import pool_ref
 from rl_operator.validation import pod_security
 

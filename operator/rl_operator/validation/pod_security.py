@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rl_contracts.errors import Refusal
-from rl_operator.render.overrides import CONTAINER_LISTS, OWN_CONTAINERS
+from rl_contracts.pod_overlay import CONTAINER_LISTS
+from rl_operator.render.overrides import OWN_CONTAINERS
 from rl_operator.render.samplers import sandbox
 
 Found = tuple[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rl_contracts.pod_overlay import laid_over
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.workers import SamplerGroup
 from rl_operator.kube import kinds, names
@@ -12,7 +13,6 @@ from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk, pods
 from rl_operator.render.metadata import labels, owned_by, stamped
-from rl_operator.render.overrides import laid_over
 from rl_operator.render.pool import future_pool
 from rl_operator.render.samplers import agents, engine, engine_key, sandbox, shared_engine
 from rl_operator.render.samplers.shared_engine import Seat

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rl_operator.render.overrides import ADDED_SECURITY, laid_over, refusals
+from rl_contracts.pod_overlay import ADDED_SECURITY, laid_over
+from rl_operator.render.overrides import refusals
 
 RENDERED: dict[str, Any] = {
     "metadata": {"labels": {"rl-operator.io/job": "job"}},
