@@ -8,7 +8,7 @@ calls that pause the engine and change its weights.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
@@ -17,6 +17,7 @@ from aiohttp import web
 
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
+from rl_sampler.engine.listening import KEPT, keep
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving, label_of
 
@@ -24,8 +25,14 @@ POLICY = "policy"
 VERSION_HEADER = "X-Policy-Version"
 """Header with the version that answers. After an update during the answer, the body's ``metadata``
 has the spans."""
+AT_ONCE = 16
+"""Requests of people that are answered at the same time; more are refused."""
+BODY_BYTES = 16 << 20
+"""Of one request, images included."""
+TOO_LARGE = 413
 SHUTDOWN_SECONDS = 1.0
 """A long answer must not delay the pod's end."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RefusedRequestError(Exception):
@@ -40,13 +47,23 @@ class RefusedRequestError(Exception):
 class Passthrough:
     """Forwards completion requests to the engine, and no other requests."""
 
-    def __init__(self, engine: Engine, *, serving: Serving, problems: Problems) -> None:
-        """Forward requests to ``engine``, for the policy that ``serving`` names."""
+    def __init__(
+        self, engine: Engine, *, serving: Serving, problems: Problems, at_once: int = AT_ONCE
+    ) -> None:
+        """Forward requests to ``engine``, for the policy that ``serving`` names.
+
+        Args:
+            engine: that answers.
+            serving: what it serves.
+            problems: why it serves nothing.
+            at_once: requests that are answered at the same time.
+        """
         self._engine, self._serving, self._problems = engine, serving, problems
+        self._at_once, self._running = at_once, 0
 
     def application(self) -> web.Application:
         """The aiohttp application."""
-        application = web.Application()
+        application = web.Application(client_max_size=BODY_BYTES, middlewares=[as_json])
         application.router.add_get("/v1/models", self.models)
         application.router.add_post("/v1/chat/completions", self.complete)
         application.router.add_post("/v1/completions", self.complete)
@@ -63,6 +80,17 @@ class Passthrough:
 
     async def complete(self, request: web.Request) -> web.StreamResponse:
         """Forward a request; the answer is streamed back as the engine sends it."""
+        if self._running >= self._at_once:
+            return refusal(429, f"{self._at_once} requests are being answered already: try later")
+        self._running += 1
+        if KEPT in request.app:
+            keep(request)
+        try:
+            return await self._complete(request)
+        finally:
+            self._running -= 1
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
         try:
             body = _body(await request.read())
             label = await self._label(str(body.get("model", POLICY)))
@@ -135,6 +163,22 @@ def _body(data: bytes) -> dict[str, Any]:
 def refusal(status: int, message: str) -> web.Response:
     """An error in the form of OpenAI's API."""
     return web.json_response({"error": {"message": message, "code": status}}, status=status)
+
+
+@web.middleware
+async def as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Give aiohttp's own refusals, e.g. of a body that is too large, the form of the others."""
+    try:
+        return await handler(request)
+    except web.HTTPClientError as error:
+        if error.status == TOO_LARGE:
+            return too_large(BODY_BYTES)
+        return refusal(error.status, error.reason)
+
+
+def too_large(most: int) -> web.Response:
+    """The refusal of a body of more than so many bytes."""
+    return refusal(TOO_LARGE, f"the body has more than {most >> 20} MiB")
 
 
 @asynccontextmanager
