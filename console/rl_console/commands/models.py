@@ -24,17 +24,23 @@ def download(
     version: Version = None,
     *,
     to: Annotated[Path | None, typer.Option(help="Folder. Default: JOB-VERSION here.")] = None,
+    merged: Annotated[
+        bool, typer.Option("--merged", help="An adapter merged into its model, as a whole model.")
+    ] = False,
     image: Image = "",
     timeout: Timeout = 3600.0,
 ) -> None:
     """Download a model of a job.
 
     A pod in the namespace stages it from the bucket, and hands it out by a port-forward: Hugging
-    Face layout, or PEFT's of an adapter. Repeated after an interruption, the command goes on.
+    Face layout, or PEFT's of an adapter unless it is --merged. Repeated after an interruption, the
+    command goes on.
     """
     from rl_console.actions.models.downloading import download_model
 
-    download_model(invocation, job, version=version, to=to, image=image, seconds=timeout)
+    download_model(
+        invocation, job, version=version, merged=merged, to=to, image=image, seconds=timeout
+    )
 
 
 def promote(
@@ -49,7 +55,7 @@ def promote(
     """Copy a model of a job to a folder that stays.
 
     A pod in the namespace writes it to promoted/NAME in the bucket, which retention does not
-    delete, and prints the URI, which another RLJob may name as its model.
+    delete, and prints the URI, which another RLJob may name as its model. Adapters are merged.
     """
     from rl_console.actions.models.promoting import promote_model
 
@@ -62,16 +68,28 @@ def serve(
     version: Version = None,
     *,
     name: Annotated[str, typer.Option(help="Of the endpoint. Default: JOB-serve.")] = "",
-    replicas: Annotated[int, typer.Option(min=1, help="Number of pods.")] = 1,
+    replicas: Annotated[
+        int | None, typer.Option(min=1, help="Number of pods. Default: as before, or 1.")
+    ] = None,
     group: Annotated[
         str, typer.Option(help="Group of samplers whose engine options it takes. Default: first.")
     ] = "",
     api_key_secret: Annotated[
-        str, typer.Option(help="Secret whose key api-key requests must carry. Default: none.")
-    ] = "",
+        str | None,
+        typer.Option(
+            help="Secret whose key api-key requests must carry; '' asks for none. "
+            "Default: as before, or none."
+        ),
+    ] = None,
     image: Annotated[str, typer.Option(help="Sampler image. Default: the job's.")] = "",
     engine_image: Annotated[str, typer.Option(help="Engine image. Default: the job's.")] = "",
-    keep: Annotated[bool, typer.Option("--keep", help="Do not delete it with the job.")] = False,
+    keep: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep/--no-keep",
+            help="Whether it outlives the job. Default: as before, or not.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects only.")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="Delete the endpoint.")] = False,
     timeout: Annotated[
@@ -80,14 +98,20 @@ def serve(
 ) -> None:
     """Serve a model of a job in the cluster.
 
-    Makes a Deployment, a Service and a NetworkPolicy that admits pods of the namespace. The
-    endpoint has OpenAI's API. Repeated with another version, the command changes it.
+    Makes a Deployment, a Service and a NetworkPolicy that admits pods of the namespace. Adapters
+    are merged into their model. The endpoint has OpenAI's API. Repeated, the command changes
+    it, and keeps what no option names.
     """
     from rl_console.actions.models.choice import Choice
     from rl_console.actions.models.endpoint import Endpoint
-    from rl_console.actions.models.serving import print_manifests, serve_model, stop_serving
+    from rl_console.actions.models.serving import (
+        present_objects,
+        print_manifests,
+        serve_model,
+        stop_serving,
+    )
 
-    if stop and (dry_run or keep or version is not None):
+    if stop and (dry_run or keep is not None or version is not None):
         raise UsageError(
             "--stop deletes the endpoint, whatever it serves",
             remedy="Leave out the version, --keep and --dry-run, or --stop",
@@ -99,14 +123,16 @@ def serve(
             print(line, flush=True)
         return
     choice = Choice.of(cluster, namespace, job, version)
-    endpoint = Endpoint(
+    present = present_objects(cluster, namespace, named, job)
+    endpoint = Endpoint.changed(
+        present.get("Deployment"),
         choice=choice,
         images=choice.images(sampler=image, engine=engine_image, group=group),
         name=named,
         replicas=replicas,
         group=group,
         api_key_secret=api_key_secret,
-        owned=not keep,
+        owned=None if keep is None else not keep,
     )
     if dry_run:
         print_manifests(endpoint)
@@ -116,7 +142,7 @@ def serve(
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    add(app, download, examples=["download gsm8k", "download gsm8k 12 --to models/gsm8k-12"])
+    add(app, download, examples=["download gsm8k", "download gsm8k 12 --merged --to gsm8k-12"])
     add(app, promote, examples=["promote gsm8k gsm8k-v1", "promote gsm8k gsm8k-12 12"])
     add(
         app,

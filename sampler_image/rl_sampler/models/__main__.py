@@ -31,7 +31,7 @@ from rl_sampler.engine.assignment import Assignment, AssignmentError
 from rl_sampler.engine.client import open_session
 from rl_sampler.engine.key import make_key, read_key
 from rl_sampler.engine.listening import listening
-from rl_sampler.models.endpoint import ServedModel
+from rl_sampler.models.endpoint import CONNECTIONS, ServedModel
 from rl_sampler.models.files import HandedFiles
 from rl_sampler.models.promote import promote
 from rl_sampler.models.stage import Wanted, stage_model
@@ -54,6 +54,9 @@ def main(arguments: list[str], environ: Mapping[str, str]) -> int:
     parser.add_argument("program", choices=("hand-out", "promote", "stage", "endpoint"))
     parser.add_argument("--version", type=int, default=0, help="a published version")
     parser.add_argument("--uri", default="", help="folder of an exported model")
+    parser.add_argument(
+        "--merged", action="store_true", help="hand-out: merge an adapter into its model"
+    )
     parser.add_argument("--name", default="", help="of the promoted or served model")
     parser.add_argument("--key-file", type=Path, help="API key that the endpoint asks for")
     given = parser.parse_args(arguments)
@@ -89,7 +92,9 @@ def _assignment(environ: Mapping[str, str]) -> Assignment:
 
 
 def _run(given: argparse.Namespace, assignment: Assignment, stores: Stores) -> str:
-    wanted = Wanted(version=given.version, uri=given.uri)
+    # What is promoted or served is a whole model.
+    merged = given.merged or given.program != "hand-out"
+    wanted = Wanted(version=given.version, uri=given.uri, merged=merged)
     if given.program == "hand-out":
         asyncio.run(_hand_out(assignment, stores, wanted))
         return "nobody asks any more"
@@ -126,7 +131,11 @@ async def _serve(assignment: Assignment, *, name: str, key: str) -> None:
     port = assignment.env.listen_port
     async with open_session(read_key(assignment.env.engine_key_folder)) as session:
         served = ServedModel(assignment.engine(session), name=name, key=key)
-        async with served.watching(), listening(served.application(), port=port, cancels=True):
+        application = served.application()
+        async with (
+            served.watching(),
+            listening(application, port=port, connections=CONNECTIONS, cancels=True),
+        ):
             await asyncio.Event().wait()
 
 

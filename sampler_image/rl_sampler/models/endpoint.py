@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from weakref import WeakSet
 
 from aiohttp import web
 
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineError
-from rl_sampler.engine.passthrough import Passthrough, RefusedRequestError, refusal
+from rl_sampler.engine.listening import KEPT
+from rl_sampler.engine.passthrough import Handler, Passthrough, RefusedRequestError, refusal
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 
 READY_PATH = "/ready"
 WATCH_SECONDS = 1.0
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+AT_ONCE = 128
+"""Requests that are answered or wait in the engine at the same time; more are refused."""
+CONNECTIONS = 2 * AT_ONCE
+"""Those beyond the requests that are answered are refused quickly, or idle."""
 
 
 class ServedModel(Passthrough):
@@ -35,12 +40,13 @@ class ServedModel(Passthrough):
             key: that requests must carry; empty: none.
         """
         self._watched = Serving()
-        super().__init__(engine, serving=self._watched, problems=Problems())
+        super().__init__(engine, serving=self._watched, problems=Problems(), at_once=AT_ONCE)
         self._name, self._key = name, key
 
     def application(self) -> web.Application:
         """The aiohttp application, with a probe."""
         application = super().application()
+        application[KEPT] = WeakSet()
         application.router.add_get(READY_PATH, self.ready)
         if self._key:
             application.middlewares.append(self._check)

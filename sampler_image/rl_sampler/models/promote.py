@@ -41,8 +41,8 @@ def promote(objects: Objects, folder: Path, *, name: str, origin: Origin) -> str
     if not (folder / CONFIG_FILE).is_file():
         raise _refused(
             name,
-            "the version is an adapter, which no job can start from",
-            "Promote the final model or an export: there the adapter is merged.",
+            "the folder holds no whole model",
+            "Promote a version, the final model or an export.",
         )
     manifest = describe(folder, origin)
     present = _present(objects, prefix)

@@ -22,7 +22,8 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import split_uri
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.weights import MANIFEST_FILE, POINTER_FILE
-from rl_sampler.policy.base import stage_base
+from rl_sampler.models.merge import merge
+from rl_sampler.policy.base import companions, stage_base
 from rl_sampler.policy.model import base_locations
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import run_signature
@@ -41,6 +42,8 @@ class Wanted:
     """0: ``uri``."""
     uri: str = ""
     """``s3://`` URI of a folder with a manifest, as the trainer writes them."""
+    merged: bool = False
+    """An adapter is merged into its model."""
 
 
 def model_folder(assignment: Assignment) -> Path:
@@ -53,7 +56,7 @@ def stage_model(assignment: Assignment, stores: Stores, wanted: Wanted) -> Path:
 
     Returns:
         The folder: a model in Hugging Face layout, or an adapter in PEFT's where the wanted version
-        is one.
+        is one that is not to be merged.
 
     Raises:
         RefusedError: there is no such model (any more).
@@ -67,7 +70,7 @@ def stage_model(assignment: Assignment, stores: Stores, wanted: Wanted) -> Path:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     if wanted.version:
-        _stage_version(assignment, stores, wanted.version, partial)
+        _stage_version(assignment, stores, wanted, partial)
     else:
         _download(stores, wanted.uri, partial)
     partial.rename(folder)
@@ -97,14 +100,13 @@ def _download(stores: Stores, uri: str, partial: Path) -> None:
         )
 
 
-def _stage_version(assignment: Assignment, stores: Stores, version: int, partial: Path) -> None:
+def _stage_version(assignment: Assignment, stores: Stores, wanted: Wanted, partial: Path) -> None:
     spec, weights = assignment.spec, assignment.weights
-    record = _record(assignment, stores, version)
+    record = _record(assignment, stores, wanted.version)
     if not weights.base.is_dir():
         stage_base(stores.objects, places=base_locations(assignment, stores), folder=weights.base)
-    stager = Stager(
-        stores.objects, weights=weights, signature=run_signature(weights.base, spec), relay=None
-    )
+    signature = run_signature(weights.base, spec)
+    stager = Stager(stores.objects, weights=weights, signature=signature, relay=None)
     pointer = PolicyPointer(
         version=record.version,
         epoch=record.epoch,
@@ -115,11 +117,17 @@ def _stage_version(assignment: Assignment, stores: Stores, version: int, partial
     try:
         staged = stager.stage(pointer, keep=[], cancelled=threading.Event())
     except ObjectMissingError as error:
-        raise _missing(str(version), f"version {version} is being deleted: {error}") from error
-    for path in staged.folder.iterdir():
+        number = wanted.version
+        raise _missing(str(number), f"version {number} is being deleted: {error}") from error
+    adapter, files = signature.adapter, sorted(staged.folder.iterdir())
+    if adapter is not None and wanted.merged:
+        logger.info("merging the adapter into its model")
+        merge(weights.base, staged.folder, adapter, partial, precision=spec.training.precision)
+        files = companions(weights.base)
+    for path in files:
         if path.name not in (MANIFEST_FILE, POINTER_FILE, INDEX_FILE, CONFIG_FILE):
             os.link(path, partial / path.name)
-    if spec.training.lora is None:
+    if adapter is None or wanted.merged:
         _describe(weights.base, partial, DTYPES[spec.training.precision])
 
 

@@ -264,7 +264,7 @@ def test_an_endpoint_has_one_front_and_an_engine_on_loopback() -> None:
         for name, container in containers.items()
     }
     assert {name for name in mounted if "stores" in mounted[name]} == {"stage"}
-    assert {name for name in mounted if "api-key" in mounted[name]} == {"endpoint"}
+    assert {name for name in mounted if "rl-endpoint-key" in mounted[name]} == {"endpoint"}
     named = {volume["name"] for volume in pod["volumes"]}
     assert set().union(*mounted.values()) <= named
     assert made["Deployment"]["spec"]["replicas"] == 2
@@ -286,21 +286,93 @@ def test_an_endpoint_goes_with_its_job_unless_it_is_kept(owned: bool) -> None:
         assert ("ownerReferences" in manifest["metadata"]) is owned
 
 
+def test_an_endpoint_keeps_what_no_option_names() -> None:
+    def again(earlier: Endpoint | None, **options: Any) -> Endpoint:
+        present = by_kind(earlier)["Deployment"] if earlier else None
+        nothing: dict[str, Any] = {"replicas": None, "api_key_secret": None, "owned": None}
+        given = choice(finalModel=FINAL)
+        others: dict[str, Any] = {"choice": given, "images": given.images(), "name": "sums-serve"}
+        return Endpoint.changed(present, **{**nothing, **options}, **others)
+
+    first = again(None)
+    assert (first.replicas, first.api_key_secret, first.owned) == (1, "", True)
+    before = endpoint(api_key_secret="keys", replicas=3, owned=False)
+    kept = again(before)
+    assert (kept.replicas, kept.api_key_secret, kept.owned) == (3, "keys", False)
+    named = again(before, replicas=1, api_key_secret="", owned=True)
+    assert (named.replicas, named.api_key_secret, named.owned) == (1, "", True)
+
+
+TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+PULL = {"name": "of-the-job"}
+CERTIFICATES = {"name": "certificates", "mountPath": "/certs"}
+POD_TEMPLATE = {
+    "metadata": {"labels": {"team": "a", "app.kubernetes.io/name": "mine"}},
+    "spec": {
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+        "runtimeClassName": "nvidia",
+        "imagePullSecrets": [PULL],
+        "initContainers": [
+            {"name": "stage", "volumeMounts": [CERTIFICATES]},
+            {"name": "engine", "env": [{"name": "NCCL_DEBUG", "value": "INFO"}]},
+        ],
+        "containers": [{"name": "agent", "env": []}, {"name": "sidecar", "image": "x:1"}],
+        "volumes": [{"name": "certificates", "configMap": {"name": "ca"}}],
+    },
+}
+
+
+def test_pods_of_a_model_run_where_the_jobs_samplers_do() -> None:
+    given = choice(finalModel=FINAL)
+    (group,) = given.spec["samplers"]
+    template = group.get("template") or {}
+    template = {
+        **template,
+        "nodeSelector": {"gpu": "h100"},
+        "tolerations": [TOLERATION],
+        "podTemplate": POD_TEMPLATE,
+    }
+    spec = {**given.spec, "samplers": [{**group, "template": template}]}
+    given = replace(given, spec=spec)
+    images = given.images()
+    served = Endpoint(choice=given, images=images, name="sums-serve")
+    deployment = by_kind(served)["Deployment"]["spec"]
+    working = job_manifest(given, images, verb="download", arguments=["hand-out"], seconds=60)
+    for pod in (deployment["template"], working["spec"]["template"]):
+        placed = pod["spec"]
+        assert placed["nodeSelector"] == {"gpu": "h100"}
+        assert [each["key"] for each in placed["tolerations"]] == ["nvidia.com/gpu", "spot"]
+        assert placed["runtimeClassName"] == "nvidia"
+        assert placed["imagePullSecrets"] == [{"name": "pull"}, PULL]
+        assert "certificates" in {each["name"] for each in placed["volumes"]}
+        containers = {
+            each["name"]: each
+            for each in [*placed.get("initContainers", []), *placed["containers"]]
+        }
+        assert not {"agent", "sidecar"} & set(containers)
+        staging = containers.get("stage") or containers["model"]
+        assert CERTIFICATES in staging["volumeMounts"]
+        assert staging["image"] == "s:1"
+    labels = deployment["template"]["metadata"]["labels"]
+    assert (labels["team"], labels["app.kubernetes.io/name"]) == ("a", "sums-serve")
+    assert deployment["selector"]["matchLabels"].items() <= labels.items()
+    (engine,) = (
+        each for each in deployment["template"]["spec"]["containers"] if each["name"] == "engine"
+    )
+    assert {"name": "NCCL_DEBUG", "value": "INFO"} in engine["env"]
+
+
 def test_what_no_endpoint_can_serve_is_refused() -> None:
-    lora = choice(3, finalModel=FINAL)
-    spec = {**lora.spec, "training": {**lora.spec["training"], "lora": {"rank": 8}}}
-    adapter = Endpoint(choice=replace(lora, spec=spec), images=lora.images(), name="x")
-    with pytest.raises(UsageError, match=r"version 3 of sums is an adapter\. Serve the final"):
-        adapter.manifests()
+    given = choice(3, finalModel=FINAL)
     newer = Endpoint(
-        choice=replace(lora, spec={**lora.spec, "later": 1}), images=lora.images(), name="x"
+        choice=replace(given, spec={**given.spec, "later": 1}), images=given.images(), name="x"
     )
     with pytest.raises(UsageError, match=r"spec\.later of RLJob sums cannot be read"):
         newer.manifests()
     with pytest.raises(UsageError, match=r"'a\.b' is no name of a Service"):
         replace(newer, name="a.b").manifests()
-    shared = {**lora.spec, "samplers": [{"name": "main", "poolRef": {"name": "pool"}}]}
-    elsewhere = Endpoint(choice=replace(lora, spec=shared), images=lora.images(), name="x")
+    shared = {**given.spec, "samplers": [{"name": "main", "poolRef": {"name": "pool"}}]}
+    elsewhere = Endpoint(choice=replace(given, spec=shared), images=given.images(), name="x")
     with pytest.raises(UsageError, match="has no group of samplers of its own"):
         elsewhere.manifests()
 

@@ -97,7 +97,9 @@ class Choice:
         Raises:
             UsageError: there is no such group.
         """
-        groups = {each["name"]: each.get("template") or {} for each in self.spec["samplers"]}
+        groups = {
+            each["name"]: each.get("template") or {} for each in self.spec.get("samplers") or []
+        }
         if name and name not in groups:
             known = ", ".join(groups) or "none"
             raise UsageError(

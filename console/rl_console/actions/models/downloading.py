@@ -21,6 +21,7 @@ def download_model(
     job: str,
     *,
     version: int | None,
+    merged: bool,
     to: Path | None,
     image: str,
     seconds: float,
@@ -31,6 +32,7 @@ def download_model(
         invocation: the cluster.
         job: whose model.
         version: None: the final model, or else the newest version.
+        merged: an adapter is merged into its model.
         to: the folder; None: ``JOB-VERSION`` here.
         image: of the sampler; empty: the job's.
         seconds: until everything must be here.
@@ -43,9 +45,8 @@ def download_model(
     folder = to or Path(f"{job}-{choice.label}")
     images = choice.images(sampler=image, engine=None)
     _make(folder)
-    manifest = job_manifest(
-        choice, images, verb="download", arguments=["hand-out"], seconds=seconds
-    )
+    arguments = ["hand-out", *(["--merged"] if merged else [])]
+    manifest = job_manifest(choice, images, verb="download", arguments=arguments, seconds=seconds)
     with working(cluster, manifest, seconds=seconds) as made:
         _fetch_all(made, invocation.tools, folder)
     print(folder)

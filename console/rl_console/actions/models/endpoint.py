@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import ValidationError
 
 from rl_console.actions.models.choice import Choice
+from rl_console.actions.models.placement import placed
 from rl_console.actions.models.pod import (
     ENGINE_PORT,
     LISTEN_PORT,
@@ -27,7 +30,7 @@ from rl_contracts.spec.status import ImagesStatus
 from rl_contracts.spec.workers import SamplerTemplate
 
 KEY_FOLDER = "/run/rl-engine"
-API_KEY_FOLDER, API_KEY = "/etc/rl/api-key", "api-key"
+API_KEY_FOLDER, API_KEY, API_KEY_VOLUME = "/etc/rl/api-key", "api-key", "rl-endpoint-key"
 PORT = 80
 SERVICE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 NAME_LABEL = "app.kubernetes.io/name"
@@ -48,12 +51,40 @@ class Endpoint:
     owned: bool = True
     """It is deleted with the job."""
 
+    @classmethod
+    def changed(
+        cls,
+        present: Mapping[str, Any] | None,
+        *,
+        replicas: int | None,
+        api_key_secret: str | None,
+        owned: bool | None,
+        **others: Any,
+    ) -> Endpoint:
+        """An endpoint that keeps of an earlier one what is None.
+
+        Args:
+            present: its Deployment; None: there is none.
+            replicas: number of pods.
+            api_key_secret: empty: no key.
+            owned: it is deleted with the job.
+            others: fields that are never kept.
+        """
+        spec = (present or {}).get("spec") or {}
+        if replicas is None:
+            replicas = int(spec.get("replicas") or 1)
+        if api_key_secret is None:
+            api_key_secret = _key_of(spec)
+        if owned is None:
+            owned = present is None or bool(present["metadata"].get("ownerReferences"))
+        return cls(replicas=replicas, api_key_secret=api_key_secret, owned=owned, **others)
+
     def manifests(self) -> list[Manifest]:
         """The objects, in the order in which they are made.
 
         Raises:
-            UsageError: the name is none of a Service, the job has no engine of its own or is of
-                another release, or the version is an adapter.
+            UsageError: the name is none of a Service, or the job has no engine of its own or is of
+                another release.
         """
         if not SERVICE_NAME.fullmatch(self.name):
             raise UsageError(
@@ -111,13 +142,7 @@ class Endpoint:
 
     def _pod(self) -> Manifest:
         spec = self._spec()
-        if self.choice.version and spec.training.lora is not None:
-            raise UsageError(
-                f"version {self.choice.version} of {self.choice.job.name} is an adapter",
-                remedy="Serve the final model, in which it is merged: once the job has ended, "
-                "leave the version out",
-            )
-        placement = self._template(spec)
+        group, placement = self._template(spec)
         pod = template(
             self.choice,
             self.images,
@@ -125,20 +150,13 @@ class Endpoint:
             containers=[self._engine(spec, placement), self._front()],
         )
         pod["metadata"]["labels"] = self.labels
-        wishes = {
-            "nodeSelector": dict(placement.node_selector),
-            "tolerations": [dict(each) for each in placement.tolerations],
-            "priorityClassName": placement.priority_class_name,
-            "serviceAccountName": placement.service_account_name,
-        }
-        pod["spec"] |= {key: value for key, value in wishes.items() if value}
         pod["spec"]["volumes"] += [
             {"name": "engine-key", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
             {"name": "engine-tmp", "emptyDir": {"sizeLimit": "64Gi"}},
             {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "32Gi"}},
             *self._api_key_volume(),
         ]
-        return pod
+        return placed(pod, self.choice.group(group))
 
     def _spec(self) -> RLJobSpec:
         try:
@@ -151,11 +169,12 @@ class Endpoint:
                 remedy="This command is of another release than the operator: install its own",
             ) from error
 
-    def _template(self, spec: RLJobSpec) -> SamplerTemplate:
+    def _template(self, spec: RLJobSpec) -> tuple[str, SamplerTemplate]:
+        """Name and template of the group whose options it takes."""
         own = [each for each in spec.samplers if each.pool_ref is None]
         chosen = [each for each in own if self.group in ("", each.name)]
         if chosen:
-            return chosen[0].template
+            return chosen[0].name, chosen[0].template
         raise UsageError(
             f"RLJob {self.choice.job.name} has no group of samplers of its own"
             + (f" that is named {self.group!r}" if self.group else ""),
@@ -176,7 +195,7 @@ class Endpoint:
         made["volumeMounts"] = [each for each in made["volumeMounts"] if each["name"] != "stores"]
         if self.api_key_secret:
             made["args"] += ["--key-file", f"{API_KEY_FOLDER}/{API_KEY}"]
-            mount = {"name": "api-key", "mountPath": API_KEY_FOLDER, "readOnly": True}
+            mount = {"name": API_KEY_VOLUME, "mountPath": API_KEY_FOLDER, "readOnly": True}
             made["volumeMounts"] = [*made["volumeMounts"], mount]
         return made
 
@@ -184,7 +203,7 @@ class Endpoint:
         if not self.api_key_secret:
             return []
         secret = {"secretName": self.api_key_secret, "defaultMode": 0o440}
-        return [{"name": "api-key", "secret": secret}]
+        return [{"name": API_KEY_VOLUME, "secret": secret}]
 
     def _engine(self, spec: RLJobSpec, placement: SamplerTemplate) -> Manifest:
         engine = placement.engine
@@ -221,6 +240,13 @@ class Endpoint:
                 {"name": "shared-memory", "mountPath": "/dev/shm"},
             ],
         }
+
+
+def _key_of(deployment: Mapping[str, Any]) -> str:
+    """Secret of the key that an endpoint asks for; empty: none."""
+    pod = (deployment.get("template") or {}).get("spec") or {}
+    named = {each["name"]: each.get("secret") or {} for each in pod.get("volumes") or []}
+    return str(named.get(API_KEY_VOLUME, {}).get("secretName") or "")
 
 
 def _knowing_key(container: Manifest, *, read_only: bool = True) -> Manifest:

@@ -34,12 +34,11 @@ def serve_model(cluster: Cluster, endpoint: Endpoint, *, seconds: float) -> str:
         seconds: to wait; 0: not at all.
 
     Raises:
-        RequestRefusedError: the name is taken, or the model cannot be staged.
+        RequestRefusedError: the model cannot be staged.
         TimeOverError: it does not answer in time. It goes on starting.
     """
     manifests = endpoint.manifests()
     namespace, name = endpoint.choice.job.namespace, endpoint.name
-    _check_free(cluster, namespace, name, endpoint.choice.job.name)
     for manifest in manifests:
         cluster.api.request(
             "PATCH",
@@ -83,7 +82,7 @@ def stop_serving(cluster: Cluster, namespace: str, job: str, name: str) -> Itera
         NotFoundError: there is none.
         RequestRefusedError: the name is of something else.
     """
-    _check_free(cluster, namespace, name, job)
+    present_objects(cluster, namespace, name, job)
     gone = 0
     for kind in reversed(PLACES):
         try:
@@ -102,8 +101,15 @@ def stop_serving(cluster: Cluster, namespace: str, job: str, name: str) -> Itera
         raise NotFoundError(doing=doing, remedy=f"Nothing is served under this name for {job}")
 
 
-def _check_free(cluster: Cluster, namespace: str, name: str, job: str) -> None:
-    """Refuse to touch objects that were not made for the job."""
+def present_objects(
+    cluster: Cluster, namespace: str, name: str, job: str
+) -> dict[str, Mapping[str, Any]]:
+    """The objects of an endpoint that are there, by kind.
+
+    Raises:
+        RequestRefusedError: one of this name was not made for the job.
+    """
+    objects: dict[str, Mapping[str, Any]] = {}
     for kind in PLACES:
         try:
             present = cluster.api.request(
@@ -119,6 +125,8 @@ def _check_free(cluster: Cluster, namespace: str, name: str, job: str) -> None:
                 cause=f"{kind} {namespace}/{name} is not of an endpoint of {job}",
                 remedy="Choose another name with --name",
             )
+        objects[kind] = present
+    return objects
 
 
 def _wait(cluster: Cluster, namespace: str, name: str, *, replicas: int, seconds: float) -> None:

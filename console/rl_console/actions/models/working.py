@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rl_console.actions.models.choice import Choice
+from rl_console.actions.models.placement import placed
 from rl_console.actions.models.pod import Manifest, container, template
 from rl_console.actions.models.pod_state import PodState, newest_pod
 from rl_console.actions.models.waiting import Wait
@@ -44,11 +45,8 @@ def job_manifest(
         seconds: after which it is ended.
         retries: how often a pod that failed is replaced.
     """
-    pod = template(
-        choice,
-        images,
-        containers=[container("model", choice, images, [*arguments, *choice.arguments])],
-    )
+    own = container("model", choice, images, [*arguments, *choice.arguments])
+    pod = placed(template(choice, images, containers=[own]), choice.group(), as_stage="model")
     pod["spec"]["restartPolicy"] = "Never"
     return {
         "apiVersion": "batch/v1",

@@ -16,6 +16,7 @@ from rl_contracts import env
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_sampler import TERMINATED
+from rl_sampler.engine.passthrough import BODY_BYTES
 from tests.contract.rl_sampler.engine_server import ENGINE_START_SECONDS, EngineServer
 from tests.contract.rl_sampler.pods import new_pod
 from tests.waiting import HUNG_SECONDS, until
@@ -78,4 +79,10 @@ def test_an_endpoint_asks_for_its_key_and_has_no_call_that_changes_the_engine(
             status, body, _ = ask(chat, key=wrong, body=SAID)
             assert (status, "API key is missing or wrong" in body) == (401, True)
         for path in ("/pause_generation", "/update_weights_from_disk", "/generate"):
-            assert ask(f"{url}{path}", body={})[0] == 404
+            status, body, _ = ask(f"{url}{path}", body={})
+            assert (status, json.loads(body)["error"]["code"]) == (404, 404)
+        status, body, _ = ask(chat, body={**SAID, "user": "x" * BODY_BYTES})
+        assert (status, json.loads(body)["error"]["message"]) == (
+            413,
+            "the body has more than 16 MiB",
+        )

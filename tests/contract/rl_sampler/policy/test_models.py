@@ -9,12 +9,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 from rl_console.actions.models.fetching import CONNECTION, fetch, index
 from rl_contracts import handout, ids
+from rl_contracts.adapters import PARTS, tensor_name
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.handout import HandedModel
@@ -22,9 +25,11 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.files.model_folder import BaseLocations, ModelLocation
 from rl_sampler.policy.base import stage_base
-from tests.contract.rl_sampler.pods import new_pod
+from tests.contract.rl_sampler.engine.lora import SECTION, AdapterTrainer, adapter
+from tests.contract.rl_sampler.pods import new_pod, put_model
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import tensors
+from tests.manifests import a_job
 from tests.waiting import HUNG_SECONDS, until
 
 PROGRAM = [sys.executable, "-m", "rl_sampler.models"]
@@ -32,19 +37,28 @@ PROGRAM = [sys.executable, "-m", "rl_sampler.models"]
 
 @pytest.fixture
 def environment(tmp_path: Path, store_settings: StoreSettings, stores: Stores) -> dict[str, str]:
+    return environment_of(tmp_path / "pod", store_settings, stores)
+
+
+def environment_of(
+    folder: Path, settings: StoreSettings, stores: Stores, **sections: Any
+) -> dict[str, str]:
     pod = new_pod(
-        tmp_path / "pod",
+        folder,
         engine_url="http://127.0.0.1:9",
-        settings=store_settings,
+        settings=settings,
         stores=stores,
-        sections={},
+        sections=sections,
     )
     return {**os.environ, **pod.environment}
 
 
 def publish(trainer: ScriptedTrainer, seed: int) -> PolicyPointer:
     """Publish a version, and list it in the catalogue as a trainer does."""
-    pointer = trainer.publish(seed=seed)
+    return listed(trainer, trainer.publish(seed=seed))
+
+
+def listed(trainer: ScriptedTrainer, pointer: PolicyPointer) -> PolicyPointer:
     record = PolicyRecord(
         id=ids.policy_id(trainer.run, pointer.version, pointer.epoch),
         run=trainer.run,
@@ -139,6 +153,33 @@ def test_a_promoted_version_is_a_model_for_jobs_and_stays_the_same(
     other = {**environment, "RL_WEIGHTS_FOLDER": str(tmp_path / "other")}
     code, log = ran(other, "promote", "--name", "sums", "--version", "1")
     assert (code, "holds another model" in log) == (2, True)
+
+
+def test_an_adapter_is_promoted_as_the_model_that_it_is_merged_into(
+    store_settings: StoreSettings, stores: Stores, tiny_model: Path, tmp_path: Path
+) -> None:
+    put_model(stores, tiny_model)
+    trainer = AdapterTrainer(stores, folder=tiny_model)
+    listed(trainer, trainer.give(seed=3))
+    section = {"rank": SECTION.rank, "alpha": SECTION.alpha}
+    training = {**a_job()["spec"]["training"], "lora": section}
+    lab = environment_of(tmp_path / "pod", store_settings, stores, training=training)
+    code, log = ran(lab, "promote", "--name", "merged", "--version", "1")
+    assert code == 0, log
+    uri = stores.objects.uri(f"{stores.objects.prefix}promoted/merged/")
+    place = BaseLocations(model=ModelLocation.own(uri))
+    stage_base(stores.objects, places=place, folder=tmp_path / "base")
+    got, base = (
+        load_file(tmp_path / "base" / "model.safetensors"),
+        load_file(tiny_model / "model.safetensors"),
+    )
+    factors = adapter(tiny_model, trainer.entry, 3)
+    layer = "model.layers.1.mlp.down_proj"
+    first, second = (factors[tensor_name(layer, part)] for part in PARTS)
+    wanted = base[f"{layer}.weight"] + SECTION.alpha / SECTION.rank * (second @ first)
+    assert np.allclose(got[f"{layer}.weight"], wanted, atol=1e-6)
+    assert (got["model.embed_tokens.weight"] == base["model.embed_tokens.weight"]).all()
+    assert set(got) == set(base)
 
 
 def test_a_model_that_does_not_exist_is_refused_in_a_sentence(

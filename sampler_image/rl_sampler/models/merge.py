@@ -1,0 +1,145 @@
+"""Merges a LoRA adapter into the model that it was trained beside (arXiv 2106.09685, section 4.1).
+
+The result is what the trainer exports: every weight in the precision of training, computed in
+float32. One tensor is in memory at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl_contracts.adapters import PARTS, WEIGHT, tensor_name
+from rl_contracts.disk import check_room
+from rl_contracts.documents.manifest import DTYPE_BYTES, AdapterEntry, TensorHeader
+from rl_contracts.model_files import read_header, weight_files
+from rl_contracts.spec.training.training import Precision
+from rl_policy_codec.patch import Elements
+from rl_sampler.policy.verify import mapped
+
+Float32: TypeAlias = NDArray[np.float32]
+
+TYPES: Mapping[Precision, str] = {"BF16": "BF16", "FP16": "F16", "FP32": "F32"}
+"""Names of ``training.precision`` in safetensors files."""
+FLOATS = ("BF16", "F16", "F32")
+ALIGNMENT = 8
+"""Of the header's length, as safetensors has it."""
+
+
+def merge(
+    base: Path, adapter: Path, entry: AdapterEntry, folder: Path, *, precision: Precision
+) -> None:
+    """Write the files of a model with an adapter merged into it, under the model's file names.
+
+    Args:
+        base: the model, in Hugging Face layout.
+        adapter: in PEFT's layout; verified against ``entry`` and the model.
+        entry: of the adapter.
+        folder: where the files are written.
+        precision: of the written weights.
+
+    Raises:
+        DiskFullError: there is no room for the model.
+        IntegrityError: a file is malformed.
+    """
+    files = weight_files(base)
+    check_room(sum(path.stat().st_size for path in files), folder, what="a merged model")
+    factors = _Factors(adapter, entry)
+    for path in files:
+        _write_merged(path, factors, folder / path.name, wanted=TYPES[precision])
+
+
+class _Factors:
+    """The matrices of an adapter by layer."""
+
+    def __init__(self, folder: Path, entry: AdapterEntry) -> None:
+        files = sorted(folder.glob("*.safetensors"))
+        self._state = mapped(files)
+        self._headers = {name: each for path in files for name, each in read_header(path).items()}
+        self._scaling = np.float32(entry.alpha / entry.rank)
+
+    def added(self, tensor: str) -> Float32 | None:
+        """``alpha / rank · B A`` of a weight; None where it has no adapter."""
+        first, second = (tensor_name(tensor.removesuffix(WEIGHT), part) for part in PARTS)
+        if not tensor.endswith(WEIGHT) or first not in self._headers:
+            return None
+        change: Float32 = self._scaling * (self._matrix(second) @ self._matrix(first))
+        return change
+
+    def _matrix(self, name: str) -> Float32:
+        header = self._headers[name]
+        return as_float32(self._state[name], header.dtype).reshape(header.shape)
+
+
+def _write_merged(path: Path, factors: _Factors, target: Path, *, wanted: str) -> None:
+    read, state = read_header(path), mapped([path])
+    types = {
+        name: wanted if header.dtype in FLOATS else header.dtype for name, header in read.items()
+    }
+    # The widest first, so that every tensor is aligned.
+    headers = {
+        name: read[name] for name in sorted(read, key=lambda each: -DTYPE_BYTES[types[each]])
+    }
+    with target.open("wb") as file:
+        _write_header(file, headers, types)
+        for name, header in headers.items():
+            file.write(_merged(state[name], header, factors.added(name), wanted=types[name]))
+
+
+def _merged(raw: Elements, header: TensorHeader, change: Float32 | None, *, wanted: str) -> bytes:
+    if change is None and header.dtype == wanted:
+        return raw.tobytes()
+    values = as_float32(raw, header.dtype)
+    if change is not None:
+        values = values + change.ravel()
+    return from_float32(values, wanted).tobytes()
+
+
+def _write_header(
+    file: BinaryIO, headers: Mapping[str, TensorHeader], types: Mapping[str, str]
+) -> None:
+    described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, header in headers.items():
+        begin, end = end, end + DTYPE_BYTES[types[name]] * math.prod(header.shape)
+        described[name] = {
+            "dtype": types[name],
+            "shape": header.shape,
+            "data_offsets": [begin, end],
+        }
+    encoded = json.dumps(described, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % ALIGNMENT)
+    file.write(struct.pack("<Q", len(encoded)) + encoded)
+
+
+def as_float32(raw: Elements, dtype: str) -> Float32:
+    """Elements of a safetensors file as float32 numbers, exactly.
+
+    Args:
+        raw: as unsigned integers of the type's size.
+        dtype: ``BF16``, ``F16`` or ``F32``.
+    """
+    if dtype == "BF16":
+        return (raw.astype("<u4") << np.uint32(16)).view("<f4")
+    return raw.view("<f2" if dtype == "F16" else "<f4").astype("<f4")
+
+
+def from_float32(values: Float32, dtype: str) -> Elements:
+    """The nearest numbers of a type, ties to even, as unsigned integers; the inverse."""
+    if dtype == "F32":
+        return np.ascontiguousarray(values, "<f4").view("<u4")
+    if dtype == "F16":
+        with np.errstate(over="ignore"):  # infinite, as torch has it
+            return values.astype("<f2").view("<u2")
+    bits = np.ascontiguousarray(values, "<f4").view("<u4")
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded = (bits + (np.uint32(0x7FFF) + odd)) >> np.uint32(16)
+    rounded = np.where(np.isnan(values), (bits >> np.uint32(16)) | np.uint32(0x40), rounded)
+    return rounded.astype("<u2")
