@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,11 +15,16 @@ from tests.waiting import until
 
 
 @contextlib.contextmanager
-def served(app: ASGIApp) -> Iterator[int]:
-    """The port on 127.0.0.1 while the context lasts."""
+def served(app: ASGIApp, **options: Any) -> Iterator[int]:
+    """The port on 127.0.0.1 while the context lasts; ``options`` are uvicorn's."""
     port = free_port()
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1
+        app,
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        timeout_graceful_shutdown=1,
+        **options,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)

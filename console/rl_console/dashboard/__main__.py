@@ -9,12 +9,13 @@ from pathlib import Path
 
 import uvicorn
 
+from rl_console.dashboard.connections import CONNECTIONS, YieldingConnection
 from rl_console.dashboard.shared import shared_application
 from rl_console.dashboard.viewers import Viewers
 
 AUTHORITIES = Path("/etc/rl-dashboard/cluster/ca.crt")
 STOP_SECONDS = 5
-CONNECTIONS = 512
+CONNECTIONS_ANSWERED = 2 * CONNECTIONS
 """Beyond them a request is answered with the status 503."""
 
 
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
+        http=YieldingConnection,
+        limit_concurrency=CONNECTIONS_ANSWERED,
         timeout_graceful_shutdown=STOP_SECONDS,
         **tls,
     )

@@ -20,6 +20,7 @@ from rl_console.dashboard.guard import Guard
 from rl_console.dashboard.live import live
 from rl_console.dashboard.pages import Pages
 from rl_console.dashboard.shown import FILTERS
+from rl_console.dashboard.streams import Streams
 from rl_console.errors import (
     ClusterUnavailableError,
     ConsoleError,
@@ -140,7 +141,9 @@ def assembled(
     handlers: dict[Any, Failed] = dict.fromkeys([*kinds, HTTPException], failed)
     if not_logged_in is not None:
         handlers[NotLoggedInError] = not_logged_in
-    return Starlette(routes=[*pages, *routes], exception_handlers=handlers, middleware=[guard])
+    app = Starlette(routes=[*pages, *routes], exception_handlers=handlers, middleware=[guard])
+    app.state.streams = Streams()
+    return app
 
 
 def _said(error: Exception) -> str:

@@ -20,7 +20,8 @@ LOGIN, LOGOUT, HEALTH = "/login", "/logout", "/healthz"
 OPEN = (LOGIN, LOGOUT, HEALTH)
 STATIC = "/static/"
 MOST_AT_ONCE = 12
-"""Requests of one viewer that are answered at the same time, pages that are live included."""
+"""Requests of one viewer that are answered at the same time, pages that are live included, with
+whichever tokens."""
 
 
 def token_of(request: Request) -> tuple[str, bool]:
@@ -90,13 +91,13 @@ class Gate:
         if isinstance(entered, Response):
             await entered(scope, receive, send)
             return
-        self._asking[entered.digest] += 1
+        self._asking[entered.name] += 1
         try:
             await self._app(scope, receive, send)
         finally:
-            self._asking[entered.digest] -= 1
-            if not self._asking[entered.digest]:
-                del self._asking[entered.digest]
+            self._asking[entered.name] -= 1
+            if not self._asking[entered.name]:
+                del self._asking[entered.name]
 
     async def _enter(self, request: Request) -> Viewer | Response:
         """The viewer of a request, or the answer to one that is not passed on."""
@@ -109,7 +110,8 @@ class Gate:
             return to_login(request)
         except ConsoleError as error:
             return PlainTextResponse(str(error), status_of(error))
-        if self._asking[viewer.digest] >= MOST_AT_ONCE:
+        if self._asking[viewer.name] >= MOST_AT_ONCE:
             return PlainTextResponse("You ask too much at once. Close some pages.", 429)
-        set_viewer(request.scope, viewer.source, name="" if by_proxy else viewer.name)
+        shown = "" if by_proxy else viewer.name
+        set_viewer(request.scope, viewer.source, name=shown, who=viewer.name)
         return viewer

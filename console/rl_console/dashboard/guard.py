@@ -46,9 +46,17 @@ def guarded(send: Send) -> Send:
     return send_guarded
 
 
-def set_viewer(scope: Scope, source: Source, *, name: str = "") -> None:
-    """Give a request the source of its viewer, and the name that pages show; empty: none."""
-    scope["state"] = {**scope.get("state", {}), "source": source, "viewer": name}
+def set_viewer(scope: Scope, source: Source, *, name: str = "", who: str = "") -> None:
+    """Give a request its viewer.
+
+    Args:
+        scope: of the request.
+        source: with the viewer's rights.
+        name: that pages show; empty: none.
+        who: tells viewers apart.
+    """
+    state = {"source": source, "viewer": name, "who": who}
+    scope["state"] = {**scope.get("state", {}), **state}
 
 
 def new_key() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import asdict
@@ -14,22 +15,21 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from rl_console.dashboard.jobs import job_row
 from rl_console.dashboard.panels import COLUMNS
+from rl_console.dashboard.streams import Streams
 from rl_console.errors import ConsoleError
 from rl_console.queries.source import Source, answer
 from rl_contracts.queries.messages import MetricsAnswer, MetricsQuery
 
 SECONDS = 3.0
 """Between two looks at a run."""
-MOST_STREAMS = 32
 MOST_SECONDS = 3600.0
 """Then the browser connects again."""
 POINTS = 500
-_open = 0
 
 
 async def live(source: Source, request: Request) -> Response:
     """A stream of events ``steps`` (metrics after the last one sent) and ``state``."""
-    if _open >= MOST_STREAMS:
+    if not request.app.state.streams.has_place(request.state.who):
         return PlainTextResponse("Too many pages are live.", 503)
     after = request.headers.get("last-event-id") or request.query_params.get("after", "0")
     first = int(after) if after.isdigit() and len(after) < 10 else 0
@@ -38,21 +38,25 @@ async def live(source: Source, request: Request) -> Response:
 
 
 async def _events(source: Source, request: Request, after: int) -> AsyncIterator[str]:
-    global _open  # noqa: PLW0603 - the number of streams of this process
-    _open += 1
+    streams: Streams = request.app.state.streams
+    stream = streams.take(request.state.who)
+    if stream is None:
+        return
     try:
         yield "retry: 5000\n\n"
         ends = asyncio.get_running_loop().time() + MOST_SECONDS
-        while asyncio.get_running_loop().time() < ends:
+        while not stream.over.is_set() and asyncio.get_running_loop().time() < ends:
             if await request.is_disconnected():
                 return
             for name, values in await run_in_threadpool(_look, source, request, after):
                 if name == "steps":
                     after = values["steps"][-1]
                 yield _event(name, values, after)
-            await asyncio.sleep(SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SECONDS):
+                    await stream.over.wait()
     finally:
-        _open -= 1
+        streams.leave(stream)
 
 
 def _look(source: Source, request: Request, after: int) -> list[tuple[str, dict[str, Any]]]:

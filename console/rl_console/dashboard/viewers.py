@@ -34,8 +34,6 @@ class Viewer:
     name: str
     """As the API server knows the user."""
     source: ClusterSource
-    digest: str
-    """SHA-256 of the token."""
 
 
 class Viewers:
@@ -90,7 +88,7 @@ class Viewers:
         given = api.request("POST", WHO, doing="asking whose token this is", body=body)
         name = str(((given.get("status") or {}).get("userInfo") or {}).get("username") or "")
         source = ClusterSource(Cluster(api), Tools(), operator_namespace=self._operator_namespace)
-        return Viewer(name=name, source=source, digest=_digest(token))
+        return Viewer(name=name, source=source)
 
 
 def _digest(token: str) -> str:

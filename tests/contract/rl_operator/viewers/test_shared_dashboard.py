@@ -263,7 +263,7 @@ def test_a_token_that_has_run_out_leads_to_the_login(house: House) -> None:
     server = house.apiserver
     api = Api.of_token(server.url, token, authorities=server.certificate)
     source = ClusterSource(Cluster(api), Tools())
-    viewers.remember(token, Viewer(name="guest", source=source, digest="d"))
+    viewers.remember(token, Viewer(name="guest", source=source))
     client = opened(shared_application(viewers))
     client.cookies.set(SESSION, token, domain="runs.example.org")
     answer = client.get(house.job)
