@@ -47,5 +47,6 @@ FILTERS: Mapping[str, Any] = {
     "size": size,
     "duration": duration,
     "moment": moment,
+    "seconds": seconds_of,
     "data": data,
 }

@@ -9,9 +9,11 @@ const Plots = (() => {
   const short = (value) => {
     if (value === null || value === undefined) return "–";
     const size = Math.abs(value);
-    if (size !== 0 && (size < 1e-3 || size >= 1e6)) return value.toExponential(2);
+    if (size !== 0 && (size < 1e-3 || size >= 1e9)) return value.toExponential(2);
+    if (size >= 1000) return Math.round(value).toLocaleString("en-US");
     return String(Number(value.toPrecision(4)));
   };
+  const tick = (value) => (Math.abs(value) >= 1e6 ? value.toExponential(1) : short(value));
   const moment = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 19).replace("T", " ");
 
   // Draws marks as vertical lines below the series.
@@ -62,7 +64,7 @@ const Plots = (() => {
       width: Math.max(220, place.clientWidth), height: HEIGHT, series, bands,
       cursor: { sync: { key: sync, setSeries: false }, drag: { x: true, y: false, setScale: false }, points: { size: 6 } },
       scales: { x: { time } },
-      axes: [axis({ space: 60, size: 32 }), axis({ size: 58, values: (plot, ticks) => ticks.map(short) })],
+      axes: [axis({ space: 60, size: 32 }), axis({ size: 58, values: (plot, ticks) => ticks.map(tick) })],
       legend: { live: true },
       plugins: marks ? [markLines(marks)] : [],
       hooks: {

@@ -1,4 +1,5 @@
-// Applies the chosen theme before the first paint; without a choice the system's counts.
+// Applies the chosen theme before the first paint; without a choice the system's counts. On a
+// narrow screen the tabs are wider than it: the open one is brought into view.
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -7,6 +8,7 @@
   const isDark = () =>
     root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   addEventListener("DOMContentLoaded", () => {
+    document.querySelector(".tabs [aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
     document.getElementById("theme").addEventListener("click", () => {
       root.dataset.theme = isDark() ? "light" : "dark";
       localStorage.setItem("theme", root.dataset.theme);
