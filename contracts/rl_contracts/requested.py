@@ -7,9 +7,9 @@ agent, tools and scorers by the policy that is served now. It is never stored, a
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from rl_contracts.documents.rollout import RewardPart, RolloutError, StopReason, Turn, VersionSpan
 
@@ -19,6 +19,8 @@ EPISODE_SECONDS = 600.0
 AT_ONCE = 2
 """Episodes that one sampler plays for people at the same time; more are refused."""
 REQUEST_BYTES = 1 << 20
+STREAM = "application/x-ndjson"
+"""A request that accepts it is answered by events while the episode goes on, one JSON a line."""
 
 
 class SaidMessage(BaseModel):
@@ -86,3 +88,50 @@ class EpisodeAnswer(BaseModel):
     def tokens(self) -> int:
         """Tokens that the policy generated."""
         return sum(turn.response.end - turn.response.start for turn in self.turns)
+
+
+class EpisodeEvent(BaseModel):
+    """Base of what an episode that goes on is told by."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class TextEvent(EpisodeEvent):
+    """More text of the response that is being sampled."""
+
+    kind: Literal["text"] = "text"
+    text: str
+
+
+class AgainEvent(EpisodeEvent):
+    """The response begins again: an update of the weights has ended it."""
+
+    kind: Literal["again"] = "again"
+
+
+class TurnEvent(EpisodeEvent):
+    """A response and its tool calls are over, and another response follows."""
+
+    kind: Literal["turn"] = "turn"
+    turn: Turn
+
+
+class EndEvent(EpisodeEvent):
+    """The last event of an episode that was played."""
+
+    kind: Literal["end"] = "end"
+    answer: EpisodeAnswer
+
+
+class RefusedEvent(EpisodeEvent):
+    """The last event of an episode that could not go on, as the status of an answer would say."""
+
+    kind: Literal["refused"] = "refused"
+    status: int
+    message: str
+
+
+Event = Annotated[
+    TextEvent | AgainEvent | TurnEvent | EndEvent | RefusedEvent, Field(discriminator="kind")
+]
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from rl_console.manifests.files import Document, read
 from rl_console.queries.episodes import sampler_of
 from rl_console.queries.run_data import RunData
 from rl_console.queries.source import checked
-from rl_contracts.requested import EpisodeAnswer, EpisodeRequest
+from rl_contracts.requested import EpisodeAnswer, EpisodeRequest, Event, TextEvent
 from rl_contracts.spec.resources import API_VERSION, RLJobSpec
 from rl_contracts.spec.status import RLJobStatus
 
@@ -228,6 +228,7 @@ class RLJob(RunQueries):
         max_tokens: int | None = None,
         pod: str = "",
         timeout: float = CHAT_SECONDS,
+        on_text: Callable[[str], object] | None = None,
     ) -> EpisodeAnswer:
         """Ask the policy that the job serves now, with the job's tools. Nothing of it is stored.
 
@@ -238,6 +239,8 @@ class RLJob(RunQueries):
             max_tokens: of one response, never more than the job's; None: the job's.
             pod: of the sampler that answers; empty: the first that is ready.
             timeout: seconds until the answer must be whole.
+            on_text: called with each piece of text as it is sampled. Where an update of the weights
+                ends a response, the text of the response that replaces it follows.
 
         Returns:
             Text, turns with tool calls, and the policy versions that sampled them.
@@ -257,7 +260,7 @@ class RLJob(RunQueries):
         with sampler_of(
             connection.cluster, connection.tools, self.namespace, self.name, pod=pod
         ) as sampler:
-            return sampler.play(request, seconds=timeout)
+            return sampler.play(request, seconds=timeout, hear=_text_for(on_text))
 
     @property
     def _data(self) -> RunData:
@@ -270,3 +273,15 @@ class RLJob(RunQueries):
         cluster = self.connection.cluster
         set_suspended(cluster, self.namespace, self.name, suspended=suspended, wait=timeout)
         return self.status()
+
+
+def _text_for(on_text: Callable[[str], object] | None) -> Callable[[Event], None] | None:
+    """Passes the text of events on."""
+    if on_text is None:
+        return None
+
+    def hear(event: Event) -> None:
+        if isinstance(event, TextEvent):
+            on_text(event.text)
+
+    return hear

@@ -11,8 +11,9 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import IO
 
 from pydantic import ValidationError
 
@@ -22,7 +23,17 @@ from rl_console.pods import PodView
 from rl_console.portforward import open_forwarded, port_forward
 from rl_console.tools import Tools
 from rl_console.view import ENDED_PHASES
-from rl_contracts.requested import EPISODE_SECONDS, PATH, EpisodeAnswer, EpisodeRequest
+from rl_contracts.requested import (
+    EPISODE_SECONDS,
+    EVENT,
+    PATH,
+    STREAM,
+    EndEvent,
+    EpisodeAnswer,
+    EpisodeRequest,
+    Event,
+    RefusedEvent,
+)
 
 MOST_BYTES = 64 << 20
 """Of an answer."""
@@ -39,13 +50,19 @@ class Sampler:
     url: str
 
     def play(
-        self, request: EpisodeRequest, *, seconds: float = EPISODE_SECONDS + 30
+        self,
+        request: EpisodeRequest,
+        *,
+        seconds: float = EPISODE_SECONDS + 30,
+        hear: Callable[[Event], None] | None = None,
     ) -> EpisodeAnswer:
         """Have an episode played.
 
         Args:
             request: which one.
             seconds: deadline; a request that is given up ends the episode.
+            hear: called with each event while the episode goes on. A sampler of an earlier release
+                tells of none.
 
         Raises:
             NotFoundError: the stored task is deleted.
@@ -56,10 +73,12 @@ class Sampler:
         sent = urllib.request.Request(
             f"{self.url}{PATH}",
             request.model_dump_json().encode(),
-            {"Content-Type": "application/json"},
+            {"Content-Type": "application/json", **({"Accept": STREAM} if hear else {})},
         )
         try:
             with open_forwarded(sent, seconds=seconds) as given:
+                if hear and given.headers.get("Content-Type") == STREAM:
+                    return _heard(given, hear, doing=doing)
                 return EpisodeAnswer.model_validate_json(given.read(MOST_BYTES))
         except urllib.error.HTTPError as error:
             with error:
@@ -126,6 +145,18 @@ def _remedy(job: str, phase: str) -> str:
     if phase == "Suspended":
         return f"Go on with `kubectl rl resume {job}`"
     return f"`kubectl rl status {job}` says why there is none"
+
+
+def _heard(lines: IO[bytes], hear: Callable[[Event], None], *, doing: str) -> EpisodeAnswer:
+    """Read events up to the answer."""
+    while line := lines.readline(MOST_BYTES):
+        event = EVENT.validate_json(line)
+        if isinstance(event, EndEvent):
+            return event.answer
+        if isinstance(event, RefusedEvent):
+            raise RequestRefusedError(doing=doing, cause=event.message, remedy=TRY_AGAIN)
+        hear(event)
+    raise RequestRefusedError(doing=doing, cause="the pod ended its answer", remedy=TRY_AGAIN)
 
 
 def _refused(doing: str, error: urllib.error.HTTPError) -> Exception:

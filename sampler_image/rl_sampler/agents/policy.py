@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rl_contracts.documents.rollout import GREEDY_TEMPERATURE, ImageSpan
@@ -35,6 +35,15 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Hears the tokens of every response while they are sampled."""
+
+    progress: Progress
+    begins: Callable[[bool], None]
+    """Called where a response begins; True: it begins again, and its tokens so far are void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Sends the requests of one claim to the engine."""
 
@@ -54,6 +63,8 @@ class Policy:
     """Whose tokens are sampled."""
     routed: bool = False
     """The engine is asked for the experts that its routers choose."""
+    listener: Listener | None = None
+    """Of responses for which ``sample`` is given no ``progress``."""
 
     def room(self, context: int) -> int:
         """Tokens that may follow ``context`` tokens; less than 1 where the context is full."""
@@ -133,8 +144,10 @@ class Policy:
         self, request: GenerateRequest, progress: Progress | None
     ) -> list[Generation]:
         """Repeat a request until no update of the weights invalidates the answer."""
-        serving = self.serving
+        serving, again = self.serving, False
         while True:
+            if self.listener is not None:
+                self.listener.begins(again)
             if serving.updating:
                 resumed = serving.wait_until(lambda: not serving.updating, seconds=GENERATE_SECONDS)
                 await self.claim.run(resumed)
@@ -148,6 +161,7 @@ class Policy:
                 return answer
             self.claim.discard_tokens(member=self.member)
             self.counters.requests_repeated += 1
+            again = True
 
     def _served(self) -> PolicyPointer:
         policy, task = self.serving.policy, self.claim.task
@@ -163,6 +177,8 @@ class Policy:
     async def _attempt(
         self, request: GenerateRequest, label: str, progress: Progress | None
     ) -> list[Generation]:
+        if progress is None and self.listener is not None:
+            progress = self.listener.progress
         growing = {} if progress is None else {"progress": progress}
         try:
             if not self.serving.adapters:

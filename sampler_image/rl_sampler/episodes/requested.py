@@ -8,8 +8,10 @@ person who disconnects ends the episode.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from dataclasses import replace
+from functools import partial
 
 from aiohttp import web
 from pydantic import ValidationError
@@ -20,8 +22,12 @@ from rl_contracts.requested import (
     AT_ONCE,
     EPISODE_SECONDS,
     PATH,
+    REQUEST_BYTES,
+    STREAM,
+    EndEvent,
     EpisodeAnswer,
     EpisodeRequest,
+    RefusedEvent,
     SaidMessage,
 )
 from rl_contracts.spec.agent.agents import Sampling
@@ -31,12 +37,15 @@ from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.errors import EngineError
-from rl_sampler.engine.passthrough import RefusedRequestError, refusal
+from rl_sampler.engine.passthrough import RefusedRequestError, refusal, too_large
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.shared_stores import OUTAGES
 from rl_sampler.episodes.episode import EpisodeRunner
+from rl_sampler.episodes.listening import Listening
 from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.tool import ToolDownError, ToolsRefusedError
+
+logger = logging.getLogger(__name__)
 
 TOOLS_SECONDS = 20.0
 """Longest wait until the servers of the job's tools answer."""
@@ -64,24 +73,48 @@ class RequestedEpisodes:
         """Answer requests of an application."""
         application.router.add_post(PATH, self.answer)
 
-    async def answer(self, request: web.Request) -> web.Response:
-        """Play the episode that a request asks for."""
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Play the episode that a request asks for; by events where it accepts these."""
+        body = await request.read()
+        if len(body) > REQUEST_BYTES:
+            return too_large(REQUEST_BYTES)
+        if STREAM not in request.headers.get("Accept", ""):
+            event = await self._outcome(body)
+            if isinstance(event, RefusedEvent):
+                return refusal(event.status, event.message)
+            return web.json_response(text=event.answer.model_dump_json())
+        listening = Listening()
+        playing = asyncio.create_task(self._told(body, listening))
+        playing.add_done_callback(partial(_tell_of_failure, listening))
         try:
-            asked = EpisodeRequest.model_validate_json(await request.read())
-            answer = await self._play_soon(asked)
-        except ValidationError as error:
-            return refusal(400, _first(error))
-        except RefusedRequestError as error:
-            return refusal(error.status, str(error))
-        except (PromptError, ToolsRefusedError) as error:
-            return refusal(422, str(error))
-        except (EngineError, ToolDownError, *OUTAGES) as error:
-            return refusal(503, str(error))
-        except TimeoutError:
-            return refusal(504, f"the episode has not ended within {EPISODE_SECONDS:.0f} s")
-        return web.Response(text=answer.model_dump_json(), content_type="application/json")
+            return await _streamed(request, listening)
+        finally:
+            playing.cancel()
+            await asyncio.wait({playing})
 
-    async def _play_soon(self, asked: EpisodeRequest) -> EpisodeAnswer:
+    async def _told(self, body: bytes, listening: Listening) -> None:
+        listening.tell(await self._outcome(body, listening))
+
+    async def _outcome(
+        self, body: bytes, listening: Listening | None = None
+    ) -> EndEvent | RefusedEvent:
+        """Play the episode of a request; how it ended."""
+        try:
+            asked = EpisodeRequest.model_validate_json(body)
+            return EndEvent(answer=await self._play_soon(asked, listening))
+        except ValidationError as error:
+            return RefusedEvent(status=400, message=_first(error))
+        except RefusedRequestError as error:
+            return RefusedEvent(status=error.status, message=str(error))
+        except (PromptError, ToolsRefusedError) as error:
+            return RefusedEvent(status=422, message=str(error))
+        except (EngineError, ToolDownError, *OUTAGES) as error:
+            return RefusedEvent(status=503, message=str(error))
+        except TimeoutError:
+            message = f"the episode has not ended within {EPISODE_SECONDS:.0f} s"
+            return RefusedEvent(status=504, message=message)
+
+    async def _play_soon(self, asked: EpisodeRequest, listening: Listening | None) -> EpisodeAnswer:
         runner = self._runner
         if runner is None:
             state = str(self._problems) or "it starts or ends"
@@ -92,11 +125,13 @@ class RequestedEpisodes:
         self._running += 1
         try:
             async with asyncio.timeout(EPISODE_SECONDS):
-                return await self._play(runner, asked)
+                return await self._play(runner, asked, listening)
         finally:
             self._running -= 1
 
-    async def _play(self, runner: EpisodeRunner, asked: EpisodeRequest) -> EpisodeAnswer:
+    async def _play(
+        self, runner: EpisodeRunner, asked: EpisodeRequest, listening: Listening | None
+    ) -> EpisodeAnswer:
         task = await self._task(runner, asked)
         why_not = _why_not_scored(runner, task) if asked.task else NOT_SCORED
         claim = Claim(task=task, renewed=time.monotonic())
@@ -113,7 +148,15 @@ class RequestedEpisodes:
         )
         if not asked.task:  # a simulated user would answer in the person's place
             group = replace(group, users=lambda task: ScriptedUser(task.scenario))
-        member, rollout = await runner.rollout_runner.play_alone(group, scored=not why_not)
+        on_turn = None
+        if listening is not None:
+            on_turn = listening.turn_ended
+            if not runner.rollout_runner.begins_itself:  # programs may ask for several at once
+                policy = replace(group.policy, listener=listening.listener(group.chat.decode))
+                group = replace(group, policy=policy)
+        member, rollout = await runner.rollout_runner.play_alone(
+            group, scored=not why_not, on_turn=on_turn
+        )
         return _answer(group, member, rollout, why_not)
 
     async def _task(self, runner: EpisodeRunner, asked: EpisodeRequest) -> Task:
@@ -152,6 +195,31 @@ class RequestedEpisodes:
                 "temperature": temperature,
             }
         )
+
+
+def _tell_of_failure(listening: Listening, playing: asyncio.Task[None]) -> None:
+    """Tell of an error that nobody expects, or the person would wait for ever."""
+    error = None if playing.cancelled() else playing.exception()
+    if error is not None:
+        logger.error("an episode for a person failed", exc_info=error)
+        message = "the episode failed; the agent's log says why"
+        listening.tell(RefusedEvent(status=500, message=message))
+
+
+async def _streamed(request: web.Request, listening: Listening) -> web.StreamResponse:
+    """Send the events; a refusal before the first one is an answer with its status."""
+    event = await listening.next()
+    if isinstance(event, RefusedEvent):
+        return refusal(event.status, event.message)
+    response = web.StreamResponse(headers={"Content-Type": STREAM})
+    await response.prepare(request)
+    while True:
+        await response.write(event.model_dump_json().encode() + b"\n")
+        if isinstance(event, EndEvent | RefusedEvent):
+            break
+        event = await listening.next()
+    await response.write_eof()
+    return response
 
 
 def _why_not_scored(runner: EpisodeRunner, task: Task) -> str:

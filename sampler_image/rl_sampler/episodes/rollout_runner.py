@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -175,17 +175,21 @@ class RolloutRunner:
         given = turns.saved.get(number) if rollout.turns else None
         return _behind_its_turns(rollout, unfinished(member.finished) or given)
 
-    async def play_alone(self, group: Group, *, scored: bool) -> tuple[Member, Rollout]:
+    async def play_alone(
+        self, group: Group, *, scored: bool, on_turn: Callable[[Member], None] | None = None
+    ) -> tuple[Member, Rollout]:
         """Run a group's first member for a person: nothing is saved, and no policy is too old.
 
         Args:
             group: of the claim, which need not be in the store.
             scored: have the task's scorers judge it; else the reward is 0.
+            on_turn: called with each turn that another one follows.
 
         Raises:
             PromptError, EpisodeEndedError: as of any member.
         """
         member = group.member(0)
+        member.on_turn = on_turn
         ending = await self._play(member, group, None, None, scored=scored)
         return member, _rollout(member, ending, task=group.task)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from rl_console.actions.talking.chatting import ChatOptions, conversation
+from rl_console.actions.talking.chatting import AGAIN, ChatOptions, Hearing, conversation
 from rl_console.actions.talking.episode_text import refuse_failed
 from rl_console.actions.talking.replaying import compared
 from rl_console.errors import (
@@ -28,7 +29,17 @@ from rl_console.queries.episodes import Sampler
 from rl_console.tools import Tools
 from rl_contracts.documents.rollout import RolloutError, TokenRange, ToolCall, Turn
 from rl_contracts.queries.messages import RolloutAnswer
-from rl_contracts.requested import EpisodeAnswer, EpisodeRequest, SaidMessage
+from rl_contracts.requested import (
+    STREAM,
+    AgainEvent,
+    EndEvent,
+    EpisodeAnswer,
+    EpisodeRequest,
+    RefusedEvent,
+    SaidMessage,
+    TextEvent,
+    TurnEvent,
+)
 
 HOSTILE = "\x1b[31mred\u202e"
 CALL = ToolCall(
@@ -79,6 +90,7 @@ class Agent:
 
     status: int = 200
     body: bytes = ANSWER.model_dump_json().encode()
+    kind: str = "application/json"
     asked: list[dict[str, Any]] = field(default_factory=list)
     server: HTTPServer | None = None
 
@@ -89,6 +101,7 @@ class Agent:
             def do_POST(self) -> None:
                 agent.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
                 self.send_response(agent.status)
+                self.send_header("Content-Type", agent.kind)
                 self.end_headers()
                 self.wfile.write(agent.body)
 
@@ -113,6 +126,75 @@ def test_each_message_goes_on_behind_the_last_answer() -> None:
     roles = [[each["role"] for each in asked["messages"]] for asked in agent.asked]
     assert roles == [["system", "user"], ["system", "user", "assistant", "user"]]
     assert {(asked["temperature"], asked["max_tokens"]) for asked in agent.asked} == {(0.0, 9)}
+
+
+def streamed(*events: BaseModel) -> Agent:
+    return Agent(
+        body=b"".join(each.model_dump_json().encode() + b"\n" for each in events), kind=STREAM
+    )
+
+
+def heard(agent: Agent, output: Output = Output.TABLE) -> None:
+    hearing = Hearing(output)
+    with agent as sampler:
+        for answer in conversation(sampler, ChatOptions(), ["6*7="], hear=hearing.hear):
+            hearing.finish(answer)
+
+
+FACTS = "[version 7, 3 tokens, stop]\n"
+SHOWN_CALL = (
+    '  call calculator: answered, 0.1 s\n    arguments: {"x": 1}\n    result: \\x1b[31mred\\u202e\n'
+)
+LAST = TURN.model_copy(update={"text": "So 42.", "calls": []})
+TWO_TURNS = ANSWER.model_copy(update={"turns": [TURN, LAST], "text": LAST.text})
+FACTS_OF_TWO = "[version 7, 6 tokens, stop]\n"
+SAID_FIRST = "42 \\x1b[31mred\\u202e\n"
+END = EndEvent(answer=TWO_TURNS)
+
+
+@pytest.mark.parametrize(
+    ("agent", "shown"),
+    [
+        (Agent(), f"{SAID_FIRST}{SHOWN_CALL}{FACTS}"),
+        (
+            streamed(
+                TextEvent(text="42 \x1b"),
+                TextEvent(text="[31mred"),
+                TurnEvent(turn=TURN),
+                TextEvent(text="So "),
+                END,
+            ),
+            f"{SAID_FIRST}{SHOWN_CALL}So 42.\n{FACTS_OF_TWO}",
+        ),
+        (
+            streamed(TurnEvent(turn=TURN), TextEvent(text="So 4"), AgainEvent(), END),
+            f"{SAID_FIRST}{SHOWN_CALL}So 4\n{AGAIN}\nSo 42.\n{FACTS_OF_TWO}",
+        ),
+    ],
+    ids=["a sampler of an earlier release", "streamed", "begun again"],
+)
+def test_an_answer_is_printed_while_it_is_sampled(
+    agent: Agent, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard(agent)
+    assert capsys.readouterr().out == shown
+
+
+def test_json_is_printed_once_it_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    heard(streamed(TextEvent(text="So"), END), Output.JSON)
+    assert json.loads(capsys.readouterr().out)["text"] == "So 42."
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ((RefusedEvent(status=503, message="the engine has ended"),), "the engine has ended"),
+        ((), "the pod ended its answer"),
+    ],
+)
+def test_a_stream_without_an_answer_is_an_error(events: tuple[BaseModel, ...], said: str) -> None:
+    with pytest.raises(RequestRefusedError, match=said):
+        heard(streamed(TextEvent(text="So"), *events))
 
 
 REFUSALS: dict[str, tuple[int, str, type[ConsoleError], str]] = {

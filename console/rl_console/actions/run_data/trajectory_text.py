@@ -107,6 +107,11 @@ def turn_lines(place: int, turn: Turn) -> Iterator[str]:
     tokens = f"tokens {turn.response.start} to {turn.response.end - 1}"
     yield f"TURN {place}: {tokens}, {turn.stop_reason}, {duration(turn.generate_seconds)}"
     yield _inside(turn.text)
+    yield from turn_outcome(turn)
+
+
+def turn_outcome(turn: Turn) -> Iterator[str]:
+    """What followed a response: its reward, its error and its tool calls, line by line."""
     if turn.reward is not None:
         yield f"  reward: {number(turn.reward)}"
     if turn.error is not None:

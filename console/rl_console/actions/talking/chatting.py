@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from rl_console.actions.talking.episode_text import facts_of, refuse_failed, turns_text
+from rl_console.actions.run_data.trajectory_text import turn_outcome
+from rl_console.actions.talking.episode_text import facts_of, refuse_failed
 from rl_console.invocation import Invocation
 from rl_console.output import Output, document
 from rl_console.plain_text import plain
 from rl_console.queries.episodes import Sampler, sampler_of
 from rl_console.queries.source import checked
-from rl_contracts.requested import EpisodeAnswer, EpisodeRequest, SaidMessage
+from rl_contracts.documents.rollout import Turn
+from rl_contracts.requested import (
+    AgainEvent,
+    EpisodeAnswer,
+    EpisodeRequest,
+    Event,
+    SaidMessage,
+    TextEvent,
+    TurnEvent,
+)
 
 ASK = "> "
+AGAIN = "[the weights were updated: the answer begins again]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +59,27 @@ def chat_with(invocation: Invocation, job: str, options: ChatOptions, said: list
     with sampler_of(cluster, invocation.tools, namespace, job, pod=options.pod) as sampler:
         if not said and sys.stdin.isatty():
             print(f"sampler {sampler.pod}; end with Ctrl-D", file=sys.stderr)
-        for answer in conversation(sampler, options, said or typed_lines()):
-            _show(answer, invocation.output)
+        hearing = Hearing(invocation.output)
+        for answer in conversation(sampler, options, said or typed_lines(), hear=hearing.hear):
+            hearing.finish(answer)
             refuse_failed(answer, doing=f"chatting with {namespace}/{job}")
 
 
 def conversation(
-    sampler: Sampler, options: ChatOptions, said: Iterable[str]
+    sampler: Sampler,
+    options: ChatOptions,
+    said: Iterable[str],
+    *,
+    hear: Callable[[Event], None] | None = None,
 ) -> Iterator[EpisodeAnswer]:
-    """The answers to messages, each of which goes on behind the last answer."""
+    """The answers to messages, each of which goes on behind the last answer.
+
+    Args:
+        sampler: that is asked.
+        options: how.
+        said: the messages.
+        hear: called with the events of an answer, as they come.
+    """
     system = [SaidMessage(role="system", content=options.system)] if options.system else []
     history = tuple(system)
     for text in said:
@@ -65,7 +88,7 @@ def conversation(
             request = EpisodeRequest(
                 messages=history, temperature=options.temperature, max_tokens=options.max_tokens
             )
-        answer = sampler.play(request)
+        answer = sampler.play(request, hear=hear)
         history += tuple(answer.messages)
         yield answer
 
@@ -82,10 +105,42 @@ def typed_lines() -> Iterator[str]:
             yield line.strip()
 
 
-def _show(answer: EpisodeAnswer, output: Output) -> None:
-    if output in (Output.JSON, Output.YAML):
-        print(document(answer.model_dump(mode="json"), output), flush=True)
-        return
-    with_tools = any(turn.calls for turn in answer.turns) or len(answer.turns) > 1
-    print(turns_text(answer) if with_tools else plain(answer.text))
-    print(f"[{', '.join(facts_of(answer))}]", flush=True)
+class Hearing:
+    """Prints answers while they are sampled; as JSON or YAML once they are whole."""
+
+    def __init__(self, output: Output) -> None:
+        """Nothing was said yet."""
+        self._output = output
+        self._begin()
+
+    def _begin(self) -> None:
+        self._text, self._turns = "", 0
+
+    def hear(self, event: Event) -> None:
+        """Print what is new."""
+        if self._output in (Output.JSON, Output.YAML):
+            return
+        if isinstance(event, TextEvent):
+            self._text += event.text
+            print(plain(event.text), end="", flush=True)
+        elif isinstance(event, AgainEvent):
+            print(f"\n{AGAIN}", flush=True)
+            self._text = ""
+        elif isinstance(event, TurnEvent):
+            self._end_turn(event.turn)
+
+    def finish(self, answer: EpisodeAnswer) -> None:
+        """Print what was not heard, and the facts of the answer."""
+        if self._output in (Output.JSON, Output.YAML):
+            print(document(answer.model_dump(mode="json"), self._output), flush=True)
+            return
+        for turn in answer.turns[self._turns :]:
+            self._end_turn(turn)
+        print(f"[{', '.join(facts_of(answer))}]", flush=True)
+        self._begin()
+
+    def _end_turn(self, turn: Turn) -> None:
+        heard = turn.text.startswith(self._text)
+        rest = turn.text[len(self._text) :] if heard else f"\n{AGAIN}\n{turn.text}"
+        print("\n".join((plain(rest), *turn_outcome(turn))), flush=True)
+        self._text, self._turns = "", self._turns + 1

@@ -10,7 +10,14 @@ import pytest
 from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError
 from rl_console.queries.episodes import Sampler
 from rl_contracts import env
-from rl_contracts.requested import AT_ONCE, EpisodeRequest, SaidMessage
+from rl_contracts.requested import (
+    AT_ONCE,
+    EpisodeRequest,
+    Event,
+    SaidMessage,
+    TextEvent,
+    TurnEvent,
+)
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.episodes.several_turns import short_spoken, with_tools
 from tests.contract.rl_sampler.pods import MakePod, Pod
@@ -48,6 +55,12 @@ def test_a_chat_and_a_replay_name_their_version_and_are_not_stored(
     assert [each.role for each in first.messages] == ["assistant"]
     assert 0 < first.tokens <= 8
     assert sampler.play(EpisodeRequest(messages=SAID, temperature=0)).text == first.text
+    events: list[Event] = []
+    request = EpisodeRequest(messages=SAID, temperature=0)
+    assert sampler.play(request, hear=events.append).text == first.text
+    texts = [each.text for each in events if isinstance(each, TextEvent)]
+    assert len(texts) == len(events) > 1
+    assert first.text.startswith("".join(texts))
     short = sampler.play(EpisodeRequest(messages=SAID, temperature=0, max_tokens=2))
     assert (short.tokens, short.stop_reason) == (2, "length")
     again = sampler.play(EpisodeRequest(task=task))
@@ -59,7 +72,7 @@ def test_a_chat_and_a_replay_name_their_version_and_are_not_stored(
     assert sampler.play(EpisodeRequest(task=task, temperature=0)).versions == [2]
     assert stored(stores) == before
     with pytest.raises(NotFoundError, match=r"task job\.train\.9 is not in the store of this run"):
-        sampler.play(EpisodeRequest(task="job.train.9"))
+        sampler.play(EpisodeRequest(task="job.train.9"), hear=events.append)
     said = (SaidMessage(role="tool", content="x"),)
     with pytest.raises(RequestRefusedError, match="only users here"):
         sampler.play(EpisodeRequest(messages=said))
@@ -79,8 +92,12 @@ def test_a_chat_uses_the_jobs_tools_and_few_talk_at_once(
     pod.serve()
     pod.wait_version(1)
     sampler = sampler_of(pod)
-    answer = sampler.play(EpisodeRequest(messages=SAID))
+    events: list[Event] = []
+    answer = sampler.play(EpisodeRequest(messages=SAID), hear=events.append)
     assert len(answer.turns) >= 2
+    told = [each.turn for each in events if isinstance(each, TurnEvent)]
+    assert told == answer.turns[: len(told)]
+    assert len(told) >= 1
     assert [each.role for each in answer.messages[:3]] == ["assistant", "user", "assistant"]
     on = (*SAID, *answer.messages, *SAID)
     assert sampler.play(EpisodeRequest(messages=on, max_tokens=4)).versions == [1]

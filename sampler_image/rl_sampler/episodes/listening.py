@@ -1,0 +1,61 @@
+"""What is said of an episode while it goes on: text as it is sampled, and turns as they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from rl_contracts.requested import (
+    AgainEvent,
+    EndEvent,
+    RefusedEvent,
+    TextEvent,
+    TurnEvent,
+)
+from rl_sampler.agents.member import Member
+from rl_sampler.agents.policy import Listener
+from rl_sampler.gateway.visible import GrowingText
+
+Event = TextEvent | AgainEvent | TurnEvent | EndEvent | RefusedEvent
+Decode = Callable[[Sequence[int]], str]
+
+
+class Listening:
+    """The events of one episode, in their order; on the event loop alone.
+
+    A listener that is slow holds nothing up: text that it has not heard yet is bounded by the
+    tokens of the episode.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was said yet."""
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+
+    def tell(self, event: Event) -> None:
+        """Add an event."""
+        self._events.put_nowait(event)
+
+    async def next(self) -> Event:
+        """The next event, once there is one."""
+        return await self._events.get()
+
+    def turn_ended(self, member: Member) -> None:
+        """Tell of the member's last turn."""
+        self.tell(TurnEvent(turn=member.turns[-1]))
+
+    def listener(self, decode: Decode) -> Listener:
+        """Hears the responses of one member; ``decode`` makes text of token ids."""
+        growing = GrowingText(decode, ())
+
+        async def progress(number: int, tokens: list[int]) -> None:
+            text = growing.grow(tokens)
+            if text:
+                self.tell(TextEvent(text=text))
+
+        def begins(again: bool) -> None:
+            nonlocal growing
+            if again and growing.sent:
+                self.tell(AgainEvent())
+            growing = GrowingText(decode, ())
+
+        return Listener(progress=progress, begins=begins)
