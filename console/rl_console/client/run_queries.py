@@ -74,6 +74,7 @@ class RunQueries(ABC):
         reward_max: float | None = None,
         stop_reason: StopReason | None = None,
         errors: bool = False,
+        skip: int = 0,
         timeout: float = SEARCH_SECONDS,
     ) -> Iterator[RolloutRow]:
         """Trained trajectories that meet all conditions, the newest step first, as they are found.
@@ -87,6 +88,7 @@ class RunQueries(ABC):
             reward_max: largest reward.
             stop_reason: why the episode ended.
             errors: only those in which a turn or a tool failed.
+            skip: leave out so many of step ``last``, as the error of a search says.
             timeout: seconds of searching, without what is done with each trajectory.
 
         Raises:
@@ -102,6 +104,7 @@ class RunQueries(ABC):
                 reward_max=reward_max,
                 stop_reason=stop_reason,
                 errors=errors,
+                skip=skip,
             )
         spent = 0.0
         while True:
@@ -112,11 +115,13 @@ class RunQueries(ABC):
             if page.next_last is None:
                 return
             if spent > timeout:
+                place = f"last={page.next_last}, skip={page.next_skip}"
                 raise TimeOverError(
-                    f"searched down to step {page.next_last + 1} in {spent:.0f} s",
-                    remedy=f"Go on with last={page.next_last}, or with a longer timeout",
+                    f"searched down to step {page.next_last + (page.next_skip == 0)} "
+                    f"in {spent:.0f} s",
+                    remedy=f"Go on with {place}, or with a longer timeout",
                 )
-            query = query.model_copy(update={"last": page.next_last})
+            query = query.model_copy(update={"last": page.next_last, "skip": page.next_skip})
 
     def trajectory(
         self, name: str, *, step: int | None = None, first_token: int = 0

@@ -33,6 +33,10 @@ def trajectories(
         bool, typer.Option("--errors", help="Only those in which a turn or a tool failed.")
     ] = False,
     stopped_by: Annotated[str, typer.Option(help="Only those that ended so, e.g. length.")] = "",
+    skip: Annotated[
+        int,
+        typer.Option(min=0, help="Leave out so many of the last step, as a note of a search says."),
+    ] = 0,
     limit: Limit = None,
     timeout: Annotated[
         float | None, typer.Option(min=1, help="Seconds that a search may take. Default: 60.")
@@ -58,6 +62,7 @@ def trajectories(
         text=text,
         errors=errors,
         stopped_by=stopped_by,
+        skip=skip,
     )
     show_trajectories(
         invocation,

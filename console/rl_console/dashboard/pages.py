@@ -228,11 +228,13 @@ class Pages:
             reward_max=real(request, "reward_max"),
             stop_reason=parameters.get("stop_reason") or None,
             errors=parameters.get("errors") == "1",
+            skip=integer(request, "skip", 0),
         )
         given = answer(self._source, namespace, job, query, SearchAnswer)
         following = ""
         if given.next_last is not None:
-            following = str(request.url.include_query_params(last=given.next_last).query)
+            place = {"last": given.next_last, "skip": given.next_skip}
+            following = str(request.url.include_query_params(**place).query)
         return self._job_page(
             "search.html", row, here="Search", search=given, query=query, following=following
         )

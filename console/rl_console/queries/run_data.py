@@ -50,7 +50,9 @@ class Found:
     read: int
     """Trajectories that were read."""
     next_last: int | None
-    """The search ended above this step; None: the whole range was looked through."""
+    """Step where the search goes on; None: the whole range was looked through."""
+    next_skip: int = 0
+    """Trajectories of this step that were looked through."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +104,13 @@ class RunData:
 
         Args:
             query: range of steps and conditions.
-            most: enough hits; a step is always looked through whole, so there may be more.
+            most: enough hits.
             seconds: after this time the search ends with what it has.
         """
         ends = time.monotonic() + seconds
         hits: list[RolloutRow] = []
         read = 0
+        query = query.model_copy(update={"skip": query.skip or 0})
         while True:
             wanted = min(MOST_HITS, max(1, most - len(hits)))
             page = self._search(query.model_copy(update={"most": wanted}))
@@ -115,8 +118,10 @@ class RunData:
             read += page.read
             over = page.next_last is None or len(hits) >= most or time.monotonic() > ends
             if over:
-                return Found(hits=hits, read=read, next_last=page.next_last)
-            query = query.model_copy(update={"last": page.next_last})
+                return Found(
+                    hits=hits, read=read, next_last=page.next_last, next_skip=page.next_skip
+                )
+            query = query.model_copy(update={"last": page.next_last, "skip": page.next_skip})
 
     def _search(self, query: SearchQuery) -> SearchAnswer:
         return answer(self.source, self.namespace, self.job, query, SearchAnswer)

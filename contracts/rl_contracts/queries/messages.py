@@ -104,6 +104,9 @@ class SearchQuery(Message):
     errors: bool = False
     """Only rollouts in which a turn or a tool failed."""
     most: Annotated[int, Field(ge=1, le=MOST_HITS)] = 50
+    skip: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """Rollouts of the step ``last`` that an earlier search has looked through. None: each step is
+    looked through whole, so there may be more than ``most``."""
 
 
 class PoliciesQuery(Message):
@@ -339,6 +342,8 @@ class SearchAnswer(Answer):
     """Rollouts that were read."""
     next_last: int | None
     """Ask again with ``last`` set to this; None: the whole range was looked through."""
+    next_skip: int = 0
+    """And with ``skip`` set to this; 0 where the search had no ``skip``."""
 
 
 class PolicyRow(Answer):

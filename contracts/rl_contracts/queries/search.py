@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 
 from rl_contracts.documents.batch import BatchMember
 from rl_contracts.documents.overflow import FIELD
@@ -24,85 +26,91 @@ SECONDS = 0.6
 """After this time a search answers with what it has, and from where to go on."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A trained rollout's place in the order of a search."""
+
+    step: int
+    index: int
+    """Among the rollouts of its step."""
+    member: BatchMember
+
+
 def answer(
     stores: Stores, run: Run, query: SearchQuery, *, seconds: float = SECONDS
 ) -> SearchAnswer:
-    """Look through batches until there are enough hits, or enough was read."""
+    """Look through rollouts until there are enough hits, or enough was read."""
     ends = time.monotonic() + seconds
     newest = run.step if query.last is None else min(query.last, run.step)
     floor = max(1, query.first, run.deleted.batches_below)
     oldest = max(floor, newest - STEPS_PER_SEARCH + 1)
-    batches = Lineage.of(stores, run).batches(oldest, newest) if newest >= oldest else {}
+    skip = query.skip if query.skip and newest == query.last else 0
     hits: list[RolloutRow] = []
-    read, step = 0, newest + 1
-    for step, rollouts in _read(stores, batches, range(newest, oldest - 1, -1), ends=ends):
-        read += len(rollouts)
-        hits += [
-            rollout_row(each, member=member, step=step)
-            for each, member in rollouts
-            if matches(each, query)
-        ]
-        if len(hits) >= query.most or read >= ROLLOUTS_PER_SEARCH:
-            break
-    following = step - 1
+    read = 0
+    for chunk in _chunks(_places(stores, run, range(newest, oldest - 1, -1), skip=skip)):
+        if read and time.monotonic() > ends and _may_pause(query, chunk[0]):
+            return _paused(hits, read, chunk[0])
+        listed = read_listed(stores.mongo, [place.member.rollout for place in chunk])
+        for place in chunk:
+            enough = len(hits) >= query.most or read >= ROLLOUTS_PER_SEARCH
+            if enough and _may_pause(query, place):
+                return _paused(hits, read, place)
+            rollout = listed.get(place.member.rollout)
+            if rollout is None:
+                continue
+            read += 1
+            if matches(rollout, query):
+                hits.append(rollout_row(rollout, member=place.member, step=place.step))
+    following = oldest - 1
     return SearchAnswer(hits=hits, read=read, next_last=following if following >= floor else None)
 
 
-def _read(
-    stores: Stores, batches: Mapping[int, str], steps: range, *, ends: float
-) -> Iterator[tuple[int, list[tuple[Listed, BatchMember]]]]:
-    """The stored rollouts of each step with their members, read when they are needed.
+def _may_pause(query: SearchQuery, place: _Place) -> bool:
+    """Whether a search can go on at a place: without ``skip`` at the beginning of a step alone."""
+    return query.skip is not None or place.index == 0
 
-    After the time ``ends`` nothing more is read, unless no rollout was read so far.
-    """
-    any_read = False
+
+def _paused(hits: list[RolloutRow], read: int, place: _Place) -> SearchAnswer:
+    """An answer behind which the search goes on at a place."""
+    return SearchAnswer(hits=hits, read=read, next_last=place.step, next_skip=place.index)
+
+
+def _places(stores: Stores, run: Run, steps: range, *, skip: int) -> Iterator[_Place]:
+    """Trained rollouts of steps in their order; batches are read when they are needed."""
+    if not steps:
+        return
+    batches = Lineage.of(stores, run).batches(steps[-1], steps[0])
     for begin in range(0, len(steps), STEPS_PER_READ):
         some = steps[begin : begin + STEPS_PER_READ]
         members = _members(stores, [batches[step] for step in some if step in batches])
-        for part in _parts(some, members):
-            if any_read and time.monotonic() > ends:
-                return
-            wanted = [name for step in part for name in members.get(step, {})]
-            listed = read_listed(stores.mongo, wanted)
-            any_read = any_read or bool(listed)
-            for step in part:
-                of_step = members.get(step, {}).items()
-                yield step, [(listed[name], each) for name, each in of_step if name in listed]
+        for step in some:
+            for index, member in enumerate(members.get(step, [])):
+                if step != steps[0] or index >= skip:
+                    yield _Place(step, index, member)
 
 
-def _parts(
-    steps: Sequence[int], members: Mapping[int, Mapping[str, BatchMember]]
-) -> Iterator[list[int]]:
-    """Steps whose rollouts are read at once: at most ``PER_READ`` of them, or those of one step.
+def _chunks(places: Iterator[_Place]) -> Iterator[list[_Place]]:
+    """Places whose rollouts are read at once.
 
-    Rollouts come with all their turns, and a reader has 256 MiB.
+    They come with all their turns, and a reader has 256 MiB.
     """
-    part: list[int] = []
-    size = 0
-    for step in steps:
-        count = len(members.get(step, {}))
-        if part and size + count > PER_READ:
-            yield part
-            part, size = [], 0
-        part.append(step)
-        size += count
-    if part:
-        yield part
+    while chunk := list(islice(places, PER_READ)):
+        yield chunk
 
 
-def _members(stores: Stores, batches: list[str]) -> dict[int, dict[str, BatchMember]]:
-    """Members of batches by step and rollout; those that lie in the bucket are read from there."""
+def _members(stores: Stores, batches: list[str]) -> dict[int, list[BatchMember]]:
+    """Members of batches by step; those that lie in the bucket are read from there."""
     stored = find_ids(stores.mongo, "batches", batches, ["step", "members", FIELD])
     large = [name for name, each in stored.items() if each.get(FIELD)]
     whole = stores.batches.read(large).whole if large else {}
-    members: dict[int, dict[str, BatchMember]] = {}
+    members: dict[int, list[BatchMember]] = {}
     for name, each in stored.items():
         parsed = (
             whole[name].members
             if name in whole
             else [BatchMember.model_validate(member) for member in each.get("members", [])]
         )
-        members[int(each["step"])] = {member.rollout: member for member in parsed}
+        members[int(each["step"])] = list(parsed)
     return members
 
 

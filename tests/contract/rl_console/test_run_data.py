@@ -139,7 +139,13 @@ def test_a_search_goes_on_until_it_has_enough_or_the_range_is_over(source: Viewe
     everything = data.trajectories(SearchQuery(), most=1000, seconds=60)
     assert (len(everything.hits), everything.next_last) == (3 * 40, None)
     some = data.trajectories(SearchQuery(), most=1, seconds=60)
-    assert (len(some.hits), some.next_last) == (40, 2)  # a step is looked through whole
+    assert (len(some.hits), some.next_last, some.next_skip) == (1, 3, 1)
+    names = [each.id for each in some.hits]
+    while some.next_last is not None:
+        query = SearchQuery(last=some.next_last, skip=some.next_skip)
+        some = data.trajectories(query, most=7, seconds=60)
+        names += [each.id for each in some.hits]
+    assert names == [each.id for each in everything.hits]
     hurried = data.trajectories(SearchQuery(text="never said"), most=1, seconds=0)
     assert hurried.hits == []
 
@@ -147,9 +153,11 @@ def test_a_search_goes_on_until_it_has_enough_or_the_range_is_over(source: Viewe
 def test_a_search_says_what_it_left_out_and_where_to_go_on(source: ViewedSource) -> None:
     query, data = SearchQuery(first=2), RunData(source, "ns", "many")
     shown = found_trajectories(data, query, most=1, seconds=60, output=Output.TABLE)
-    assert (shown.values["left"], shown.values["next_last"]) == (39, 2)
-    assert shown.notes[0].startswith("39 more down to step 3 meet the conditions")
-    assert shown.notes[1].endswith("Go on with --steps 2-2")
+    assert (shown.values["next_last"], shown.values["next_skip"]) == (3, 1)
+    assert shown.notes[0].endswith("Go on with --steps 2-3 --skip 1")
+    query = SearchQuery(first=2, last=2)
+    shown = found_trajectories(data, query, most=40, seconds=60, output=Output.TABLE)
+    assert shown.notes == []
 
 
 def test_names_lead_to_the_same_trajectory_with_and_without_the_run(source: ViewedSource) -> None:

@@ -30,6 +30,7 @@ class Conditions:
     text: str = ""
     errors: bool = False
     stopped_by: str = ""
+    skip: int = 0
 
     def query(self) -> SearchQuery:
         """The question.
@@ -44,6 +45,11 @@ class Conditions:
                 remedy=f"Choose one of {reasons}",
             )
         first, last = parse_steps(self.steps)
+        if self.skip and last is None:
+            raise UsageError(
+                f"--skip {self.skip} needs the step whose first trajectories are left out",
+                remedy="Name it as the last one of --steps, as the note of a search has it",
+            )
         with checked():
             return SearchQuery(
                 first=first,
@@ -54,6 +60,7 @@ class Conditions:
                 reward_max=self.reward_max,
                 stop_reason=StopReason(self.stopped_by) if self.stopped_by else None,
                 errors=self.errors,
+                skip=self.skip,
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rl_console.actions.run_data.viewing import short, values_of
 from rl_console.errors import UsageError
@@ -61,13 +61,13 @@ def found_trajectories(
         output: table or wide.
     """
     search = data.trajectories(query, most=most, seconds=seconds)
-    run, shown = data.run, search.hits[:most]
+    run, shown = data.run, search.hits
     return Shown(
         text=trajectory_table(shown, run, output=output) if shown else "",
         values=_values(search, shown),
         names=[f"rollout/{short(each.id, run)}" for each in shown],
         empty=f"No trajectory of {search.read} meets the conditions; trained ones are searched.",
-        notes=list(_notes(search, query, most)),
+        notes=list(_notes(search, query)),
     )
 
 
@@ -96,20 +96,19 @@ def _cells(row: RolloutRow, run: str) -> Sequence[str]:
 
 
 def _values(search: Found, shown: Sequence[RolloutRow]) -> dict[str, object]:
-    hits = [values_of(each) for each in shown]
-    left = len(search.hits) - len(shown)
-    return {"hits": hits, "left": left, "read": search.read, "next_last": search.next_last}
+    return {
+        "hits": [values_of(each) for each in shown],
+        "read": search.read,
+        "next_last": search.next_last,
+        "next_skip": search.next_skip,
+    }
 
 
-def _notes(search: Found, query: SearchQuery, most: int) -> Sequence[str]:
-    notes = []
-    left = len(search.hits) - most
-    if left > 0:
-        step = search.hits[-1].step
-        notes.append(f"{left} more down to step {step} meet the conditions; raise --limit")
-    if search.next_last is not None:
-        notes.append(
-            f"{search.read} were looked at; earlier steps were not. Go on with "
-            f"--steps {max(1, query.first)}-{search.next_last}"
-        )
-    return notes
+def _notes(search: Found, query: SearchQuery) -> Iterator[str]:
+    if search.next_last is None:
+        return
+    skip = f" --skip {search.next_skip}" if search.next_skip else ""
+    yield (
+        f"{search.read} were looked at; earlier ones were not. Go on with "
+        f"--steps {max(1, query.first)}-{search.next_last}{skip}"
+    )

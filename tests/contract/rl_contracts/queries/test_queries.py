@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -159,6 +160,22 @@ def test_a_search_goes_on_where_it_ended(stores: Stores) -> None:
     steps = [hit.step for hit in (*first.hits, *rest.hits)]
     assert steps == [step for step in range(18, 2, -1) for _ in range(2)]
     assert rest.next_last is None
+
+
+def test_a_search_goes_on_within_a_step(stores: Stores) -> None:
+    fill(stores, Shape(steps=3, groups=6, members=3))
+    query: dict[str, Any] = {"kind": "search", "most": 5, "skip": 0}
+    whole = ask(stores, {"kind": "search", "most": 100})
+    assert isinstance(whole, SearchAnswer)
+    names: list[str] = []
+    while query.get("last", 0) is not None:
+        page = ask(stores, query)
+        assert isinstance(page, SearchAnswer)
+        assert len(page.hits) <= 5
+        names += [hit.id for hit in page.hits]
+        query |= {"last": page.next_last, "skip": page.next_skip}
+    assert names == [hit.id for hit in whole.hits]
+    assert len(names) == len(set(names)) == 3 * 6 * 3
 
 
 def test_a_search_finds_text_whatever_its_case(stores: Stores) -> None:
