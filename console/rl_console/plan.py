@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
 
 from rl_console.errors import PlanError
+from rl_console.manifests.checks import problems
 from rl_contracts.capacity import engine_division, mesh
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.engine import Options, engine_memory, options_of
@@ -22,7 +22,7 @@ from rl_contracts.capacity.training import CUDA_BYTES, GIB, SPARE_SHARE, Setup, 
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
-from rl_contracts.spec.workers import SamplerGroup
+from rl_contracts.spec.workers import SamplerGroup, gpus_of
 
 T = TypeVar("T")
 
@@ -72,12 +72,11 @@ def _setup(name: str, spec: RLJobSpec, shape: Shape) -> Setup:
 
 def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[str]:
     name = (job.get("metadata") or {}).get("name", "")
-    try:
-        spec = RLJobSpec.model_validate(job.get("spec"))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, ("spec", *first["loc"])))
-        raise PlanError(f"{name}: {place}: {first['msg']}") from error
+    refused = problems(job)
+    if refused:
+        more = f" ({len(refused) - 1} more: `kubectl rl validate`)" if len(refused) > 1 else ""
+        raise PlanError(f"{name}: {refused[0]}{more}")
+    spec = RLJobSpec.model_validate(job["spec"])
     setup = _setup(name, spec, shape)
     if spec.training.max_tokens_per_microbatch == AUTO:
         size = device_gib * GIB
@@ -102,6 +101,39 @@ def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[st
         yield from _engine(spec, group, shape, device_gib=device_gib)
         if spec.colocated:
             yield from _turns(spec, group, shape, device_gib=device_gib)
+    yield f"  it makes {', '.join(_made(name, spec))}; {_gpus(spec)} GPUs in all"
+
+
+def _made(name: str, spec: RLJobSpec) -> Iterator[str]:
+    """The pods of a job; those of programs and environments come beside them."""
+    elastic = spec.trainer.elastic
+    bounds = f" ({elastic.min_replicas} to {elastic.max_replicas})" if elastic else ""
+    trainers = spec.trainer.replicas
+    yield f"{trainers}{bounds} trainer {_pods(trainers)} of {spec.trainer.gpus} GPUs"
+    for group in spec.samplers:
+        if group.pool_ref is not None:
+            yield f"no pod of group {group.name}, which is of SamplerPool {group.pool_ref.name}"
+        elif spec.colocated:
+            yield f"engines of group {group.name} in the trainer's pods"
+        else:
+            scaling = group.template.autoscaling
+            most = f" to {scaling.max_replicas}" if scaling.max_replicas else ""
+            pods = _pods(scaling.max_replicas or scaling.min_replicas)
+            each = gpus_of(group.template.resources)
+            number = f"{scaling.min_replicas}{most} {pods} of {each} GPUs"
+            yield f"{number} in SamplerPool {name}-{group.name}"
+
+
+def _pods(number: int) -> str:
+    return "pod" if number == 1 else "pods"
+
+
+def _gpus(spec: RLJobSpec) -> int:
+    """GPUs of the pods that a job begins with."""
+    own = [] if spec.colocated else [each for each in spec.samplers if each.pool_ref is None]
+    return spec.trainer.replicas * spec.trainer.gpus + sum(
+        each.template.autoscaling.min_replicas * gpus_of(each.template.resources) for each in own
+    )
 
 
 def _turns(

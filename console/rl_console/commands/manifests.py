@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rl_console.invocation import Invocation, add
+from rl_console.invocation import Invocation, OperatorNamespace, add
+from rl_console.tools import OPERATOR_NAMESPACE
 
 Files = Annotated[
     list[Path],
@@ -107,16 +108,30 @@ def diff(
     invocation: Invocation,
     first: Annotated[str, typer.Argument(help="Name of a job, or a manifest's file.")],
     second: Annotated[str, typer.Argument(help="The same for the other one.")],
+    *,
+    curve: Annotated[
+        list[str] | None,
+        typer.Option(help="Compare this metric of both runs, too, e.g. reward_mean; repeatable."),
+    ] = None,
+    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
     """Show in which options two jobs differ.
 
-    Defaults are included. The exit code is 1 if they differ.
+    Defaults are included. The exit code is 1 if they differ. With --curve both runs are compared
+    step by step, up to the last step that both have.
     """
     from rl_console.actions.comparing import compare, specs_of
-    from rl_console.output import show
+    from rl_console.output import show, show_data
 
     listing = compare(*specs_of(invocation, first, second))
-    show(listing, invocation.output)
+    if curve:
+        from rl_console.actions.curves import with_curves
+
+        jobs, operator = (first, second), operator_namespace
+        shown = with_curves(invocation, listing, jobs, curve, operator_namespace=operator)
+        show_data(shown, invocation.output)
+    else:
+        show(listing, invocation.output)
     if listing.rows:
         raise typer.Exit(1)
 
@@ -134,4 +149,13 @@ def register(app: typer.Typer) -> None:
     )
     add(app, validate, examples=["validate -f job.yaml", "validate -f jobs/ --server"])
     add(app, submit, examples=["submit -f job.yaml -n research", "submit -f - < job.yaml"])
-    add(app, diff, output=True, examples=["diff gsm8k gsm8k-2", "diff gsm8k job.yaml -o json"])
+    add(
+        app,
+        diff,
+        output=True,
+        examples=[
+            "diff gsm8k gsm8k-2",
+            "diff gsm8k gsm8k-2 --curve reward_mean --curve kl",
+            "diff gsm8k job.yaml -o json",
+        ],
+    )

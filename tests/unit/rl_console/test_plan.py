@@ -67,7 +67,33 @@ def test_engines_are_planned_by_group(tmp_path: Path) -> None:
         "samplers tiny: each of an engine's 1 GPUs (tensor 1) holds weights 15."
     )
     assert lines[8].startswith("the cache cannot hold one episode of 8192 tokens: raise ")
-    assert len(lines) == 9
+    assert lines[9] == (
+        "it makes 1 trainer pod of 0 GPUs, 1 pod of 0 GPUs in SamplerPool job-main, "
+        "1 pod of 0 GPUs in SamplerPool job-tiny, no pod of group shared, which is of SamplerPool "
+        "pool; 0 GPUs in all"
+    )
+    assert len(lines) == 10
+
+
+def test_the_gpus_of_all_pods_are_added_up(tmp_path: Path) -> None:
+    gpus = {"limits": {"nvidia.com/gpu": 2}}
+    scaled = {"mode": "Builtin", "minReplicas": 3, "maxReplicas": 6}
+    lines = planned(
+        tmp_path,
+        QWEN,
+        trainer={"replicas": 2, "resources": gpus},
+        samplers=[{"name": "main", "template": {"resources": gpus, "autoscaling": scaled}}],
+    )
+    assert lines[-1].strip() == (
+        "it makes 2 trainer pods of 2 GPUs, 3 to 6 pods of 2 GPUs in SamplerPool job-main; 10 GPUs "
+        "in all"
+    )
+
+
+def test_what_the_api_server_would_refuse_is_refused(tmp_path: Path) -> None:
+    twice = [{"name": "main"}, {"name": "main"}]
+    with pytest.raises(PlanError, match=r"^job: spec\.samplers"):
+        plan_of(tmp_path, twice)
 
 
 def test_typed_options_of_an_engine_are_planned(tmp_path: Path) -> None:
