@@ -71,7 +71,7 @@ def live(lab: Lab) -> Iterator[str]:
     lab.delete("rljob", JOB)
 
 
-def test_a_run_that_trains_is_shown(lab: Lab, live: str) -> None:
+def test_a_run_that_trains_is_shown(lab: Lab, live: str, tmp_path: Path) -> None:
     assert live in shown(lab, "list").out
     assert shown(lab, "status", live, "-o", "json").json["status"]["phase"] == "Running"
     assert live in shown(lab, "watch", live, "--timeout", "1").out
@@ -80,7 +80,7 @@ def test_a_run_that_trains_is_shown(lab: Lab, live: str) -> None:
         assert shown(lab, "logs", live, part, "--tail", "5").out
     assert "train.0" in shown(lab, "batch", live, "2").out
     assert shown(lab, "policies", live, "-o", "json").json
-    assert shown(lab, "report", live, "-o", "json").json
+    assert shown(lab, "report", live, "-o", "json", "--out", str(tmp_path / "curve.png")).json
     assert typed(lab, "diff", live, live, "--curve", "reward_mean").code == 0
     assert shown(lab, "doctor").out
 
@@ -176,7 +176,7 @@ def test_samplers_are_scaled_and_drained(lab: Lab, live: str) -> None:
     shown(lab, "scale", live, "1")
 
 
-def test_a_run_is_suspended_resumed_and_stopped(lab: Lab, live: str) -> None:
+def test_a_run_is_suspended_resumed_and_stopped(lab: Lab, live: str, tmp_path: Path) -> None:
     wait = ("--wait", str(int(COMPLETE_SECONDS)))
     shown(lab, "suspend", live, *wait)
     refused = typed(lab, "chat", live, "-m", "1+1=")
@@ -186,4 +186,6 @@ def test_a_run_is_suspended_resumed_and_stopped(lab: Lab, live: str) -> None:
     await_phase(lab, live, "Stopped")
     assert typed(lab, "chat", live, "-m", "1+1=").code == 3
     assert shown(lab, "trajectories", live, "--limit", "2").out
-    assert shown(lab, "report", live).out
+    picture = tmp_path / "curve.png"
+    assert shown(lab, "report", live, "--out", str(picture)).out
+    assert picture.read_bytes().startswith(b"\x89PNG")
