@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_contracts.queries import messages
+from rl_contracts.queries import messages, search
 from rl_contracts.queries.answering import Answering
 from rl_contracts.queries.messages import QUERY, NotFound
 from rl_contracts.stores.clients.mongo import Stored
@@ -12,6 +12,7 @@ from rl_contracts.stores.connect import Stores
 from tests.contract.rl_contracts.plans import check_plans
 from tests.servers import StoreServer
 from tests.viewed_run import Shape, fill
+from tests.waiting import HUNG_SECONDS
 
 QUERIES: list[dict[str, object]] = [
     {"kind": "summary"},
@@ -61,6 +62,8 @@ def test_a_search_reads_few_rollouts_at_a_time(
     stores: Stores, asked: list[tuple[str, Stored]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Steps may have hundreds of rollouts, each with all its turns, and a reader has 256 MiB."""
+    assert search.answer.__kwdefaults__ is not None
+    monkeypatch.setitem(search.answer.__kwdefaults__, "seconds", HUNG_SECONDS)
     fill(stores, Shape(steps=20))
     query = QUERY.validate_python(
         {"kind": "search", "tool": "calc", "first": 3, "last": 18, "most": 100}
