@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 BATCH_SECONDS = 0.1
 """Turns that end within this time are saved by one command."""
+OUTAGE_SECONDS = 1.0
+"""Between two tries while the store is down: a turn that is over may be the last for long."""
 
 
 def keeps_turns(agent: Agent) -> bool:
@@ -33,8 +35,8 @@ def keeps_turns(agent: Agent) -> bool:
 class TurnSaves:
     """The saves of one claim: at most one command at a time, with the turns that are not stored.
 
-    No episode waits for it. While the store is down nothing is saved, and the next turn's save has
-    all turns that are not stored.
+    No episode waits for it. Once a store that was down is back, a save has all turns that are not
+    stored.
     """
 
     def __init__(self, shared: SharedStores, counters: Counters) -> None:
@@ -78,7 +80,7 @@ class TurnSaves:
             await asyncio.sleep(BATCH_SECONDS)
             unsaved = {rollout: self._unsaved(rollout) for rollout in self._finished}
             if not await self._write({name: turns for name, turns in unsaved.items() if turns}):
-                return  # the next turn tries again
+                await asyncio.sleep(OUTAGE_SECONDS)
 
     def _unsaved(self, rollout: str) -> list[SavedTurn]:
         finished = self._finished[rollout]
