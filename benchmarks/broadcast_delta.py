@@ -20,7 +20,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from benchmarks.support.result import Result, is_quick, seconds
 from rl_policy_codec import state as codec
 from rl_policy_codec.state import State
-from rl_trainer.publish import safetensors_files
+from rl_trainer.model.files import safetensors_files
 
 RATES = (1e-6, 3e-6, 1e-5)
 WARM_STEPS, STEPS, THREADS = 4, 4, 2

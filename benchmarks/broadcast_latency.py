@@ -31,7 +31,7 @@ from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.clients.multipart import PART_BYTES
 from rl_sampler.engine.weights import Staged
 from rl_sampler.policy import fetch, stage
-from rl_trainer.publish import policy_shard
+from rl_trainer.context import uploads
 from rl_trainer.publish.policy_shard import PolicyShard
 from tests.contract.policy_broadcast.world import Line, Subscriber
 
@@ -105,7 +105,7 @@ def bare_put(client: Minio, bucket: str, data: bytes) -> None:
         io.BytesIO(data),
         len(data),
         part_size=PART_BYTES,
-        num_parallel_uploads=policy_shard.PARTS_AT_A_TIME,
+        num_parallel_uploads=uploads.PARTS_AT_A_TIME,
     )
 
 
@@ -168,7 +168,7 @@ class Split:
         """Measure what is called inside."""
         parts: list[tuple[str, Any, str]] = [
             ("encode_seconds", PolicyShard, "encode_delta"),
-            ("upload_seconds", policy_shard, "upload"),
+            ("upload_seconds", uploads, "upload"),
             ("download_seconds", fetch.Downloads, "fetch"),
             ("build_seconds", stage, "build"),
             ("verify_seconds", stage, "check_folder"),

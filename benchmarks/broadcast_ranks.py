@@ -25,12 +25,12 @@ from benchmarks.support.samplers import write_large
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
+from rl_trainer.distributed.channel import ShardResponder
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, weights
 from rl_trainer.model.parallel import sharding
 from rl_trainer.model.parallel.on_mesh import divided
 from rl_trainer.model.policy import Policy
-from rl_trainer.publish.channel import ShardResponder
 from rl_trainer.publish.policy_shards import PolicyShards
 from tests.contract.policy_broadcast.world import Line
 from tests.contract.rl_trainer.distributed import ranks
@@ -66,7 +66,7 @@ def publish(settings: dict[str, str], epoch: int, world: World, folder: Path) ->
     objects = Objects(StoreSettings.from_mapping(settings))
     line = Line(objects, world=world, remember=False, epoch=epoch)
     shards = line.shards if world.leads else PolicyShards(objects, ThreadPoolExecutor(1))
-    responder = ShardResponder(world, shards)
+    responder = ShardResponder(world, shards, written="policy")
     if not world.leads:
         responder.begin()
     figures, before = [], megabytes("VmRSS")

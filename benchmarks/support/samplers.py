@@ -21,9 +21,9 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from rl_trainer.distributed.channel import ShardRequester
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.publish import broadcast
-from rl_trainer.publish.channel import ShardRequester
 from rl_trainer.publish.policy_shards import PolicyShards
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import Pod, new_pod, start_run
@@ -120,7 +120,7 @@ class Publisher:
 
     def __post_init__(self) -> None:
         self.shards = PolicyShards(self.script.stores.objects, ThreadPoolExecutor(2))
-        self.request_all = ShardRequester(ALONE, self.shards).request_all
+        self.request_all = ShardRequester(ALONE, self.shards, written="policy").request_all
 
     def publish(self, tensors: dict[str, Tensor]) -> PolicyPointer:
         """Write the next version and point to it."""

@@ -1,4 +1,7 @@
-"""A rank above 0: carries out rank 0's commands. It writes nothing but its policies' files."""
+"""A rank above 0: carries out rank 0's commands.
+
+It writes nothing but its parts of policies and checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,12 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.files.images import ImageStore
 from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_trainer import inputs
-from rl_trainer.checkpoint import saved
+from rl_trainer.checkpoint import checkpointer, saved
+from rl_trainer.checkpoint.parts import PartWriter
+from rl_trainer.distributed.channel import ShardResponder
 from rl_trainer.distributed.rank_commands import (
     AssessSamples,
     Exit,
-    GatherTrainingState,
     GatherWeights,
     LoadModels,
     MoveModels,
@@ -25,6 +29,7 @@ from rl_trainer.distributed.rank_commands import (
     RestoreCheckpoint,
     ScoreSamples,
     SnapshotShard,
+    SnapshotState,
     TakeSamples,
     TrainStep,
 )
@@ -32,7 +37,6 @@ from rl_trainer.distributed.team import Team
 from rl_trainer.model import weights
 from rl_trainer.model.host_memory import residence
 from rl_trainer.model.learner import Learner
-from rl_trainer.publish.channel import ShardResponder
 from rl_trainer.publish.handover import policy_files
 from rl_trainer.publish.policy_shards import PolicyShards, encoders, take
 from rl_trainer.rollouts.rank_work import RankWork
@@ -45,7 +49,7 @@ class Follower:
 
     Args:
         team: of which this is a rank above 0.
-        stores: where models, checkpoints and rollouts come from; nothing is written.
+        stores: where models, checkpoints and rollouts come from; nothing is written but its parts.
         folder: scratch space.
         weights_folder: of the engine, where it shares the pod.
     """
@@ -58,7 +62,11 @@ class Follower:
         self._loaded: RankWork | None = None
         self._precision: Precision = "FP32"
         self._shards = PolicyShards(policy_files(stores.objects, weights_folder), encoders())
-        self._responder = ShardResponder(team.world, self._shards)
+        self._part = PartWriter(stores.objects, rank=team.world.rank)
+        self._responders = (
+            ShardResponder(team.world, self._shards, written="policy"),
+            ShardResponder(team.world, self._part, written="checkpoint"),
+        )
 
     def follow(self) -> int:
         """Carry out commands until ``Exit``; returns its exit code.
@@ -66,11 +74,13 @@ class Follower:
         Raises:
             RuntimeError: rank 0 is gone.
         """
-        self._responder.begin()
+        for responder in self._responders:
+            responder.begin()
         try:
             return self._follow()
         finally:
-            self._responder.end()
+            for responder in self._responders:
+                responder.end()
 
     def _follow(self) -> int:
         while True:
@@ -94,7 +104,7 @@ class Follower:
                 return self._work.take(samples, purpose=purpose, step=step)
             case TrainStep() | ScoreSamples() | AssessSamples():
                 self._compute(command)
-            case GatherWeights() | GatherTrainingState() | SnapshotShard():
+            case GatherWeights() | SnapshotState() | SnapshotShard():
                 self._copy(command)
             case RestoreCheckpoint():
                 saved.put_back(self._read(command), self._own)
@@ -116,10 +126,10 @@ class Follower:
                 self._work.score(temperature=temperature)
         self._work.reader.forget()
 
-    def _copy(self, command: GatherWeights | GatherTrainingState | SnapshotShard) -> None:
+    def _copy(self, command: GatherWeights | SnapshotState | SnapshotShard) -> None:
         world = self._team.world
-        if isinstance(command, GatherTrainingState):
-            saved.copied(self._own)
+        if isinstance(command, SnapshotState):
+            checkpointer.take_part(self._part, command, self._own)
         elif isinstance(command, SnapshotShard):
             policy, precision = self._own.policy, self._precision
             take(self._shards, command, policy, precision=precision, world=world)
@@ -154,5 +164,4 @@ class Follower:
             self._objects.of_bucket(command.bucket),
             command.prefix,
             manifest_sha256=command.manifest_sha256,
-            scratch=self._folder,
         )

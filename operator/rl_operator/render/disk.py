@@ -25,7 +25,7 @@ MOST_GIB = 1 << 20
 POLICY_COPIES = 5
 """Model, served policy, the previous one, the one being staged, and its delta."""
 TRAINER_COPIES = 3
-"""Model, checkpoint and export, each no larger than the memory of all replicas."""
+"""Model, export and the adapter beside it, each no larger than the memory of all replicas."""
 RECORDS_GIB = 256
 """Parsed records of data sets."""
 SMALL = "1Mi"
@@ -67,7 +67,7 @@ def policies(engine: SamplerTemplate) -> str:
 
 
 def trainer(section: Trainer) -> str:
-    """Limit of the trainer's temporary files; rank 0 writes the state of all replicas."""
+    """Limit of the trainer's temporary files; rank 0 writes the weights of all replicas."""
     return f"{TRAINER_COPIES * section.replicas * _memory_gib(section) + RECORDS_GIB}Gi"
 
 

@@ -15,8 +15,8 @@ from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_sampler.policy import fetch
+from rl_trainer.model.files.safetensors_files import FileContent
 from rl_trainer.publish import policy_shard
-from rl_trainer.publish.safetensors_files import FileContent
 from tests.contract.policy_broadcast.world import Line, Subscriber, content
 from tests.servers import MinioServer, StoreServer, running_minio, settings_of
 from tests.waiting import HUNG_SECONDS

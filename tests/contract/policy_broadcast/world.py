@@ -22,10 +22,11 @@ from rl_sampler.engine.weights import Staged, WeightsFolder
 from rl_sampler.policy.relay.client import Relay
 from rl_sampler.policy.stage import Stager
 from rl_sampler.policy.verify import Signature, TensorKind, mapped
+from rl_trainer.distributed.channel import ShardRequester
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.publish import broadcast, safetensors_files
+from rl_trainer.model.files import safetensors_files
+from rl_trainer.publish import broadcast
 from rl_trainer.publish.broadcast import Base, Sent
-from rl_trainer.publish.channel import ShardRequester
 from rl_trainer.publish.policy_shards import PolicyShards
 
 NEVER = threading.Event()
@@ -90,7 +91,7 @@ class Line:
 
     def __post_init__(self) -> None:
         self.shards = PolicyShards(self.objects, ThreadPoolExecutor(2))
-        self.request_all = ShardRequester(self.world, self.shards).request_all
+        self.request_all = ShardRequester(self.world, self.shards, written="policy").request_all
 
     def publish(self, tensors: dict[str, Tensor]) -> PolicyPointer:
         """Write the next version."""

@@ -1,5 +1,7 @@
 """Durable training state: everything that the next step depends on, manifest last.
 
+Each rank writes its own part of it beside training; rank 0 asks for the parts, and commits them.
+
 Random state is no part of it: it is a function of seed and step (see ``learner``).
 """
 
@@ -7,25 +9,24 @@ from __future__ import annotations
 
 import logging
 import secrets
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-
-from safetensors.torch import save_file
 
 from rl_contracts.documents.batch import Batch, BatchState
+from rl_contracts.documents.manifest import Manifest
 from rl_contracts.documents.run import DurablePointer
 from rl_contracts.documents.step_metrics import MetricsFile
 from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.stores.files import artifacts
-from rl_contracts.stores.files.artifacts import Origin
+from rl_contracts.stores.files.artifacts import Uploaded
 from rl_contracts.stores.objects import Objects
 from rl_trainer.checkpoint import report, retention, saved, unfinished
-from rl_trainer.checkpoint.saved import AUXILIARY, MASTERS, MOMENTS, STATE, Saved, State, Tensors
+from rl_trainer.checkpoint.parts import PartWriter, WritePart, WrittenPart
+from rl_trainer.checkpoint.saved import STATE, Saved, State
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.uploads import Uploader
-from rl_trainer.distributed.rank_commands import GatherTrainingState, RestoreCheckpoint
+from rl_trainer.distributed.channel import ShardRequester
+from rl_trainer.distributed.rank_commands import RestoreCheckpoint, SnapshotState
 from rl_trainer.model.learner import Learner
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pending:
-    tensors: Tensors
+    number: int
+    """Of the snapshot, on all ranks."""
     state: State
     """With the metrics of all steps."""
     metrics_file: MetricsFile | None
@@ -65,6 +67,12 @@ class Checkpointer:
         self._job, self._learner, self._nonce = job, learner, nonce
         self._durable, self._committed = durable, committed
         self._uploader: Uploader[_Pending] = Uploader(self._write, name="checkpointer")
+        world = job.team.world
+        self._part = PartWriter(job.stores.objects, rank=world.rank)
+        self._requester: ShardRequester[WritePart, WrittenPart] = ShardRequester(
+            world, self._part, written="checkpoint", clock=job.clock
+        )
+        self._number = 0
         off_policy = job.spec.algorithm.off_policy
         self._sweeper = Sweeper(
             job.stores,
@@ -87,6 +95,7 @@ class Checkpointer:
         Raises the error of an earlier checkpoint.
         """
         assert progress.head is not None
+        self._uploader.check()
         self._submitted = progress.step
         state = State(
             step=progress.step,
@@ -97,15 +106,24 @@ class Checkpointer:
             controls=self._learner.controls,
             adapter=self._learner.policy.adapter,
         )
-        learner = self._learner
+        self._snapshot()
         self._uploader.submit(
             _Pending(
-                tensors=self._job.team.call(GatherTrainingState(), lambda: saved.copied(learner)),
+                number=self._number,
                 state=state,
                 metrics_file=progress.metrics_file,
                 batches=list(self._batches),
             )
         )
+
+    def _snapshot(self) -> None:
+        """Copy the state on all ranks, in place of a copy that still waits to be written."""
+        waited = self._uploader.withdraw()
+        if waited is not None:
+            log.warning("a newer checkpoint replaces that of step %d", waited.state.step)
+        self._number += 1
+        command = SnapshotState(number=self._number, drop=waited.number if waited else 0)
+        self._job.team.call(command, lambda: take_part(self._part, command, self._learner))
 
     def check(self) -> None:
         """Raise the error of an earlier checkpoint."""
@@ -137,20 +155,14 @@ class Checkpointer:
 
     def close(self, *, wait: bool) -> None:
         """End the thread; with ``wait``, after the queued checkpoints."""
+        if not wait:
+            self._requester.end()
         self._uploader.close(wait=wait)
 
     def _write(self, pending: _Pending) -> None:
         job, step, started = self._job, pending.state.step, self._job.clock()
         prefix = f"{job.prefix}checkpoints/{step:08d}-{job.epoch}-{self._nonce()}/"
-        origin = Origin(kind="checkpoint", run=job.run, epoch=job.epoch, step=step)
-        with tempfile.TemporaryDirectory(dir=job.folder) as name:
-            folder = Path(name)
-            save_file(pending.tensors.masters, folder / MASTERS)
-            save_file(pending.tensors.moments, folder / MOMENTS)
-            if pending.tensors.auxiliary:
-                save_file(pending.tensors.auxiliary, folder / AUXILIARY)
-            (folder / STATE).write_text(self._state(pending).model_dump_json())
-            uploaded = artifacts.upload(job.stores.objects, folder, prefix=prefix, origin=origin)
+        uploaded = self._upload(pending, prefix)
         pointer = DurablePointer(step=step, prefix=prefix, manifest_sha256=uploaded.manifest_sha256)
         job.stores.runs.make_durable(job.run, epoch=job.epoch, pointer=pointer)
         self._durable = pointer
@@ -160,6 +172,21 @@ class Checkpointer:
         log.info("step %d is durable after %.2f s", step, job.clock() - started)
         self._retire()
         self.sweep()
+
+    def _upload(self, pending: _Pending, prefix: str) -> Uploaded:
+        """Have all ranks write their parts, and commit them with the state."""
+        job, objects = self._job, self._job.stores.objects
+        request = WritePart(number=pending.number, prefix=prefix)
+        written = self._requester.request_all([request] * job.team.world.size)
+        files = [file for part in written for file in part.files]
+        state = self._state(pending).model_dump_json().encode()
+        files.append(artifacts.entry(STATE, state))
+        objects.put(prefix + STATE, state)
+        artifacts.check_uploaded(objects, prefix, files)
+        manifest = Manifest(
+            kind="checkpoint", run=job.run, epoch=job.epoch, step=pending.state.step, files=files
+        )
+        return artifacts.commit(objects, prefix, manifest)
 
     def _state(self, pending: _Pending) -> State:
         """The state with the last metrics; earlier ones are in a file."""
@@ -207,6 +234,12 @@ class Checkpointer:
             objects.delete_prefix(folder.prefix)
 
 
+def take_part(writer: PartWriter, command: SnapshotState, learner: Learner) -> None:
+    """Carry out the command on this rank: free the dropped copy first, to bound memory."""
+    writer.drop(command)
+    writer.take(command, saved.copied(learner))
+
+
 def restore(job: Job, learner: Learner, pointer: DurablePointer) -> Progress:
     """Put a checkpoint of this run into the learner.
 
@@ -241,9 +274,7 @@ def take(
     """
 
     def own() -> Saved:
-        checkpoint = saved.read(
-            objects, prefix, manifest_sha256=manifest_sha256, scratch=job.folder
-        )
+        checkpoint = saved.read(objects, prefix, manifest_sha256=manifest_sha256)
         saved.put_back(checkpoint, learner)
         return checkpoint
 

@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.documents.run import DurablePointer, Notice, PolicyPointer, Run
-from rl_contracts.errors import IntegrityError, ObjectMissingError, Refusal, RefusedError
+from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
+from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.files.artifacts import MANIFEST
 from rl_contracts.stores.objects import Objects
-from rl_trainer.checkpoint import retention
+from rl_trainer.checkpoint import retention, saved
 from rl_trainer.checkpoint.retention import Folder
-from rl_trainer.checkpoint.saved import STATE, State
 from rl_trainer.context.job import Job
 
 log = logging.getLogger(__name__)
@@ -159,14 +159,9 @@ def _pointer(
     """A pointer to a checkpoint on the run's lineage; None for any other."""
     if folder.number not in heads or not _is_there(objects, folder.prefix):
         return None
-    encoded = objects.get(folder.prefix + MANIFEST)
-    digest = hashlib.sha256(encoded).hexdigest()
-    manifest = Manifest.from_bytes(encoded, sha256=digest)
-    stored = objects.get(folder.prefix + STATE)
-    wanted = {entry.name: entry.sha256 for entry in manifest.files}[STATE]
-    if hashlib.sha256(stored).hexdigest() != wanted:
-        raise IntegrityError(f"{folder.prefix}{STATE} does not have digest {wanted}")
-    if State.model_validate_json(stored).head != heads[folder.number]:
+    digest = hashlib.sha256(objects.get(folder.prefix + MANIFEST)).hexdigest()
+    manifest = artifacts.manifest(objects, folder.prefix, sha256=digest)
+    if saved.state(objects, folder.prefix, manifest).head != heads[folder.number]:
         return None  # of a time that a backup of the document store took back
     return DurablePointer(step=folder.number, prefix=folder.prefix, manifest_sha256=digest)
 

@@ -1,29 +1,29 @@
-"""What a checkpoint holds, read from the bucket and put back."""
+"""What a checkpoint holds: copied from the learner, and put back into one."""
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from safetensors.torch import load_file
 from torch import Tensor
 
 from rl_contracts.documents.base import Record
-from rl_contracts.documents.manifest import AdapterEntry
+from rl_contracts.documents.manifest import AdapterEntry, Manifest
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
 from rl_contracts.errors import IntegrityError
 from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.kl.controller import Controls
+from rl_trainer.checkpoint import stored
 from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
-from rl_trainer.model.parallel import sharding
+from rl_trainer.model.parallel import pieces
+from rl_trainer.model.parallel.pieces import OwnPiece, StoredTensor
 
-MASTERS, MOMENTS, STATE = "masters.safetensors", "optimizer.safetensors", "state.json"
-AUXILIARY = "auxiliary.safetensors"
-"""Critic and refreshed reference, where there are any."""
+MASTERS, MOMENTS, AUXILIARY = "masters/", "moments/", "auxiliary/"
+"""What names of tensors begin with; auxiliary are those of critic and refreshed reference."""
+STATE = "state.json"
 
 
 class State(Record):
@@ -43,67 +43,59 @@ class State(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tensors:
-    """What a checkpoint holds in tensors, on the CPU."""
-
-    masters: dict[str, Tensor]
-    moments: dict[str, Tensor]
-    auxiliary: dict[str, Tensor]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A checkpoint in memory, read from the bucket."""
+    """A checkpoint in the bucket; its tensors are read when they are put back."""
 
-    tensors: Tensors
+    tensors: Mapping[str, StoredTensor]
     state: State
 
 
-def read(objects: Objects, prefix: str, *, manifest_sha256: str, scratch: Path) -> Saved:
-    """Fetch a checkpoint, every file verified.
+def read(objects: Objects, prefix: str, *, manifest_sha256: str) -> Saved:
+    """Open a checkpoint: its state, and where its tensors lie.
 
     Raises:
         IntegrityError: a file is not the one that was written, or it is no checkpoint.
         ObjectMissingError: a file is gone.
     """
-    with tempfile.TemporaryDirectory(dir=scratch) as name:
-        folder = Path(name)
-        manifest = artifacts.download(
-            objects, folder, prefix=prefix, manifest_sha256=manifest_sha256
-        )
-        if manifest.kind != "checkpoint":
-            raise IntegrityError(f"{prefix} holds a {manifest.kind}, no checkpoint")
-        path = folder / AUXILIARY
-        return Saved(
-            tensors=Tensors(
-                masters=load_file(folder / MASTERS),
-                moments=load_file(folder / MOMENTS),
-                auxiliary=load_file(path) if path.exists() else {},
-            ),
-            state=State.model_validate_json((folder / STATE).read_bytes()),
-        )
+    manifest = artifacts.manifest(objects, prefix, sha256=manifest_sha256)
+    if manifest.kind != "checkpoint":
+        raise IntegrityError(f"{prefix} holds a {manifest.kind}, no checkpoint")
+    return Saved(
+        tensors=stored.tensors(objects, prefix, manifest), state=state(objects, prefix, manifest)
+    )
+
+
+def state(objects: Objects, prefix: str, manifest: Manifest) -> State:
+    """What a checkpoint holds besides tensors. Raises as ``read``."""
+    files = [file for file in manifest.files if file.name == STATE]
+    if not files:
+        raise IntegrityError(f"{prefix} has no {STATE}")
+    return State.model_validate_json(artifacts.read(objects, prefix, files[0]))
 
 
 def put_back(checkpoint: Saved, learner: Learner) -> None:
     """Give the learner a checkpoint's weights, moments, coefficients, critic and reference.
 
-    One that trains nothing takes the weights alone, of whatever algorithm they are.
+    Each rank reads the pieces that hold its part, on whatever mesh they were written. One that
+    trains nothing takes the weights alone, of whatever algorithm they are.
 
     Raises:
-        IntegrityError: it is of another model or algorithm; the learner is then unusable.
+        IntegrityError: a piece is not what was written, or it is of another model or algorithm; the
+            learner is then unusable.
+        ObjectMissingError: a file is gone.
     """
     _check_adapter(checkpoint.state.adapter, learner.policy.adapter)
-    present, tensors = _tensors(learner), checkpoint.tensors
-    shapes = {name: tensor.shape for name, tensor in present.items()}
-    if {name: tensor.shape for name, tensor in tensors.masters.items()} != shapes:
+    present, masters = _tensors(learner), pieces.below(MASTERS, checkpoint.tensors)
+    shapes = {name: tuple(tensor.shape) for name, tensor in present.items()}
+    if {name: tensor.shape for name, tensor in masters.items()} != shapes:
         raise IntegrityError("the checkpoint is of another model")
-    for name, tensor in present.items():
-        sharding.fill(tensor, tensors.masters[name])
+    pieces.fill((tensor, masters[name]) for name, tensor in present.items())
     if not learner.trains:
         return
+    moments = pieces.below(MOMENTS, checkpoint.tensors)
     try:
-        optimizer.restore(learner.optimizer, learner.parameters, tensors.moments, learner.training)
-        learner.restore_auxiliary(tensors.auxiliary)
+        optimizer.restore(learner.optimizer, learner.parameters, moments, learner.training)
+        learner.restore_auxiliary(pieces.below(AUXILIARY, checkpoint.tensors))
     except (KeyError, RuntimeError) as error:
         raise IntegrityError(
             f"the checkpoint does not fit the algorithm's critic or reference: {error}"
@@ -124,13 +116,18 @@ def _check_adapter(saved: AdapterEntry | None, wanted: AdapterEntry | None) -> N
             raise IntegrityError(f"the checkpoint is of an adapter with {name} {held}, not {asked}")
 
 
-def copied(learner: Learner) -> Tensors:
-    """The training state as it is now; every rank must ask, rank 0 has it."""
-    return Tensors(
-        masters=sharding.copies(_tensors(learner), learner.world),
-        moments=optimizer.state(learner.optimizer, learner.parameters, world=learner.world),
-        auxiliary=learner.auxiliary(),
-    )
+def copied(learner: Learner) -> dict[str, OwnPiece]:
+    """What this rank keeps of the training state as it is now; every rank must ask.
+
+    All ranks together keep it once, in about equal shares. Nothing is sent.
+    """
+    moments = optimizer.state(learner.optimizer, learner.parameters)
+    state = {
+        **pieces.under(MASTERS, _tensors(learner)),
+        **pieces.under(MOMENTS, moments),
+        **pieces.under(AUXILIARY, learner.auxiliary()),
+    }
+    return pieces.own_copies(state, learner.world)
 
 
 def _tensors(learner: Learner) -> dict[str, Tensor]:

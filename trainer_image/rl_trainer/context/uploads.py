@@ -1,20 +1,23 @@
-"""Uploads beside training: one at a time, in order, the newest of what waits."""
+"""Uploads beside training: one at a time, in order, the newest of what waits; and its files."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, TypeVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from typing import Generic, Protocol, TypeVar
 
+from rl_contracts.stores.clients.multipart import Source
 from rl_trainer.context.heartbeat import Heartbeat
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 POLL_SECONDS = 0.05
+FILES_AT_A_TIME = 2
+PARTS_AT_A_TIME = 3
 
 
 class Uploader(Generic[T]):
@@ -82,3 +85,25 @@ class Uploader(Generic[T]):
             item, self._waiting = self._waiting, None
         if item is not None:
             self._upload(item)
+
+
+class PartFiles(Protocol):
+    """Where files are written from memory: a bucket, or a folder."""
+
+    def put_parts(self, key: str, source: Source, *, size_bytes: int, executor: Executor) -> None:
+        """Write a file, as ``Objects.put_parts``."""
+
+
+def upload(files: PartFiles, prefix: str, wanted: Sequence[tuple[str, Source, int]]) -> None:
+    """Write files of these names, contents and sizes, a few at a time; raises their first error."""
+    with (
+        ThreadPoolExecutor(PARTS_AT_A_TIME, thread_name_prefix="upload-part") as parts,
+        ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="upload") as senders,
+    ):
+        jobs = [
+            senders.submit(files.put_parts, prefix + name, source, size_bytes=size, executor=parts)
+            for name, source, size in wanted
+        ]
+        wait(jobs)
+    for job in jobs:
+        job.result()

@@ -1,8 +1,8 @@
 """Commands that rank 0 sends to the other ranks; all ranks carry each one out at the same time.
 
 They travel as collectives, in step with training (``team``). What rank 0 asks of the other ranks'
-publishers beside training are the requests of ``publish.policy_shard``, which must not take a place
-among these collectives and so travel over a store (``publish.channel``).
+uploads beside training are the requests of ``publish.policy_shard`` and ``checkpoint.parts``, which
+must not take a place among these collectives and so travel over a store (``distributed.channel``).
 """
 
 from __future__ import annotations
@@ -80,9 +80,17 @@ class SnapshotShard:
     """Number of an earlier snapshot that will not be requested; 0 for none."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatherTrainingState:
-    """Send weights, moments and auxiliary state to rank 0, for a checkpoint."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotState:
+    """Copy what this rank keeps of the training state, and hold it until rank 0 asks to write it.
+
+    The state is that of weights, moments, critic and refreshed reference.
+    """
+
+    number: int
+    """Of this snapshot, ≥ 1."""
+    drop: int
+    """Number of an earlier snapshot that will not be written; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +129,7 @@ RankCommand: TypeAlias = (
     | AssessSamples
     | GatherWeights
     | SnapshotShard
-    | GatherTrainingState
+    | SnapshotState
     | RestoreCheckpoint
     | MoveModels
     | Ping

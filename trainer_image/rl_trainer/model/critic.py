@@ -21,7 +21,8 @@ from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import forward, memory, optimizer
-from rl_trainer.model.parallel import on_mesh, sharding
+from rl_trainer.model.parallel import on_mesh, pieces, sharding
+from rl_trainer.model.parallel.pieces import StoredTensor
 from rl_trainer.model.policy import Policy, own_states, own_tokens, run_row
 
 
@@ -145,23 +146,16 @@ class Critic:
         return [*asked, *self._plan(samples, step=step)]
 
     def state(self) -> dict[str, Tensor]:
-        """Weights and moments on the CPU; on rank 0 alone."""
-        weights = sharding.copies(
-            {f"weights/{name}": parameter for name, parameter in self.parameters.items()},
-            self._world,
-        )
-        moments = optimizer.state(self.optimizer, self.parameters, world=self._world)
-        return weights | {f"moments/{name}": moment for name, moment in moments.items()}
+        """Weights and moments: its own, no copies."""
+        moments = optimizer.state(self.optimizer, self.parameters)
+        return pieces.under("weights/", self.parameters) | pieces.under("moments/", moments)
 
-    def load(self, saved: Mapping[str, Tensor]) -> None:
+    def load(self, saved: Mapping[str, StoredTensor]) -> None:
         """Put back what ``state`` returned; KeyError where a weight is missing."""
-        for name, parameter in self.parameters.items():
-            sharding.fill(parameter, saved[f"weights/{name}"])
-        moments = {
-            name.removeprefix("moments/"): tensor
-            for name, tensor in saved.items()
-            if name.startswith("moments/")
-        }
+        pieces.fill(
+            (parameter, saved[f"weights/{name}"]) for name, parameter in self.parameters.items()
+        )
+        moments = pieces.below("moments/", saved)
         optimizer.restore(self.optimizer, self.parameters, moments, self._training)
 
     def _values(self, packed: Packed) -> Tensor:

@@ -30,7 +30,8 @@ from rl_trainer.model import memory, microbatch, model_outputs, models
 from rl_trainer.model import optimizer as optimizers
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.experts import router_losses
-from rl_trainer.model.parallel import sharding, shares
+from rl_trainer.model.parallel import pieces, sharding, shares
+from rl_trainer.model.parallel.pieces import StoredTensor
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.usage import flops, gpu_use
 from rl_trainer.phases import ANNOTATE, CRITIC, UPDATE, Phases
@@ -168,23 +169,20 @@ class Learner:
         return shares.needed(self.models, samples, purpose=purpose, planned=planned, step=step)
 
     def auxiliary(self) -> dict[str, Tensor]:
-        """Tensors of the training state besides the policy's weights and moments, on the CPU.
-
-        Every rank must ask; rank 0 has them.
-        """
+        """Tensors of the training state besides the policy's weights and moments; no copies."""
         tensors: dict[str, Tensor] = {}
         if self.models.reference is not None and self._refreshes:
-            tensors |= _under("reference/", self.models.reference.state())
+            tensors |= pieces.under("reference/", self.models.reference.state())
         if self.models.critic is not None:
-            tensors |= _under("critic/", self.models.critic.state())
+            tensors |= pieces.under("critic/", self.models.critic.state())
         return tensors
 
-    def restore_auxiliary(self, saved: Mapping[str, Tensor]) -> None:
+    def restore_auxiliary(self, saved: Mapping[str, StoredTensor]) -> None:
         """Put back what ``auxiliary`` returned; KeyError where something is missing."""
         if self.models.reference is not None and self._refreshes:
-            self.models.reference.load(_below("reference/", saved))
+            self.models.reference.load(pieces.below("reference/", saved))
         if self.models.critic is not None:
-            self.models.critic.load(_below("critic/", saved))
+            self.models.critic.load(pieces.below("critic/", saved))
 
     @property
     def trains(self) -> bool:
@@ -355,18 +353,6 @@ class Learner:
         for sample in samples:
             groups.setdefault(sample.group, {})[sample.rollout] = sample.advantage
         return controller.mean_entropy([list(group.values()) for group in groups.values()])
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(prefix)
-    }
 
 
 def _not_finite(*, step: int, what: str, sample: Sample | None) -> TrainingFailedError:

@@ -7,6 +7,7 @@ with its own scale (arXiv 2110.02861); those of tensors below 4096 numbers stay 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,9 +15,9 @@ from torch import Tensor
 
 from rl_contracts.spec.training.training import Optimizer as OptimizerSection
 from rl_contracts.spec.training.training import Training
-from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model.host_memory import offload
-from rl_trainer.model.parallel import sharding
+from rl_trainer.model.parallel import pieces, sharding
+from rl_trainer.model.parallel.pieces import StoredTensor
 
 State = dict[str, Tensor]
 KINDS = frozenset({"step", "exp_avg", "exp_avg_sq"})
@@ -83,39 +84,43 @@ def step(optimizer: torch.optim.Optimizer, training: Training) -> None:
         optimizer.step()
 
 
-def state(
-    optimizer: torch.optim.Optimizer,
-    parameters: dict[str, torch.nn.Parameter],
-    *,
-    world: World = ALONE,
-) -> State:
-    """Moments and step counts, on the CPU, named ``<kind>/<parameter>``; empty before a step.
+def state(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> State:
+    """Moments and step counts, named ``<kind>/<parameter>``; empty before a step.
 
-    Every rank must ask; rank 0 has them.
+    They are the optimizer's own, no copies.
     """
-    named = {
+    return {
         f"{kind}/{name}": value if isinstance(value, Tensor) else torch.tensor(value)
         for name, parameter in parameters.items()
         for kind, value in optimizer.state.get(parameter, {}).items()
     }
-    return sharding.copies(named, world)
 
 
 def restore(
     optimizer: torch.optim.Optimizer,
     parameters: dict[str, torch.nn.Parameter],
-    saved: State,
+    saved: Mapping[str, StoredTensor],
     training: Training,
 ) -> None:
     """Put back what ``state`` returned; KeyError for an unknown parameter or another kind."""
     plain = isinstance(optimizer, torch.optim.AdamW)
     known = KINDS if plain else KINDS_8BIT
+    placed: dict[tuple[str, str], Tensor] = {}
     for key, value in saved.items():
         kind, name = key.split("/", 1)
         if kind not in known:
             raise KeyError(f"{kind}: the moments are of another training.optimizer.kind")
-        parameter = parameters[name]
-        placed = sharding.placed(value, parameter)
+        placed[kind, name] = _empty(value, parameters[name])
         if training.offload_optimizer and kind in offload.MOMENTS:
-            offload.to_host(placed)
-        optimizer.state[parameter][kind] = placed if plain or kind != "step" else int(value)
+            offload.to_host(placed[kind, name])
+    pieces.fill(zip(placed.values(), saved.values(), strict=True))
+    for (kind, name), moment in placed.items():
+        counted = not plain and kind == "step"
+        optimizer.state[parameters[name]][kind] = int(moment) if counted else moment
+
+
+def _empty(value: StoredTensor, parameter: torch.nn.Parameter) -> Tensor:
+    """What the optimizer keeps beside a parameter, divided as it is where their shapes agree."""
+    if value.shape == tuple(parameter.shape):
+        return torch.empty_like(parameter.detach(), dtype=value.dtype)
+    return torch.empty(value.shape, dtype=value.dtype, device=parameter.device)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import lora
-from rl_trainer.model.parallel import sharding
+from rl_trainer.model.parallel import pieces, sharding
 from rl_trainer.model.parallel.on_mesh import divided
+from rl_trainer.model.parallel.pieces import StoredTensor
 from rl_trainer.model.policy import Policy
 
 
@@ -26,7 +27,6 @@ class Reference:
         module = copy.deepcopy(policy.module).eval().requires_grad_(False)
         self.policy = divided(dataclasses.replace(policy, module=module), world)
         self._parameters = dict(self.policy.module.named_parameters())
-        self._world = world
 
     def refresh(self, policy: Policy) -> None:
         """Take over the policy's weights as they are now."""
@@ -37,13 +37,12 @@ class Reference:
                 sharding.part(parameter).copy_(sharding.part(weights[name]))
 
     def state(self) -> dict[str, Tensor]:
-        """Its weights on the CPU, tied ones once; on rank 0 alone."""
-        return sharding.copies(self._parameters, self._world)
+        """Its weights, tied ones once: its own, no copies."""
+        return dict(self._parameters)
 
-    def load(self, weights: Mapping[str, Tensor]) -> None:
+    def load(self, weights: Mapping[str, StoredTensor]) -> None:
         """Put weights in; KeyError where one is missing."""
-        for name, parameter in self._parameters.items():
-            sharding.fill(parameter, weights[name])
+        pieces.fill((parameter, weights[name]) for name, parameter in self._parameters.items())
 
 
 class AdaptersOff(Reference):
@@ -63,4 +62,4 @@ class AdaptersOff(Reference):
                 yield
 
         self.policy = dataclasses.replace(policy, around=around, routers=None)
-        self._parameters, self._world = {}, ALONE
+        self._parameters = {}

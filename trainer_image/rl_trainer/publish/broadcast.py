@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias, TypeVar
 from rl_contracts import adapters
 from rl_contracts.documents.manifest import AdapterEntry, BasePolicy, DeltaEntry, Manifest
 from rl_contracts.documents.run import PolicyPointer
-from rl_contracts.errors import IntegrityError
 from rl_contracts.spec.storage import Delta
+from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.files.artifacts import MANIFEST
 from rl_trainer.publish.handover import PolicyFiles
 from rl_trainer.publish.policy_shard import (
@@ -208,16 +208,6 @@ def _check_all_uploaded(
     objects: PolicyFiles, prefix: str, uploaded: Sequence[UploadedFiles]
 ) -> None:
     """Check that rank 0, too, sees the files of all ranks in the bucket."""
-    if len(uploaded) == 1:
-        return
-    sizes = {
-        stored_object.key.removeprefix(prefix): stored_object.size_bytes
-        for stored_object in objects.list(prefix)
-    }
-    for rank, each in enumerate(uploaded):
-        for entry in (*each.files, *each.deltas):
-            if sizes.get(entry.name) != entry.size_bytes:
-                raise IntegrityError(
-                    f"rank {rank} wrote {entry.name} of {entry.size_bytes} bytes, the bucket has "
-                    f"{sizes.get(entry.name, 'none')}"
-                )
+    if len(uploaded) > 1:
+        files = [file for each in uploaded for file in (*each.files, *each.deltas)]
+        artifacts.check_uploaded(objects, prefix, files)

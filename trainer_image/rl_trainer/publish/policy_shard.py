@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -18,14 +18,13 @@ from rl_contracts.documents.manifest import FileEntry, TensorEntry
 from rl_contracts.stores.clients.multipart import Source
 from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements
+from rl_trainer.context import uploads
+from rl_trainer.model.files import safetensors_files
+from rl_trainer.model.files.safetensors_files import FileContent, FileLayout, Form
 from rl_trainer.model.weights import Snapshot
-from rl_trainer.publish import safetensors_files
 from rl_trainer.publish.handover import PolicyFiles
-from rl_trainer.publish.safetensors_files import FileContent, FileLayout, Form
 
 FILE_BYTES = 1 << 30
-FILES_AT_A_TIME = 2
-PARTS_AT_A_TIME = 3
 NO_VERSION = 0
 MODEL_STEM = "model"
 
@@ -158,7 +157,7 @@ class PolicyShard:
             wanted += [
                 (file.name, FileContent(file, self._state), file.size_bytes) for file in layout
             ]
-        upload(self._objects, request.prefix, wanted)
+        uploads.upload(self._objects, request.prefix, wanted)
         sha256 = {name: digest.result() for name, digest in digests.items()}
         return UploadedFiles(
             files=[file.entry for file in layout] if request.full else [],
@@ -180,21 +179,6 @@ class PolicyShard:
     def drop_delta(self) -> None:
         """Free the delta's files, which are not needed once they are in the bucket."""
         self._deltas = []
-
-
-def upload(objects: PolicyFiles, prefix: str, wanted: list[tuple[str, Source, int]]) -> None:
-    """Write files of these names, contents and sizes, a few at a time."""
-    with (
-        ThreadPoolExecutor(PARTS_AT_A_TIME, thread_name_prefix="upload-part") as parts,
-        ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="upload") as files,
-    ):
-        jobs = [
-            files.submit(objects.put_parts, prefix + name, source, size_bytes=size, executor=parts)
-            for name, source, size in wanted
-        ]
-        wait(jobs)
-    for job in jobs:
-        job.result()
 
 
 def _delta_entry(name: str, content: bytes) -> FileEntry:

@@ -17,10 +17,10 @@ from rl_contracts.spec.storage import Delta
 from rl_trainer.context.job import Job
 from rl_trainer.context.uploads import Uploader
 from rl_trainer.distributed import rank_commands
+from rl_trainer.distributed.channel import ShardRequester
 from rl_trainer.model.policy import Policy
 from rl_trainer.publish import broadcast
 from rl_trainer.publish.broadcast import Base, Sent
-from rl_trainer.publish.channel import ShardRequester
 from rl_trainer.publish.handover import policy_files
 from rl_trainer.publish.policy_collector import PolicyCollector
 from rl_trainer.publish.policy_shards import PolicyShards, encoders, take
@@ -80,7 +80,9 @@ class Publisher:
         self._delta = Delta(anchor_every=1) if local else job.spec.weight_sync.transport.delta
         self._executor = encoders()
         self._shards = PolicyShards(self._files, self._executor)
-        self._requester = ShardRequester(job.team.world, self._shards, clock=job.clock)
+        self._requester = ShardRequester(
+            job.team.world, self._shards, written="policy", clock=job.clock
+        )
         self._collector = PolicyCollector(
             job.stores,
             run=job.run,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from rl_contracts.documents.manifest import (
     HEADER_LENGTH_BYTES,
@@ -17,10 +18,17 @@ from rl_contracts.documents.manifest import (
 )
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import is_plain_file_name
-from rl_contracts.stores.objects import Objects
+from rl_contracts.stores.objects import Objects, ObjectStat
 
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1 << 22
+
+
+class Listing(Protocol):
+    """Where files can be listed: a bucket, or a folder."""
+
+    def list(self, prefix: str) -> list[ObjectStat]:
+        """The files below a prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +73,20 @@ def describe(folder: Path, origin: Origin) -> Manifest:
 
 def upload(objects: Objects, folder: Path, *, prefix: str, origin: Origin) -> Uploaded:
     """Write a folder's files under a prefix (which ends with a slash), then their manifest."""
-    manifest = describe(folder, origin)
-    for entry in manifest.files:
-        objects.put_file(prefix + entry.name, folder / entry.name)
-    encoded = manifest.to_bytes()
+    described = describe(folder, origin)
+    for file in described.files:
+        objects.put_file(prefix + file.name, folder / file.name)
+    return commit(objects, prefix, described)
+
+
+def commit(objects: Objects, prefix: str, described: Manifest) -> Uploaded:
+    """Write the manifest of files that are there, which makes the folder complete."""
+    encoded = described.to_bytes()
     objects.put(prefix + MANIFEST, encoded)
     return Uploaded(
         prefix=prefix,
         manifest_sha256=hashlib.sha256(encoded).hexdigest(),
-        size_bytes=sum(entry.size_bytes for entry in manifest.files),
+        size_bytes=described.full_bytes,
     )
 
 
@@ -84,15 +97,61 @@ def download(objects: Objects, folder: Path, *, prefix: str, manifest_sha256: st
         IntegrityError: a digest differs, or a file's name would leave the folder.
         ObjectMissingError: a file or the manifest is not there.
     """
-    stored = objects.get(prefix + MANIFEST)
-    manifest = Manifest.from_bytes(stored, sha256=manifest_sha256)
-    for entry in manifest.files:
-        if not is_plain_file_name(entry.name):
-            raise IntegrityError(f"{prefix}{MANIFEST} names a file {entry.name!r}")
+    listed = manifest(objects, prefix, sha256=manifest_sha256)
+    for file in listed.files:
+        if not is_plain_file_name(file.name):
+            raise IntegrityError(f"{prefix}{MANIFEST} names a file {file.name!r}")
         objects.get_file(
-            prefix + entry.name, folder / entry.name, sha256=entry.sha256, most=entry.size_bytes
+            prefix + file.name, folder / file.name, sha256=file.sha256, most=file.size_bytes
         )
-    return manifest
+    return listed
+
+
+def check_uploaded(objects: Listing, prefix: str, files: Iterable[FileEntry]) -> None:
+    """Check that files which several processes have written are all seen by this one.
+
+    Raises:
+        IntegrityError: one is not there, or has another size.
+    """
+    sizes = {
+        stored_object.key.removeprefix(prefix): stored_object.size_bytes
+        for stored_object in objects.list(prefix)
+    }
+    for file in files:
+        if sizes.get(file.name) != file.size_bytes:
+            raise IntegrityError(
+                f"{prefix}{file.name} was written with {file.size_bytes} bytes, and has "
+                f"{sizes.get(file.name, 'none')}"
+            )
+
+
+def entry(name: str, content: bytes) -> FileEntry:
+    """How a manifest names a file with this content."""
+    return FileEntry(name=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def read(objects: Objects, prefix: str, file: FileEntry) -> bytes:
+    """A small file that a manifest names with its digest.
+
+    Raises:
+        IntegrityError: it is not the one that was written.
+        ObjectMissingError: it is not there.
+    """
+    content = objects.get(prefix + file.name)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        raise IntegrityError(f"{prefix}{file.name} has digest {digest}, expected {file.sha256}")
+    return content
+
+
+def manifest(objects: Objects, prefix: str, *, sha256: str) -> Manifest:
+    """A folder's manifest.
+
+    Raises:
+        IntegrityError: it is not the one that was written, or none.
+        ObjectMissingError: it is not there.
+    """
+    return Manifest.from_bytes(objects.get(prefix + MANIFEST), sha256=sha256)
 
 
 def _tensors(path: Path, size: int) -> list[TensorEntry]:

@@ -17,11 +17,12 @@ from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import inputs
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.checkpoint.saved import Saved, State, Tensors, copied, put_back
+from rl_trainer.checkpoint.saved import Saved, State, put_back
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, weights
 from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
+from tests import states
 from tests.contract.rl_trainer.distributed import ranks
 from tests.families import FAMILIES, SIZES
 from tests.tiny_model import VOCABULARY
@@ -301,17 +302,17 @@ def gap(actual: Seen, expected: Seen) -> Gap:
     )
 
 
-def save(world: World, folder: Path) -> tuple[Tensors, dict[str, Tensor]]:
+def save(world: World, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The training state after two steps, and the published weights after the third."""
     mine = learner(folder, world, STATEFUL)
     for step in (1, 2):
         mine.update(ranks.samples(seed=step), step=step)
-    kept = copied(mine)
+    kept = states.state(mine)
     mine.update(ranks.samples(seed=3), step=3)
     return kept, weights.snapshot(mine.policy, precision="FP32", world=world)
 
 
-def kept(state: Tensors, folder: Path) -> Path:
+def kept(state: dict[str, Tensor], folder: Path) -> Path:
     """Write a state where ranks can read it."""
     file = folder / f"state-{len(list(folder.iterdir()))}.pt"
     torch.save(state, file)
@@ -331,8 +332,8 @@ class Resume:
         about = State(
             step=2, head="", next_sequence=0, totals=Totals(), metrics=[], controls=mine.controls
         )
-        state: Tensors = torch.load(self.file, weights_only=False)
-        put_back(Saved(tensors=state, state=about), mine)
+        state: dict[str, Tensor] = torch.load(self.file, weights_only=False)
+        put_back(Saved(tensors=states.stored(state), state=about), mine)
         mine.update(ranks.samples(seed=3), step=3)
         return weights.snapshot(mine.policy, precision="FP32", world=world)
 

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_contracts.documents.manifest import FileEntry, Manifest
 from rl_contracts.documents.run import Totals
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.clients.multipart import Source
+from rl_contracts.stores.files import artifacts
+from rl_contracts.stores.files.artifacts import Uploaded
+from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer import __main__, inputs
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Update
-from rl_trainer.checkpoint.saved import Saved, State, Tensors, put_back
+from rl_trainer.checkpoint import parts
+from rl_trainer.checkpoint.saved import Saved, State, put_back
+from rl_trainer.context import uploads
 from rl_trainer.distributed import mesh as meshes
 from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.parallel import sharding
-from rl_trainer.publish import policy_shard
-from rl_trainer.publish.handover import PolicyFiles
 from rl_trainer.rollouts.rank_work import RankWork
+from tests import states
 from tests.tiny_model import VOCABULARY, tiny_model
 
 DEADLINE_SECONDS = 300.0
@@ -85,9 +91,19 @@ def together(
     return [torch.load(file, weights_only=False) for file in files]
 
 
-Death = Literal["", "published", "read"]
+Death = Literal[
+    "",
+    "published",
+    "read",
+    "checkpoint asked",
+    "checkpoint written",
+    "checkpoint indexed",
+    "checkpoint uncommitted",
+    "checkpoint committed",
+]
 """When a process is killed: never, once its part of a policy lies in the bucket, or once it has
-read its share of the second step."""
+read its share of the second step. In its second checkpoint: before it writes its part, between the
+files and their index, or after both; rank 0 before or after it writes the manifest."""
 
 
 def attempt(
@@ -111,9 +127,11 @@ def _attempt(environment: dict[str, str], dies: Death, reads: Path | None) -> No
     os.environ.update(environment)
     torch.set_num_threads(1)
     if dies == "published":
-        policy_shard.upload = _upload_and_die
+        uploads.upload = _upload_and_die
     elif dies == "read":
         RankWork.train = _die_at_the_second_step  # type: ignore[method-assign]
+    elif dies.startswith("checkpoint"):
+        _die_in_the_second_checkpoint(dies)
     if reads is not None:
         RolloutStore._find = _noting(reads)  # type: ignore[method-assign]
     __main__.main()
@@ -123,6 +141,41 @@ def _die_at_the_second_step(self: RankWork, *, step: int) -> Update:
     if step == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return TRAIN(self, step=step)
+
+
+def _die_in_the_second_checkpoint(dies: Death) -> None:
+    asked, committed = itertools.count(1), itertools.count(1)
+
+    def write(*given: Any, **named: Any) -> list[FileEntry]:
+        second = next(asked) == 2
+        if second and dies == "checkpoint asked":
+            _die()
+        if second and dies == "checkpoint written":
+            artifacts.entry = _dying  # type: ignore[assignment]  # asked for the index
+        files = WRITE(*given, **named)
+        if second and dies == "checkpoint indexed":
+            _die()
+        return files
+
+    def commit(objects: Objects, prefix: str, described: Manifest) -> Uploaded:
+        second = described.kind == "checkpoint" and next(committed) == 2
+        if second and dies == "checkpoint uncommitted":
+            _die()
+        uploaded = COMMIT(objects, prefix, described)
+        if second and dies == "checkpoint committed":
+            _die()
+        return uploaded
+
+    parts.write, artifacts.commit = write, commit
+
+
+def _dying(*_: object) -> NoReturn:
+    _die()
+
+
+def _die() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("it is dead")
 
 
 def _noting(reads: Path) -> Callable[..., Any]:
@@ -136,15 +189,16 @@ def _noting(reads: Path) -> Callable[..., Any]:
 
 
 def _upload_and_die(
-    objects: PolicyFiles, prefix: str, wanted: list[tuple[str, Source, int]]
+    files: uploads.PartFiles, prefix: str, wanted: Sequence[tuple[str, Source, int]]
 ) -> None:
     assert wanted, "this rank has no tensors: the test shows nothing"
-    UPLOAD(objects, prefix, wanted)
+    UPLOAD(files, prefix, wanted)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-UPLOAD = policy_shard.upload
+UPLOAD = uploads.upload
 TRAIN = RankWork.train
+WRITE, COMMIT = parts.write, artifacts.commit
 FIND = RolloutStore._find
 
 
@@ -236,7 +290,9 @@ def weights(learner: Learner) -> dict[str, Tensor]:
     return {name: sharding.full(it.detach()).clone() for name, it in learner.parameters.items()}
 
 
-def resumed(into: Learner, state: Tensors, *, controls: Controls | None = None) -> Learner:
+def resumed(
+    into: Learner, state: dict[str, Tensor], *, controls: Controls | None = None
+) -> Learner:
     """A fresh learner that goes on behind the first step of another.
 
     Args:
@@ -253,7 +309,7 @@ def resumed(into: Learner, state: Tensors, *, controls: Controls | None = None) 
         controls=controls or into.controls,
         adapter=into.policy.adapter,
     )
-    put_back(Saved(tensors=state, state=about), into)
+    put_back(Saved(tensors=states.stored(state), state=about), into)
     return into
 
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_trainer.checkpoint.saved import copied
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model.learner import Learner
+from tests import states
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
@@ -62,7 +62,7 @@ def train(world: World, folder: Path) -> None:
         assert last.skipped == 1, "the scale above is the first that overflows"
         fresh.update(samples, step=1)
         ranks.check_same(ranks.weights(fresh), ranks.weights(skipping), name)
-        state = world.gather(copied(skipping))[0]
+        state = states.state(skipping)
         fresh = learner(folder, world, sections, "FP16")
         resumed = ranks.resumed(fresh, state, controls=skipping.controls)
         for each in (skipping, resumed):

@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import FSDPModule
 
-from rl_trainer.checkpoint.saved import copied
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, memory, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
+from tests import states
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at
@@ -76,14 +76,12 @@ def train(world: World, folder: Path) -> None:
         assert updates[0].loss == updates[1].loss, name
         assert updates[0].gradient_norm == updates[1].gradient_norm, name
         ranks.check_same(ranks.gradients(plain), ranks.gradients(aside), name)
-        states = [copied(each) for each in (plain, aside)]
-        for kind in ("masters", "moments", "auxiliary"):
-            ranks.check_same(getattr(states[0], kind), getattr(states[1], kind), f"{name}, {kind}")
+        kept = [states.state(each) for each in (plain, aside)]
+        ranks.check_same(kept[0], kept[1], f"{name}, state")
         check_published(plain.policy, aside.policy, world, name)
-        stored = [world.gather(state)[0] for state in states]
         others = [
             ranks.resumed(learner(folder, world, sections, offload=it), state)
-            for it, state in zip((True, False), stored, strict=True)
+            for it, state in zip((True, False), kept, strict=True)
         ]
         for each in (plain, aside, *others):
             each.update(ranks.samples(seed=2), step=2)

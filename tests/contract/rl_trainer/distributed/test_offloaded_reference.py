@@ -13,6 +13,7 @@ import torch
 
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model.learner import Learner
+from tests import states
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.distributed.test_offloaded_parameters import offload_flags
 from tests.tiny_model import save_tiny
@@ -53,11 +54,11 @@ def train(world: World, folder: Path) -> None:
             assert any(divergences), name
             for tensors, others in (
                 (ranks.weights(plain), ranks.weights(aside)),
-                (plain.auxiliary(), aside.auxiliary()),
+                [states.whole(learned.auxiliary(), each) for learned in (plain, aside)],
             ):
                 assert tensors.keys() == others.keys()
                 assert all(torch.equal(others[key], value) for key, value in tensors.items()), name
-            aside.restore_auxiliary(each.gather(plain.auxiliary())[0])
+            aside.restore_auxiliary(states.stored(states.whole(plain.auxiliary(), each)))
 
 
 @pytest.mark.parametrize("size", [1, 2])

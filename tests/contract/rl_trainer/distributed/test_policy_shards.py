@@ -16,11 +16,11 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
+from rl_trainer.distributed.channel import ShardResponder
 from rl_trainer.distributed.world import World
 from rl_trainer.model import weights
+from rl_trainer.model.files import safetensors_files
 from rl_trainer.model.weights import Snapshot
-from rl_trainer.publish import safetensors_files
-from rl_trainer.publish.channel import ShardResponder
 from rl_trainer.publish.policy_shards import PolicyShards
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, raw
 from tests.contract.rl_trainer.distributed import ranks
@@ -85,7 +85,7 @@ def publish(settings: dict[str, str], world: World, folder: Path) -> dict[str, l
     objects = Objects(StoreSettings.from_mapping(settings), patience_seconds=HUNG_SECONDS)
     line = Line(objects, world=world, remember=False)
     shards = line.shards if world.leads else PolicyShards(objects, ThreadPoolExecutor(1))
-    responder = ShardResponder(world, shards)
+    responder = ShardResponder(world, shards, written="policy")
     if not world.leads:
         responder.begin()
     published: dict[str, list[Seen]] = {}

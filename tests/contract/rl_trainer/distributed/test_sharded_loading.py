@@ -22,6 +22,7 @@ from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, models, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.parallel import on_mesh
+from tests import states
 from tests.contract.rl_trainer.distributed import parity, ranks
 
 BROKEN = "model.layers.0.mlp.up_proj.weight"
@@ -130,9 +131,7 @@ def with_critic(world: World, folder: Path) -> dict[str, Tensor]:
     assert built.critic is not None
     assert alive() == before + 2
     gc.enable()
-    return {
-        name: tensor for name, tensor in built.critic.state().items() if name.startswith("weights/")
-    }
+    return states.section("weights/", states.whole(built.critic.state(), world))
 
 
 @pytest.fixture

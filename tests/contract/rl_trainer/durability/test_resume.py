@@ -45,9 +45,7 @@ def test_a_run_starts_from_another_runs_checkpoint(
     assert [batch.step for batch in batches] == [1, 2]
     policy = loading.load(world.folder / "model", precision="FP32", uri=world.spec.model.uri)
     learner = Learner(policy, world.spec)
-    restored = saved.read(
-        objects, pointer.prefix, manifest_sha256=pointer.manifest_sha256, scratch=world.folder
-    )
+    restored = saved.read(objects, pointer.prefix, manifest_sha256=pointer.manifest_sha256)
     assert restored.state.step == 3
     saved.put_back(restored, learner)
     for batch in batches:

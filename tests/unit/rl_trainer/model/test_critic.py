@@ -24,6 +24,7 @@ from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
+from tests import states
 from tests.documents import a_head, a_task
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
 
@@ -264,8 +265,8 @@ def restored(learner: Learner, other: Learner) -> None:
         for name, parameter in other.parameters.items():
             parameter.copy_(learner.parameters[name])
     saved = optimizer.state(learner.optimizer, learner.parameters)
-    optimizer.restore(other.optimizer, other.parameters, saved, other.training)
-    other.restore_auxiliary(learner.auxiliary())
+    optimizer.restore(other.optimizer, other.parameters, states.stored(saved), other.training)
+    other.restore_auxiliary(states.stored(learner.auxiliary()))
 
 
 def test_a_restored_critic_goes_on_bit_for_bit(

@@ -10,6 +10,7 @@ from rl_trainer.algorithm.minibatches import updates
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import optimizer
+from tests import states
 from tests.unit.rl_trainer.compared import gradients, same, score, weights
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, budget
 
@@ -107,7 +108,7 @@ def test_a_restored_optimizer_goes_on_bit_for_bit(
         for name, parameter in other.parameters.items():
             parameter.copy_(first.parameters[name])
     saved = optimizer.state(first.optimizer, first.parameters)
-    optimizer.restore(other.optimizer, other.parameters, saved, other.training)
+    optimizer.restore(other.optimizer, other.parameters, states.stored(saved), other.training)
     for learner in (first, other):
         learner.update(make_samples(seed=2), step=2)
     assert same(weights(first), weights(other))

@@ -22,6 +22,7 @@ from rl_trainer.checkpoint.saved import Saved, State
 from rl_trainer.model import loading, lora, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
+from tests import states
 from tests.unit.rl_trainer.compared import gradients, same, score
 from tests.unit.rl_trainer.compared import weights as weights_of
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
@@ -232,10 +233,13 @@ def test_a_checkpoint_holds_adapters_alone_and_goes_on_bit_for_bit(
     section = {"dropout": 0.25}
     first, other = make_adapted(section), make_adapted(section)
     first.update(make_samples(), step=1)
-    tensors = saved.copied(first)
-    assert tensors.masters.keys() == first.parameters.keys()
-    assert {name.partition("/")[2] for name in tensors.moments} == set(first.parameters)
-    saved.put_back(Saved(tensors=tensors, state=a_state(first.policy.adapter)), other)
+    tensors = states.state(first)
+    masters, moments = (states.section(each, tensors) for each in (saved.MASTERS, saved.MOMENTS))
+    assert masters.keys() == first.parameters.keys()
+    assert {name.partition("/")[2] for name in moments} == set(first.parameters)
+    saved.put_back(
+        Saved(tensors=states.stored(tensors), state=a_state(first.policy.adapter)), other
+    )
     for learner in (first, other):
         learner.update(make_samples(seed=3), step=2)
     assert same(weights_of(first), weights_of(other))
@@ -258,7 +262,7 @@ def test_a_checkpoint_of_another_adapter_is_refused(
     entry = learner.policy.adapter
     assert entry is not None
     other = None if changes is None else entry.model_copy(update=changes)
-    checkpoint = Saved(tensors=saved.copied(learner), state=a_state(other))
+    checkpoint = Saved(tensors=states.stored(states.state(learner)), state=a_state(other))
     with pytest.raises(IntegrityError, match=said):
         saved.put_back(checkpoint, learner)
 

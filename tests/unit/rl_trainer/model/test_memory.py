@@ -17,6 +17,7 @@ from rl_trainer.errors import OutOfMemoryError
 from rl_trainer.model import loading, memory, model_outputs, optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
+from tests import states
 from tests.tiny_model import save_tiny
 from tests.unit.rl_trainer.compared import same, weights
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
@@ -167,7 +168,8 @@ def test_moments_of_8_bits_are_saved_and_go_on_bit_for_bit(
     with torch.no_grad():
         for name, parameter in other.parameters.items():
             parameter.copy_(first.parameters[name])
-    saved = optimizer.state(first.optimizer, first.parameters)
+    moments = optimizer.state(first.optimizer, first.parameters)
+    saved = states.stored(moments)
     assert any(value.dtype == torch.uint8 for value in saved.values())
     optimizer.restore(other.optimizer, other.parameters, saved, spec.training)
     for learner in (first, other):

@@ -21,6 +21,7 @@ from rl_trainer.model.learner import Learner
 from rl_trainer.model.lora import LoRALinear
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import QuantizedLinear
+from tests import states
 from tests.tiny_model import save_tiny, tiny_model
 from tests.unit.rl_trainer.compared import gradients, same, score
 from tests.unit.rl_trainer.compared import weights as weights_of
@@ -240,9 +241,11 @@ def test_a_checkpoint_goes_on_bit_for_bit(
     section = {"lora": {"dropout": 0.25}, "gradientCheckpointing": True}
     first, other = (make_quantized(kind, **section) for _ in range(2))
     first.update(make_samples(), step=1)
-    tensors = saved.copied(first)
-    assert all("lora_" in name for name in tensors.masters)
-    saved.put_back(Saved(tensors=tensors, state=a_state(first.policy.adapter)), other)
+    tensors = states.state(first)
+    assert all("lora_" in name for name in states.section(saved.MASTERS, tensors))
+    saved.put_back(
+        Saved(tensors=states.stored(tensors), state=a_state(first.policy.adapter)), other
+    )
     for learner in (first, other):
         learner.update(make_samples(seed=3), step=2)
     assert same(weights_of(first), weights_of(other))

@@ -8,6 +8,7 @@ import torch
 
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import optimizer
+from tests import states
 from tests.unit.rl_trainer.compared import same, score, weights
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples
 
@@ -71,8 +72,8 @@ def test_state_put_back_goes_on_bit_for_bit(
         for name, parameter in other.parameters.items():
             parameter.copy_(first.parameters[name])
     saved = optimizer.state(first.optimizer, first.parameters)
-    optimizer.restore(other.optimizer, other.parameters, saved, other.training)
-    other.restore_auxiliary(first.auxiliary())
+    optimizer.restore(other.optimizer, other.parameters, states.stored(saved), other.training)
+    other.restore_auxiliary(states.stored(first.auxiliary()))
     other.controls = type(first.controls).model_validate_json(first.controls.model_dump_json())
     assert first.controls.kl_coefficient != KL["coefficient"]
     assert first.controls.tau != 1.0

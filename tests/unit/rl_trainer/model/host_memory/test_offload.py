@@ -10,6 +10,7 @@ import torch
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import loading, optimizer
 from rl_trainer.model.learner import Learner
+from tests import states
 from tests.tiny_model import save_tiny
 from tests.unit.rl_trainer.allocation import Allocation
 from tests.unit.rl_trainer.compared import same, weights
@@ -48,7 +49,7 @@ def test_moments_in_host_memory_change_no_number(
         with torch.no_grad():
             for name, parameter in other.parameters.items():
                 parameter.copy_(whole.parameters[name])
-        optimizer.restore(other.optimizer, other.parameters, saved, other.training)
+        optimizer.restore(other.optimizer, other.parameters, states.stored(saved), other.training)
         other.update(make_samples(seed=3), step=3)
         whole_again = learner(folder, make_spec, offload=False, kind=kind)
         for step in (1, 2, 3):

@@ -14,19 +14,34 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from rl_contracts.errors import RLError
 from rl_trainer.distributed.rendezvous import RANK_TIMEOUT_SECONDS
 from rl_trainer.distributed.team import rank_loss_as_failure
 from rl_trainer.distributed.world import SignedStore, World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.publish.policy_shard import ShardRequest, ShardResponse
-from rl_trainer.publish.policy_shards import PolicyShards
 
 log = logging.getLogger(__name__)
 
-PURPOSE = "policies"
 POLL_SECONDS = 0.05
+Written: TypeAlias = Literal["policy", "checkpoint"]
+"""What all ranks write together; each has a channel of its own."""
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Asked = TypeVar("Asked", contravariant=True)
+Answer = TypeVar("Answer", covariant=True)
+
+
+class Shards(Protocol[Asked, Answer]):
+    """What a rank holds of something that all of them write, as it is asked about it."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether rank 0 may send a request."""
+
+    def respond(self, request: Asked) -> Answer:
+        """Carry out a request; an RLError is reported to rank 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +51,29 @@ class Failure:
     text: str
 
 
-class ShardRequester:
+class ShardRequester(Generic[Request, Response]):
     """Rank 0's side of the channel.
 
     Args:
         world: the ranks.
         own: rank 0's shards.
+        written: what of.
         clock: monotonic seconds, for the deadline.
     """
 
     def __init__(
-        self, world: World, own: PolicyShards, *, clock: Callable[[], float] = time.monotonic
+        self,
+        world: World,
+        own: Shards[Request, Response],
+        *,
+        written: Written,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._world, self._own, self._clock = world, own, clock
+        self._world, self._own, self._written, self._clock = world, own, written, clock
         self._number = 0
         self._ended = threading.Event()
 
-    def request_all(self, requests: Sequence[ShardRequest]) -> list[ShardResponse]:
+    def request_all(self, requests: Sequence[Request]) -> list[Response]:
         """Send each rank its request (``requests`` is by rank); returns the responses by rank.
 
         Raises:
@@ -61,7 +82,7 @@ class ShardRequester:
         """
         if self._world.size == 1:
             return [self._own.respond(requests[0])]
-        store, self._number = self._world.store_for(PURPOSE), self._number + 1
+        store, self._number = self._world.store_for(self._written), self._number + 1
         with rank_loss_as_failure():
             store.set(f"{self._number}", list(requests))
         own = self._own.respond(requests[0])
@@ -74,7 +95,7 @@ class ShardRequester:
         """Stop waiting for responses; ``request_all`` raises from now on."""
         self._ended.set()
 
-    def _wait(self, store: SignedStore, rank: int) -> ShardResponse:
+    def _wait(self, store: SignedStore, rank: int) -> Response:
         key, started = f"{self._number}/{rank}", self._clock()
         with rank_loss_as_failure():
             while not store.has(key):
@@ -82,10 +103,10 @@ class ShardRequester:
                 if self._ended.wait(POLL_SECONDS) or waited > RANK_TIMEOUT_SECONDS:
                     raise TrainingFailedError(
                         reason="RankLost",
-                        message=f"Rank {rank} of the trainer did not report its part of a policy "
-                        f"within {self._clock() - started:.0f} s",
+                        message=f"Rank {rank} of the trainer did not report its part of a "
+                        f"{self._written} within {self._clock() - started:.0f} s",
                     )
-            response: ShardResponse | Failure = store.get(key)
+            response: Response | Failure = store.get(key)
             store.delete(key)
         if isinstance(response, Failure):
             raise TrainingFailedError(
@@ -94,15 +115,21 @@ class ShardRequester:
         return response
 
 
-class ShardResponder:
-    """Another rank's side: a thread that responds while snapshots wait or are being published."""
+class ShardResponder(Generic[Request, Response]):
+    """Another rank's side: a thread that responds while its shards may be asked about.
 
-    def __init__(self, world: World, own: PolicyShards) -> None:
-        self._world, self._own = world, own
+    Args:
+        world: the ranks.
+        own: this rank's shards.
+        written: what of.
+    """
+
+    def __init__(self, world: World, own: Shards[Request, Response], *, written: Written) -> None:
+        self._world, self._own, self._written = world, own, written
         self._ended = threading.Event()
         self._handled = 0
         # A daemon, so that a process that exits does not wait for a bucket.
-        self._thread = threading.Thread(target=self._run, name="policy-shards", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"{written}-shards", daemon=True)
 
     def begin(self) -> None:
         """Start the thread."""
@@ -113,7 +140,7 @@ class ShardResponder:
         self._ended.set()
 
     def _run(self) -> None:
-        store = self._world.store_for(PURPOSE)
+        store = self._world.store_for(self._written)
         try:
             while not self._ended.wait(POLL_SECONDS):
                 while self._own.busy and store.has(f"{self._handled + 1}"):
@@ -123,11 +150,11 @@ class ShardResponder:
 
     def _handle(self, store: SignedStore) -> None:
         self._handled += 1
-        response: ShardResponse | Failure
+        response: Response | Failure
         try:
-            requests: list[ShardRequest] = store.get(f"{self._handled}")
+            requests: list[Request] = store.get(f"{self._handled}")
             response = self._own.respond(requests[self._world.rank])
         except RLError as error:
-            log.error("publishing this rank's part of a policy failed: %s", error)
+            log.error("writing this rank's part of a %s failed: %s", self._written, error)
             response = Failure(f"{type(error).__name__}: {error}"[:500])
         store.set(f"{self._handled}/{self._world.rank}", response)

@@ -15,11 +15,11 @@ import pytest
 from torch.distributed import HashStore, Store, TCPStore
 
 from rl_contracts.errors import StoreUnavailableError
+from rl_trainer.distributed.channel import ShardRequester, ShardResponder
 from rl_trainer.distributed.rendezvous import RANK_TIMEOUT_SECONDS
 from rl_trainer.distributed.signed import Signer
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
-from rl_trainer.publish.channel import ShardRequester, ShardResponder
 from rl_trainer.publish.policy_shard import (
     EncodedDelta,
     EncodeDelta,
@@ -62,10 +62,10 @@ class Two:
     """Two ranks."""
 
     worlds: list[World]
-    responder: ShardResponder | None = None
+    responder: ShardResponder[ShardRequest, ShardResponse] | None = None
 
     def begin(self, reply: Callable[[ShardRequest], ShardResponse]) -> None:
-        self.responder = ShardResponder(self.worlds[1], Scripted(reply))
+        self.responder = ShardResponder(self.worlds[1], Scripted(reply), written="policy")
         self.responder.begin()
 
 
@@ -80,7 +80,7 @@ def two() -> Iterator[Two]:
 
 def test_each_rank_gets_its_own_request(two: Two) -> None:
     two.begin(counted)
-    requester = ShardRequester(two.worlds[0], Scripted(counted))
+    requester = ShardRequester(two.worlds[0], Scripted(counted), written="policy")
     for version in range(1, 10, 2):
         answers = requester.request_all(
             [KeepAsBase(version=version), KeepAsBase(version=version + 1)]
@@ -97,7 +97,7 @@ def test_a_failed_rank_is_named_and_its_next_request_answered(two: Two) -> None:
         return counted(request)
 
     two.begin(reply)
-    requester = ShardRequester(two.worlds[0], Scripted(counted))
+    requester = ShardRequester(two.worlds[0], Scripted(counted), written="policy")
     with pytest.raises(TrainingFailedError, match="Rank 1 of the trainer: StoreUnav") as caught:
         requester.request_all([EncodeDelta(), EncodeDelta()])
     assert caught.value.reason == "RankFailed"
@@ -114,7 +114,7 @@ def test_rank_0_failing_itself_leaves_the_next_request_answered(two: Two) -> Non
         return counted(request)
 
     two.begin(counted)
-    requester = ShardRequester(two.worlds[0], Scripted(own))
+    requester = ShardRequester(two.worlds[0], Scripted(own), written="policy")
     with pytest.raises(StoreUnavailableError):
         requester.request_all([EncodeDelta(), EncodeDelta()])
     assert (
@@ -130,7 +130,7 @@ def test_requester_stops_waiting_for_a_lost_rank_after_end(two: Two) -> None:
         asked.set()
         return None
 
-    requester = ShardRequester(two.worlds[0], Scripted(own))
+    requester = ShardRequester(two.worlds[0], Scripted(own), written="policy")
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(requester.request_all, [EncodeDelta(), EncodeDelta()])
         assert asked.wait(HUNG_SECONDS)
@@ -141,7 +141,9 @@ def test_requester_stops_waiting_for_a_lost_rank_after_end(two: Two) -> None:
 
 def test_a_silent_rank_ends_the_attempt_after_the_timeout(two: Two) -> None:
     times = iter([0.0, RANK_TIMEOUT_SECONDS, RANK_TIMEOUT_SECONDS + 1, RANK_TIMEOUT_SECONDS + 1])
-    requester = ShardRequester(two.worlds[0], Scripted(counted), clock=lambda: next(times))
+    requester = ShardRequester(
+        two.worlds[0], Scripted(counted), written="policy", clock=lambda: next(times)
+    )
     with pytest.raises(TrainingFailedError, match="3601 s") as caught:
         requester.request_all([EncodeDelta(), EncodeDelta()])
     assert caught.value.reason == "RankLost"
@@ -161,21 +163,21 @@ def test_a_forged_tcp_store_value_runs_nothing(tmp_path: Path) -> None:
     """Anyone who reaches the store's port may write any value, with the ranks' own keys."""
     exploded = tmp_path / "exploded"
     bomb = base64.b64encode(pickle.dumps(Bomb(exploded))).decode()
-    with_key = base64.b64encode(Signer(b"guess").sign(Bomb(exploded), place="policies/1")).decode()
+    with_key = base64.b64encode(Signer(b"guess").sign(Bomb(exploded), place="policy/1")).decode()
     served = TCPStore("127.0.0.1", 0, is_master=True)
     stranger = TCPStore("127.0.0.1", served.port, is_master=False)
-    requester = ShardRequester(a_world(0, served), Scripted(counted))
+    requester = ShardRequester(a_world(0, served), Scripted(counted), written="policy")
     for number, forged in enumerate(("", "no base64!", bomb, with_key), start=1):
-        stranger.set(f"policies/{number}/1", forged)
+        stranger.set(f"policy/{number}/1", forged)
         with pytest.raises(TrainingFailedError, match="is not signed") as caught:
             requester.request_all([KeepAsBase(version=1)] * 2)
         assert caught.value.reason == "ForeignMessage"
-    stranger.delete_key("policies/1/1")
-    stranger.set("policies/1", bomb)
+    stranger.delete_key("policy/1/1")
+    stranger.set("policy/1", bomb)
     own = TCPStore("127.0.0.1", served.port, is_master=False)
-    responder = ShardResponder(a_world(1, own), Scripted(counted))
+    responder = ShardResponder(a_world(1, own), Scripted(counted), written="policy")
     responder.begin()
-    store = a_world(0, served).store_for("policies")
+    store = a_world(0, served).store_for("policy")
     until(lambda: store.has("1/1"), what="the answer of rank 1")
     answer = store.get("1/1")
     responder.end()
@@ -186,8 +188,8 @@ def test_a_forged_tcp_store_value_runs_nothing(tmp_path: Path) -> None:
 def test_a_value_is_good_under_its_own_name_only() -> None:
     store = HashStore()
     world = a_world(0, store)
-    world.store_for("policies").set("1", "a request")
-    store.set("policies/2", store.get("policies/1").decode())
-    assert world.store_for("policies").get("1") == "a request"
-    with pytest.raises(TrainingFailedError, match="policies/2"):
-        world.store_for("policies").get("2")
+    world.store_for("policy").set("1", "a request")
+    store.set("policy/2", store.get("policy/1").decode())
+    assert world.store_for("policy").get("1") == "a request"
+    with pytest.raises(TrainingFailedError, match="policy/2"):
+        world.store_for("policy").get("2")

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_trainer.model.parallel import owners
+from rl_trainer.model.parallel import spans
 
 
 @given(
@@ -24,13 +24,15 @@ def test_parts_of_any_division_make_the_whole(rows: list[int], columns: list[int
                 [index for index, rank in enumerate(ranks) if rank == wanted]
                 for ranks, wanted in ((rows, row), (columns, column))
             ]
-            spans = tuple(owners._ranges(each) for each in places)
+            held = tuple(spans._ranges(each) for each in places)
             sent = whole[places[0]][:, places[1]].reshape(-1)
-            assert owners._count(spans) == sent.numel()
-            owners._place(result, sent, spans)
+            assert spans.count(held) == sent.numel()
+            copied = spans.copy(result, spans.whole(result.shape), sent, held)
+            assert copied == sent.numel()
+            assert spans.overlap(spans.whole(result.shape), held) == bool(copied)
     assert torch.equal(result, whole)
 
 
 def test_indices_in_a_row_are_one_range() -> None:
-    assert owners._ranges([0, 1, 2, 6, 7, 9]) == ((0, 3), (6, 8), (9, 10))
-    assert owners._ranges([]) == ()
+    assert spans._ranges([0, 1, 2, 6, 7, 9]) == ((0, 3), (6, 8), (9, 10))
+    assert spans._ranges([]) == ()

@@ -52,6 +52,12 @@ class FileLayout:
     """In the order in which they lie there."""
     size_bytes: int
 
+    def offsets(self, forms: Mapping[str, Form]) -> dict[str, int]:
+        """Where each tensor's first byte lies in the file."""
+        sizes = [forms[name].size_bytes for name in self.tensors]
+        begins = itertools.accumulate(sizes, initial=len(self.header))
+        return dict(zip(self.tensors, begins, strict=False))
+
     @property
     def entry(self) -> FileEntry:
         """The file as its manifest names it."""
