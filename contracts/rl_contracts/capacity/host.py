@@ -26,12 +26,19 @@ class HostMemory:
     published: float
     """Copies of the weights that its processes publish."""
     checkpoint: float
-    """The training state, which the first pod gathers while it writes a checkpoint."""
+    """Its processes' shares of the training state, while a checkpoint is written."""
+    export: float
+    """The whole model, which the first pod gathers while it exports it."""
+
+    @property
+    def training(self) -> float:
+        """While an export is made and a checkpoint is being written."""
+        return self.offloaded + self.published + self.checkpoint + self.export
 
     @property
     def total(self) -> float:
         """At its highest."""
-        return max(self.loading, self.offloaded + self.published + self.checkpoint)
+        return max(self.loading, self.training)
 
 
 def host_memory(shape: Shape, setup: Setup, *, processes: int) -> HostMemory:
@@ -46,7 +53,8 @@ def host_memory(shape: Shape, setup: Setup, *, processes: int) -> HostMemory:
         loading=processes * _loading(shape, setup),
         offloaded=processes * memory(shape, setup).host,
         published=COPIES * _published(shape, setup) * processes / setup.mesh.processes,
-        checkpoint=_checkpoint(shape, setup),
+        checkpoint=_state(shape, setup) * processes / setup.mesh.processes,
+        export=float(shape.parameters * setup.numbers.compute),
     )
 
 
@@ -69,7 +77,7 @@ def _published(shape: Shape, setup: Setup) -> float:
     return float(shape.parameters * setup.numbers.compute)
 
 
-def _checkpoint(shape: Shape, setup: Setup) -> float:
+def _state(shape: Shape, setup: Setup) -> float:
     """Masters and moments, with those of a critic. A reference that is refreshed comes on top."""
     each = FULL + MOMENT_BYTES[setup.optimizer]
     body = shape.parameters - (0 if shape.tied else shape.table_parameters)

@@ -21,7 +21,7 @@ PARTS = (
 )
 
 
-HOST_PARTS = ("offloaded", "published", "checkpoint")
+HOST_PARTS = ("offloaded", "published", "checkpoint", "export")
 FIXED = ("weights", "gradients", "moments", "update")
 
 
@@ -40,8 +40,8 @@ def fixed_arithmetic(memory: Memory) -> str:
 
 def host_arithmetic(host: HostMemory) -> str:
     """The same of a pod's host memory, and what loading needs before."""
-    rest = host.offloaded + host.published + host.checkpoint
-    return f"{_sum(host, HOST_PARTS, rest)}, and {host.loading / GIB:.2f} GiB to load the model"
+    parts = _sum(host, HOST_PARTS, host.training)
+    return f"{parts}, and {host.loading / GIB:.2f} GiB to load the model"
 
 
 def _sum(memory: Memory | HostMemory, names: tuple[str, ...], total: float) -> str:

@@ -195,7 +195,7 @@ def of_trainers() -> Iterator[list[str]]:
 
 
 def of_hosts() -> Iterator[list[str]]:
-    yield ["manifest", "pods × GPUs", "loading", "published", "checkpoint, first pod"]
+    yield ["manifest", "pods × GPUs", "loading", "published", "checkpoint", "export, first pod"]
     for worked in WORKED:
         spec = worked.spec
         host = host_memory(worked.shape, setup(worked, spec), processes=spec.trainer.processes)
@@ -205,6 +205,7 @@ def of_hosts() -> Iterator[list[str]]:
             gib(host.loading),
             f"{host.published / GIB:,.0f}",
             f"{host.checkpoint / GIB:,.0f}",
+            f"{host.export / GIB:,.0f}",
         ]
 
 

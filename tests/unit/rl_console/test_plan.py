@@ -55,8 +55,8 @@ def test_engines_are_planned_by_group(tmp_path: Path) -> None:
     ]
     lines = [line.strip() for line in plan_of(tmp_path, samplers)]
     assert lines[4] == (
-        "of its host the first pod needs published 45.77 + checkpoint 91.54 = 137.31 GiB, and 9.27 "
-        "GiB to load the model"
+        "of its host the first pod needs published 45.77 + checkpoint 91.54 + export 15.26 = "
+        "152.56 GiB, and 9.27 GiB to load the model"
     )
     assert lines[5] == (
         "samplers main: each of an engine's 2 GPUs (tensor 2) holds weights 7.63 + cache 59.62 "

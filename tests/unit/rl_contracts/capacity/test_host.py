@@ -31,7 +31,9 @@ def test_more_processes_read_smaller_parts(worked: Worked) -> None:
     assert many.loading == pytest.approx(alone.loading / 64)
     assert many.published == pytest.approx(alone.published / 64)
     assert alone.published == COPIES * 2 * worked.shape.parameters
-    assert many.checkpoint == alone.checkpoint == 12 * worked.shape.parameters
+    assert many.checkpoint == pytest.approx(alone.checkpoint / 64)
+    assert alone.checkpoint == 12 * worked.shape.parameters
+    assert many.export == alone.export == 2 * worked.shape.parameters
 
 
 def test_a_limit_below_the_host_memory_may_not_fit() -> None:
