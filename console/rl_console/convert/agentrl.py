@@ -25,6 +25,7 @@ LOSSES = {
     "cispo": {"algorithm.loss.kind": "CISPO", "algorithm.estimator.kind": "GRPO"},
     "minirl": {"algorithm.loss.kind": "MiniRL", "algorithm.estimator.kind": "DrGRPO"},
 }
+KEPT_GRADIENTS = {"gradientBelow", "gradientAbove"}
 PARALLEL = "trainer.parallelism has replicate, fsdp, tp, cp and ep"
 BATCH = "training.promptsPerStep"
 AGGREGATION = "algorithm.loss.aggregation"
@@ -41,6 +42,19 @@ def _token_level(draft: Draft, value: object) -> Outcome:
         kind = "SequenceMean"
     draft.put(AGGREGATION, kind)
     return "mapped", AGGREGATION, ""
+
+
+def _kept_gradient(name: str) -> Rule:
+    """Of tokens beyond the clip; the kind of loss is set at the end, whatever the order."""
+    path = f"algorithm.loss.{name}"
+
+    def apply(draft: Draft, value: object) -> Outcome:
+        if str(draft.given.get("loss_calculater", "grpo")).lower() != "grpo":
+            return "by hand", path, "with kind CEGPPO, in place of the loss of loss_calculater"
+        draft.put(path, float(str(value)))
+        return "mapped", path, "loss kind CEGPPO"
+
+    return Rule(apply=apply, fields=(path,))
 
 
 def _processes(draft: Draft, value: object) -> Outcome:
@@ -65,6 +79,8 @@ def _evaluation(draft: Draft, value: object) -> Outcome:
 def _finish(draft: Draft) -> None:
     """Prompts of a step: samples of all devices, divided by the samples of a group."""
     given = draft.given
+    if not KEPT_GRADIENTS.isdisjoint(draft.get("algorithm.loss") or {}):
+        draft.put("algorithm.loss.kind", "CEGPPO")
     keys = ("per_device_train_batch_size", "gradient_accumulation_steps")
     if not any(key in given for key in keys):
         return
@@ -127,8 +143,8 @@ FRAMEWORK = Framework(
         ),
         "epsilon": to("algorithm.loss.clipLow"),
         "epsilon_higher": to("algorithm.loss.clipHigh"),
-        "beta1": absent("gradients of clipped tokens (CE-GPPO)"),
-        "beta2": absent("gradients of clipped tokens (CE-GPPO)"),
+        "beta1": _kept_gradient("gradientBelow"),
+        "beta2": _kept_gradient("gradientAbove"),
         "importance_weight_cap_ratio": to(f"{CORRECTION}.cap", note="correction ImportanceCap"),
         "out_of_date_decay": to(f"{CORRECTION}.decay", note="correction ImportanceCap"),
         "drop_zero_advantage": when({"algorithm.shaping.dropZeroAdvantage": True}),

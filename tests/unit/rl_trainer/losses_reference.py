@@ -6,13 +6,14 @@ Nothing here is shared with the trainer: no torch, no autograd, gradients derive
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 CLIPS = {
     "PPOClip": (0.2, 0.2),
     "DAPO": (0.2, 0.28),
     "GSPO": (3e-4, 4e-4),
     "CISPO": (1.0, 4.0),
+    "CEGPPO": (0.2, 0.28),
     "MiniRL": (0.2, 0.3),
     "DecoupledPPO": (0.2, 0.2),
     "MaxEnt": (0.2, 0.2),
@@ -46,6 +47,8 @@ class Setting:
     dual: float | None = None
     cap: float | None = None
     clip_coefficient: float | None = None
+    below: float | None = None
+    above: float | None = None
     tau_positive: float | None = None
     tau_negative: float | None = None
     average: str | None = None
@@ -76,6 +79,18 @@ def clipped(setting: Setting, r: float, dr: float, advantage: float) -> tuple[fl
     free = -r * advantage
     held = -max(low, min(high, r)) * advantage
     value, gradient = (free, -dr * advantage) if free >= held else (held, 0.0)
+    if setting.dual is not None and advantage < 0 and value > -setting.dual * advantage:
+        return -setting.dual * advantage, 0.0
+    return value, gradient
+
+
+def kept(setting: Setting, r: float, dr: float, advantage: float) -> tuple[float, float]:
+    """CE-GPPO's: beyond the clip the gradient is that at the bound, times a factor."""
+    value, gradient = clipped(replace(setting, dual=None), r, dr, advantage)
+    if stopped(setting, r, advantage):
+        own = 1.0 if advantage > 0 else 0.75
+        factor = setting.above if advantage > 0 else setting.below
+        value = gradient = (own if factor is None else factor) * value
     if setting.dual is not None and advantage < 0 and value > -setting.dual * advantage:
         return -setting.dual * advantage, 0.0
     return value, gradient
@@ -140,7 +155,8 @@ def token_loss(setting: Setting, sequence: list[Token], token: Token) -> tuple[f
         w = exp(token.p - token.mu)
         w = 0.0 if setting.cap is not None and w > setting.cap else w
         return w * value, w * gradient
-    return clipped(setting, exp(log_ratio), slope(log_ratio), token.advantage)
+    formula = kept if setting.kind == "CEGPPO" else clipped
+    return formula(setting, exp(log_ratio), slope(log_ratio), token.advantage)
 
 
 def log_bounds(setting: Setting) -> tuple[float, float]:

@@ -13,12 +13,14 @@ from pydantic import Field
 from rl_contracts.spec.base import Model, only_of, rule, rules
 
 Temperature = Annotated[float, Field(gt=0, le=100)]
+GradientShare = Annotated[float, Field(ge=0, le=10)]
 Aggregation = Literal["TokenMean", "SequenceMean", "SequenceSum", "ConstantLength"]
 LossName = Literal[
     "PPOClip",
     "DAPO",
     "GSPO",
     "CISPO",
+    "CEGPPO",
     "MiniRL",
     "DecoupledPPO",
     "DPPOTV",
@@ -54,6 +56,11 @@ LOSS_KINDS: Mapping[LossName, LossKind] = MappingProxyType(
         "DAPO": LossKind("TokenMean", (0.2, 0.28), reads=(*CLIP, "dualClip"), stops=True),
         "GSPO": LossKind("SequenceMean", (3e-4, 4e-4)),
         "CISPO": LossKind("TokenMean", (1.0, 4.0)),
+        "CEGPPO": LossKind(
+            "TokenMean",
+            (0.2, 0.28),
+            reads=(*CLIP, "dualClip", "gradientBelow", "gradientAbove"),
+        ),
         "MiniRL": LossKind("SequenceSum", (0.2, 0.3), stops=True),
         "DecoupledPPO": LossKind(
             "TokenMean", (0.2, 0.2), reads=(*CLIP, "dualClip", "importanceCap"), weighs=True
@@ -118,8 +125,14 @@ class Loss(Model):
     """Upper clip: ratios stay at or below 1 + clipHigh; for DPPOTV π - μ stays at or below
     clipHigh. Not for SAPO. Unset: the kind's own, e.g. 0.2."""
     dual_clip: Annotated[float, Field(gt=1, le=1000)] | None = None
-    """Largest ratio that counts where the advantage is negative. For PPOClip, DAPO and
+    """Largest ratio that counts where the advantage is negative. For PPOClip, DAPO, CEGPPO and
     DecoupledPPO. Unset: any."""
+    gradient_below: GradientShare | None = None
+    """Gradient of a token below the clip whose advantage is negative, as a multiple of that at the
+    clip's bound. The paper's β1. For CEGPPO. Unset: 0.75."""
+    gradient_above: GradientShare | None = None
+    """Gradient of a token above the clip whose advantage is positive, as a multiple of that at the
+    clip's bound. The paper's β2. For CEGPPO. Unset: 1."""
     importance_cap: Annotated[float, Field(gt=1, le=1000)] | None = None
     """Tokens with a larger importance weight p / μ are left out. For DecoupledPPO. Unset: none
     are."""
@@ -153,6 +166,12 @@ class Loss(Model):
         """Lowest and highest ratio inside the clip."""
         low, high = self.clips
         return 1 - low, 1 + high
+
+    @property
+    def kept_gradients(self) -> tuple[float, float]:
+        """Of CEGPPO, below and above the clip."""
+        below, above = self.gradient_below, self.gradient_above
+        return (0.75 if below is None else below, 1.0 if above is None else above)
 
     @property
     def temperatures(self) -> tuple[float, float]:

@@ -94,6 +94,26 @@ def test_options_of_a_guide_become_fields(file: str, values: dict[str, Any]) -> 
     assert {path: at(manifest, path) for path in values} == values
 
 
+@pytest.mark.parametrize(
+    ("options", "loss"),
+    [
+        (
+            "--beta1 0.5 --loss_calculater GRPO --beta2 1",
+            {"kind": "CEGPPO", "gradientBelow": 0.5, "gradientAbove": 1.0},
+        ),
+        ("--beta2 0.8", {"kind": "CEGPPO", "gradientAbove": 0.8}),
+        ("--loss_calculater GSPO --beta1 0.5", {"kind": "GSPO"}),
+    ],
+)
+def test_gradients_of_clipped_tokens_choose_the_loss_that_keeps_them(
+    options: str, loss: dict[str, Any]
+) -> None:
+    script = (GUIDES / "agentrl.sh").read_text().replace("--loss_calculater GRPO", options)
+    result = convert(FRAMEWORKS["agentrl"], script)
+    assert result.problems == []
+    assert at(result.manifest, "spec.algorithm.loss") == loss
+
+
 def test_credentials_of_options_are_not_shown() -> None:
     lines = [str(line) for line in converted("agentrl.sh").lines]
     lines += map(str, convert(FRAMEWORKS["stateset"], "export WANDB_API_KEY=hunter2").lines)

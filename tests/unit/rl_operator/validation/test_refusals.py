@@ -120,7 +120,10 @@ def test_importance_cap_that_leaves_out_no_trained_token_is_refused(
     ("loss", "options"),
     [
         ("PPOClip", {"correction": {**CAPPED, "decay": 0.4}, "maxStaleness": 4}),  # 4 e^-1.6 = 0.8
-        *((loss, {"correction": CAPPED}) for loss in ("GSPO", "CISPO", "DecoupledPPO", "GMPO")),
+        *(
+            (loss, {"correction": CAPPED})
+            for loss in ("GSPO", "CISPO", "CEGPPO", "DecoupledPPO", "GMPO")
+        ),
     ],
 )
 def test_importance_cap_that_can_leave_out_a_trained_token_is_accepted(

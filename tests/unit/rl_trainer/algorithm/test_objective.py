@@ -30,6 +30,7 @@ KINDS = (
     "DAPO",
     "GSPO",
     "CISPO",
+    "CEGPPO",
     "MiniRL",
     "DecoupledPPO",
     "DPPOTV",
@@ -60,7 +61,7 @@ SETTINGS = [
     *(
         Setting(kind=kind, correction=correction, options=options)
         for kind, (correction, options) in itertools.product(
-            ("PPOClip", "GSPO", "CISPO", "MiniRL"), CORRECTED
+            ("PPOClip", "GSPO", "CISPO", "CEGPPO", "MiniRL"), CORRECTED
         )
     ),
     *(
@@ -69,6 +70,8 @@ SETTINGS = [
         for correction, options in (CORRECTED[0], CORRECTED[3], CORRECTED[7])
     ),
     Setting(dual=3.0),
+    Setting(kind="CEGPPO", below=0.0, above=2.5, low=0.1, high=0.4),
+    Setting(kind="CEGPPO", below=5.0, dual=3.0),
     Setting(kind="DecoupledPPO", cap=1.3),
     Setting(kind="DecoupledPPO", dual=1.5, correction="OPSM", options={"threshold": 0.2}),
     Setting(kind="GSPO", low=0.2, high=0.3),
@@ -102,6 +105,8 @@ def algorithm(setting: Setting) -> Algorithm:
         "importance_cap": setting.cap,
         "clip_coefficient": setting.clip_coefficient,
         "aggregation": setting.average,
+        "gradient_below": setting.below,
+        "gradient_above": setting.above,
         "tau_positive": setting.tau_positive,
         "tau_negative": setting.tau_negative,
         "length": setting.length if setting.average == "ConstantLength" else None,
@@ -203,6 +208,8 @@ BY_HAND = [
     (Setting(), [[ONE, TWO]], -0.2, [0.0, 0.0]),
     # 1.649 is under 5 and 0.368 over 0: (1.649 x 1 - 0.368 x 2) / 2 and its weights.
     (Setting(kind="CISPO"), [[ONE, TWO]], 0.45648, [-0.82436, 0.18394]),
+    # 1.649 is above 1.28: -1 x 1.28; 0.368 below 0.8, A < 0: 0.75 x 0.8; halved.
+    (Setting(kind="CEGPPO"), [[ONE, TWO]], -0.34, [-0.64, 0.3]),
     # Mean log-ratio (0.5 - 1) / 2: s = e^-0.25 = 0.7788 in both; A > 0 keeps, A < 0 is held.
     (Setting(kind="GSPO", low=0.2, high=0.2), [[ONE, TWO]], 0.0106, [-0.3894, 0.0]),
     # Beyond 1.3 with A > 0: out; 0.368 is below 0.8 with A < 0: out.

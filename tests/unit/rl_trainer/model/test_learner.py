@@ -151,7 +151,8 @@ def test_a_gradient_that_is_not_finite_is_pinned_on_its_rollout(
 
 RATE = {"optimizer": {"learningRate": 1e-2}}
 LOSSES = [
-    {"kind": kind} for kind in ("PPOClip", "DAPO", "GSPO", "CISPO", "MiniRL", "DecoupledPPO")
+    {"kind": kind}
+    for kind in ("PPOClip", "DAPO", "GSPO", "CISPO", "CEGPPO", "MiniRL", "DecoupledPPO")
 ] + [
     {"aggregation": "SequenceMean"},
     {"aggregation": "ConstantLength", "length": 9},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rl_trainer.algorithm.losses import (
+    ce_gppo,
     cispo,
     dapo,
     decoupled_ppo,
@@ -21,6 +22,7 @@ LOSSES: dict[str, LossFunction] = {
     "DAPO": dapo.loss,
     "GSPO": gspo.loss,
     "CISPO": cispo.loss,
+    "CEGPPO": ce_gppo.loss,
     "MiniRL": minirl.loss,
     "DecoupledPPO": decoupled_ppo.loss,
     "DPPOTV": dppo_tv.loss,

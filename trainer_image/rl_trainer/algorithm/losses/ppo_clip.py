@@ -30,11 +30,17 @@ def clipped_surrogate(ratios: Tensor, advantages: Tensor, section: Loss) -> Loss
     losses = -torch.minimum(ratios * advantages, ratios.clamp(low, high) * advantages)
     with torch.no_grad():
         held = outside(ratios, advantages, section)
-    if section.dual_clip is not None:
-        bound = -section.dual_clip * advantages
-        with torch.no_grad():
-            held = held | ((advantages < 0) & (losses > bound))
-        losses = torch.where(advantages < 0, torch.minimum(losses, bound), losses)
+    return dual_clipped(losses, held, advantages, section)
+
+
+def dual_clipped(losses: Tensor, held: Tensor, advantages: Tensor, section: Loss) -> LossOutputs:
+    """The losses, which ``dualClip`` bounds where it is set; ``held``, bool ``[N]``, grows."""
+    if section.dual_clip is None:
+        return LossOutputs(losses=losses, clipped=held)
+    bound = -section.dual_clip * advantages
+    with torch.no_grad():
+        held = held | ((advantages < 0) & (losses > bound))
+    losses = torch.where(advantages < 0, torch.minimum(losses, bound), losses)
     return LossOutputs(losses=losses, clipped=held)
 
 
