@@ -33,7 +33,9 @@ from rl_sampler.engine.protocol import GenerateRequest, Generation
 from tests.servers import free_port
 
 SIDE = "side"
-PROMPT = 16
+FIRST, PROMPT = 20, 16
+"""First token of a prompt, and their number. Not the padding token, 10: its embedding is zero, and
+a first token's state is then zero in every layer, where the gradient of a norm is huge."""
 MEMBERS, TOKENS = 64, 256
 UPDATES = 5
 START_SECONDS, LOAD_SECONDS, POLL_SECONDS = 300.0, 120.0, 0.5
@@ -267,7 +269,7 @@ async def sampled(
 ) -> list[Generation]:
     """Responses of so many members."""
     request = GenerateRequest(
-        prompt=list(range(10, 10 + PROMPT)),
+        prompt=list(range(FIRST, FIRST + PROMPT)),
         members=members,
         temperature=1.0,
         max_new_tokens=TOKENS,
@@ -342,7 +344,7 @@ def score(path: Path, precision: str) -> dict[str, float | str]:
         length = PROMPT + len(each["tokens"])
         samples.append(
             Sample(
-                tokens=torch.tensor([*range(10, 10 + PROMPT), *each["tokens"]]),
+                tokens=torch.tensor([*range(FIRST, FIRST + PROMPT), *each["tokens"]]),
                 mask=torch.arange(length) >= PROMPT,
                 logprobs=torch.tensor([0.0] * PROMPT + each["logprobs"]),
                 temperature=1.0,
