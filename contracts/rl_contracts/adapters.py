@@ -13,9 +13,11 @@ CONFIG_FILE, STEM = "adapter_config.json", "adapter_model"
 """File names that PEFT uses; STEM is without its suffix ``.safetensors``."""
 PARTS = ("lora_A", "lora_B")
 WEIGHT = ".weight"
-TOWER, TEXT, SEEING_TEXT = "visual", "model.layers.", "model.language_model.layers."
-"""Part of the names of a vision tower's tensors; what the names of a language model's layers begin
-with in files, and in the module of a model that sees images. Files have either."""
+TOWER = "visual"
+"""Part of the names of a vision tower's tensors."""
+TEXT, SEEING_TEXT = "model.layers.", "model.language_model.layers."
+"""Prefixes of the language model's layers. In the module of a model that sees images they have the
+second one; its files may have the first."""
 
 
 def tensor_name(layer: str, part: str) -> str:
@@ -38,11 +40,12 @@ def targeted_layers(tensors: Iterable[str], section: LoRA) -> list[str]:
 
 def _layers(tensors: Iterable[str]) -> dict[str, str]:
     """Layers of the language model: the name in the module, by that of the weight."""
-    names = set(tensors)
-    sees = any(TOWER in name.split(".") for name in names)
+    names = list(tensors)
+    of_text = [name for name in names if TOWER not in name.split(".")]
+    sees = len(of_text) < len(names)
     layers = {}
-    for name in names:
-        if name.endswith(WEIGHT) and TOWER not in name.split("."):
+    for name in of_text:
+        if name.endswith(WEIGHT):
             layer = name.removesuffix(WEIGHT)
             inside = sees and layer.startswith(TEXT)
             layers[name] = SEEING_TEXT + layer.removeprefix(TEXT) if inside else layer
