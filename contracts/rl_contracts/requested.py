@@ -20,7 +20,8 @@ AT_ONCE = 2
 """Episodes that one sampler plays for people at the same time; more are refused."""
 REQUEST_BYTES = 1 << 20
 STREAM = "application/x-ndjson"
-"""A request that accepts it is answered by events while the episode goes on, one JSON a line."""
+"""A request that accepts it is answered with events, one JSON object a line, as the episode is
+played."""
 
 
 class SaidMessage(BaseModel):
@@ -91,7 +92,7 @@ class EpisodeAnswer(BaseModel):
 
 
 class EpisodeEvent(BaseModel):
-    """Base of what an episode that goes on is told by."""
+    """Base of the events that a sampler sends while it plays an episode."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 

@@ -145,8 +145,8 @@ class ObjectCache:
 
     def versions(self, kind: Kind, namespace: str, labels: str) -> tuple[int, ...]:
         """Versions of what ``select`` chooses from: the same where that would find the same."""
-        names = self.named(kind, namespace, parse_selector(labels))
-        return tuple(self.version(kind, namespace, one) for one in names)
+        chosen = self.named(kind, namespace, parse_selector(labels))
+        return tuple(self.version(kind, namespace, name) for name in chosen)
 
     def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
         """One object, or None."""
@@ -157,8 +157,9 @@ class ObjectCache:
     def select(self, kind: Kind, namespace: str, *, labels: str) -> list[Manifest]:
         """The objects of a namespace with all of some labels, by name: ``a=b,c=d``."""
         wanted = parse_selector(labels)
-        versions = (self.get(kind, namespace, one) for one in self.named(kind, namespace, wanted))
-        return [one for one in versions if one is not None and fits(one, wanted)]
+        chosen = self.named(kind, namespace, wanted)
+        manifests = (self.get(kind, namespace, name) for name in chosen)
+        return [each for each in manifests if each is not None and fits(each, wanted)]
 
     def named(self, kind: Kind, namespace: str, labels: Mapping[str, str]) -> list[str]:
         """Names of those that the indexed ones of some labels fit; at least one must be indexed."""
