@@ -99,8 +99,8 @@ def serve(
     """Serve a model of a job in the cluster.
 
     Makes a Deployment, a Service and a NetworkPolicy that admits pods of the namespace. Adapters
-    are merged into their model. The endpoint has OpenAI's API. Repeated, the command changes
-    it, and keeps what no option names.
+    are merged into their model. The endpoint has OpenAI's API. Repeated, the command changes it,
+    and keeps --replicas, --api-key-secret and --keep where they are left out.
     """
     from rl_console.actions.models.choice import Choice
     from rl_console.actions.models.endpoint import Endpoint
@@ -111,10 +111,11 @@ def serve(
         stop_serving,
     )
 
-    if stop and (dry_run or keep is not None or version is not None):
+    chosen = (version, replicas, api_key_secret, keep)
+    if stop and (any((dry_run, group, image, engine_image)) or chosen != (None,) * len(chosen)):
         raise UsageError(
             "--stop deletes the endpoint, whatever it serves",
-            remedy="Leave out the version, --keep and --dry-run, or --stop",
+            remedy="Leave out the version and all options but --name, or --stop",
         )
     cluster = invocation.cluster()
     namespace, named = cluster.default_namespace, name or f"{job}-serve"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import pytest
 
 from rl_console.actions.models import waiting
 from rl_console.actions.models.choice import Choice
-from rl_console.actions.models.endpoint import Endpoint
+from rl_console.actions.models.endpoint import API_KEY_VOLUME, Endpoint
 from rl_console.actions.models.fetching import fetch
 from rl_console.actions.models.pod_state import PodState
 from rl_console.actions.models.serving import described, pod_doing
@@ -303,6 +304,23 @@ def test_an_endpoint_keeps_what_no_option_names() -> None:
     assert (named.replicas, named.api_key_secret, named.owned) == (1, "", True)
 
 
+def test_the_key_of_an_endpoint_of_an_earlier_release_is_kept() -> None:
+    made = by_kind(endpoint(api_key_secret="keys"))["Deployment"]
+    earlier = json.loads(json.dumps(made).replace(API_KEY_VOLUME, "api-key"))
+    given = choice(finalModel=FINAL)
+    again = Endpoint.changed(
+        earlier,
+        replicas=None,
+        api_key_secret=None,
+        owned=None,
+        choice=given,
+        images=given.images(),
+        name="sums-serve",
+    )
+    assert earlier != made
+    assert again.api_key_secret == "keys"
+
+
 TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
 PULL = {"name": "of-the-job"}
 CERTIFICATES = {"name": "certificates", "mountPath": "/certs"}
@@ -377,7 +395,19 @@ def test_what_no_endpoint_can_serve_is_refused() -> None:
         elsewhere.manifests()
 
 
-@pytest.mark.parametrize("beside", [{"dry_run": True}, {"keep": True}, {"version": 3}])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"dry_run": True},
+        {"keep": True},
+        {"version": 3},
+        {"replicas": 2},
+        {"api_key_secret": ""},
+        {"group": "main"},
+        {"image": "s:1"},
+        {"engine_image": "e:1"},
+    ],
+)
 def test_nothing_is_deleted_where_another_option_asks_for_something_else(
     beside: dict[str, Any],
 ) -> None:

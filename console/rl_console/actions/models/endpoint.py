@@ -61,14 +61,14 @@ class Endpoint:
         owned: bool | None,
         **others: Any,
     ) -> Endpoint:
-        """An endpoint that keeps of an earlier one what is None.
+        """The endpoint that a repeated command makes: options that are None stay as they were.
 
         Args:
-            present: its Deployment; None: there is none.
+            present: Deployment of the earlier endpoint; None: there is none.
             replicas: number of pods.
             api_key_secret: empty: no key.
             owned: it is deleted with the job.
-            others: fields that are never kept.
+            others: fields that do not depend on the earlier endpoint.
         """
         spec = (present or {}).get("spec") or {}
         if replicas is None:
@@ -243,10 +243,19 @@ class Endpoint:
 
 
 def _key_of(deployment: Mapping[str, Any]) -> str:
-    """Secret of the key that an endpoint asks for; empty: none."""
+    """Secret of the key that an endpoint asks for; empty: none.
+
+    Its volume is that at the key's folder: earlier releases gave the volume another name.
+    """
     pod = (deployment.get("template") or {}).get("spec") or {}
-    named = {each["name"]: each.get("secret") or {} for each in pod.get("volumes") or []}
-    return str(named.get(API_KEY_VOLUME, {}).get("secretName") or "")
+    names = {
+        mount["name"]
+        for container in pod.get("containers") or []
+        for mount in container.get("volumeMounts") or []
+        if mount["mountPath"] == API_KEY_FOLDER
+    }
+    volumes = (each for each in pod.get("volumes") or [] if each["name"] in names)
+    return next((str(each["secret"]["secretName"]) for each in volumes if "secret" in each), "")
 
 
 def _knowing_key(container: Manifest, *, read_only: bool = True) -> Manifest:
