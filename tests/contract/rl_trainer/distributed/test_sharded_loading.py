@@ -131,7 +131,9 @@ def with_critic(world: World, folder: Path) -> dict[str, Tensor]:
     assert built.critic is not None
     assert alive() == before + 2
     gc.enable()
-    return states.section("weights/", states.whole(built.critic.state(), world))
+    named = built.critic.state().items()
+    weights = {name: tensor for name, tensor in named if name.startswith("weights/")}
+    return states.whole(weights, world)
 
 
 @pytest.fixture
