@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.scale.recorded import FOLDER
@@ -17,20 +18,50 @@ from tests.servers import ROOT, Server, free_port
 PACKAGES = ("", "contracts", "operator", "local")
 
 
+LOOK_SECONDS = 0.5
+
+
 @dataclass
 class Measured:
-    """A running operator."""
+    """A running operator, which is started again where it has ended, as a Deployment's is."""
 
     server: Server
     url: str
+    restarts: int = 0
+    highest_mb: float = 0.0
+    """Of any of its processes."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def memory_mb(self) -> tuple[float, float]:
         """Resident memory now and at its highest, in MB."""
-        assert self.server.process is not None
-        lines = Path(f"/proc/{self.server.process.pid}/status").read_text().splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        now, most = (int(fields[key].split()[0]) / 1000 for key in ("VmRSS", "VmHWM"))
-        return round(now, 1), round(most, 1)
+        with self.lock:
+            assert self.server.process is not None
+            if self.server.process.poll() is not None:
+                print(f"the operator has ended: {self.server.log.read_text()[-600:]}", flush=True)
+                self.restarts += 1
+                self.server.launch()
+            lines = Path(f"/proc/{self.server.process.pid}/status").read_text().splitlines()
+            fields = dict(line.split(":", 1) for line in lines)
+            now, most = (int(fields[key].split()[0]) / 1000 for key in ("VmRSS", "VmHWM"))
+            self.highest_mb = max(self.highest_mb, most)
+            return round(now, 1), round(self.highest_mb, 1)
+
+    @contextlib.contextmanager
+    def kept_running(self) -> Iterator[None]:
+        """Look at it again and again until the end."""
+        done = threading.Event()
+
+        def look() -> None:
+            while not done.wait(LOOK_SECONDS):
+                self.memory_mb()
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        try:
+            yield
+        finally:
+            done.set()
+            looking.join()
 
     def cpu_seconds(self) -> float:
         """Of the process so far, in user and system mode."""
@@ -82,5 +113,6 @@ def running(
             **(environment or {}),
         },
     )
-    with process:
-        yield Measured(server=process, url=f"http://127.0.0.1:{port}")
+    measured = Measured(server=process, url=f"http://127.0.0.1:{port}")
+    with process, measured.kept_running():
+        yield measured

@@ -34,6 +34,8 @@ class Side:
     """Successful writes of everybody for each job, by verb and resource."""
     memory_mb: tuple[float, float] = (0.0, 0.0)
     """At the end and at its highest."""
+    restarts: int = 0
+    """Of the operator, each after its process had ended."""
     quiet: dict[str, Any] = field(default_factory=dict)
     cold_start_s: float = 0.0
 
@@ -49,12 +51,17 @@ class Side:
     def figures(self) -> dict[str, Any]:
         """All figures of the side, for the benchmark's result."""
         if not self.rested:
-            return {**self.common_figures(), "rss_mb": self.memory_mb}
+            return {
+                **self.common_figures(),
+                "rss_mb": self.memory_mb,
+                "restarts": self.restarts,
+            }
         return {
             **self.common_figures(),
             "writes_per_job": self.writes_per_job,
             "writes_by_kind": self.writes_by_kind,
             "rss_mb": self.memory_mb,
+            "restarts": self.restarts,
             "quiet": self.quiet,
             "cold_start_s": self.cold_start_s,
         }
@@ -116,14 +123,14 @@ def of_operator(
                 side.processor_s = processor.between(cost, side.times.spent)
                 print(f"{module}, {count} jobs: {side.common_figures()}", flush=True)
                 if not (side.times.whole and rests):
-                    side.memory_mb = operator.memory_mb()
+                    side.memory_mb, side.restarts = operator.memory_mb(), operator.restarts
                     return side
                 settle(api)
                 moved = writes.since(before, writes.counted(api))
                 side.writes_per_job = writes.of_operator(moved, jobs=count)
                 side.writes_by_kind = {key: round(n / count, 2) for key, n in moved.items()}
                 side.quiet = quietness(api, operator, seconds=quiet_seconds)
-                side.memory_mb = operator.memory_mb()
+                side.memory_mb, side.restarts = operator.memory_mb(), operator.restarts
             if module == OURS:
                 side.cold_start_s = cold_start(server, folder, files, count)
     print(side.figures(), flush=True)
