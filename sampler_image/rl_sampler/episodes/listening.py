@@ -1,4 +1,4 @@
-"""What is said of an episode while it goes on: text as it is sampled, and turns as they end."""
+"""The events of an episode while it goes on: text as it is sampled, and turns as they end."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rl_contracts.requested import (
     TextEvent,
     TurnEvent,
 )
+from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.policy import Listener
 from rl_sampler.gateway.visible import GrowingText
@@ -31,7 +32,7 @@ class Listening:
         """Nothing was said yet."""
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    def tell(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Add an event."""
         self._events.put_nowait(event)
 
@@ -39,9 +40,16 @@ class Listening:
         """The next event, once there is one."""
         return await self._events.get()
 
-    def turn_ended(self, member: Member) -> None:
-        """Tell of the member's last turn."""
-        self.tell(TurnEvent(turn=member.turns[-1]))
+    def on_turn(self, agent: Agent) -> Callable[[Member], None] | None:
+        """What adds an event for each finished turn of a member; None where the agent is a program.
+
+        A program's responses may branch, so that their order as turns is known only at its end.
+        """
+
+        def turn_ended(member: Member) -> None:
+            self.add(TurnEvent(turn=member.turns[-1]))
+
+        return None if agent.program is not None else turn_ended
 
     def listener(self, decode: Decode) -> Listener:
         """Hears the responses of one member; ``decode`` makes text of token ids."""
@@ -50,12 +58,12 @@ class Listening:
         async def progress(number: int, tokens: list[int]) -> None:
             text = growing.grow(tokens)
             if text:
-                self.tell(TextEvent(text=text))
+                self.add(TextEvent(text=text))
 
         def begins(again: bool) -> None:
             nonlocal growing
             if again and growing.sent:
-                self.tell(AgainEvent())
+                self.add(AgainEvent())
             growing = GrowingText(decode, ())
 
         return Listener(progress=progress, begins=begins)

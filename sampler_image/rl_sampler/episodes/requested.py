@@ -84,16 +84,16 @@ class RequestedEpisodes:
                 return refusal(event.status, event.message)
             return web.json_response(text=event.answer.model_dump_json())
         listening = Listening()
-        playing = asyncio.create_task(self._told(body, listening))
-        playing.add_done_callback(partial(_tell_of_failure, listening))
+        playing = asyncio.create_task(self._play_with_events(body, listening))
+        playing.add_done_callback(partial(_add_failure, listening))
         try:
             return await _streamed(request, listening)
         finally:
             playing.cancel()
             await asyncio.wait({playing})
 
-    async def _told(self, body: bytes, listening: Listening) -> None:
-        listening.tell(await self._outcome(body, listening))
+    async def _play_with_events(self, body: bytes, listening: Listening) -> None:
+        listening.add(await self._outcome(body, listening))
 
     async def _outcome(
         self, body: bytes, listening: Listening | None = None
@@ -150,8 +150,9 @@ class RequestedEpisodes:
             group = replace(group, users=lambda task: ScriptedUser(task.scenario))
         on_turn = None
         if listening is not None:
-            on_turn = listening.turn_ended
-            if not runner.rollout_runner.begins_itself:  # programs may ask for several at once
+            on_turn = listening.on_turn(group.agent)
+            # A program may ask for several responses at once; an environment may begin again.
+            if not runner.rollout_runner.begins_itself:
                 policy = replace(group.policy, listener=listening.listener(group.chat.decode))
                 group = replace(group, policy=policy)
         member, rollout = await runner.rollout_runner.play_alone(
@@ -197,13 +198,13 @@ class RequestedEpisodes:
         )
 
 
-def _tell_of_failure(listening: Listening, playing: asyncio.Task[None]) -> None:
-    """Tell of an error that nobody expects, or the person would wait for ever."""
+def _add_failure(listening: Listening, playing: asyncio.Task[None]) -> None:
+    """Add the event of an unexpected error, or the person would wait for ever."""
     error = None if playing.cancelled() else playing.exception()
     if error is not None:
         logger.error("an episode for a person failed", exc_info=error)
         message = "the episode failed; the agent's log says why"
-        listening.tell(RefusedEvent(status=500, message=message))
+        listening.add(RefusedEvent(status=500, message=message))
 
 
 async def _streamed(request: web.Request, listening: Listening) -> web.StreamResponse:

@@ -9,9 +9,11 @@ from functools import partial
 
 import pytest
 
+from rl_contracts.documents.rollout import StopReason
 from rl_contracts.requested import AgainEvent, RefusedEvent, TextEvent
 from rl_sampler.episodes.listening import Event, Listening
-from rl_sampler.episodes.requested import _tell_of_failure
+from rl_sampler.episodes.requested import _add_failure
+from tests.unit.rl_sampler.user_code.test_program_agent import acted, once
 
 MARK = "é".encode()
 
@@ -26,7 +28,7 @@ async def heard(listening: Listening, number: int) -> list[Event]:
         return [await listening.next() for _ in range(number)]
 
 
-async def test_text_is_told_once_its_characters_are_whole() -> None:
+async def test_text_is_an_event_once_its_characters_are_whole() -> None:
     listening = Listening()
     listener = listening.listener(decode)
     listener.begins(False)
@@ -36,7 +38,7 @@ async def test_text_is_told_once_its_characters_are_whole() -> None:
     assert [each.text for each in events if isinstance(each, TextEvent)] == ["a", "b", "é"]
 
 
-async def test_a_response_that_begins_again_is_told_where_something_was_heard() -> None:
+async def test_a_response_that_begins_again_is_an_event_where_something_was_heard() -> None:
     listening = Listening()
     listener = listening.listener(decode)
     listener.begins(False)
@@ -54,6 +56,15 @@ async def test_a_response_that_begins_again_is_told_where_something_was_heard() 
     ]
 
 
+async def test_a_program_is_played_to_its_end_without_events_of_its_turns() -> None:
+    listening, made = Listening(), acted(["42"], once)
+    made.member.on_turn = listening.on_turn(made.member.agent)
+    assert await made.agent(made.member) is StopReason.STOP
+    assert [turn.text for turn in made.member.turns] == ["42"]
+    listening.add(AgainEvent())
+    assert await heard(listening, 1) == [AgainEvent()], "no other event"
+
+
 async def test_an_error_that_nobody_expects_ends_the_stream(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -62,7 +73,7 @@ async def test_an_error_that_nobody_expects_ends_the_stream(
 
     listening = Listening()
     task = asyncio.create_task(fails())
-    task.add_done_callback(partial(_tell_of_failure, listening))
+    task.add_done_callback(partial(_add_failure, listening))
     with caplog.at_level(logging.ERROR):
         (event,) = await heard(listening, 1)
     assert isinstance(event, RefusedEvent)
