@@ -28,10 +28,15 @@ def specs_of(
     return _spec(invocation, first), _spec(invocation, second)
 
 
-def _spec(invocation: Invocation, given: str) -> tuple[str, Spec]:
+def is_file(given: str) -> bool:
+    """Whether a manifest's file is meant, and not a job of the cluster."""
     path = Path(given)
-    if path.suffix in SUFFIXES or path.exists():
-        jobs = [each for each in read([path]) if each.manifest.get("kind") == "RLJob"]
+    return path.suffix in SUFFIXES or path.exists()
+
+
+def _spec(invocation: Invocation, given: str) -> tuple[str, Spec]:
+    if is_file(given):
+        jobs = [each for each in read([Path(given)]) if each.manifest.get("kind") == "RLJob"]
         if len(jobs) != 1:
             raise UsageError(f"{given} holds {len(jobs)} RLJobs", remedy="Name a file with one")
         raw = dict(jobs[0].manifest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rl_console.actions.comparing import is_file
 from rl_console.actions.run_data.viewing import viewed
 from rl_console.errors import NotFoundError, UsageError
 from rl_console.figures import number
@@ -15,8 +16,8 @@ from rl_contracts.queries.messages import MetricsAnswer, MetricsQuery
 
 POINTS = 12
 """Rows of a table; of a longer run each is a mean."""
-Curve = Mapping[int, float | None]
-"""Values by the last step that each stands for."""
+Row = tuple[int, float | None, float | None]
+"""The last step that the values stand for, and those of both runs."""
 
 
 def with_curves(
@@ -38,8 +39,12 @@ def with_curves(
 
     Raises:
         NotFoundError: a run has trained no step.
-        UsageError: there is no such metric.
+        UsageError: there is no such metric, or a manifest is compared.
     """
+    for job in filter(is_file, jobs):
+        raise UsageError(
+            f"{job} is a manifest and has no curves", remedy="Name two jobs, or leave out --curve"
+        )
     with (
         viewed(invocation, jobs[0], operator_namespace=operator_namespace) as first,
         viewed(invocation, jobs[1], operator_namespace=operator_namespace) as second,
@@ -53,8 +58,8 @@ def with_curves(
                 last=min(each.last for each in known),
                 points=POINTS,
             )
-        given = [each.metrics(query) for each in (first, second)]
-    curves = {name: [_curve(each, name) for each in given] for name in metrics}
+        given = (first.metrics(query), second.metrics(query))
+    curves = {name: _rows(*given, name) for name in metrics}
     text = "\n\n".join([_options(options), *_tables(jobs, curves)])
     return Shown(
         text=text,
@@ -75,29 +80,26 @@ def _check(jobs: tuple[str, str], known: Sequence[MetricsAnswer], metrics: Seque
             raise UsageError(f"{job} has no metric {missing[0]}", remedy=f"It has {names}")
 
 
-def _curve(given: MetricsAnswer, name: str) -> Curve:
-    return dict(zip(given.steps, given.series[name].mean, strict=True))
+def _rows(first: MetricsAnswer, second: MetricsAnswer, name: str) -> list[Row]:
+    before, after = (
+        dict(zip(each.steps, each.series[name].mean, strict=True)) for each in (first, second)
+    )
+    return [(step, before.get(step), after.get(step)) for step in sorted({*before, *after})]
 
 
 def _options(listing: Listing) -> str:
     return table(listing.columns, listing.rows, width=width()) if listing.rows else listing.empty
 
 
-def _tables(jobs: tuple[str, str], curves: Mapping[str, Sequence[Curve]]) -> Iterator[str]:
-    for name, (first, second) in curves.items():
-        columns = [Column(heading=each, right=True) for each in ("STEP", *jobs)]
-        rows = [
-            (str(step), number(first.get(step), 4), number(second.get(step), 4))
-            for step in sorted({*first, *second})
-        ]
+def _tables(jobs: tuple[str, str], curves: Mapping[str, Sequence[Row]]) -> Iterator[str]:
+    columns = [Column(heading=each, right=True) for each in ("STEP", *jobs)]
+    for name, curve in curves.items():
+        rows = [(str(step), number(first, 4), number(second, 4)) for step, first, second in curve]
         yield f"{name}\n{table(columns, rows, width=width())}"
 
 
-def _values(curves: Mapping[str, Sequence[Curve]]) -> dict[str, Any]:
+def _values(curves: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
     return {
-        name: [
-            {"step": step, "first": first.get(step), "second": second.get(step)}
-            for step in sorted({*first, *second})
-        ]
-        for name, (first, second) in curves.items()
+        name: [{"step": step, "first": first, "second": second} for step, first, second in curve]
+        for name, curve in curves.items()
     }

@@ -111,7 +111,7 @@ def diff(
     *,
     curve: Annotated[
         list[str] | None,
-        typer.Option(help="Compare this metric of both runs, too, e.g. reward_mean; repeatable."),
+        typer.Option(help="Also compare this metric of both runs, e.g. reward_mean; repeatable."),
     ] = None,
     operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
@@ -127,8 +127,9 @@ def diff(
     if curve:
         from rl_console.actions.curves import with_curves
 
-        jobs, operator = (first, second), operator_namespace
-        shown = with_curves(invocation, listing, jobs, curve, operator_namespace=operator)
+        shown = with_curves(
+            invocation, listing, (first, second), curve, operator_namespace=operator_namespace
+        )
         show_data(shown, invocation.output)
     else:
         show(listing, invocation.output)

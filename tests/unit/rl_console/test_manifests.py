@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from rl_console.actions.comparing import compare
+from rl_console.actions.curves import with_curves
 from rl_console.actions.initiation import Answers, ask, manifest_of
 from rl_console.errors import UsageError
+from rl_console.invocation import Invocation
 from rl_console.manifests.cel import without_optionals
 from rl_console.manifests.checks import fill_defaults, problems
 from rl_console.manifests.files import read
@@ -74,6 +76,14 @@ def test_options_are_compared_by_name_not_by_place() -> None:
     second = {"samplers": [{"name": "b", "x": 2}, {"name": "a", "x": 3}], "same": 1, "new": [1]}
     listing = compare(("one", first), ("two", second))
     assert listing.rows == [("samplers[a].x", "1", "3"), ("new", "–", "[1]")]
+
+
+def test_a_manifest_has_no_curves() -> None:
+    options = compare(("sums", {}), ("sums.yaml", {}))
+    with pytest.raises(UsageError, match=r"sums\.yaml is a manifest and has no curves"):
+        with_curves(
+            Invocation(), options, ("sums", "sums.yaml"), ["kl"], operator_namespace="rl-system"
+        )
 
 
 def test_lists_and_folders_are_read(tmp_path: Path) -> None:
