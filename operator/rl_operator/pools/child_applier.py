@@ -14,6 +14,7 @@ from rl_operator.kube.metadata import Child, Meta
 from rl_operator.kube.plan import Manifest, Wanted
 from rl_operator.kube.settings import Images
 from rl_operator.render import objects
+from rl_operator.render.pods import sampler_image
 from rl_operator.render.samplers import agents, deployment, own_pods
 from rl_operator.render.samplers.shared_engine import PORT_STEP
 from rl_operator.state import observe
@@ -58,7 +59,7 @@ class PoolChildApplier:
             *(Wanted(manifest=manifest) for manifest in (pods, *own)),
             *_beside(meta, spec, job, guarded=guarded),
         ]
-        ours = spec.template.image or self.images.sampler
+        ours = sampler_image(spec.template, self.images)
         empty_own_pods(
             self.cluster, snapshot, but=own_pods.names_in(meta.name, job.spec, ours=ours)
         )

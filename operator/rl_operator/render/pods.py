@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_contracts import env
 from rl_contracts.spec.base import EnvironmentVariable
-from rl_contracts.spec.workers import Placement
+from rl_contracts.spec.workers import Placement, SamplerTemplate
 from rl_operator.kube.names import SPEC_KEY, SPEC_VOLUME
 from rl_operator.kube.settings import Images
 
@@ -20,6 +20,11 @@ STORES_FOLDER = "/etc/rl/stores"
 TMP = "/tmp"
 SPEC_FILE = str(PurePosixPath(SPEC_FOLDER) / SPEC_KEY)
 READ_BY_GROUP = 0o440
+
+
+def sampler_image(template: SamplerTemplate, images: Images) -> str:
+    """Image of a pool's agents, which programs without an image of their own have too."""
+    return template.image or images.sampler
 
 
 def pod_security() -> Manifest:

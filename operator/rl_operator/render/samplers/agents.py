@@ -97,7 +97,7 @@ def _agent(
     }
     return {
         "name": "agent",
-        "image": spec.template.image or images.sampler,
+        "image": pods.sampler_image(spec.template, images),
         "imagePullPolicy": images.pull_policy,
         "command": ["python", "-m", "rl_sampler", "serve"],
         "env": [
@@ -129,15 +129,12 @@ def _gateway(
     program = programs.program_of(job_spec)
     if program is None:
         return port
-    if not program.single_use:
-        return port | {env.PROGRAMS: programs.of_pool(pool, job).address}
-    ours = spec.template.image or images.sampler
-    first, *others = (
-        (image, programs.of_image(pool, job, image).address)
-        for image in programs.images_of(program, job_spec, ours=ours)
-    )
-    further = {env.EPISODE_PODS: json.dumps(dict(others))} if others else {}
-    return port | {env.PROGRAMS: first[1]} | further
+    ours = pods.sampler_image(spec.template, images)
+    all_pods = programs.of_pool(pool, job)
+    (first, _), *others = programs.by_image(all_pods, program, job_spec, ours=ours)
+    further = {image: each.address for each, image in others}
+    of_images = {env.EPISODE_PODS: json.dumps(further)} if further else {}
+    return port | {env.PROGRAMS: first.address} | of_images
 
 
 def _environments(pool: Meta, job: Meta, job_spec: RLJobSpec) -> dict[str, str]:

@@ -85,7 +85,8 @@ def objects(
     )
     made = [] if job_spec.network_policy == "None" else [policy]
     count = program.episode_pods if program.single_use and size else size
-    for each, image in _by_image(pods_beside, program, job_spec, ours=_ours(spec, images)):
+    ours = pods.sampler_image(spec.template, images)
+    for each, image in by_image(pods_beside, program, job_spec, ours=ours):
         template = _template(each, spec, job_spec=job_spec, image=image, images=images)
         made.append(each.service(headless=program.single_use))
         made.append(each.deployment(template, size=count))
@@ -99,22 +100,26 @@ def pod_template(
     program = program_of(job_spec)
     assert program is not None
     pods_beside = of_pool(pool, job)
-    each, image = _by_image(pods_beside, program, job_spec, ours=_ours(spec, images))[0]
+    ours = pods.sampler_image(spec.template, images)
+    each, image = by_image(pods_beside, program, job_spec, ours=ours)[0]
     return _template(each, spec, job_spec=job_spec, image=image, images=images)
 
 
-def _by_image(
+def by_image(
     of_all: Beside, program: Program, spec: RLJobSpec, *, ours: str
 ) -> list[tuple[Beside, str]]:
-    """The pods of each image; pods of many episodes have one."""
-    first, *others = images_of(program, spec, ours=ours)
+    """The pods of each image, that of ``agent.program.image`` first; with runsIn Pod the only one.
+
+    Args:
+        of_all: as of ``of_pool``.
+        program: of the job.
+        spec: of the job.
+        ours: image of the samplers.
+    """
+    images = images_of(program, spec, ours=ours)
     if not program.single_use:
-        return [(of_all, first)]
-    return [(of_image(of_all.pool, of_all.job, image), image) for image in (first, *others)]
-
-
-def _ours(spec: SamplerPoolSpec, images: Images) -> str:
-    return spec.template.image or images.sampler
+        return [(of_all, images[0])]
+    return [(of_image(of_all.pool, of_all.job, image), image) for image in images]
 
 
 def _template(
@@ -128,7 +133,8 @@ def _template(
     program = program_of(job_spec)
     assert program is not None
     container = _container(pods_beside, program, job_spec, image=image)
-    init, volumes = _init(pods_beside.job, image=_ours(spec, images)), _volumes(job_spec)
+    init = _init(pods_beside.job, image=pods.sampler_image(spec.template, images))
+    volumes = _volumes(job_spec)
     if program.single_use:
         harbor = job_spec.has_harbor_tasks
         container = episode_pods.serving_once(container, harbor=harbor)
