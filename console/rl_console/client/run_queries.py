@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from rl_console.client.metrics import Metrics, chosen
-from rl_console.errors import TimeOverError
+from rl_console.errors import TimeOverError, UsageError
 from rl_console.queries.every_step import every_step
 from rl_console.queries.run_data import RunData
 from rl_console.queries.source import checked
@@ -93,7 +93,12 @@ class RunQueries(ABC):
 
         Raises:
             TimeOverError: the search has not come to ``first`` in time; says where to go on.
+            UsageError: a value cannot be asked for, or ``skip`` is given without ``last``.
         """
+        if skip and last is None:
+            raise UsageError(
+                f"skip={skip} leaves out trajectories of step last", remedy="Name last"
+            )
         with checked():
             query = SearchQuery(
                 first=first,

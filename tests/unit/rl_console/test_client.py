@@ -117,6 +117,13 @@ def test_a_job_without_a_spec_cannot_be_submitted() -> None:
         RLJob("sums").submit()
 
 
+def test_trajectories_are_left_out_of_a_step_that_is_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"skip=3 leaves out trajectories of step last\. Name last"
+    ):
+        next(RLJob("sums").trajectories(skip=3))
+
+
 @pytest.mark.parametrize(
     ("asked", "field"),
     [
