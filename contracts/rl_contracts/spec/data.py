@@ -201,9 +201,9 @@ class Hub(Model):
         | None
     ) = None
     """Instead of a Secret: account (`acme`) or repository (`acme/model`) of the hub that trusts the
-    service account of the pods as a publisher. Pods exchange their identity for a token of an hour.
-    An account's reads gated repositories, a repository's reads or writes that repository. Unset:
-    no identity is sent."""
+    service account of the pods as a publisher. Pods exchange their identity for a token that is
+    valid for an hour. The token of an account may read gated repositories, that of a repository
+    may read or write this repository. Unset: no identity is sent."""
     allow_plain_http: bool = False
     """Whether the token may be sent without TLS, to a Service or a private address."""
 
