@@ -27,8 +27,8 @@ def of_trainer(spec: RLJobSpec) -> bool:
 
 def variables(spec: RLJobSpec) -> dict[str, str]:
     """Environment variables of a container that uses the hub."""
-    known = _is_known(spec.data.hub)
-    return {ONLINE: "0", **({env.HUB_TOKEN_FILE: f"{FOLDER}/token"} if known else {})}
+    token = {env.HUB_TOKEN_FILE: f"{FOLDER}/token"} if _has_token(spec.data.hub) else {}
+    return {ONLINE: "0", **token}
 
 
 def mount() -> Manifest:
@@ -38,7 +38,7 @@ def mount() -> Manifest:
 
 def trainer_mounts(spec: RLJobSpec) -> list[Manifest]:
     """Mounts of the trainer's container for the hub."""
-    return [mount()] if of_trainer(spec) and _is_known(spec.data.hub) else []
+    return [mount()] if of_trainer(spec) and _has_token(spec.data.hub) else []
 
 
 def trainer_volumes(spec: RLJobSpec) -> list[Manifest]:
@@ -46,8 +46,8 @@ def trainer_volumes(spec: RLJobSpec) -> list[Manifest]:
     return _volumes(spec.data.hub) if of_trainer(spec) else []
 
 
-def _is_known(hub: Hub) -> bool:
-    """Whether pods have something to show the hub."""
+def _has_token(hub: Hub) -> bool:
+    """Whether pods have a token: of a Secret, or of their service account."""
     return hub.token_secret_ref is not None or hub.trusted_publisher is not None
 
 
@@ -78,7 +78,7 @@ def reached_by(stage: Manifest, spec: RLJobSpec) -> Manifest:
         return stage
     wanted = variables(spec)
     kept = [variable for variable in stage["env"] if variable["name"] not in wanted]
-    mounts = [mount()] if _is_known(spec.data.hub) else []
+    mounts = [mount()] if _has_token(spec.data.hub) else []
     return stage | {
         "env": [*kept, *({"name": name, "value": value} for name, value in wanted.items())],
         "volumeMounts": [*stage["volumeMounts"], *mounts],
