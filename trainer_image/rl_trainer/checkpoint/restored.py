@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterator, Sequence
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.documents.run import DurablePointer, Notice, PolicyPointer, Run
 from rl_contracts.errors import ObjectMissingError, Refusal, RefusedError
-from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.files.artifacts import MANIFEST
 from rl_contracts.stores.objects import Objects
 from rl_trainer.checkpoint import retention, saved
@@ -157,24 +156,31 @@ def _pointer(
     objects: Objects, folder: Folder, heads: dict[int, str | None]
 ) -> DurablePointer | None:
     """A pointer to a checkpoint on the run's lineage; None for any other."""
-    if folder.number not in heads or not _is_there(objects, folder.prefix):
+    whole = _whole(objects, folder.prefix) if folder.number in heads else None
+    if whole is None:
         return None
-    digest = hashlib.sha256(objects.get(folder.prefix + MANIFEST)).hexdigest()
-    manifest = artifacts.manifest(objects, folder.prefix, sha256=digest)
+    manifest, digest = whole
     if saved.state(objects, folder.prefix, manifest).head != heads[folder.number]:
         return None  # of a time that a backup of the document store took back
     return DurablePointer(step=folder.number, prefix=folder.prefix, manifest_sha256=digest)
 
 
 def _is_there(objects: Objects, prefix: str) -> bool:
-    """Whether a checkpoint's manifest and all files that it names are in the bucket."""
+    return _whole(objects, prefix) is not None
+
+
+def _whole(objects: Objects, prefix: str) -> tuple[Manifest, str] | None:
+    """A folder's manifest and its digest; None unless all files that it names are in the bucket."""
     try:
         encoded = objects.get(prefix + MANIFEST)
     except ObjectMissingError:
-        return False
-    manifest = Manifest.from_bytes(encoded, sha256=hashlib.sha256(encoded).hexdigest())
+        return None
+    digest = hashlib.sha256(encoded).hexdigest()
+    manifest = Manifest.from_bytes(encoded, sha256=digest)
     present = {stored_object.key.removeprefix(prefix) for stored_object in objects.list(prefix)}
-    return present.issuperset(entry.name for entry in manifest.files)
+    if not present.issuperset(entry.name for entry in manifest.files):
+        return None
+    return manifest, digest
 
 
 def _lost(job: Job, run: Run, newest: Folder) -> Refusal:
