@@ -6,7 +6,6 @@ makes a policy visible: that takes the manifest, which rank 0 alone writes.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -16,6 +15,7 @@ from typing import TypeAlias
 
 from rl_contracts.documents.manifest import FileEntry, TensorEntry
 from rl_contracts.stores.clients.multipart import Source
+from rl_contracts.stores.files import artifacts
 from rl_policy_codec import state as codec
 from rl_policy_codec.patch import Elements
 from rl_trainer.context import uploads
@@ -161,7 +161,7 @@ class PolicyShard:
         sha256 = {name: digest.result() for name, digest in digests.items()}
         return UploadedFiles(
             files=[file.entry for file in layout] if request.full else [],
-            deltas=[_delta_entry(name, content) for name, content in deltas.items()],
+            deltas=[artifacts.entry(name, content) for name, content in deltas.items()],
             tensors=safetensors_files.tensor_entries(layout, self._forms, sha256),
         )
 
@@ -179,11 +179,6 @@ class PolicyShard:
     def drop_delta(self) -> None:
         """Free the delta's files, which are not needed once they are in the bucket."""
         self._deltas = []
-
-
-def _delta_entry(name: str, content: bytes) -> FileEntry:
-    sha256 = hashlib.sha256(content).hexdigest()
-    return FileEntry(name=name, size_bytes=len(content), sha256=sha256)
 
 
 def _slice(content: memoryview, offset: int, size_bytes: int) -> list[memoryview]:
