@@ -59,7 +59,7 @@ def stored(tensors: Mapping[str, Tensor]) -> dict[str, StoredTensor]:
 
 
 def section(name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a section of a state (``saved.MASTERS`` and so on), by their own names."""
+    """The tensors of a section of a state (``stored.MASTERS`` and so on), by their own names."""
     return {
         key.removeprefix(name): tensor for key, tensor in tensors.items() if key.startswith(name)
     }

@@ -32,7 +32,7 @@ class PieceEntry(Record):
     """A piece of a tensor, and where it lies."""
 
     tensor: str
-    """As ``saved`` names it."""
+    """As ``saved`` names it: behind its section."""
     shape: list[int]
     """Of the whole tensor."""
     dtype: str

@@ -16,13 +16,12 @@ from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.checkpoint import stored
+from rl_trainer.checkpoint.stored import AUXILIARY, MASTERS, MOMENTS
 from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.parallel import pieces
 from rl_trainer.model.parallel.pieces import OwnPiece, StoredTensor
 
-MASTERS, MOMENTS, AUXILIARY = "masters/", "moments/", "auxiliary/"
-"""What names of tensors begin with; auxiliary are those of critic and refreshed reference."""
 STATE = "state.json"
 
 

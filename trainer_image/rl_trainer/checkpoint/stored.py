@@ -28,10 +28,12 @@ from rl_trainer.model.parallel import spans
 from rl_trainer.model.parallel.pieces import Piece, StoredTensor
 from rl_trainer.model.parallel.spans import Spans
 
+MASTERS, MOMENTS, AUXILIARY = "masters/", "moments/", "auxiliary/"
+"""What names of tensors begin with; auxiliary are those of critic and refreshed reference."""
 WHOLE_FILES = {
-    "masters.safetensors": "masters/",
-    "optimizer.safetensors": "moments/",
-    "auxiliary.safetensors": "auxiliary/",
+    "masters.safetensors": MASTERS,
+    "optimizer.safetensors": MOMENTS,
+    "auxiliary.safetensors": AUXILIARY,
 }
 """Files of earlier releases, of whole tensors, and the section of the state that each has."""
 TORCH_DTYPES = {name: dtype for dtype, name in DTYPES.items()}

@@ -18,7 +18,7 @@ from rl_contracts.adapters import PARTS, tensor_name
 from rl_contracts.documents.manifest import Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.stores.objects import split_uri
-from rl_trainer.checkpoint import saved
+from rl_trainer.checkpoint import saved, stored
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.distributed.world import World as Ranks
 from rl_trainer.model import weights
@@ -176,7 +176,7 @@ def state(world: Ranks, folder: Path, quantization: str | None) -> list[dict[str
         learner.update(ranks.samples(seed=step), step=step)
     take: list[Callable[..., dict[str, Tensor]]] = [weights.adapter, weights.snapshot]
     snapshots = [function(learner.policy, precision="FP32", world=world) for function in take]
-    kept = states_of.section(saved.MASTERS, states_of.state(learner))
+    kept = states_of.section(stored.MASTERS, states_of.state(learner))
     return [*snapshots, kept if world.leads else {}]
 
 

@@ -17,7 +17,7 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.documents.run import Totals
 from rl_contracts.errors import IntegrityError, RefusedError
 from rl_contracts.spec.training.lora import TARGETS, LoRA
-from rl_trainer.checkpoint import saved
+from rl_trainer.checkpoint import saved, stored
 from rl_trainer.checkpoint.saved import Saved, State
 from rl_trainer.model import loading, lora, weights
 from rl_trainer.model.learner import Learner
@@ -234,7 +234,7 @@ def test_a_checkpoint_holds_adapters_alone_and_goes_on_bit_for_bit(
     first, other = make_adapted(section), make_adapted(section)
     first.update(make_samples(), step=1)
     tensors = states.state(first)
-    masters, moments = (states.section(each, tensors) for each in (saved.MASTERS, saved.MOMENTS))
+    masters, moments = (states.section(each, tensors) for each in (stored.MASTERS, stored.MOMENTS))
     assert masters.keys() == first.parameters.keys()
     assert {name.partition("/")[2] for name in moments} == set(first.parameters)
     saved.put_back(

@@ -14,7 +14,7 @@ from torch import Tensor
 from rl_contracts import adapters
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.training.lora import Quantization
-from rl_trainer.checkpoint import saved
+from rl_trainer.checkpoint import saved, stored
 from rl_trainer.checkpoint.saved import Saved
 from rl_trainer.model import loading, lora, quantization, weights
 from rl_trainer.model.learner import Learner
@@ -242,7 +242,7 @@ def test_a_checkpoint_goes_on_bit_for_bit(
     first, other = (make_quantized(kind, **section) for _ in range(2))
     first.update(make_samples(), step=1)
     tensors = states.state(first)
-    assert all("lora_" in name for name in states.section(saved.MASTERS, tensors))
+    assert all("lora_" in name for name in states.section(stored.MASTERS, tensors))
     saved.put_back(
         Saved(tensors=states.stored(tensors), state=a_state(first.policy.adapter)), other
     )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rl_contracts.errors import IntegrityError
-from rl_trainer.distributed.world import World
+from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model.parallel import spans
 from rl_trainer.model.parallel.sharding import part
 from rl_trainer.model.parallel.spans import Layout, Spans
@@ -124,7 +124,7 @@ def fill(targets: Iterable[tuple[Tensor, StoredTensor]]) -> None:
         RuntimeError: shapes differ.
         RLError: as ``StoredTensor.read``.
     """
-    layout = Layout(World())
+    layout = Layout(ALONE)
 
     def reads() -> Iterator[tuple[Tensor, Callable[[], Tensor]]]:
         for target, stored in targets:
