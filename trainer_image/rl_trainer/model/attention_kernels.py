@@ -82,8 +82,8 @@ def varlen(
 ) -> Tensor:
     """All sequences in one kernel, ``[1, T, H, D]``."""
     assert not dropout, "the kernel has none"
-    dtype, longest = _compute_dtype(query), max(lengths)
-    offsets = attention_sinks.offsets_of(lengths, query.device)
+    ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    dtype, offsets, longest = _compute_dtype(query), ends.to(query.device), max(lengths)
     queries, keys, values = (each[0].transpose(0, 1).to(dtype) for each in (query, key, value))
     seen = (-1 if window is None else window - 1, 0)
     if sinks is not None:

@@ -13,7 +13,7 @@ arXiv 2309.17453). Two forms that need no kernel of their own:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,9 +184,3 @@ def varlen(
     arguments = (query, key, value, sinks, offsets, longest, scale, window)
     out: Tensor = _Varlen.apply(*arguments)
     return out
-
-
-def offsets_of(lengths: Sequence[int], device: torch.device) -> Tensor:
-    """Where each sequence of a row begins and the last ends, int32 ``[N + 1]``."""
-    ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-    return ends.to(device)
