@@ -332,7 +332,7 @@ class Member:
     async def listen(self) -> str | None:
         """The user's next message; None where the user ends the talk. Raises NoCompletionError."""
         shown = [
-            {**message, "content": harmony.heard(message["content"])}
+            {**message, "content": harmony.visible(message["content"])}
             for message in self.conversation
         ]
         said = await self.policy.claim.run(self.user.speak(shown))

@@ -12,9 +12,7 @@ from jinja2 import TemplateError
 from rl_contracts.documents.task import Message
 from rl_contracts.errors import RLError
 from rl_contracts.images.placeholders import PlaceholderError, Placeholders
-
-HARMONY_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|channel|>")
-"""Tokens of the format; the first ends messages of a conversation."""
+from rl_sampler.tools import harmony
 
 
 class PromptError(RLError):
@@ -115,7 +113,7 @@ class Prompts:
         Templates of the harmony format (gpt-oss) end them otherwise than the policy ends its turn.
         """
         special = {each.content for each in self._tokenizer.added_tokens_decoder.values()}
-        return [*self.stop_texts, *(HARMONY_ENDS[:1] if {*HARMONY_ENDS} <= special else ())]
+        return [*self.stop_texts, harmony.END] if special >= harmony.SPECIAL else self.stop_texts
 
     def harmless(self, text: str) -> str:
         """Text from outside with its special tokens broken up: a tool must not end a turn."""

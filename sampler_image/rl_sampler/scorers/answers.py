@@ -24,9 +24,9 @@ def without_thinking(response: str, *, opened: bool = False) -> str:
         response: the decoded response.
         opened: the prompt ended with ``<think>``, as templates of some models write it.
     """
-    said = harmony.said(response)
-    if said is not None:
-        return said
+    final = harmony.final_message(response)
+    if final is not None:
+        return final
     *thoughts, rest = THOUGHT.split(response)
     if opened and not thoughts:
         return ""

@@ -29,7 +29,7 @@ class Format:
 
     def visible(self, text: str) -> str:
         """What a response says to the one who asked."""
-        return harmony.heard(text) if self.channels else text
+        return harmony.visible(text) if self.channels else text
 
 
 FORMATS: dict[ToolCallFormat, Format] = {

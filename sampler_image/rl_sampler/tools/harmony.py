@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 
 OPENED, CHANNEL, CALL = "<|start|>assistant", "<|channel|>", "<|call|>"
-ENDS = ("<|end|>", "<|return|>")
+END, RETURN = "<|end|>", "<|return|>"
+SPECIAL = frozenset({CHANNEL, CALL, END, RETURN})
+"""Tokens by which a tokenizer of the format is known."""
 TO_TOOL = "to=functions."
 FINAL = re.compile(r"<\|channel\|>final[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>")
 HEADER = re.compile(
@@ -39,13 +41,13 @@ def for_parser(text: str) -> str:
     return HEADER.sub(header, OPENED + text) + CALL
 
 
-def heard(text: str) -> str:
+def visible(text: str) -> str:
     """What others read of a response: its channel ``final``, or all of it without channels."""
-    answer = said(text)
+    answer = final_message(text)
     return text if answer is None else answer
 
 
-def said(text: str) -> str | None:
+def final_message(text: str) -> str | None:
     """What a response says in its channel ``final``, empty where it does not come to that.
 
     None where it is no response in channels.
@@ -56,6 +58,6 @@ def said(text: str) -> str | None:
     if not answers:
         return ""
     answer = text[answers[-1].end() :]
-    for end in ENDS:
+    for end in (END, RETURN):
         answer = answer.partition(end)[0]
     return answer

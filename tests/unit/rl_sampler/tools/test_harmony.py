@@ -28,7 +28,7 @@ def test_a_call_is_given_to_the_parser_in_the_form_that_it_reads(before: str, he
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("<|channel|>final<|message|>42", "42"),
         (THOUGHT + "<|channel|>final<|message|>42", "42"),
@@ -42,9 +42,9 @@ def test_a_call_is_given_to_the_parser_in_the_form_that_it_reads(before: str, he
         ("", None),
     ],
 )
-def test_what_is_said_is_the_channel_final(text: str, said: str | None) -> None:
-    assert harmony.said(text) == said
-    assert FORMATS["Harmony"].visible(text) == (text if said is None else said)
+def test_what_others_read_is_the_channel_final(text: str, message: str | None) -> None:
+    assert harmony.final_message(text) == message
+    assert FORMATS["Harmony"].visible(text) == (text if message is None else message)
     assert FORMATS["Hermes"].visible(text) == text
-    if said is not None:
-        assert without_thinking(text) == said
+    if message is not None:
+        assert without_thinking(text) == message
