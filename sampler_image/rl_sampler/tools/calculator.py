@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -104,7 +103,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
             raise OverflowError
         return base**exponent.numerator
     root = float(base) ** float(exponent)
-    if isinstance(root, complex) or not math.isfinite(root):
+    if isinstance(root, complex):
         raise ToolError("A negative number has no such power.")
     return Fraction(root)
 
