@@ -76,18 +76,21 @@ class TurnSaves:
             await asyncio.wait({self._writing})
 
     async def _write_all(self) -> None:
-        while any(self._unsaved(rollout) for rollout in self._finished):
+        while self._unsaved():
             await asyncio.sleep(BATCH_SECONDS)
-            unsaved = {rollout: self._unsaved(rollout) for rollout in self._finished}
-            if not await self._write({name: turns for name, turns in unsaved.items() if turns}):
+            if not await self._write(self._unsaved()):
                 await asyncio.sleep(OUTAGE_SECONDS)
 
-    def _unsaved(self, rollout: str) -> list[SavedTurn]:
-        finished = self._finished[rollout]
-        through = {"through": len(finished)}
-        return [
-            turn.model_copy(update=through) for turn in finished[self._stored.get(rollout, 0) :]
-        ]
+    def _unsaved(self) -> dict[str, list[SavedTurn]]:
+        """The turns that are not in the store, of the members that have any."""
+        return {
+            rollout: [
+                turn.model_copy(update={"through": len(finished)})
+                for turn in finished[self._stored.get(rollout, 0) :]
+            ]
+            for rollout, finished in self._finished.items()
+            if len(finished) > self._stored.get(rollout, 0)
+        }
 
     async def _write(self, unsaved: Mapping[str, Sequence[SavedTurn]]) -> bool:
         """Whether the store took them."""
