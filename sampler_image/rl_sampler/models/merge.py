@@ -49,11 +49,15 @@ def merge(
         DiskFullError: there is no room for the model.
         IntegrityError: a file is malformed.
     """
-    files = weight_files(base)
-    check_room(sum(path.stat().st_size for path in files), folder, what="a merged model")
+    files, wanted = weight_files(base), TYPES[precision]
+    check_room(
+        sum(_written_bytes(read_header(path), wanted) for path in files),
+        folder,
+        what="a merged model",
+    )
     factors = _Factors(adapter, entry)
     for path in files:
-        _write_merged(path, factors, folder / path.name, wanted=TYPES[precision])
+        _write_merged(path, factors, folder / path.name, wanted=wanted)
 
 
 class _Factors:
@@ -78,11 +82,23 @@ class _Factors:
         return as_float32(self._state[name], header.dtype).reshape(header.shape)
 
 
+def _types(headers: Mapping[str, TensorHeader], wanted: str) -> dict[str, str]:
+    """The types in which tensors are written."""
+    return {
+        name: wanted if header.dtype in FLOATS else header.dtype for name, header in headers.items()
+    }
+
+
+def _written_bytes(headers: Mapping[str, TensorHeader], wanted: str) -> int:
+    return sum(
+        DTYPE_BYTES[dtype] * math.prod(headers[name].shape)
+        for name, dtype in _types(headers, wanted).items()
+    )
+
+
 def _write_merged(path: Path, factors: _Factors, target: Path, *, wanted: str) -> None:
     read, state = read_header(path), mapped([path])
-    types = {
-        name: wanted if header.dtype in FLOATS else header.dtype for name, header in read.items()
-    }
+    types = _types(read, wanted)
     # The widest first, so that every tensor is aligned.
     headers = {
         name: read[name] for name in sorted(read, key=lambda each: -DTYPE_BYTES[types[each]])

@@ -32,8 +32,14 @@ def write(folder: Path, tensors: dict[str, torch.Tensor], name: str) -> None:
 @pytest.mark.parametrize("precision", ["BF16", "FP16", "FP32"])
 @pytest.mark.parametrize("stored", ["BF16", "FP16", "FP32"])
 def test_a_merged_model_is_what_the_trainer_exports(
-    precision: Precision, stored: Precision, tmp_path: Path
+    precision: Precision, stored: Precision, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    rooms: list[int] = []
+
+    def note(needed: int, folder: Path, *, what: str) -> None:
+        rooms.append(needed)
+
+    monkeypatch.setattr("rl_sampler.models.merge.check_room", note)
     torch.manual_seed(5)
     weight = torch.randn(6, 5).to(TORCH[stored])
     first, second = torch.randn(2, 5), torch.randn(6, 2)
@@ -58,3 +64,4 @@ def test_a_merged_model_is_what_the_trainer_exports(
     assert torch.equal(got["model.norm.weight"].nan_to_num(7), norm.nan_to_num(7))
     assert torch.equal(got["model.steps"], others["model.steps"])
     assert set(read_header(out / "model.safetensors")) == set(got)
+    assert rooms == [sum(each.nbytes for each in got.values())], "the disk has room for these"
