@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from rl_contracts.documents.run import Totals
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer import inputs
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.checkpoint.saved import Saved, State, put_back
 from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, weights
 from rl_trainer.model.experts import routers
@@ -328,12 +326,8 @@ class Resume:
 
     def __call__(self, world: World, folder: Path) -> dict[str, Tensor]:
         """The published weights after it; on rank 0 alone."""
-        mine = learner(folder, world, STATEFUL)
-        about = State(
-            step=2, head="", next_sequence=0, totals=Totals(), metrics=[], controls=mine.controls
-        )
         state: dict[str, Tensor] = torch.load(self.file, weights_only=False)
-        put_back(Saved(tensors=states.stored(state), state=about), mine)
+        mine = ranks.resumed(learner(folder, world, STATEFUL), state)
         mine.update(ranks.samples(seed=3), step=3)
         return weights.snapshot(mine.policy, precision="FP32", world=world)
 

@@ -293,24 +293,29 @@ def weights(learner: Learner) -> dict[str, Tensor]:
 def resumed(
     into: Learner, state: dict[str, Tensor], *, controls: Controls | None = None
 ) -> Learner:
-    """A fresh learner that goes on behind the first step of another.
+    """A fresh learner that goes on behind a step of another.
 
     Args:
         into: the fresh one, which is changed.
-        state: what ``copied`` gave on rank 0 of the other.
+        state: ``states.state`` of the other.
         controls: the other's; None: the fresh one's own.
     """
-    about = State(
+    saved = Saved(tensors=states.stored(state), state=about(into, controls=controls))
+    put_back(saved, into)
+    return into
+
+
+def about(learner: Learner, *, controls: Controls | None = None) -> State:
+    """What a checkpoint says of a learner besides its tensors; ``controls``: its own if None."""
+    return State(
         step=1,
         head="",
         next_sequence=0,
         totals=Totals(),
         metrics=[],
-        controls=controls or into.controls,
-        adapter=into.policy.adapter,
+        controls=controls or learner.controls,
+        adapter=learner.policy.adapter,
     )
-    put_back(Saved(tensors=states.stored(state), state=about), into)
-    return into
 
 
 def check_same(tensors: dict[str, Tensor], other: dict[str, Tensor], what: str) -> None:

@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from rl_contracts.documents.manifest import FileEntry, Manifest
-from rl_contracts.documents.run import Totals
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_contracts.stores.clients.settings import StoreSettings
@@ -49,18 +48,6 @@ def trained(folder: Path, world: World) -> Learner:
     return learner
 
 
-def about(learner: Learner) -> State:
-    return State(
-        step=1,
-        head="",
-        next_sequence=0,
-        totals=Totals(),
-        metrics=[],
-        controls=learner.controls,
-        adapter=learner.policy.adapter,
-    )
-
-
 def write(settings: dict[str, str], world: World, folder: Path) -> Kept:
     """Write this rank's part."""
     objects = Objects(StoreSettings.from_mapping(settings), patience_seconds=HUNG_SECONDS)
@@ -68,7 +55,7 @@ def write(settings: dict[str, str], world: World, folder: Path) -> Kept:
     snapshot = saved.copied(learner)
     files = parts.write(objects, objects.prefix + PREFIX, snapshot, rank=world.rank)
     size = sum(piece.numbers.nbytes for piece in snapshot.values())
-    return Kept(files, size, states.state(learner), about(learner))
+    return Kept(files, size, states.state(learner), ranks.about(learner))
 
 
 def commit(objects: Objects, files: list[FileEntry], state: State) -> Uploaded:
@@ -156,7 +143,7 @@ def test_a_checkpoint_of_whole_files_is_read(
     made.mkdir()
     for name, section in stored.WHOLE_FILES.items():
         save_file(states.section(section, state), made / name)
-    (made / saved.STATE).write_text(about(learner).model_dump_json())
+    (made / saved.STATE).write_text(ranks.about(learner).model_dump_json())
     prefix = stores.objects.prefix + PREFIX
     origin = Origin(kind="checkpoint", run="run", epoch=1, step=1)
     uploaded = artifacts.upload(stores.objects, made, prefix=prefix, origin=origin)

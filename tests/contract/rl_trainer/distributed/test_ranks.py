@@ -13,10 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from rl_contracts.documents.run import Totals
 from rl_trainer.algorithm.samples import ARRAYS, NO_TOKENS, Sample, Unread
 from rl_trainer.algorithm.step_totals import Update
-from rl_trainer.checkpoint.saved import Saved, State, put_back
 from rl_trainer.distributed.rank_commands import Purpose
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
@@ -246,11 +244,7 @@ def save_again(world: World, folder: Path) -> tuple[dict[str, Tensor], list[dict
 
 def go_on(world: World, folder: Path, *, state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights of the next step from a state of any number of ranks."""
-    learner = ranks.learner(folder, world, **CRITIC_AND_REFERENCE)
-    about = State(
-        step=1, head="", next_sequence=0, totals=Totals(), metrics=[], controls=learner.controls
-    )
-    put_back(Saved(tensors=states.stored(state), state=about), learner)
+    learner = ranks.resumed(ranks.learner(folder, world, **CRITIC_AND_REFERENCE), state)
     learner.update(ranks.samples(seed=2), step=2)
     return ranks.weights(learner)
 
