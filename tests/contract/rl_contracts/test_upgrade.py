@@ -15,7 +15,7 @@ from rl_contracts.errors import SchemaTooNewError
 from rl_contracts.ids import RunId, evaluation_id
 from rl_contracts.stores import upgrade
 from rl_contracts.stores.connect import Stores
-from tests.documents import RUN, a_batch, a_rollout, a_run, a_sampler, a_task
+from tests.documents import RUN, a_batch, a_rollout, a_run, a_sampler, a_saved_turn, a_task
 
 
 def renamed(stored: Stored) -> Stored:
@@ -33,6 +33,7 @@ def next_version(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     stores.rollouts.put([a_rollout(task)])
     stores.batches.put([a_batch(1, None)])
     stores.samplers.put([a_sampler()])
+    stores.turns.save([a_saved_turn(task, 0)])
     name = evaluation_id(RunId(RUN), 0, 1)
     stores.evaluations.put([Evaluation(id=name, run=RUN, epoch=1, parent=None, results=[])])
     set_fields(stores, "tasks", {"_id": task.id}, {"hint": "why"})
@@ -54,7 +55,7 @@ def raw(stores: Stores, collection: str) -> Stored:
 def test_a_dry_run_counts_and_writes_nothing(stores: Stores) -> None:
     before = {name: raw(stores, name) for name in upgrade.KINDS if name != "policies"}
     done = upgrade.upgrade(stores.mongo, RUN, write=False)
-    assert (done.older, done.written) == (6, 0)
+    assert (done.older, done.written) == (7, 0)
     assert done.versions["tasks"] == {1: 1}
     assert {name: raw(stores, name) for name in before} == before
 
@@ -63,7 +64,7 @@ def test_a_dry_run_counts_and_writes_nothing(stores: Stores) -> None:
 def test_older_documents_are_read_and_rewritten_once(stores: Stores) -> None:
     assert stores.tasks.get([a_task().id])[a_task().id].reason == "why"
     done = upgrade.upgrade(stores.mongo, RUN, write=True)
-    assert (done.older, done.written) == (6, 6)
+    assert (done.older, done.written) == (7, 7)
     task = raw(stores, "tasks")
     assert (task["schema_version"], task["reason"], "hint" in task) == (2, "why", False)
     again = upgrade.upgrade(stores.mongo, RUN, write=True)
