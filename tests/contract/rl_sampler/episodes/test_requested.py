@@ -95,9 +95,9 @@ def test_a_chat_uses_the_jobs_tools_and_few_talk_at_once(
     events: list[Event] = []
     answer = sampler.play(EpisodeRequest(messages=SAID), hear=events.append)
     assert len(answer.turns) >= 2
-    told = [each.turn for each in events if isinstance(each, TurnEvent)]
-    assert told == answer.turns[: len(told)]
-    assert len(told) >= 1
+    ended = [each.turn for each in events if isinstance(each, TurnEvent)]
+    assert ended == answer.turns[: len(ended)]
+    assert len(ended) >= 1
     assert [each.role for each in answer.messages[:3]] == ["assistant", "user", "assistant"]
     on = (*SAID, *answer.messages, *SAID)
     assert sampler.play(EpisodeRequest(messages=on, max_tokens=4)).versions == [1]

@@ -61,7 +61,7 @@ def test_what_one_division_wrote_any_other_reads(
         assert torch.equal(tensor.read(wanted).view(expected.shape), expected)
 
 
-def test_a_piece_that_is_missing_is_told() -> None:
+def test_a_missing_piece_is_an_error() -> None:
     whole = torch.zeros(ROWS, COLUMNS)
     tensor = stored(whole, ([0, 0, 0, 1, 1, 1, 1], [0] * COLUMNS))
     torn = StoredTensor(tensor.shape, tensor.dtype, tensor.pieces[:1])
