@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import math
 import random
@@ -15,6 +17,7 @@ from rl_contracts.documents.batch import Batch, BatchMember, BatchState, Trained
 from rl_contracts.documents.evaluation import Evaluation
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.rollout import (
+    ImageSpan,
     RewardPart,
     Rollout,
     TokenRange,
@@ -24,9 +27,10 @@ from rl_contracts.documents.rollout import (
 )
 from rl_contracts.documents.run import Notice, PolicyPointer, Run
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_contracts.documents.task import Cause, Message, Queue, Task, TaskState
+from rl_contracts.documents.task import Cause, ImagePart, Message, Queue, Task, TaskState
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.files.images import ImageStore
 from tests.documents import a_result, a_rollout, a_run, a_sampler, a_step, a_task
 
 HOSTILE = (
@@ -56,8 +60,48 @@ class Shape:
     name: str = "run1"
     job: str = "job"
     namespace: str = "ns"
+    screens: bool = False
+    """Each rollout has an image in its prompt, and another one in the result of its call."""
     tail_metrics: bool = True
     extra: dict[str, float] = field(default_factory=dict)
+
+
+SCREENS, SCREEN_WIDTH, SCREEN_HEIGHT = 6, 448, 280
+
+
+@functools.cache
+def screen(number: int) -> bytes:
+    """A screenshot with one filled button among others, as PNG."""
+    from PIL import Image, ImageDraw  # benchmarks of runs without images need none of it
+
+    image = Image.new("RGB", (SCREEN_WIDTH, SCREEN_HEIGHT), "white")
+    draw = ImageDraw.Draw(image)
+    for place in range(SCREENS):
+        left, top = 28 + 140 * (place % 3), 56 + 112 * (place // 3)
+        fill_ = "#1a7f37" if place == number else "#d0d7de"
+        draw.rectangle((left, top, left + 112, top + 70), fill=fill_, outline="black")
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def screens_of(stores: Stores, run: str, task: Task) -> list[ImagePart]:
+    """The two images of a task's rollouts, stored."""
+    images = ImageStore(stores.objects, run_prefix=stores.run_prefix(run))
+    first = 2 * task.sequence % SCREENS
+    return [
+        ImagePart(sha256=images.put(screen(number)), width=SCREEN_WIDTH, height=SCREEN_HEIGHT)
+        for number in (first, first + 1)
+    ]
+
+
+def _with_screens(stores: Stores, rollout: Rollout, task: Task) -> Rollout:
+    prompt, result = screens_of(stores, rollout.run, task)
+    span = ImageSpan(sha256=prompt.sha256, width=prompt.width, height=prompt.height, start=2, end=6)
+    (turn,) = rollout.turns
+    calls = [call.model_copy(update={"images": [result]}) for call in turn.calls]
+    changed = {"images": [span], "turns": [turn.model_copy(update={"calls": calls})]}
+    return rollout.model_copy(update=changed)
 
 
 def a_metric(step: int, *, of: int, epoch: int) -> StepMetrics:
@@ -215,6 +259,9 @@ def _put_steps(
             for task in trained
             for member in range(shape.members)
         ]
+        if shape.screens:
+            tasks_by_id = {task.id: task for task in trained}
+            own = [_with_screens(stores, each, tasks_by_id[each.task]) for each in own]
         names: dict[str, list[str]] = {}
         for each in own:
             names.setdefault(each.task, []).append(each.id)

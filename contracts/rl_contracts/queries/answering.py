@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rl_contracts.documents.run import Run
-from rl_contracts.queries import groups, metrics, rollouts, search, summaries
+from rl_contracts.queries import groups, images, metrics, rollouts, search, summaries
 from rl_contracts.queries.messages import (
     Answer,
+    ImageQuery,
     MetricsQuery,
     NotFound,
     PoliciesQuery,
@@ -64,6 +65,8 @@ class Answering:
             case RolloutQuery():
                 known = self._vocabularies
                 return rollouts.answer(stores, run, query, vocabularies=known, tokenizer=tokenizer)
+            case ImageQuery():
+                return images.answer(stores, run, query)
             case SearchQuery():
                 return search.answer(stores, run, query)
             case PoliciesQuery():

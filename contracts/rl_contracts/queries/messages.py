@@ -6,13 +6,22 @@ whoever shows an answer escapes them.
 
 from __future__ import annotations
 
+import base64
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from rl_contracts.documents.batch import BatchState, TrainedDigest
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.documents.rollout import RewardPart, RolloutError, StopReason, Turn, VersionSpan
+from rl_contracts.documents.image_types import image_type
+from rl_contracts.documents.rollout import (
+    ImageSpan,
+    RewardPart,
+    RolloutError,
+    StopReason,
+    Turn,
+    VersionSpan,
+)
 from rl_contracts.documents.run import DatasetSummary, LearningSignal, Notice, Outcome
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Cause, Queue, TaskState
@@ -31,6 +40,9 @@ TEXT_CHARS = 2000
 """Of a text in a list of rollouts; a rollout alone comes with up to ``MOST_TEXT_CHARS``."""
 MOST_TEXT_CHARS = 200_000
 MOST_REPORT_BYTES = 4 << 20
+MOST_IMAGE_BYTES = 5 << 20
+"""Of an image: with base64 it fits an answer of a reader. One with ``spec.data.images.maxPixels``
+as it is by default has at most 3 MiB."""
 MOST_TOKENS = 65_536
 """Of one answer; ``first_token`` asks for the others."""
 
@@ -88,6 +100,15 @@ class RolloutQuery(Message):
     first_token: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
 
 
+class ImageQuery(Message):
+    """An image that a rollout shows."""
+
+    kind: Literal["image"] = "image"
+    rollout: Annotated[str, Field(min_length=1, max_length=300)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """As the rollout names it; no other object is read."""
+
+
 class SearchQuery(Message):
     """Trained rollouts of the steps [first, last] that meet all conditions, newest step first."""
 
@@ -128,6 +149,7 @@ Query = Annotated[
     | StepQuery
     | PromptsQuery
     | RolloutQuery
+    | ImageQuery
     | SearchQuery
     | PoliciesQuery
     | ReportQuery,
@@ -327,11 +349,39 @@ class RolloutAnswer(Answer):
     sequence_starts: list[int]
     turns: list[Turn]
     spans: list[VersionSpan]
+    images: list[ImageSpan] = []
+    """Which tokens stand for images; ``ImageQuery`` asks for one of these."""
     batch: StepAnswer | None
     """Without rows; None: no batch is known that holds it."""
     fate: str
     """What became of it, as a sentence."""
     tokenizer_problem: str = ""
+
+
+class ImageAnswer(Answer):
+    """An image: a PNG, JPEG or WebP file by its first bytes, whoever has sent the answer."""
+
+    content: Annotated[str, Field(max_length=MOST_IMAGE_BYTES // 3 * 4 + 4)]
+    """The file in base64."""
+
+    @field_validator("content")
+    @classmethod
+    def _check_type(cls, content: str) -> str:
+        if image_type(base64.b64decode(content, validate=True)) is None:
+            raise ValueError("it is no PNG, JPEG or WebP file")
+        return content
+
+    @property
+    def file(self) -> bytes:
+        """Content of the file."""
+        return base64.b64decode(self.content)
+
+    @property
+    def media_type(self) -> str:
+        """``image/png``, ``image/jpeg`` or ``image/webp``."""
+        kind = image_type(self.file)
+        assert kind is not None  # checked when it was made
+        return kind
 
 
 class SearchAnswer(Answer):
@@ -394,6 +444,7 @@ ANSWERS: dict[str, type[Answer]] = {
     "step": StepAnswer,
     "prompts": PromptsAnswer,
     "rollout": RolloutAnswer,
+    "image": ImageAnswer,
     "search": SearchAnswer,
     "policies": PoliciesAnswer,
     "report": ReportAnswer,

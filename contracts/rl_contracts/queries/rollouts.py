@@ -38,14 +38,9 @@ def answer(
         vocabularies: for the texts of tokens.
         tokenizer: ``s3://`` URI of the folder of the run's tokenizer.
     """
-    if not query.rollout.startswith(f"{run.id}."):
-        return NotFound(missing=f"Rollout {query.rollout} is not of this run.")
-    read = stores.rollouts.read([query.rollout])
-    if query.rollout in read.damaged:
-        return NotFound(missing=read.damaged[query.rollout])
-    rollout = read.whole.get(query.rollout)
-    if rollout is None:
-        return NotFound(missing=f"Rollout {query.rollout} is not in the store.")
+    rollout = read_rollout(stores, run, query.rollout)
+    if isinstance(rollout, NotFound):
+        return rollout
     task = task_of(stores, rollout.task)
     batch = _trained_in(stores, run, rollout, task, step=query.step)
     member = _member(batch, rollout.id)
@@ -63,10 +58,21 @@ def answer(
         sequence_starts=rollout.sequence_starts,
         turns=_shortened(rollout.turns),
         spans=rollout.spans,
+        images=rollout.images,
         batch=step_row(batch) if batch else None,
         fate=fate(rollout, task, batch, member),
         tokenizer_problem=problem,
     )
+
+
+def read_rollout(stores: Stores, run: Run, name: str) -> Rollout | NotFound:
+    """A rollout of a run, whole; one of another run does not exist."""
+    if not name.startswith(f"{run.id}."):
+        return NotFound(missing=f"Rollout {name} is not of this run.")
+    read = stores.rollouts.read([name])
+    if name in read.damaged:
+        return NotFound(missing=read.damaged[name])
+    return read.whole.get(name) or NotFound(missing=f"Rollout {name} is not in the store.")
 
 
 def fate(

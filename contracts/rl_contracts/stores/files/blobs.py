@@ -35,14 +35,19 @@ class BlobStore:
             self._objects.put(self._key(sha256), file)
         return sha256
 
-    def get(self, sha256: str) -> bytes:
+    def get(self, sha256: str, *, most: int | None = None) -> bytes:
         """Read a file.
 
+        Args:
+            sha256: its name.
+            most: bytes of the file; None: ``most_bytes``.
+
         Raises:
+            ObjectTooLargeError: it is larger.
             IntegrityError: it is not the one that was stored.
             ObjectMissingError, StoreUnavailableError: as the bucket's.
         """
-        file = self._objects.get(self._key(sha256), most=self.most_bytes)
+        file = self._objects.get(self._key(sha256), most=self.most_bytes if most is None else most)
         if hashlib.sha256(file).hexdigest() != sha256:
             raise IntegrityError(f"{self._key(sha256)} is not the file that was stored")
         return file

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from rl_contracts import ids
 from rl_contracts.documents.task import Cause
-from rl_contracts.errors import IntegrityError
+from rl_contracts.errors import IntegrityError, ObjectTooLargeError
 from rl_contracts.queries.answering import NO_RUN, Answering
 from rl_contracts.queries.messages import (
+    MOST_IMAGE_BYTES,
     QUERY,
     Answer,
+    ImageAnswer,
     MetricsAnswer,
     NotFound,
     PoliciesAnswer,
@@ -26,7 +30,8 @@ from rl_contracts.queries.messages import (
 )
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
-from tests.viewed_run import Shape, fill
+from rl_contracts.stores.files.images import ImageStore
+from tests.viewed_run import Shape, fill, screen
 
 
 def ask(stores: Stores, query: object, *, run: str = "run1", tokenizer: str = "") -> Answer:
@@ -228,3 +233,62 @@ def test_a_rollout_of_another_run_does_not_exist(stores: Stores) -> None:
     fill(stores, Shape(name="run2", job="other"))
     answer = ask(stores, {"kind": "rollout", "rollout": "run2.train.00000000.1.0"})
     assert isinstance(answer, NotFound)
+
+
+FIRST, OTHER = "run1.train.00000000.1.0", "run1.train.00000001.1.0"
+
+
+def image(stores: Stores, content: bytes, *, of: str = FIRST) -> Answer:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return ask(stores, {"kind": "image", "rollout": of, "sha256": sha256})
+
+
+def named(stores: Stores, content: bytes) -> None:
+    """Have the first rollout name a file of the run's images, as whoever may write can."""
+    images = ImageStore(stores.objects, run_prefix=stores.run_prefix("run1"))
+    sha256 = images.put(content)
+    rollouts = stores.mongo.collection("rollouts")
+    rollouts.update_one({"_id": FIRST}, {"$set": {"images.0.sha256": sha256}})
+
+
+def test_a_rollout_s_images_are_those_of_its_prompt_and_of_its_tool_calls(stores: Stores) -> None:
+    fill(stores, Shape(steps=2, screens=True))
+    shown = rollout(stores, FIRST)
+    assert [each.sha256 for each in shown.images] == [hashlib.sha256(screen(0)).hexdigest()]
+    for content in (screen(0), screen(1)):
+        answer = image(stores, content)
+        assert isinstance(answer, ImageAnswer)
+        assert (answer.file, answer.media_type) == (content, "image/png")
+
+
+def test_no_image_is_read_that_the_rollout_does_not_name(stores: Stores) -> None:
+    fill(stores, Shape(steps=2, screens=True))
+    assert isinstance(image(stores, screen(2), of=OTHER), ImageAnswer)
+    for content, of in ((screen(2), FIRST), (screen(0), OTHER), (b"{}", FIRST)):
+        assert image(stores, content, of=of) == NotFound(
+            missing=f"Rollout {of} shows no image {hashlib.sha256(content).hexdigest()}."
+        )
+    fill(stores, Shape(name="run2", job="other", steps=2, screens=True))
+    assert isinstance(image(stores, screen(0), of=FIRST.replace("run1", "run2")), NotFound)
+    for name in ("../../checkpoints/state", f"{64 * 'a'}/..", 64 * "A"):
+        with pytest.raises(ValidationError):
+            ask(stores, {"kind": "image", "rollout": FIRST, "sha256": name})
+
+
+def test_a_file_that_is_no_image_is_refused_whatever_its_name(stores: Stores) -> None:
+    fill(stores, Shape(steps=1, screens=True))
+    for content in (b"<html><script>alert(1)</script>", b'<svg xmlns="x"/>', b"RIFF0000WAVEfmt "):
+        named(stores, content)
+        with pytest.raises(IntegrityError, match="no PNG, JPEG or WebP image"):
+            image(stores, content)
+
+
+def test_an_image_that_is_too_large_or_lost_says_so(stores: Stores) -> None:
+    fill(stores, Shape(steps=1, screens=True))
+    large = screen(0) + bytes(MOST_IMAGE_BYTES)
+    named(stores, large)
+    with pytest.raises(ObjectTooLargeError, match=f"more than the {MOST_IMAGE_BYTES}"):
+        image(stores, large)
+    named(stores, screen(5))
+    stores.objects.delete_prefix(f"{stores.run_prefix('run1')}images/")
+    assert isinstance(image(stores, screen(5)), NotFound)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from rl_contracts.queries import messages, search
@@ -11,7 +13,7 @@ from rl_contracts.stores.clients.mongo import Stored
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_contracts.plans import check_plans
 from tests.servers import StoreServer
-from tests.viewed_run import Shape, fill
+from tests.viewed_run import Shape, fill, screen
 from tests.waiting import HUNG_SECONDS
 
 QUERIES: list[dict[str, object]] = [
@@ -20,6 +22,11 @@ QUERIES: list[dict[str, object]] = [
     {"kind": "step", "step": 3},
     {"kind": "prompts", "first": 0},
     {"kind": "rollout", "rollout": "run1.train.00000012.1.0"},
+    {
+        "kind": "image",
+        "rollout": "run1.train.00000012.1.0",
+        "sha256": hashlib.sha256(screen(0)).hexdigest(),
+    },
     {"kind": "search", "text": "#"},
     {"kind": "policies"},
     {"kind": "report"},
@@ -33,7 +40,7 @@ def test_every_query_is_answered_from_indexes(
     stores: Stores,
     store_server: StoreServer,
 ) -> None:
-    fill(stores, Shape(filed=8))
+    fill(stores, Shape(filed=8, screens=True))
     asked.clear()
     answer = Answering().answer(stores, QUERY.validate_python(query), run="run1", namespace="ns")
     assert not isinstance(answer, NotFound)
