@@ -116,6 +116,7 @@ def assembled(
         Route(f"{job}/steps/{{step:int}}", page(Pages.step)),
         Route(f"{job}/prompts", page(Pages.prompts)),
         Route(f"{job}/rollouts/{{rollout}}", page(Pages.rollout)),
+        Route(f"{job}/rollouts/{{rollout}}/images/{{sha256}}", page(Pages.image)),
         Route(f"{job}/search", page(Pages.search)),
         Route(f"{job}/policies", page(Pages.policies)),
         Route(f"{job}/pools", page(Pages.pools)),

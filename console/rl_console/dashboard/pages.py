@@ -17,6 +17,7 @@ from rl_console.dashboard.token_view import token_data
 from rl_console.errors import ConsoleError, NotAllowedError, NotLoggedInError, UsageError
 from rl_console.queries.run_data import RunData
 from rl_console.queries.source import Source, answer
+from rl_console.queries.turn_images import by_turn
 from rl_console.view import ENDED_PHASES
 from rl_contracts.queries.messages import (
     GROUPS_PER_PAGE,
@@ -208,12 +209,21 @@ class Pages:
             row,
             here=f"Rollout {given.row.id.partition('.')[2]}",
             rollout=given,
+            turns=by_turn(given),
             token_data=tokens,
             next_token=following,
             previous_token=max(0, given.tokens.first - TOKENS_PER_PAGE)
             if given.tokens.first
             else None,
         )
+
+    def image(self, request: Request) -> Response:
+        """An image of a trajectory, as it is stored; its type is that of its first bytes."""
+        given = RunData(self._source, *place(request)).image(
+            request.path_params["rollout"], request.path_params["sha256"]
+        )
+        shown = {"Content-Disposition": "inline"}
+        return Response(given.file, media_type=given.media_type, headers=shown)
 
     def search(self, request: Request) -> Response:
         """Trajectories that meet conditions."""

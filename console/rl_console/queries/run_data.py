@@ -18,6 +18,8 @@ from rl_contracts.queries.messages import (
     MOST_HITS,
     PROMPTS_PER_PAGE,
     GroupRow,
+    ImageAnswer,
+    ImageQuery,
     MetricsAnswer,
     MetricsQuery,
     PoliciesAnswer,
@@ -136,11 +138,27 @@ class RunData:
             step: that trained it, if known; else batches near its policy's step are looked through.
             first_token: index of the first token that is wanted.
         """
-        run = self.run
-        whole = name if name.startswith(f"{run}.") else f"{run}.{name}"
+        whole = self._whole(name)
         with checked():
             query = RolloutQuery(rollout=whole, step=step, first_token=first_token)
         return answer(self.source, self.namespace, self.job, query, RolloutAnswer)
+
+    def image(self, trajectory: str, sha256: str) -> ImageAnswer:
+        """An image that a trajectory shows.
+
+        Args:
+            trajectory: its id, with or without the run's in front.
+            sha256: of the image, as the trajectory names it.
+        """
+        whole = self._whole(trajectory)
+        with checked():
+            query = ImageQuery(rollout=whole, sha256=sha256)
+        return answer(self.source, self.namespace, self.job, query, ImageAnswer)
+
+    def _whole(self, name: str) -> str:
+        """The id of a trajectory with the run's in front."""
+        run = self.run
+        return name if name.startswith(f"{run}.") else f"{run}.{name}"
 
     def batch(self, step: int) -> WholeBatch:
         """The batch that trained a step, and which groups were dropped beside it."""

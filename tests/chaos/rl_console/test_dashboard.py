@@ -25,6 +25,7 @@ PAGES = {
     "run": RUN,
     "step": f"{RUN}/steps/300",
     "rollout": f"{RUN}/rollouts/run1.train.00000897.1.1?step=300",
+    "rollout with images": "/n/ns/jobs/seeing/rollouts/run4.train.00000001.1.0",
     "prompts": f"{RUN}/prompts",
     "search": f"{RUN}/search?text=carry",
     "policies": f"{RUN}/policies",
@@ -53,6 +54,7 @@ def source(store_server: StoreServer, minio_server: MinioServer) -> Iterator[Vie
         (LARGE, "Running"),
         (Shape(job="hostile", name="run2", hostile=True), "Running"),
         (Shape(job="finished", name="run3", steps=40, rolled=2), "Succeeded"),
+        (Shape(job="seeing", name="run4", steps=2, screens=True), "Running"),
     ):
         fill(stores, shape)
         made.add(shape, phase=phase)
@@ -104,7 +106,8 @@ def test_hostile_text_runs_nothing(chromium: Page, address: str, source: ViewedS
     try:
         for name in PAGES:
             visit(chromium, address, name)
-            assert chromium.evaluate("document.querySelectorAll('main img').length") == 0
+            own = 2 if name == "rollout with images" else 0
+            assert chromium.evaluate("document.querySelectorAll('main img').length") == own
             assert chromium.complaints == [], name
     finally:
         source.text = ""
@@ -179,3 +182,23 @@ def test_a_live_run_shows_a_step_as_soon_as_it_is_trained(
         "run1", epoch=run.epoch, head_batch=batch.id, latest=metrics, totals=run.totals
     )
     chromium.until("document.getElementById('range').textContent.includes('to 301')")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_images_of_a_rollout_are_seen_whole(
+    chromium: Page, address: str, width: int, tmp_path: Path
+) -> None:
+    chromium.look(width=width, theme="light")
+    visit(chromium, address, "rollout with images")
+    for place in (0, 1):
+        chromium.evaluate(f"document.images[{place}].scrollIntoView()")
+        chromium.until(f"document.images[{place}].complete")
+        wide, high, left, right = chromium.evaluate(
+            f"[document.images[{place}]].map(image => [image.naturalWidth, image.naturalHeight,"
+            "image.getBoundingClientRect().left, image.getBoundingClientRect().right])[0]"
+        )
+        assert (wide, high) == (448, 280)
+        assert 0 <= left < right <= width
+        assert right - left >= min(448, width) * 0.8
+    chromium.screenshot(tmp_path / f"images-{width}.png")
+    assert chromium.complaints == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterator
 
@@ -20,7 +21,7 @@ from rl_contracts.queries.messages import SearchQuery
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from tests.servers import MinioServer, StoreServer, settings_of
-from tests.viewed_run import Shape, fill
+from tests.viewed_run import Shape, fill, screen
 from tests.viewed_source import ViewedSource
 
 BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -185,3 +186,17 @@ def test_what_is_long_is_cut_and_says_so(source: ViewedSource) -> None:
     shown = search(RunData(source, "ns", "plain"))
     assert max(map(len, shown.text.splitlines())) < 300
     assert "more down to step" not in document(shown.values, Output.JSON)
+
+
+def test_a_trajectory_names_its_images_in_the_turn_in_which_they_came(source: ViewedSource) -> None:
+    shape = Shape(name="run4", job="seeing", steps=1, screens=True)
+    fill(source.stores, shape)
+    source.add(shape)
+    name = "train.00000000.1.0"
+    data = RunData(source, "ns", "seeing")
+    text = one_trajectory(data, name, step=None, tokens=False, first_token=0, wide=False).text
+    prompt, result = (hashlib.sha256(screen(number)).hexdigest() for number in (0, 1))
+    assert f"\n  shown image 448 x 280, sha256 {prompt}\n" in text
+    assert text.index("TURN 1") < text.index(prompt) < text.index("  call calculator")
+    assert text.endswith(f"\n    image 448 x 280, sha256 {result}")
+    assert data.image(name, result).file == screen(1)

@@ -102,7 +102,7 @@ def answered(world: World) -> Iterator[Viewing]:
     job = world.cluster.get(kinds.RLJOB, *key[1:])
     assert job is not None
     run = str(job["metadata"]["uid"])
-    fill(world.stores, Shape(steps=3, name=run, namespace=world.namespace))
+    fill(world.stores, Shape(steps=3, name=run, namespace=world.namespace, screens=True))
     other = a_namespace(world.apiserver)
     readers = Readers(
         world.operators, IMAGES, system=WORLD_SYSTEM, clock=time.monotonic, pod_read_seconds=0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rl_console.actions.run_data.token_table import token_notes, token_table
 from rl_console.actions.run_data.viewing import short, values_of
@@ -10,7 +10,9 @@ from rl_console.figures import duration, number
 from rl_console.output import Column, Shown, lines, table, width
 from rl_console.plain_text import plain, plain_line
 from rl_console.queries.run_data import RunData
-from rl_contracts.documents.rollout import ToolCall, Turn, VersionSpan
+from rl_console.queries.turn_images import by_turn
+from rl_contracts.documents.rollout import ImageSpan, ToolCall, Turn, VersionSpan
+from rl_contracts.documents.task import ImagePart
 from rl_contracts.queries.messages import GroupRow, RolloutAnswer
 
 PARTS = (
@@ -96,16 +98,17 @@ def prompt_text(group: GroupRow | None) -> Iterator[str]:
 
 
 def _turns(given: RolloutAnswer) -> Iterator[str]:
-    for number_, turn in enumerate(given.turns, start=1):
-        yield "\n".join(turn_lines(number_, turn))
+    for number_, each in enumerate(by_turn(given), start=1):
+        yield "\n".join(turn_lines(number_, each.turn, each.shown))
     if not given.turns:
         yield f"TEXT\n{_inside(given.row.text)}"
 
 
-def turn_lines(place: int, turn: Turn) -> Iterator[str]:
-    """A turn with its tool calls, line by line; the first turn is 1."""
+def turn_lines(place: int, turn: Turn, shown: Sequence[ImageSpan] = ()) -> Iterator[str]:
+    """A turn with its tool calls, line by line; the first turn is 1, ``shown`` came before it."""
     tokens = f"tokens {turn.response.start} to {turn.response.end - 1}"
     yield f"TURN {place}: {tokens}, {turn.stop_reason}, {duration(turn.generate_seconds)}"
+    yield from (f"  shown {_image(each)}" for each in shown)
     yield _inside(turn.text)
     yield from turn_outcome(turn)
 
@@ -124,6 +127,11 @@ def _call(call: ToolCall) -> Iterator[str]:
     yield f"  call {plain_line(call.tool)}: {call.outcome}, {duration(call.seconds)}"
     for label, text in (("arguments", call.arguments), ("result", call.result)):
         yield f"    {label}: {_inside(text, indent=6).lstrip()}"
+    yield from (f"    {_image(each)}" for each in call.images)
+
+
+def _image(image: ImageSpan | ImagePart) -> str:
+    return f"image {image.width} x {image.height}, sha256 {plain_line(image.sha256)}"
 
 
 def _inside(text: str, indent: int = 2) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from rl_console.dashboard.guard import POLICY, cookie_name
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.servers import MinioServer, StoreServer, settings_of
-from tests.viewed_run import HOSTILE, Shape, fill
+from tests.viewed_run import HOSTILE, Shape, fill, screen
 from tests.viewed_source import ViewedSource
 
 KEY = "the-key"
@@ -50,7 +51,11 @@ def source(store_server: StoreServer, minio_server: MinioServer) -> Iterator[Vie
     stores.mongo.ensure_indexes()
     stores.objects.make_bucket()
     made = ViewedSource(stores, text=HOSTILE)
-    for shape in (Shape(job="hostile", hostile=True), Shape(name="run2", job="plain", steps=4)):
+    shapes = (
+        Shape(job="hostile", hostile=True),
+        Shape(name="run2", job="plain", steps=4, screens=True),
+    )
+    for shape in shapes:
         fill(stores, shape)
         made.add(shape)
     yield made
@@ -206,3 +211,33 @@ def test_a_line_of_ten_megabytes_is_cut(source: ViewedSource, browser: TestClien
             assert len(browser.get(path).text) < 300_000
     finally:
         source.text = HOSTILE
+
+
+SEEING = "/n/ns/jobs/plain/rollouts/run2.train.00000001.1.0"
+
+
+def test_a_rollout_shows_its_images_in_the_turn_in_which_they_came(browser: TestClient) -> None:
+    shown = browser.get(SEEING).text
+    images = [attributes for tag, attributes in Markup(shown).elements if tag == "img"]
+    digests = [hashlib.sha256(screen(number)).hexdigest() for number in (2, 3)]
+    assert [each["src"] for each in images] == [f"{SEEING}/images/{each}" for each in digests]
+    for each, digest in zip(images, digests, strict=True):
+        assert each["alt"] == f"Image of 448 × 280 pixels, SHA-256 {digest}"
+    prompt, call = (shown.index(digest) for digest in digests)
+    assert prompt < shown.index('aria-label="Response of turn 1"') < call
+    assert "Shown before the response, tokens 2–6" in shown
+    assert "From calculator" in shown
+
+
+def test_an_image_is_sent_as_nothing_else(browser: TestClient) -> None:
+    digest = hashlib.sha256(screen(2)).hexdigest()
+    answer = browser.get(f"{SEEING}/images/{digest}")
+    assert (answer.status_code, answer.content) == (200, screen(2))
+    assert answer.headers["content-type"] == "image/png"
+    assert answer.headers["content-disposition"] == "inline"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"] == POLICY
+    assert "img-src 'self';" in POLICY
+    other = hashlib.sha256(screen(0)).hexdigest()
+    for name, status in ((other, 404), ("..%2f" * 3, 404), ("state", 400)):
+        assert browser.get(f"{SEEING}/images/{name}").status_code == status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import secrets
 import subprocess
@@ -31,6 +32,7 @@ from tests.contract.rl_operator.viewing import Viewing, a_viewer
 from tests.contract.rl_operator.world import WORLD_SYSTEM, a_namespace
 from tests.manifests import a_job
 from tests.servers import free_port
+from tests.viewed_run import screen
 
 HOST = "https://runs.example.org"
 OURS = {"Origin": HOST}
@@ -47,6 +49,9 @@ BY_ROUTE = {
     "/n/{namespace}/jobs/{job}/prompts": "/n/{namespace}/jobs/job/prompts",
     "/n/{namespace}/jobs/{job}/rollouts/{rollout}": (
         "/n/{namespace}/jobs/job/rollouts/{run}.train.00000000.1.0?step=1"
+    ),
+    "/n/{namespace}/jobs/{job}/rollouts/{rollout}/images/{sha256}": (
+        "/n/{namespace}/jobs/job/rollouts/{run}.train.00000000.1.0/images/{screen}"
     ),
     "/n/{namespace}/jobs/{job}/search": "/n/{namespace}/jobs/job/search",
     "/n/{namespace}/jobs/{job}/policies": "/n/{namespace}/jobs/job/policies",
@@ -114,7 +119,8 @@ def browser(app: Starlette) -> Browser:
 
 
 def addresses(namespace: str, run: str = "run") -> dict[str, str]:
-    values = {"namespace": namespace, "run": run}
+    screenshot = hashlib.sha256(screen(0)).hexdigest()
+    values = {"namespace": namespace, "run": run, "screen": screenshot}
     return {
         route: re.sub(r"\{(\w+)\}", lambda match: values[match[1]], address)
         for route, address in BY_ROUTE.items()
