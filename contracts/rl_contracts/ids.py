@@ -38,6 +38,11 @@ def batch_epoch(batch: str) -> int:
     return int(batch.rpartition(".")[2])
 
 
+def batch_run(batch: str) -> str:
+    """Run of a batch, from its id."""
+    return batch.rpartition(".batch.")[0]
+
+
 def evaluation_id(run: RunId, number: int, epoch: int) -> EvaluationId:
     """Id of the evaluation after ``number`` (≥ 0) earlier results, in a trainer's epoch."""
     return EvaluationId(f"{run}.evaluation.{number:08d}.{epoch}")

@@ -1,6 +1,6 @@
 """A rank above 0: carries out rank 0's commands.
 
-It writes nothing but its parts of policies and checkpoints.
+It writes nothing but its parts of policies and checkpoints, and what it computed of tokens.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from rl_trainer.model.learner import Learner
 from rl_trainer.publish.handover import policy_files
 from rl_trainer.publish.policy_shards import PolicyShards, encoders, take
 from rl_trainer.rollouts.rank_work import RankWork
+from rl_trainer.rollouts.token_writer import TokenWriter
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Follower:
         self, team: Team, stores: Stores, folder: Path, *, weights_folder: Path | None = None
     ) -> None:
         self._team, self._objects, self._folder = team, stores.objects, folder
-        self._rollouts = stores.rollouts
+        self._rollouts, self._token_values = stores.rollouts, stores.token_values
         self._loaded: RankWork | None = None
         self._precision: Precision = "FP32"
         self._shards = PolicyShards(policy_files(stores.objects, weights_folder), encoders())
@@ -81,6 +82,8 @@ class Follower:
         finally:
             for responder in self._responders:
                 responder.end()
+            if self._loaded is not None:
+                self._loaded.close()
 
     def _follow(self) -> int:
         while True:
@@ -120,8 +123,8 @@ class Follower:
             case AssessSamples():
                 self._work.assess()
                 return  # a step with the same rollouts follows
-            case TrainStep(step=step):
-                self._work.train(step=step)
+            case TrainStep(step=step, batch=batch):
+                self._work.train(step=step, batch=batch)
             case ScoreSamples(temperature=temperature):
                 self._work.score(temperature=temperature)
         self._work.reader.forget()
@@ -157,7 +160,8 @@ class Follower:
             world=self._team.world,
             images=ImageStore(self._objects, run_prefix=prefix).get,
         )
-        self._loaded = RankWork(learner, self._rollouts, limits)
+        writer = TokenWriter(self._token_values, world=self._team.world)
+        self._loaded = RankWork(learner, self._rollouts, limits, writer=writer)
 
     def _read(self, command: RestoreCheckpoint) -> saved.Saved:
         return saved.read(

@@ -32,6 +32,7 @@ from rl_trainer.rollouts.collect import Collector
 from rl_trainer.rollouts.demonstrations import Demonstrations
 from rl_trainer.rollouts.rank_work import RankWork
 from rl_trainer.rollouts.stored import StoredGroups
+from rl_trainer.rollouts.token_writer import TokenWriter
 from rl_trainer.rollouts.without_samplers import WithoutSamplers
 from rl_trainer.step import StepContext, take_step
 from rl_trainer.tracking import trackers
@@ -62,7 +63,8 @@ def train(job: Job, run: Run) -> Outcome:
     devices = devices_of(job)
     devices.take()
     job, datasets, learner, limits = startup.prepare(job, run)
-    work = RankWork(learner, job.stores.rollouts, limits)
+    writer = TokenWriter(job.stores.token_values, world=learner.world)
+    work = RankWork(learner, job.stores.rollouts, limits, writer=writer)
     checkpointer = Checkpointer(job, learner, durable=run.durable, committed=run.step)
     evaluations = results_of_run.of_run(job, run)
     progress = _resume(job, work, run, checkpointer, base=base, evaluations=evaluations)
@@ -225,6 +227,7 @@ def _finish(job: Job, context: StepContext, progress: Progress, *, base: Path) -
     job.heartbeat.say("writing the final model")
     context.publisher.require(step=progress.step)
     context.checkpointer.finish(progress)
+    context.work.settle()
     final = export.export(
         job, context.learner.policy, base=base, step=progress.step, evaluations=progress.evaluations
     )

@@ -59,6 +59,7 @@ class StepContext:
 
     def close(self, *, finished: bool) -> None:
         """End their threads; with ``finished``, after their queued work is done."""
+        self.work.close()
         self.collector.close(wait=finished)
         self.publisher.close(wait=finished)
         self.checkpointer.close(wait=finished)
@@ -71,7 +72,10 @@ def take_step(job: Job, context: StepContext, progress: Progress) -> None:
     heads = _heads(collected)
     job.heartbeat.say(f"training: step {batch.step} of {job.spec.training.total_steps}")
     began = job.clock()
-    update = job.team.call(TrainStep(step=batch.step), lambda: context.work.train(step=batch.step))
+    update = job.team.call(
+        TrainStep(step=batch.step, batch=batch.id),
+        lambda: context.work.train(step=batch.step, batch=batch.id),
+    )
     context.learner.carry(batch)
     members = [heads[member.rollout] for member in batch.members]
     metrics = step_metrics(members, update, _circumstances(job, context, collected, batch))

@@ -336,6 +336,11 @@ class Tokens(Answer):
     returns: list[float | None]
     """Targets of the critic; empty without a critic."""
     versions: list[int | None]
+    gaps: list[float | None] = []
+    """Log-probability by the trainer, as its step first met the token, minus the engine's, in nats;
+    empty where nothing is stored. From float16: three digits."""
+    entropies: list[float | None] = []
+    """Of the trainer's distribution of the token, in nats; as ``gaps``."""
 
 
 class RolloutAnswer(Answer):
@@ -356,6 +361,8 @@ class RolloutAnswer(Answer):
     fate: str
     """What became of it, as a sentence."""
     tokenizer_problem: str = ""
+    values_problem: str = ""
+    """Why gaps and entropies are missing; empty where they are there."""
 
 
 class ImageAnswer(Answer):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rl_contracts.documents.arrays import ITEM_BYTES, unpack_float32, unpack_int32
 from rl_contracts.documents.batch import Batch, BatchMember
 from rl_contracts.documents.rollout import Rollout, Turn
@@ -21,9 +23,15 @@ from rl_contracts.queries.messages import (
 from rl_contracts.queries.rows import Listed, group_row, rollout_row
 from rl_contracts.queries.tokenizer import Vocabularies
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.token_values import TokenValues
 
 STEPS_AFTER = 64
 """Steps after that of the newest policy within which a rollout is looked for in batches."""
+
+NO_VALUES = (
+    "The trainer stored no values of these tokens: the step trained the critic alone, or from "
+    "demonstrations, or in a release that kept means alone; or the trainer was killed in it."
+)
 
 
 def answer(
@@ -45,6 +53,8 @@ def answer(
     batch = _trained_in(stores, run, rollout, task, step=query.step)
     member = _member(batch, rollout.id)
     tokens = _tokens(rollout, member, first=query.first_token)
+    values, lacking = _values(stores, rollout, batch if member else None)
+    tokens = _with_values(tokens, values, before=rollout.mask[: tokens.first].count(1))
     texts, problem = vocabularies.texts(stores, tokenizer, tokens.ids)
     listed = Listed.model_validate(rollout.model_dump(include=set(Listed.model_fields)))
     row = rollout_row(listed, member=member, step=batch.step if batch else None)
@@ -62,6 +72,7 @@ def answer(
         batch=step_row(batch) if batch else None,
         fate=fate(rollout, task, batch, member),
         tokenizer_problem=problem,
+        values_problem=lacking,
     )
 
 
@@ -170,7 +181,39 @@ def _advantages(rollout: Rollout, member: BatchMember | None) -> list[float]:
     return [member.advantage] * rollout.num_generated
 
 
-def _spread(mask: list[int], values: list[float], before: int) -> list[float | None]:
+def _values(
+    stores: Stores, rollout: Rollout, batch: Batch | None
+) -> tuple[TokenValues | None, str]:
+    """What the trainer computed of the generated tokens, or why it is not known."""
+    if batch is None:
+        return None, "No step is known that trained these tokens."
+    generated = rollout.num_generated
+    try:
+        values = stores.token_values.of_rollout(batch.id, rollout.id, generated=generated)
+    except IntegrityError as error:
+        return None, f"What the trainer stored of these tokens is damaged: {error}."
+    if all(value is None for value in values.gaps):
+        return None, NO_VALUES
+    return values, ""
+
+
+def _with_values(tokens: Tokens, values: TokenValues | None, *, before: int) -> Tokens:
+    if values is None:
+        return tokens
+    return tokens.model_copy(
+        update={
+            "gaps": _spread(tokens.mask, _short(values.gaps), before),
+            "entropies": _spread(tokens.mask, _short(values.entropies), before),
+        }
+    )
+
+
+def _short(values: Sequence[float | None]) -> list[float | None]:
+    """Four digits: float16 has no more."""
+    return [None if value is None else float(f"{value:.4g}") for value in values]
+
+
+def _spread(mask: list[int], values: Sequence[float | None], before: int) -> list[float | None]:
     """Values of generated tokens in the places of these; empty without values."""
     if not values:
         return []

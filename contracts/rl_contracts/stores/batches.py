@@ -18,7 +18,7 @@ class BatchStore(OverflowStore[Batch]):
     A token-level estimator stores four bytes for each generated token, a critic as many again.
     """
 
-    layout = Layout(folder="batches/", staying=STAYING)
+    layout = Layout(folder="batches/", staying=STAYING, beside=True)
 
     def __init__(
         self, mongo: Mongo, objects: Objects, *, overflow_bytes: int = OVERFLOW_BYTES

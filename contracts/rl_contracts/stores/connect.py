@@ -15,6 +15,7 @@ from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.runs import RunStore
 from rl_contracts.stores.samplers import SamplerStore
 from rl_contracts.stores.tasks import TaskStore
+from rl_contracts.stores.token_values import TokenValueStore
 from rl_contracts.stores.turns import TurnStore
 
 
@@ -29,6 +30,7 @@ class Stores:
     rollouts: RolloutStore
     turns: TurnStore
     batches: BatchStore
+    token_values: TokenValueStore
     evaluations: EvaluationStore
     policies: PolicyStore
     samplers: SamplerStore
@@ -68,6 +70,7 @@ class Stores:
             rollouts=RolloutStore(mongo, objects),
             turns=TurnStore(mongo),
             batches=BatchStore(mongo, objects),
+            token_values=TokenValueStore(objects),
             evaluations=EvaluationStore(mongo),
             policies=PolicyStore(mongo),
             samplers=SamplerStore(mongo),

@@ -29,6 +29,8 @@ class Layout:
     """Below the run's prefix in the bucket, with a slash at its end."""
     staying: frozenset[str]
     """Fields that never move: queries name them, or they are updated in place."""
+    beside: bool = False
+    """Other objects may lie below a document's prefix, whether or not it overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class OverflowStore(RecordStore[D]):
             doing, lambda: list(self._documents.find(wanted, {"run": True, FIELD: True}))
         )
         for document in documents:
-            if document.get(FIELD):
+            if document.get(FIELD) or self.layout.beside:
                 self._objects.delete_prefix(self._prefix(document["run"], document["_id"]))
         return self._mongo.call(doing, lambda: self._documents.delete_many(wanted).deleted_count)
 

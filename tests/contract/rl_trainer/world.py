@@ -206,8 +206,8 @@ class World:
         reader = ShareReader(self.stores.rollouts, Limits(vocabulary=1 << 20, max_tokens=1 << 20))
         return reader.attached(batch_samples(batch, heads))
 
-    def uninterrupted(self) -> dict[str, Tensor]:
-        """Weights of a trainer that trains the lineage's batches without ever stopping."""
+    def first_learner(self) -> Learner:
+        """A learner of this process, as the run's first one began."""
         low_rank, offload = self.spec.training.lora, self.spec.training.offload_parameters
         policy = loading.load(
             self.folder / "model",
@@ -221,7 +221,11 @@ class World:
             teacher = loading.load(self.folder / "teacher", precision="FP32", uri=uri)
         adapter = inputs.adapter_of(self.folder / "model", policy, self.spec)
         alone = rendezvous.with_mesh(ALONE) if offload else ALONE
-        learner = Learner(policy, self.spec, teacher=teacher, adapter=adapter, world=alone)
+        return Learner(policy, self.spec, teacher=teacher, adapter=adapter, world=alone)
+
+    def uninterrupted(self) -> dict[str, Tensor]:
+        """Weights of a trainer that trains the lineage's batches without ever stopping."""
+        learner = self.first_learner()
         torch.use_deterministic_algorithms(True)
         for batch in self.stores.batches.lineage(self.run.head_batch):
             learner.update(self.samples(batch), step=batch.step)

@@ -21,6 +21,7 @@ from rl_trainer.algorithm.packing import Packed
 LOSS, CLIPPED, GAP, KEPT, DIVERGENCE, ENTROPY = range(6)
 """Places in ``Terms.sums``."""
 NUM_SUMS = 6
+FLOAT16_MAX = torch.finfo(torch.float16).max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,9 @@ class Terms:
     """Least and largest log(π/μ)."""
     not_finite: tuple[int, ...]
     """Indices of the samples whose loss is not finite."""
+    values: Tensor | None = None
+    """float16 ``[N, 2]`` of each token: log-probability before the step, or else now, minus the
+    sampler's; entropy. None where no sampler said anything, or no entropy was asked for."""
 
     def without_gradient(self) -> Terms:
         """The same numbers; the graph that made them can go."""
@@ -76,7 +80,7 @@ def evaluate(
         elif (second := kl.in_loss) is not None:
             penalties = _divergences(statistics, inputs, packed, second)
             losses = losses + second.coefficient * penalties
-    entropies = statistics.entropies
+    known = entropies = statistics.entropies
     if entropies is None:
         entropies = torch.zeros_like(losses)
     elif algorithm.entropy_coefficient:
@@ -96,7 +100,16 @@ def evaluate(
         largest_gap=float(gaps.max()),
         log_ratios=(float(changes.min()), float(changes.max())),
         not_finite=_not_finite(weighted.detach(), packed),
+        values=None if algorithm.supervised else _values(inputs, known),
     )
+
+
+@torch.no_grad()
+def _values(inputs: LossInputs, entropies: Tensor | None) -> Tensor | None:
+    if entropies is None:
+        return None
+    gaps = inputs.proximal_logprobs - inputs.sampler_logprobs
+    return torch.stack([gaps, entropies], dim=1).clamp_(-FLOAT16_MAX, FLOAT16_MAX).half()
 
 
 def _loss(algorithm: Algorithm) -> LossFunction:

@@ -65,6 +65,9 @@ class Update:
     """Mean over the critic's updates."""
     gpus: tuple[GpuUse, ...] = ()
     """By rank; empty on processors."""
+    values: dict[int, Tensor] = field(default_factory=dict, compare=False)
+    """Of the samples that this rank computed in the first pass, by index: ``Terms.values``, on the
+    CPU."""
     skipped: int = 0
     """Updates that were not made, because their gradient was not finite in float16."""
     loss_scale: float | None = None
@@ -90,6 +93,8 @@ class Tally:
     log_ratios: tuple[float, float] | None = None
     routed: list[Routed] = field(default_factory=list)
     """Of the first pass, by update and rank."""
+    values: dict[int, Tensor] = field(default_factory=dict)
+    """As those of ``Update``."""
 
     def add(
         self,

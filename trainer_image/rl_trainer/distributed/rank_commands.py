@@ -48,6 +48,8 @@ class TrainStep:
     """Make training step ``step`` (≥ 1) from the samples that were taken for it."""
 
     step: int
+    batch: str = ""
+    """Id of the batch with which tokens' values are stored; empty: a step that is made again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from rl_trainer.algorithm import objective
@@ -58,3 +61,9 @@ def accumulate(
     assert gradient is not None, "a microbatch has parts"
     states.backward(gradient)  # type: ignore[no-untyped-call]  # torch's
     return parts
+
+
+def values_by_sample(packed: Packed, terms: Sequence[Terms]) -> dict[int, Tensor]:
+    """What the parts of a microbatch say of each sample's tokens, on the CPU, by its index."""
+    known = [term.values for term in terms if term.values is not None]
+    return dict(packed.split(torch.cat(known).cpu())) if known else {}

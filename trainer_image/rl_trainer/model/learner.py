@@ -28,7 +28,7 @@ from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import memory, microbatch, model_outputs, models
 from rl_trainer.model import optimizer as optimizers
-from rl_trainer.model.accumulate import accumulate
+from rl_trainer.model.accumulate import accumulate, values_by_sample
 from rl_trainer.model.experts import router_losses
 from rl_trainer.model.parallel import pieces, sharding, shares
 from rl_trainer.model.parallel.pieces import StoredTensor
@@ -121,7 +121,9 @@ class Learner:
         with phases.of(UPDATE):
             for number, chosen in enumerate(planned):
                 part = [samples[index] for index in chosen]
-                self._update(part, step=step, tally=tally, first=number < first_pass)
+                values = self._update(part, step=step, tally=tally, first=number < first_pass)
+                if number < first_pass:
+                    tally.values |= {chosen[place]: value for place, value in values.items()}
         update = dataclasses.replace(
             self._summary(tally, rate=rate, seconds=self._clock() - started),
             value_loss=value_loss,
@@ -206,14 +208,20 @@ class Learner:
             step=step,
         )
 
-    def _update(self, samples: Sequence[Sample], *, step: int, tally: Tally, first: bool) -> None:
-        """Accumulate the gradient of ``samples`` and make one update of the weights."""
+    def _update(
+        self, samples: Sequence[Sample], *, step: int, tally: Tally, first: bool
+    ) -> dict[int, Tensor]:
+        """Accumulate the gradient of ``samples`` and make one update of the weights.
+
+        Returns ``Terms.values`` of the samples that this rank computed, by index.
+        """
         self.optimizer.zero_grad(set_to_none=True)
         counts = [sample.num_generated for sample in samples]
         denominator = objective.denominator(counts, self._algorithm)
         scale, counted = self._scale, tally if first else None
         with router_losses.applied(self.models, samples, tally=counted, scale=scale):
-            all_terms = self._accumulate_all(samples, step=step, denominator=denominator)
+            own, values = self._accumulate_all(samples, step=step, denominator=denominator)
+            all_terms = [terms for part in self.world.gather_shares(own) for terms in part]
         broken = [index for terms in all_terms for index in terms.not_finite]
         if broken:
             raise _not_finite(step=step, what="loss", sample=samples[broken[0]])
@@ -247,6 +255,7 @@ class Learner:
                 scale,
                 self.controls.loss_scale,
             )
+        return values
 
     @property
     def _scales(self) -> bool:
@@ -259,13 +268,16 @@ class Learner:
 
     def _accumulate_all(
         self, samples: Sequence[Sample], *, step: int, denominator: int
-    ) -> list[Terms]:
-        """Add the gradient of this rank's microbatches; returns the terms of all ranks."""
+    ) -> tuple[list[Terms], dict[int, Tensor]]:
+        """Add the gradient of this rank's microbatches; returns their terms and tokens' values."""
         own: list[Terms] = []
+        values: dict[int, Tensor] = {}
         for packed in self.models.microbatches(samples):
             terms = self._accumulate(packed, step=step, denominator=denominator)
-            own += [] if packed.filler else terms
-        return [terms for part in self.world.gather_shares(own) for terms in part]
+            if not packed.filler:
+                values |= values_by_sample(packed, terms)
+                own += [dataclasses.replace(term, values=None) for term in terms]
+        return own, values
 
     def _accumulate(self, packed: Packed, *, step: int, denominator: int) -> list[Terms]:
         coefficient = self.controls.kl_coefficient
@@ -307,6 +319,7 @@ class Learner:
             correction_weight=tally.mean(objective.KEPT, default=1.0),
             gap=tally.gap,
             seconds=seconds,
+            values=tally.values,
             log_ratios=tally.log_ratios,
             kl=tally.first_mean(objective.DIVERGENCE) if with_kl else None,
             kl_coefficient=self.controls.kl_coefficient if with_kl else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from rl_contracts.stores.rollouts import RolloutStore
@@ -13,6 +14,7 @@ from rl_trainer.distributed.rank_commands import Purpose, TakeSamples
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.distributed.team import Team
 from rl_trainer.model.learner import Learner
+from rl_trainer.rollouts.token_writer import TokenWriter
 
 
 class DamagedError(Exception):
@@ -32,10 +34,18 @@ class RankWork:
         learner: this rank's.
         rollouts: where its share is read.
         limits: of usable rollouts.
+        writer: of what a step computes of each token; None: no step is made.
     """
 
-    def __init__(self, learner: Learner, rollouts: RolloutStore, limits: Limits) -> None:
-        self.learner = learner
+    def __init__(
+        self,
+        learner: Learner,
+        rollouts: RolloutStore,
+        limits: Limits,
+        *,
+        writer: TokenWriter | None = None,
+    ) -> None:
+        self.learner, self._writer = learner, writer
         self.reader = ShareReader(rollouts, limits, alone=learner.world.data_ranks == 1)
         self._samples: list[Sample] = []
 
@@ -57,9 +67,27 @@ class RankWork:
         }
         return self.reader.verify(heads)
 
-    def train(self, *, step: int) -> Update:
-        """Make a training step; see ``Learner.update``."""
-        return self.learner.update(self._samples, step=step)
+    def train(self, *, step: int, batch: str = "") -> Update:
+        """Make a training step; see ``Learner.update``.
+
+        Args:
+            step: the training step.
+            batch: under whose id the tokens' values are written; empty: they were before.
+        """
+        update = self.learner.update(self._samples, step=step)
+        if batch and self._writer is not None:
+            self._writer.submit(self._samples, update.values, batch=batch)
+        return dataclasses.replace(update, values={})
+
+    def settle(self) -> None:
+        """Wait until the tokens' values of the last step are written; raises what failed."""
+        if self._writer is not None:
+            self._writer.settle()
+
+    def close(self) -> None:
+        """End its thread."""
+        if self._writer is not None:
+            self._writer.close()
 
     def assess(self) -> dict[str, Assessment]:
         """See ``Learner.assess``."""

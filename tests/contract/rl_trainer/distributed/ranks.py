@@ -137,10 +137,10 @@ def _attempt(environment: dict[str, str], dies: Death, reads: Path | None) -> No
     __main__.main()
 
 
-def _die_at_the_second_step(self: RankWork, *, step: int) -> Update:
+def _die_at_the_second_step(self: RankWork, *, step: int, batch: str = "") -> Update:
     if step == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    return TRAIN(self, step=step)
+    return TRAIN(self, step=step, batch=batch)
 
 
 def _die_in_the_second_checkpoint(dies: Death) -> None:
