@@ -31,6 +31,9 @@ def token_data(rollout: RolloutAnswer, *, most: int) -> tuple[dict[str, Any], in
         "logprobs": _short(tokens.logprobs[:count]),
         "advantages": _short(tokens.advantages[:count]),
         "returns": _short(tokens.returns[:count]),
+        "gaps": _short(tokens.gaps[:count]),
+        "entropies": _short(tokens.entropies[:count]),
+        "lacking": rollout.values_problem,
         "versions": tokens.versions[:count],
         "starts": [each for each in rollout.sequence_starts if tokens.first <= each < last],
         "turns": [

@@ -69,12 +69,13 @@ def sequence_values(
         first = before.get(sample.rollout, 0)
         before[sample.rollout] = first + sample.num_generated
         if index in values:
-            gaps, entropies = (_packed(column) for column in values[index].unbind(1))
+            packed = values[index].numpy().astype("<f2")
             placed.append(
-                SequenceValues(rollout=sample.rollout, first=first, gaps=gaps, entropies=entropies)
+                SequenceValues(
+                    rollout=sample.rollout,
+                    first=first,
+                    gaps=packed[:, 0].tobytes(),
+                    entropies=packed[:, 1].tobytes(),
+                )
             )
     return placed
-
-
-def _packed(values: Tensor) -> bytes:
-    return values.numpy().astype("<f2").tobytes()

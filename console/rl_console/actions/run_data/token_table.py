@@ -18,12 +18,14 @@ COLUMNS = (
     Column(heading="BY"),
     Column(heading="VERSION", right=True),
     Column(heading="LOGPROB", right=True),
+    Column(heading="GAP", right=True),
+    Column(heading="ENTROPY", right=True),
     Column(heading="ADVANTAGE", right=True),
     Column(heading="RETURN", right=True, wide=True),
     Column(heading="TEXT"),
 )
 TRAINERS = (
-    "LOGPROB is the engine's. The trainer's are kept as the mean gap of a step, not for each token"
+    "LOGPROB is the engine's. GAP is the trainer's before the step minus it, ENTROPY the trainer's"
 )
 VISIBLE = str.maketrans({" ": "␣", "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 
@@ -46,7 +48,7 @@ def token_notes(given: RolloutAnswer) -> Iterator[str]:
         yield f"{tokens.total - following} more tokens: --first-token {following}"
     if given.tokenizer_problem:
         yield f"{given.tokenizer_problem} Tokens are shown by number"
-    yield TRAINERS
+    yield given.values_problem or TRAINERS
 
 
 def _rows(tokens: Tokens) -> Iterator[Sequence[str]]:
@@ -58,6 +60,8 @@ def _rows(tokens: Tokens) -> Iterator[Sequence[str]]:
             "policy" if tokens.mask[place] else "masked",
             "–" if version is None else str(version),
             number(_at(tokens.logprobs, place), 4),
+            number(_at(tokens.gaps, place), 3),
+            number(_at(tokens.entropies, place), 3),
             number(_at(tokens.advantages, place)),
             number(_at(tokens.returns, place)),
             tokens.texts[place].translate(VISIBLE) if tokens.texts else "–",
