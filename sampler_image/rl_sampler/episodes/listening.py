@@ -5,19 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from rl_contracts.requested import (
-    AgainEvent,
-    EndEvent,
-    RefusedEvent,
-    TextEvent,
-    TurnEvent,
-)
+from rl_contracts.requested import AgainEvent, Event, TextEvent, TurnEvent
 from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.policy import Listener
 from rl_sampler.gateway.visible import GrowingText
 
-Event = TextEvent | AgainEvent | TurnEvent | EndEvent | RefusedEvent
 Decode = Callable[[Sequence[int]], str]
 
 

@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 
 from rl_contracts.documents.rollout import StopReason
-from rl_contracts.requested import AgainEvent, RefusedEvent, TextEvent
-from rl_sampler.episodes.listening import Event, Listening
+from rl_contracts.requested import AgainEvent, Event, RefusedEvent, TextEvent
+from rl_sampler.episodes.listening import Listening
 from rl_sampler.episodes.requested import _add_failure
 from tests.unit.rl_sampler.user_code.test_program_agent import acted, once
 
