@@ -8,7 +8,7 @@ from typing import Any
 
 from rl_sampler.sandbox.client import Sandbox, SandboxDownError
 from rl_sampler.sandbox.wire import Ending, Outcome
-from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult
+from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult, text_tool
 
 OPENING = re.compile(r"```[ \t]*(?:python|py|Python)[ \t]*\n")
 CLOSING = re.compile(r"```[ \t]*\n?")
@@ -50,12 +50,7 @@ class PythonTool:
 
     async def tools(self) -> list[Tool]:
         """The sandbox's tool."""
-        schema = {
-            "type": "object",
-            "properties": {"code": {"type": "string"}},
-            "required": ["code"],
-        }
-        return [Tool(name=PYTHON, description="Runs a Python program.", parameters=schema)]
+        return [text_tool(PYTHON, description="Runs a Python program.", argument="code")]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Run a program; raises ToolDownError where the sandbox is down."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rl_sampler.tools.tool import Tool, ToolResult
+from rl_sampler.tools.tool import Tool, ToolResult, text_tool
 
 ANSWER_ARGUMENT = "answer"
-ANSWER = Tool(
-    name="answer",
+ANSWER = text_tool(
+    "answer",
     description="Hands in the final answer. This ends the task.",
-    parameters={
-        "type": "object",
-        "properties": {ANSWER_ARGUMENT: {"type": "string", "description": "The answer alone."}},
-        "required": [ANSWER_ARGUMENT],
-    },
+    argument=ANSWER_ARGUMENT,
+    meaning="The answer alone.",
 )
 
 

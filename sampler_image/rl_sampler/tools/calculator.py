@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from rl_sampler.tools.tool import Tool, ToolError, ToolResult
+from rl_sampler.tools.tool import Tool, ToolError, ToolResult, text_tool
 
 ARGUMENT = "expression"
 MOST_CHARACTERS = 200
@@ -19,14 +19,11 @@ DIGITS = 12
 """Of results that are no integers."""
 WRITTEN = str.maketrans({"×": "*", "·": "*", "÷": "/", "\N{MINUS SIGN}": "-", "^": "**"})
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-CALCULATOR = Tool(
-    name="calculator",
+CALCULATOR = text_tool(
+    "calculator",
     description="Computes an arithmetic expression with + - * / // % ** and parentheses.",
-    parameters={
-        "type": "object",
-        "properties": {ARGUMENT: {"type": "string", "description": "For example (2 + 3) * 4."}},
-        "required": [ARGUMENT],
-    },
+    argument=ARGUMENT,
+    meaning="For example (2 + 3) * 4.",
 )
 SIGNS: dict[type[ast.unaryop], Callable[[Fraction], Fraction]] = {
     ast.UAdd: operator.pos,

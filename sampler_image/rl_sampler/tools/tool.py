@@ -50,6 +50,20 @@ class Tool:
         return {"type": "function", "function": function}
 
 
+def text_tool(name: str, *, description: str, argument: str, meaning: str = "") -> Tool:
+    """A tool with a single argument, a text that must be given.
+
+    Args:
+        name: of the tool.
+        description: of the tool.
+        argument: its name.
+        meaning: of the argument; empty: its name says it.
+    """
+    schema = {"type": "string"} | ({"description": meaning} if meaning else {})
+    parameters = {"type": "object", "properties": {argument: schema}, "required": [argument]}
+    return Tool(name=name, description=description, parameters=parameters)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """The result of a tool that is not down."""
