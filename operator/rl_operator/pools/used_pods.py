@@ -11,9 +11,9 @@ from rl_operator.state.pod import Pod
 from rl_operator.state.snapshot import PoolSnapshot
 
 EPISODE_ENDED, POD_USED = 0, 3
-"""Exit codes of ``rl_sampler.user_code.program_server``: after its episode, and where its container
-was started again in a pod that an episode may have used. A server that cannot start has others, so
-that no pod without Python is replaced for ever."""
+"""Exit codes of ``rl_sampler.user_code.programs.server``: after its episode, and where its
+container was started again in a pod that an episode may have used. A server that cannot start has
+others, so that no pod without Python is replaced for ever."""
 
 
 def used(pods: Iterable[Pod]) -> list[Pod]:

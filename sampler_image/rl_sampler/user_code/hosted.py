@@ -113,7 +113,7 @@ class Hosted:
         return {"reason": await code.agent(Member(ask, request))}
 
     async def _run(self, request: Request, ask: Ask) -> Answer:
-        from rl_sampler.user_code.program_process import run_program
+        from rl_sampler.user_code.programs.process import run_program
 
         return await run_program(
             request["program"], task=request["task"], environment=request["environment"]

@@ -26,7 +26,7 @@ from rl_contracts.env import EnvironmentVariableError, required
 from rl_contracts.errors import RefusedError
 from rl_contracts.ids import RunId
 from rl_contracts.stores.clients.settings import StoreSettings
-from rl_sampler.user_code.single_use import TOKEN, TOKEN_DIGEST
+from rl_sampler.user_code.programs.single_use import TOKEN, TOKEN_DIGEST
 
 logger = logging.getLogger("rl_sampler.programs")
 
@@ -39,18 +39,19 @@ MODULES = (
     "rl_sampler.code",
     "rl_sampler.code.wire",
     "rl_sampler.user_code",
-    "rl_sampler.user_code.connection",
-    "rl_sampler.user_code.episode_folders",
-    "rl_sampler.user_code.harbor_tests",
-    "rl_sampler.user_code.leftovers",
-    "rl_sampler.user_code.program_process",
-    "rl_sampler.user_code.program_server",
-    "rl_sampler.user_code.single_use",
+    "rl_sampler.user_code.programs",
+    "rl_sampler.user_code.programs.connection",
+    "rl_sampler.user_code.programs.episode_folders",
+    "rl_sampler.user_code.programs.harbor_tests",
+    "rl_sampler.user_code.programs.leftovers",
+    "rl_sampler.user_code.programs.process",
+    "rl_sampler.user_code.programs.server",
+    "rl_sampler.user_code.programs.single_use",
 )
 """All that the server imports besides the standard library."""
 MAIN = """\
 import sys
-from rl_sampler.user_code.program_server import main
+from rl_sampler.user_code.programs.server import main
 main(sys.argv[1:])
 """
 

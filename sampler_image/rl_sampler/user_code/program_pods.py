@@ -24,7 +24,7 @@ from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Tools
-from rl_sampler.user_code.connection import keep_alive
+from rl_sampler.user_code.programs.connection import keep_alive
 
 CONNECT_SECONDS = 5.0
 """A Service may lead to a pod whose node is gone; another attempt leads elsewhere."""

@@ -19,10 +19,10 @@ from pathlib import Path
 
 from rl_contracts.env import CodeEnv
 from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
-from rl_sampler.user_code import programs
-from rl_sampler.user_code.connection import REQUEST_SECONDS, Connection
-from rl_sampler.user_code.episode_folders import remove_left
+from rl_sampler.user_code import mcp_programs
 from rl_sampler.user_code.hosted import Hosted
+from rl_sampler.user_code.programs.connection import REQUEST_SECONDS, Connection
+from rl_sampler.user_code.programs.episode_folders import remove_left
 
 logger = logging.getLogger("rl_sampler.code")
 
@@ -60,7 +60,7 @@ class Server:
         spec = await asyncio.to_thread(self._hosted.spec)
         commands = {known.name: known.command for known in spec.agent.mcp_servers if known.command}
         if server in commands:
-            await programs.run(commands[server], reader, writer)
+            await mcp_programs.run(commands[server], reader, writer)
         else:
             writer.write(line(failure("down", f"the manifest has no command for {server!r}")))
 

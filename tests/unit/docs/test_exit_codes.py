@@ -11,7 +11,7 @@ from rl_contracts.audit import __main__ as audit
 from rl_sampler import TERMINATED
 from rl_sampler import program as sampler
 from rl_sampler.sandbox import server as sandbox
-from rl_sampler.user_code import single_use
+from rl_sampler.user_code.programs import single_use
 from rl_trainer import attempt
 from tests.unit.docs.pages import ROOT
 

@@ -9,7 +9,7 @@ import pytest
 from rl_operator.pools import used_pods
 from rl_operator.render.samplers.programs import COMPONENT
 from rl_operator.state.pod import Container, Pod
-from rl_sampler.user_code import single_use
+from rl_sampler.user_code.programs import single_use
 from tests.unit.rl_operator.builders import a_pod
 
 

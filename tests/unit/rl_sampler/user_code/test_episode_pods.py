@@ -19,7 +19,7 @@ from rl_sampler.code.client import CodeContainerError
 from rl_sampler.code.replies import Judged, Ran
 from rl_sampler.engine.counters import Counters
 from rl_sampler.user_code import program_pods
-from rl_sampler.user_code.single_use import EPISODE_ENDED, POD_USED, TOKEN
+from rl_sampler.user_code.programs.single_use import EPISODE_ENDED, POD_USED, TOKEN
 from tests.episode_pods import SETTINGS, EpisodePod, EpisodePods
 from tests.servers import ROOT, free_port
 from tests.unit.rl_sampler.user_code.test_program_pods import KEY, RUN, a_run
@@ -98,7 +98,7 @@ def test_programs_of_the_same_user_cannot_read_the_server() -> None:
     """A superuser may read everything, so the processes here have another user, as in a pod."""
     script = (
         "import ctypes, os, sys\n"
-        "from rl_sampler.user_code.single_use import SET_DUMPABLE, guard\n"
+        "from rl_sampler.user_code.programs.single_use import SET_DUMPABLE, guard\n"
         "os.getuid() or os.setuid(65531)\n"
         "def readable():\n"
         "    child = os.fork()\n"

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from rl_sampler.code.wire import ProgramCall
-from rl_sampler.user_code.episode_folders import remove_left
-from rl_sampler.user_code.program_process import HEAD_BYTES, TAIL_BYTES, Log, run_program
+from rl_sampler.user_code.programs.episode_folders import remove_left
+from rl_sampler.user_code.programs.process import HEAD_BYTES, TAIL_BYTES, Log, run_program
 
 PR_SET_CHILD_SUBREAPER = 36
 """Of Linux, ``prctl(2)``."""

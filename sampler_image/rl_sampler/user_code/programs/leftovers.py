@@ -2,8 +2,7 @@
 
 Every process that a program starts has the program's environment, which names its episode, unless
 it was given another one on purpose: such a process lives until its container ends, and a container
-that must not outlive an episode is a pod of its own (``single_use``). The standard library alone is
-imported, because this also runs in users' images.
+that must not outlive an episode is a pod of its own (``single_use``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The program of a pod of programs: runs an episode's program for whoever has the run's key.
 
-``program_pod`` copies it into the image of the user, where ``python3`` starts it: it imports the
-standard library alone, and needs no more than Python 3.11. ``rl_sampler.code.wire`` has the
-messages. Its files have the SHA-256 of the key, not the key, which agents send with each call.
+``program_pod`` copies it into the image of the user, where ``python3`` starts it. Its
+files have the SHA-256 of the key, not the key, which agents send with each call.
+``rl_sampler.code.wire`` has the messages.
 
 With ``--once`` it serves one episode, whose agent claims it first: nobody else can connect then,
 and the server ends with that connection.
@@ -24,11 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
-from rl_sampler.user_code.connection import REQUEST_SECONDS, Connection, keep_alive
-from rl_sampler.user_code.episode_folders import remove_left
-from rl_sampler.user_code.harbor_tests import run_tests
-from rl_sampler.user_code.program_process import run_program
-from rl_sampler.user_code.single_use import EPISODE_ENDED, POD_USED, end_all, guard, take_token
+from rl_sampler.user_code.programs.connection import REQUEST_SECONDS, Connection, keep_alive
+from rl_sampler.user_code.programs.episode_folders import remove_left
+from rl_sampler.user_code.programs.harbor_tests import run_tests
+from rl_sampler.user_code.programs.process import run_program
+from rl_sampler.user_code.programs.single_use import (
+    EPISODE_ENDED,
+    POD_USED,
+    end_all,
+    guard,
+    take_token,
+)
 
 logger = logging.getLogger("rl_sampler.programs")
 

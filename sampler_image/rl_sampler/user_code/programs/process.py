@@ -1,8 +1,4 @@
-"""Runs the program of an episode, in the container ``code`` or in a pod of programs.
-
-It imports the standard library alone and needs no more than Python 3.11, because it also runs in
-users' images.
-"""
+"""Runs the program of an episode, in the container ``code`` or in a pod of programs."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from typing import Any
 
 from rl_contracts import env
 from rl_sampler.code.wire import LOG_CHARACTERS, FailureKind, ProgramCall, failure
-from rl_sampler.user_code import episode_folders, leftovers
+from rl_sampler.user_code.programs import episode_folders, leftovers
 
 TASK_FILE = "RL_TASK_FILE"
 CHUNK = 1 << 16

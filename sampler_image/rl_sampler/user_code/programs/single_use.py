@@ -1,7 +1,4 @@
-"""A pod of programs that serves one episode: its token, and the end of all that a program left.
-
-It imports the standard library alone, because it also runs in users' images.
-"""
+"""A pod of programs that serves one episode: its token, and the end of all that a program left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connection of a call, seen by what answers it. Imports the standard library alone."""
+"""The connection of a call, seen by what answers it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs the tests of a Harbor task in the pod of its episode, once the program has ended.
 
-It imports the standard library alone, because it also runs in users' images. The program had the
-same user, so all that stands in the way of the tests is taken away first.
+The program had the same user, so all that stands in the way of the tests is taken away first.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from rl_sampler.code.wire import REWARD_CHARACTERS, JudgeCall, failure
-from rl_sampler.user_code.program_process import run_program
-from rl_sampler.user_code.single_use import end_all
+from rl_sampler.user_code.programs.process import run_program
+from rl_sampler.user_code.programs.single_use import end_all
 
 TESTS, LOGS, SCRIPT = "tests", "logs/verifier", "test.sh"
 REWARDS = {"reward_json": "reward.json", "reward_text": "reward.txt"}

@@ -2,8 +2,6 @@
 
 A container that is restarted keeps what it wrote, so a server removes at its start what an earlier
 one could not. Each server holds locks on the folders that it uses; they end with its process.
-
-It imports the standard library alone, because it also runs in users' images.
 """
 
 from __future__ import annotations
