@@ -6,7 +6,6 @@ The patch of the elements from ``start`` on of a tensor is stored as two U8 tens
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -14,7 +13,11 @@ from typing import NamedTuple
 import numpy as np
 import zstandard
 
-from rl_contracts.documents.manifest import HEADER_LENGTH_BYTES, parse_safetensors_header
+from rl_contracts.documents.manifest import (
+    HEADER_LENGTH_BYTES,
+    parse_safetensors_header,
+    safetensors_header,
+)
 from rl_contracts.errors import IntegrityError
 from rl_policy_codec.patch import Patch, Planes
 
@@ -32,19 +35,13 @@ class Place(NamedTuple):
 
 def pack(patches: Mapping[Place, Patch]) -> bytes:
     """Encode patches as a delta file."""
-    header, parts, end = {}, [], 0
+    described: dict[str, tuple[str, tuple[int, ...]]] = {}
+    parts = []
     for place, patch in patches.items():
         for part, planes in (("gaps", patch.gaps), ("values", patch.values)):
-            begin, end = end, end + planes.size
-            header[f"{place.tensor}@{place.start}:{part}"] = {
-                "dtype": "U8",
-                "shape": list(planes.shape),
-                "data_offsets": [begin, end],
-            }
+            described[f"{place.tensor}@{place.start}:{part}"] = ("U8", planes.shape)
             parts.append(planes.data)
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)
-    body = b"".join([struct.pack("<Q", len(encoded)), encoded, *parts])
+    body = b"".join([safetensors_header(described), *parts])
     compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, write_content_size=True)
     return compressor.compress(body)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rl_contracts.disk import check_room, free_bytes
-from rl_contracts.documents.manifest import DTYPE_BYTES, TensorHeader
+from rl_contracts.documents.manifest import DTYPE_BYTES, PYTORCH, TensorHeader, safetensors_header
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import INDEX_FILE, read_header, weight_files
 
@@ -171,29 +170,20 @@ def _matrix(name: str, blocks: _Stored, scales: _Stored | None) -> _Wanted:
 
 def _write(path: Path, members: Mapping[str, _Wanted]) -> None:
     """A safetensors file; experts are decoded side by side, each straight into the file."""
-    headers: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, each in members.items():
-        headers[name] = {
-            "dtype": each.dtype,
-            "shape": each.shape,
-            "data_offsets": [end, end + each.size],
-        }
-        end += each.size
-    text = json.dumps(headers).encode()
-    text += b" " * (-len(text) % 8)
+    described = {name: (each.dtype, each.shape) for name, each in members.items()}
+    header = safetensors_header(described, metadata=PYTORCH)
+    size = sum(each.size for each in members.values())
     with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        start = file.tell()
-        file.truncate(start + end)
-    if not end:
+        file.write(header)
+        file.truncate(len(header) + size)
+    if not size:
         return
-    whole = np.memmap(path, np.uint8, "r+", offset=start)
+    whole, end = np.memmap(path, np.uint8, "r+", offset=len(header)), 0
     threads = min(MOST_THREADS, len(os.sched_getaffinity(0)))
     with ThreadPoolExecutor(threads, thread_name_prefix="unpack") as pool:
-        for name, each in members.items():
-            begin, until = headers[name]["data_offsets"]
-            _fill(whole[begin:until], each, pool)
+        for each in members.values():
+            begin, end = end, end + each.size
+            _fill(whole[begin:end], each, pool)
     whole.flush()
 
 

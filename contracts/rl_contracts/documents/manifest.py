@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import struct
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -19,6 +20,8 @@ from rl_contracts.errors import IntegrityError
 HEADER_LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
 DTYPE_BYTES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I64": 8, "I32": 4, "U8": 1, "BOOL": 1}
+PYTORCH = {"format": "pt"}
+"""Metadata by which transformers knows whose tensors a safetensors file holds."""
 
 
 class FileEntry(Record):
@@ -201,6 +204,25 @@ def parse_safetensors_header(start: bytes, *, file_bytes: int) -> dict[str, Tens
         raise IntegrityError(f"malformed safetensors header: {error}") from error
     _check_extent(entries, data_bytes=file_bytes - HEADER_LENGTH_BYTES - length)
     return entries
+
+
+def safetensors_header(
+    tensors: Mapping[str, tuple[str, Sequence[int]]], *, metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """All that lies in a safetensors file before its tensors, which follow in this order.
+
+    Args:
+        tensors: data type, by its safetensors name, and shape of each.
+        metadata: of the file.
+    """
+    header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
+    end = 0
+    for name, (dtype, shape) in tensors.items():
+        begin, end = end, end + DTYPE_BYTES[dtype] * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [begin, end]}
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)  # tensors begin at a multiple of the widest element
+    return struct.pack("<Q", len(encoded)) + encoded
 
 
 def _check_extent(entries: dict[str, TensorHeader], *, data_bytes: int) -> None:

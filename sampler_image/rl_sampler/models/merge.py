@@ -6,19 +6,23 @@ float32. One tensor is in memory at a time.
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl_contracts.adapters import PARTS, WEIGHT, tensor_name
 from rl_contracts.disk import check_room
-from rl_contracts.documents.manifest import DTYPE_BYTES, AdapterEntry, TensorHeader
+from rl_contracts.documents.manifest import (
+    DTYPE_BYTES,
+    PYTORCH,
+    AdapterEntry,
+    TensorHeader,
+    safetensors_header,
+)
 from rl_contracts.model_files import read_header, weight_files
 from rl_contracts.spec.training.training import Precision
 from rl_policy_codec.patch import Elements
@@ -29,8 +33,6 @@ Float32: TypeAlias = NDArray[np.float32]
 TYPES: Mapping[Precision, str] = {"BF16": "BF16", "FP16": "F16", "FP32": "F32"}
 """Names of ``training.precision`` in safetensors files."""
 FLOATS = ("BF16", "F16", "F32")
-ALIGNMENT = 8
-"""Of the header's length, as safetensors has it."""
 
 
 def merge(
@@ -104,7 +106,8 @@ def _write_merged(path: Path, factors: _Factors, target: Path, *, wanted: str) -
         name: read[name] for name in sorted(read, key=lambda each: -DTYPE_BYTES[types[each]])
     }
     with target.open("wb") as file:
-        _write_header(file, headers, types)
+        described = {name: (types[name], header.shape) for name, header in headers.items()}
+        file.write(safetensors_header(described, metadata=PYTORCH))
         for name, header in headers.items():
             file.write(_merged(state[name], header, factors.added(name), wanted=types[name]))
 
@@ -116,23 +119,6 @@ def _merged(raw: Elements, header: TensorHeader, change: Float32 | None, *, want
     if change is not None:
         values = values + change.ravel()
     return from_float32(values, wanted).tobytes()
-
-
-def _write_header(
-    file: BinaryIO, headers: Mapping[str, TensorHeader], types: Mapping[str, str]
-) -> None:
-    described: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name, header in headers.items():
-        begin, end = end, end + DTYPE_BYTES[types[name]] * math.prod(header.shape)
-        described[name] = {
-            "dtype": types[name],
-            "shape": header.shape,
-            "data_offsets": [begin, end],
-        }
-    encoded = json.dumps(described, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % ALIGNMENT)
-    file.write(struct.pack("<Q", len(encoded)) + encoded)
 
 
 def as_float32(raw: Elements, dtype: str) -> Float32:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import bisect
 import hashlib
 import itertools
-import json
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,7 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rl_contracts.documents.manifest import FileEntry, TensorEntry
+from rl_contracts.documents.manifest import (
+    DTYPE_BYTES,
+    PYTORCH,
+    FileEntry,
+    TensorEntry,
+    safetensors_header,
+)
 from rl_policy_codec.patch import Elements, elements
 
 DTYPES = {
@@ -98,24 +102,11 @@ def file_name(number: int, count: int, *, stem: str) -> str:
 def file_layout(file: str, forms: Mapping[str, Form], members: Sequence[str]) -> FileLayout:
     """Lay a file out: its header and the order of its tensors."""
     # Wide elements first, so that each tensor lies at a multiple of its element's size.
-    order = sorted(members, key=lambda name: (-_item_bytes(forms[name]), name))
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    position = 0
-    for name in order:
-        begin, position = position, position + forms[name].size_bytes
-        header[name] = {
-            "dtype": forms[name].dtype,
-            "shape": list(forms[name].shape),
-            "data_offsets": [begin, position],
-        }
-    body = json.dumps(header, separators=(",", ":")).encode()
-    body += b" " * (-len(body) % 8)
-    start = struct.pack("<Q", len(body)) + body
-    return FileLayout(name=file, header=start, tensors=order, size_bytes=len(start) + position)
-
-
-def _item_bytes(form: Form) -> int:
-    return next(dtype.itemsize for dtype, name in DTYPES.items() if name == form.dtype)
+    order = sorted(members, key=lambda name: (-DTYPE_BYTES[forms[name].dtype], name))
+    described = {name: (forms[name].dtype, forms[name].shape) for name in order}
+    header = safetensors_header(described, metadata=PYTORCH)
+    size_bytes = len(header) + sum(forms[name].size_bytes for name in order)
+    return FileLayout(name=file, header=header, tensors=order, size_bytes=size_bytes)
 
 
 def tensor_entries(
