@@ -1,4 +1,4 @@
-"""A user's partial pod template, merged over one of ours as core/v1 merges lists of named items."""
+"""A user's partial pod template, merged over a rendered one as core/v1 merges lists of items."""
 
 from __future__ import annotations
 

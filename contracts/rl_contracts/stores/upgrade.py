@@ -75,7 +75,7 @@ def upgrade(mongo: Mongo, run: str, *, kinds: Iterable[str] = tuple(KINDS), writ
 
     Raises:
         SchemaTooNewError: a newer release wrote a document; later documents are not touched.
-        pydantic.ValidationError: a document is none of ours even after its migration.
+        pydantic.ValidationError: a document does not fit its model even after its migration.
     """
     done = Upgrade()
     for collection in kinds:

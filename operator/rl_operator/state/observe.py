@@ -132,7 +132,7 @@ def _episode_pods(cluster: Reads, key: Key, job: Job | None) -> tuple[Pod, ...]:
 def _deployments(cluster: Reads, key: Key, *, owner: str) -> list[Child]:
     """A pool's Deployments, and those beside it: an earlier agent of the job may have left some.
 
-    One list shows both. Its own name may belong to somebody whose object has no label of ours.
+    One list shows both. Its own name may belong to somebody else's object, which has no such label.
     """
     labelled = _children(cluster, key, kinds.DEPLOYMENT, labels=f"{names.POOL_LABEL}={key.name}")
     own = (key.name, *names.own_pods(key.name))

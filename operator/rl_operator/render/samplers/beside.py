@@ -75,7 +75,7 @@ class Beside:
         Args:
             section: what the manifest says of it.
             image: the user's.
-            variables: environment variables of ours.
+            variables: environment variables that the operator sets.
         """
         rendered = {
             "name": self.component,

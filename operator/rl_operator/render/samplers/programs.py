@@ -1,9 +1,9 @@
 """Renders the pods that run a job's programs: a Deployment for each pool, as large as the pool.
 
 Each pod has one container of the user's image, without a token, without a Secret but those that the
-manifest names for it, and with a digest of the run's key, which agents send. An init container of
-ours makes both the digest and the server that runs the programs. A Service spreads calls over the
-pods; a NetworkPolicy lets them reach the samplers' gateway alone.
+manifest names for it, and with a digest of the run's key, which agents send. An init container
+with the sampler's image makes both the digest and the server that runs the programs. A Service
+spreads calls over the pods; a NetworkPolicy lets them reach the samplers' gateway alone.
 
 Pods of single episodes (``runsIn: EpisodePod``) are the same, as many of each image as the manifest
 says, and each serves one call: ``pools/used_pods.py`` removes them then. Their Services have no
