@@ -19,10 +19,10 @@ but the first, with its job as value. The first run has the labels of any pod.""
 PROGRAMS_LABEL = f"{GROUP}/programs"
 """On pods that run programs for a pool's samplers, with the pool as value. They lack the labels of
 the run and of the pool, by which samplers are counted, evicted and let through."""
-IMAGE_LABEL = f"{GROUP}/image"
-"""On those that each run the program of one episode, with a digest of their image as value."""
 ENVIRONMENTS_LABEL = f"{GROUP}/environments"
 """The same for pods of an image of environments."""
+IMAGE_LABEL = f"{GROUP}/image"
+"""On pods that each run the program of one episode, with a digest of their image as value."""
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 COMPONENT_LABEL = f"{GROUP}/component"
 PART_OF = {
@@ -102,18 +102,18 @@ def programs(pool: str) -> str:
     return name if len(name) <= MOST_CHARACTERS else f"{pool[:52]}-{digest(pool)}"
 
 
+def environments(pool: str) -> str:
+    """The same of the pods of an image of environments."""
+    name = f"{pool}-environments"
+    return name if len(name) <= MOST_CHARACTERS else f"{pool[:52]}-{digest(name)}"
+
+
 def episodes(pool: str, image: str) -> str:
     """Name of the Deployment and the Service of the pods of an image that each run one episode."""
     name, of_image = f"{pool}-episodes", digest(image)
     if len(name) + len(of_image) < MOST_CHARACTERS:
         return f"{name}-{of_image}"
     return f"{pool[:41]}-{digest(pool)}-{of_image}"
-
-
-def environments(pool: str) -> str:
-    """The same of the pods of an image of environments."""
-    name = f"{pool}-environments"
-    return name if len(name) <= MOST_CHARACTERS else f"{pool[:52]}-{digest(name)}"
 
 
 def own_pods(pool: str) -> tuple[str, str]:
