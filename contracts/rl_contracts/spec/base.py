@@ -17,7 +17,7 @@ from pydantic.alias_generators import to_camel
 
 RULES = "x-kubernetes-validations"
 QUOTE, ESCAPED = "'", r"\'"
-PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+PLACEHOLDER = re.compile(r"(?<!\$)\{([^{}]+)\}")
 
 
 class Model(BaseModel):
@@ -40,7 +40,7 @@ def rule(expression: str, message: str, *, field: str = "") -> dict[str, str]:
         expression: CEL. Below a list nothing is filled in: read a field with a default there as
             ``self.?field.orValue(default)``.
         message: names the field, its value and the remedy. CEL in braces is evaluated, e.g.
-            ``minTurns is {self.minTurns}``.
+            ``minTurns is {self.minTurns}``, unless a dollar sign precedes them.
         field: the field that the error is shown at, below the section, e.g. ``sampling.maxTokens``;
             empty: the section itself.
     """

@@ -106,8 +106,8 @@ class Browse(Completions):
         rule(
             "!has(self.prompt) || !(has(self.purpose) || has(self.purposeArgument)) || "
             "self.prompt.contains('${purpose}')",
-            "agent.browse.purpose and purposeArgument fill in the placeholder purpose, which "
-            "agent.browse.prompt lacks: add it to the prompt, or remove them",
+            "agent.browse.prompt has no ${purpose}, which purpose and purposeArgument fill in: add "
+            "it to the prompt, or remove them",
             field="prompt",
         )
     )
