@@ -10,12 +10,16 @@ from pydantic import Field, model_validator
 from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.agent.sandbox import CODE, Sandbox
 from rl_contracts.spec.agent.user_code import Code
-from rl_contracts.spec.agent_rules import OF_AGENTS
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.base import RULES, RUN_ID, Model, Name, rule, rules
 from rl_contracts.spec.data import HARBOR, Data, ModelSource
-from rl_contracts.spec.engine_rules import OF_ENGINES, OF_SHARED_ENGINE
-from rl_contracts.spec.job_rules import (
+from rl_contracts.spec.lifecycle import Lifecycle
+from rl_contracts.spec.pool_status import SamplerPoolStatus
+from rl_contracts.spec.reward import MATH, Reward
+from rl_contracts.spec.rollouts import Rollouts
+from rl_contracts.spec.rules.agents import OF_AGENTS
+from rl_contracts.spec.rules.engines import OF_ENGINES, OF_SHARED_ENGINE
+from rl_contracts.spec.rules.jobs import (
     OF_JOB,
     OF_LORA,
     OF_QUEUE,
@@ -24,12 +28,8 @@ from rl_contracts.spec.job_rules import (
     fixed,
     only_raised,
 )
-from rl_contracts.spec.lifecycle import Lifecycle
-from rl_contracts.spec.placement_rules import OF_PLACEMENT
-from rl_contracts.spec.pool_rules import OF_POOL
-from rl_contracts.spec.pool_status import SamplerPoolStatus
-from rl_contracts.spec.reward import MATH, Reward
-from rl_contracts.spec.rollouts import Rollouts
+from rl_contracts.spec.rules.placement import OF_PLACEMENT
+from rl_contracts.spec.rules.pools import OF_POOL
 from rl_contracts.spec.scheduling import Scheduling
 from rl_contracts.spec.status import RLJobStatus
 from rl_contracts.spec.storage import Storage, WeightSync

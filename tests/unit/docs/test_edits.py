@@ -7,9 +7,9 @@ from collections import Counter
 
 from pydantic import BaseModel
 
-from rl_contracts.spec.job_rules import ONLY_RAISED
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import FIXED_ONCE_STARTED, FIXED_UNLESS_SUSPENDED, RLJobSpec
+from rl_contracts.spec.rules.jobs import ONLY_RAISED
 from rl_contracts.spec.workers import SamplerTemplate
 from tests.chaos.operator_cluster.edits import FOR_EVER, SECTIONS
 from tests.unit.docs.pages import QUOTED, ROOT

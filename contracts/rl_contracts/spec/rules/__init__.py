@@ -1,0 +1,1 @@
+"""Rules between sections of a resource, in CEL, for the API server."""
