@@ -8,7 +8,8 @@ from typing import Any
 
 from rl_console.errors import NotFoundError
 from rl_contracts.queries.answering import Answering
-from rl_contracts.queries.messages import QUERY, Answer, Message
+from rl_contracts.queries.answers import Answer
+from rl_contracts.queries.kinds import QUERY, Message
 from rl_contracts.stores.connect import Stores
 from tests.viewed_run import SECONDS_PER_STEP, START, Shape
 

@@ -150,7 +150,7 @@ class QueryRequest(Message):
     tokenizer: str = ""
     """``s3://`` URI of the folder of the run's ``tokenizer.json``; empty: unknown."""
     query: dict[str, Any]
-    """One of ``queries.messages.Query``."""
+    """One of ``queries.kinds.Query``."""
 
 
 class QueryAnswer(Message):

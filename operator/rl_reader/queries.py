@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from rl_contracts.errors import RLError
 from rl_contracts.queries.answering import Answering
-from rl_contracts.queries.messages import QUERY, Answer, Query
+from rl_contracts.queries.answers import Answer
+from rl_contracts.queries.kinds import QUERY, Query
 from rl_contracts.reader import ANSWER_BYTES, QueryAnswer, QueryRequest
 from rl_contracts.stores.clients.unexpected import unexpected_answers
 from rl_contracts.stores.connect import Stores

@@ -12,7 +12,8 @@ from rl_console.figures import number
 from rl_console.invocation import Invocation
 from rl_console.output import Column, Listing, Shown, table, width
 from rl_console.queries.source import checked
-from rl_contracts.queries.messages import MetricsAnswer, MetricsQuery
+from rl_contracts.queries.answers import MetricsAnswer
+from rl_contracts.queries.kinds import MetricsQuery
 
 POINTS = 12
 """Rows of a table; of a longer run each is a mean."""

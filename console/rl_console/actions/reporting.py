@@ -20,7 +20,8 @@ from rl_console.queries.cluster_source import ClusterSource
 from rl_console.queries.run_data import RunData
 from rl_console.report import draw, table
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.queries.messages import MOST_POINTS, MetricsAnswer, MetricsQuery
+from rl_contracts.queries.answers import MetricsAnswer
+from rl_contracts.queries.kinds import MOST_POINTS, MetricsQuery
 
 REWARD = "reward_mean"
 

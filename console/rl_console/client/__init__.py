@@ -17,7 +17,7 @@ from rl_console.errors import (
     TimeOverError,
     UsageError,
 )
-from rl_contracts.queries.messages import RolloutAnswer, RolloutRow
+from rl_contracts.queries.answers import RolloutAnswer, RolloutRow
 from rl_contracts.requested import EpisodeAnswer
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.status import RLJobStatus

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 from rl_console.errors import UsageError
-from rl_contracts.queries.messages import MOST_COLUMNS, MetricsAnswer
+from rl_contracts.queries.answers import MetricsAnswer
+from rl_contracts.queries.kinds import MOST_COLUMNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,14 +12,8 @@ from rl_console.queries.every_step import every_step
 from rl_console.queries.run_data import RunData
 from rl_console.queries.source import checked
 from rl_contracts.documents.rollout import StopReason
-from rl_contracts.queries.messages import (
-    MOST_HITS,
-    MOST_POINTS,
-    MetricsQuery,
-    RolloutAnswer,
-    RolloutRow,
-    SearchQuery,
-)
+from rl_contracts.queries.answers import RolloutAnswer, RolloutRow
+from rl_contracts.queries.kinds import MOST_HITS, MOST_POINTS, MetricsQuery, SearchQuery
 
 SEARCH_SECONDS = 60.0
 """Deadline of a search that names none."""

@@ -18,7 +18,8 @@ from rl_console.dashboard.panels import COLUMNS
 from rl_console.dashboard.streams import Streams
 from rl_console.errors import ConsoleError
 from rl_console.queries.source import Source, answer
-from rl_contracts.queries.messages import MetricsAnswer, MetricsQuery
+from rl_contracts.queries.answers import MetricsAnswer
+from rl_contracts.queries.kinds import MetricsQuery
 
 SECONDS = 3.0
 """Between two looks at a run."""

@@ -19,19 +19,21 @@ from rl_console.queries.run_data import RunData
 from rl_console.queries.source import Source, answer
 from rl_console.queries.turn_images import by_turn
 from rl_console.view import ENDED_PHASES
-from rl_contracts.queries.messages import (
+from rl_contracts.queries.answers import (
+    PromptsAnswer,
+    RolloutAnswer,
+    SearchAnswer,
+    StepAnswer,
+    SummaryAnswer,
+)
+from rl_contracts.queries.kinds import (
     GROUPS_PER_PAGE,
     PROMPTS_PER_PAGE,
     MetricsQuery,
-    PromptsAnswer,
     PromptsQuery,
-    RolloutAnswer,
     RolloutQuery,
-    SearchAnswer,
     SearchQuery,
-    StepAnswer,
     StepQuery,
-    SummaryAnswer,
 )
 
 RUNS_PER_PAGE = 100

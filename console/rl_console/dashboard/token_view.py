@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from rl_console.plain_text import plain
-from rl_contracts.queries.messages import RolloutAnswer
+from rl_contracts.queries.answers import RolloutAnswer
 
 LONGEST_TOKEN = 200
 

@@ -24,7 +24,8 @@ from rl_console.kube import Cluster, path
 from rl_console.tools import OPERATOR_NAMESPACE, Tools
 from rl_contracts.errors import RLError
 from rl_contracts.queries.answering import Answering
-from rl_contracts.queries.messages import QUERY, Answer, Message, parse_answer
+from rl_contracts.queries.answers import Answer, parse_answer
+from rl_contracts.queries.kinds import QUERY, Message
 from rl_contracts.stores.connect import Stores
 
 SERVICE = "rl-operator:data"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rl_console.queries.run_data import RunData
-from rl_contracts.queries.messages import MOST_POINTS, MetricsAnswer, MetricsQuery
+from rl_contracts.queries.answers import MetricsAnswer
+from rl_contracts.queries.kinds import MOST_POINTS, MetricsQuery
 
 
 def every_step(

@@ -13,30 +13,32 @@ from typing import Any
 
 from rl_console.queries.source import Source, answer, checked
 from rl_contracts.documents.task import TaskState
-from rl_contracts.queries.messages import (
+from rl_contracts.queries.answers import (
+    GroupRow,
+    ImageAnswer,
+    MetricsAnswer,
+    PoliciesAnswer,
+    PolicyRow,
+    PromptsAnswer,
+    ReportAnswer,
+    RolloutAnswer,
+    RolloutRow,
+    SearchAnswer,
+    StepAnswer,
+    SummaryAnswer,
+)
+from rl_contracts.queries.kinds import (
     GROUPS_PER_PAGE,
     MOST_HITS,
     PROMPTS_PER_PAGE,
-    GroupRow,
-    ImageAnswer,
     ImageQuery,
-    MetricsAnswer,
     MetricsQuery,
-    PoliciesAnswer,
     PoliciesQuery,
-    PolicyRow,
-    PromptsAnswer,
     PromptsQuery,
-    ReportAnswer,
     ReportQuery,
-    RolloutAnswer,
     RolloutQuery,
-    RolloutRow,
-    SearchAnswer,
     SearchQuery,
-    StepAnswer,
     StepQuery,
-    SummaryAnswer,
     SummaryQuery,
 )
 

@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar
 from pydantic import ValidationError
 
 from rl_console.errors import NotFoundError, UsageError
-from rl_contracts.queries.messages import Answer, Message, NotFound
+from rl_contracts.queries.answers import Answer, NotFound
+from rl_contracts.queries.kinds import Message
 
 A = TypeVar("A", bound=Answer)
 

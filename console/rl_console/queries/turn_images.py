@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rl_contracts.documents.rollout import ImageSpan, Turn
-from rl_contracts.queries.messages import RolloutAnswer
+from rl_contracts.queries.answers import RolloutAnswer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

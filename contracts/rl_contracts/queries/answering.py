@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from rl_contracts.documents.run import Run
 from rl_contracts.queries import groups, images, metrics, rollouts, search, summaries
-from rl_contracts.queries.messages import (
-    Answer,
+from rl_contracts.queries.answers import Answer, NotFound
+from rl_contracts.queries.kinds import (
     ImageQuery,
     MetricsQuery,
-    NotFound,
     PoliciesQuery,
     PromptsQuery,
     Query,

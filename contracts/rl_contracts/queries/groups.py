@@ -7,15 +7,9 @@ from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.task import Task
 from rl_contracts.errors import IntegrityError
+from rl_contracts.queries.answers import GroupRow, PromptsAnswer, StepAnswer
+from rl_contracts.queries.kinds import GROUPS_PER_PAGE, PromptsQuery, StepQuery
 from rl_contracts.queries.lineage import Lineage, find_ids
-from rl_contracts.queries.messages import (
-    GROUPS_PER_PAGE,
-    GroupRow,
-    PromptsAnswer,
-    PromptsQuery,
-    StepAnswer,
-    StepQuery,
-)
 from rl_contracts.queries.rows import group_row, read_listed, read_tasks, rollout_row
 from rl_contracts.stores.connect import Stores
 

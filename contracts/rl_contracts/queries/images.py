@@ -8,7 +8,8 @@ from rl_contracts.documents.image_types import image_type
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Run
 from rl_contracts.errors import IntegrityError, ObjectMissingError
-from rl_contracts.queries.messages import MOST_IMAGE_BYTES, ImageAnswer, ImageQuery, NotFound
+from rl_contracts.queries.answers import ImageAnswer, NotFound
+from rl_contracts.queries.kinds import MOST_IMAGE_BYTES, ImageQuery
 from rl_contracts.queries.rollouts import read_rollout
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.files.images import ImageStore

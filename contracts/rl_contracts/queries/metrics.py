@@ -7,8 +7,9 @@ from typing import Any
 
 from rl_contracts.documents import metric_columns
 from rl_contracts.documents.run import Run
+from rl_contracts.queries.answers import MetricsAnswer, Series
+from rl_contracts.queries.kinds import MOST_COLUMNS, MetricsQuery
 from rl_contracts.queries.lineage import Lineage
-from rl_contracts.queries.messages import MOST_COLUMNS, MetricsAnswer, MetricsQuery, Series
 from rl_contracts.stores.connect import Stores
 
 ALWAYS = ("step", "time")

@@ -10,16 +10,10 @@ from rl_contracts.documents.rollout import Rollout, Turn
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.errors import IntegrityError
+from rl_contracts.queries.answers import NotFound, RolloutAnswer, Tokens
 from rl_contracts.queries.groups import step_row, task_of
+from rl_contracts.queries.kinds import MOST_TEXT_CHARS, MOST_TOKENS, RolloutQuery
 from rl_contracts.queries.lineage import Lineage, find_ids
-from rl_contracts.queries.messages import (
-    MOST_TEXT_CHARS,
-    MOST_TOKENS,
-    NotFound,
-    RolloutAnswer,
-    RolloutQuery,
-    Tokens,
-)
 from rl_contracts.queries.rows import Listed, group_row, rollout_row
 from rl_contracts.queries.tokenizer import Vocabularies
 from rl_contracts.stores.connect import Stores

@@ -19,8 +19,9 @@ from rl_contracts.documents.rollout import (
     VersionSpan,
 )
 from rl_contracts.documents.task import Task
+from rl_contracts.queries.answers import GroupRow, RolloutRow
+from rl_contracts.queries.kinds import TEXT_CHARS
 from rl_contracts.queries.lineage import find_ids
-from rl_contracts.queries.messages import TEXT_CHARS, GroupRow, RolloutRow
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 NO_TIME = Timings(claimed_at=0.0, generate_seconds=0.0, score_seconds=0.0)

@@ -10,14 +10,9 @@ from itertools import islice
 from rl_contracts.documents.batch import BatchMember
 from rl_contracts.documents.overflow import FIELD
 from rl_contracts.documents.run import Run
+from rl_contracts.queries.answers import RolloutRow, SearchAnswer
+from rl_contracts.queries.kinds import ROLLOUTS_PER_SEARCH, STEPS_PER_SEARCH, SearchQuery
 from rl_contracts.queries.lineage import PER_READ, Lineage, find_ids
-from rl_contracts.queries.messages import (
-    ROLLOUTS_PER_SEARCH,
-    STEPS_PER_SEARCH,
-    RolloutRow,
-    SearchAnswer,
-    SearchQuery,
-)
 from rl_contracts.queries.rows import Listed, read_listed, rollout_row
 from rl_contracts.stores.connect import Stores
 

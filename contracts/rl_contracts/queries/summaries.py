@@ -12,18 +12,20 @@ from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import IntegrityError, ObjectMissingError, ObjectTooLargeError
-from rl_contracts.queries.lineage import File, find_ids
-from rl_contracts.queries.messages import (
-    MOST_REPORT_BYTES,
-    MOST_SAMPLERS,
-    POLICIES_PER_PAGE,
+from rl_contracts.queries.answers import (
     PoliciesAnswer,
-    PoliciesQuery,
     PolicyRow,
     ReportAnswer,
     SamplerRow,
     SummaryAnswer,
 )
+from rl_contracts.queries.kinds import (
+    MOST_REPORT_BYTES,
+    MOST_SAMPLERS,
+    POLICIES_PER_PAGE,
+    PoliciesQuery,
+)
+from rl_contracts.queries.lineage import File, find_ids
 from rl_contracts.stores import overview, reports
 from rl_contracts.stores.clients.mongo import Mongo
 from rl_contracts.stores.connect import Stores

@@ -17,7 +17,7 @@ from rl_console.errors import NotFoundError
 from rl_console.output import Output, Shown, document, show_data
 from rl_console.queries.run_data import RunData
 from rl_contracts.documents.task import Cause
-from rl_contracts.queries.messages import SearchQuery
+from rl_contracts.queries.kinds import SearchQuery
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from tests.servers import MinioServer, StoreServer, settings_of

@@ -22,7 +22,8 @@ from rl_console.kube import Cluster
 from rl_console.manifests.files import read
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools
-from rl_contracts.queries.messages import MOST_COLUMNS, MetricsAnswer, Series
+from rl_contracts.queries.answers import MetricsAnswer, Series
+from rl_contracts.queries.kinds import MOST_COLUMNS
 from rl_contracts.spec.status import RLJobStatus
 from tests.manifests import EXAMPLES, JOB, a_job
 from tests.unit.rl_console.test_cluster_source import Answer, Server

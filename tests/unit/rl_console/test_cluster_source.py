@@ -12,7 +12,8 @@ from rl_console.kube import Cluster
 from rl_console.queries import cluster_source
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools
-from rl_contracts.queries.messages import NotFound, SummaryQuery
+from rl_contracts.queries.answers import NotFound
+from rl_contracts.queries.kinds import SummaryQuery
 
 URL = "/api/v1/namespaces/rl-system/services/rl-operator:data/proxy/v1/run-data"
 

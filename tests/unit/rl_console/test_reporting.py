@@ -13,14 +13,8 @@ from rl_console.errors import NotAllowedError, RequestRefusedError
 from rl_console.output import Output
 from rl_console.queries.run_data import RunData
 from rl_contracts.documents.run import Outcome
-from rl_contracts.queries.messages import (
-    Answer,
-    Message,
-    MetricsAnswer,
-    Series,
-    SummaryAnswer,
-    SummaryQuery,
-)
+from rl_contracts.queries.answers import Answer, MetricsAnswer, Series, SummaryAnswer
+from rl_contracts.queries.kinds import Message, SummaryQuery
 from tests.unit.rl_console.builders import snapshot
 from tests.unit.rl_console.test_report import EVALUATION, WRITTEN
 

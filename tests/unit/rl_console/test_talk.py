@@ -28,7 +28,7 @@ from rl_console.portforward import port_forward
 from rl_console.queries.episodes import Sampler
 from rl_console.tools import Tools
 from rl_contracts.documents.rollout import RolloutError, TokenRange, ToolCall, Turn
-from rl_contracts.queries.messages import RolloutAnswer
+from rl_contracts.queries.answers import RolloutAnswer
 from rl_contracts.requested import (
     STREAM,
     AgainEvent,

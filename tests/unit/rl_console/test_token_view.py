@@ -8,7 +8,7 @@ from typing import Any, cast
 from rl_console.actions.run_data.token_table import TRAINERS, token_notes, token_table
 from rl_console.dashboard.shown import data
 from rl_console.dashboard.token_view import token_data
-from rl_contracts.queries.messages import RolloutAnswer, Tokens
+from rl_contracts.queries.answers import RolloutAnswer, Tokens
 
 
 def test_what_is_not_finite_is_null_for_the_page_s_script() -> None:

@@ -9,7 +9,7 @@ import pytest
 from rl_console.queries.turn_images import by_turn
 from rl_contracts.documents.rollout import ImageSpan, TokenRange, ToolCall, Turn
 from rl_contracts.documents.task import ImagePart
-from rl_contracts.queries.messages import RolloutAnswer
+from rl_contracts.queries.answers import RolloutAnswer
 
 
 def a_turn(start: int, *called: str) -> Turn:

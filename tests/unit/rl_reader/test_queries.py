@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from rl_contracts.queries.messages import NotFound
+from rl_contracts.queries.answers import NotFound
 from rl_contracts.reader import ANSWER_BYTES, QueryAnswer, QueryRequest
 from rl_contracts.stores.connect import Stores
 from rl_reader.mounted import Folder, Mounted

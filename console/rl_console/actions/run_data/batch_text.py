@@ -11,7 +11,7 @@ from rl_console.figures import moment, number
 from rl_console.output import Column, Output, Shown, lines, table, width
 from rl_console.plain_text import plain_line
 from rl_console.queries.run_data import RunData, WholeBatch
-from rl_contracts.queries.messages import GroupRow, StepAnswer
+from rl_contracts.queries.answers import GroupRow, StepAnswer
 
 REASON_CHARS = 200
 DROPPED = (

@@ -13,7 +13,8 @@ from rl_console.figures import duration, moment, number, size
 from rl_console.output import Column, Shown, lines, table, width
 from rl_console.queries.run_data import RunData
 from rl_contracts.documents.evaluation import EvaluationResult
-from rl_contracts.queries.messages import MetricsQuery, PolicyRow, SamplerRow, SummaryAnswer
+from rl_contracts.queries.answers import PolicyRow, SamplerRow, SummaryAnswer
+from rl_contracts.queries.kinds import MetricsQuery
 
 ROWS = 20
 """Of the table, unless another number is asked for."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from rl_console.figures import number
 from rl_console.output import Column, table, width
-from rl_contracts.queries.messages import RolloutAnswer, Tokens
+from rl_contracts.queries.answers import RolloutAnswer, Tokens
 
 T = TypeVar("T")
 TOKENS_SHOWN = 512

@@ -12,7 +12,7 @@ from rl_console.invocation import Invocation
 from rl_console.output import Output, show_data
 from rl_console.queries.source import checked
 from rl_contracts.documents.rollout import StopReason
-from rl_contracts.queries.messages import SearchQuery
+from rl_contracts.queries.kinds import SearchQuery
 
 ROWS = 20
 """Of the table, unless another number is asked for."""

@@ -11,7 +11,8 @@ from rl_console.figures import duration, number
 from rl_console.output import Column, Output, Shown, table, width
 from rl_console.plain_text import plain_line
 from rl_console.queries.run_data import Found, RunData
-from rl_contracts.queries.messages import RolloutRow, SearchQuery
+from rl_contracts.queries.answers import RolloutRow
+from rl_contracts.queries.kinds import SearchQuery
 
 STEPS = re.compile(r"^(\d{1,9})(?:(-)(\d{1,9})?)?$")
 TEXT_CHARS = 120

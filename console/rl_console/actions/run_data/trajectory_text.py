@@ -13,7 +13,7 @@ from rl_console.queries.run_data import RunData
 from rl_console.queries.turn_images import by_turn
 from rl_contracts.documents.rollout import ImageSpan, ToolCall, Turn, VersionSpan
 from rl_contracts.documents.task import ImagePart
-from rl_contracts.queries.messages import GroupRow, RolloutAnswer
+from rl_contracts.queries.answers import GroupRow, RolloutAnswer
 
 PARTS = (
     Column(heading="SCORER"),

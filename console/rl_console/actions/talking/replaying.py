@@ -19,7 +19,7 @@ from rl_console.output import Shown, lines, show_data
 from rl_console.plain_text import plain
 from rl_console.queries.episodes import sampler_of
 from rl_console.queries.source import checked
-from rl_contracts.queries.messages import RolloutAnswer
+from rl_contracts.queries.answers import RolloutAnswer
 from rl_contracts.requested import EpisodeAnswer, EpisodeRequest
 
 

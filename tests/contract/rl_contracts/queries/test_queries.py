@@ -13,9 +13,7 @@ from rl_contracts import ids
 from rl_contracts.documents.task import Cause
 from rl_contracts.errors import IntegrityError, ObjectTooLargeError
 from rl_contracts.queries.answering import NO_RUN, Answering
-from rl_contracts.queries.messages import (
-    MOST_IMAGE_BYTES,
-    QUERY,
+from rl_contracts.queries.answers import (
     Answer,
     ImageAnswer,
     MetricsAnswer,
@@ -28,6 +26,7 @@ from rl_contracts.queries.messages import (
     SummaryAnswer,
     parse_answer,
 )
+from rl_contracts.queries.kinds import MOST_IMAGE_BYTES, QUERY
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.files.images import ImageStore

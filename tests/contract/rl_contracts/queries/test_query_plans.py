@@ -6,9 +6,10 @@ import hashlib
 
 import pytest
 
-from rl_contracts.queries import messages, search
+from rl_contracts.queries import answers, search
 from rl_contracts.queries.answering import Answering
-from rl_contracts.queries.messages import QUERY, NotFound
+from rl_contracts.queries.answers import NotFound
+from rl_contracts.queries.kinds import QUERY
 from rl_contracts.stores.clients.mongo import Stored
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_contracts.plans import check_plans
@@ -49,7 +50,7 @@ def test_every_query_is_answered_from_indexes(
 
 
 def test_every_kind_of_query_is_tried() -> None:
-    assert {query["kind"] for query in QUERIES} == set(messages.ANSWERS)
+    assert {query["kind"] for query in QUERIES} == set(answers.ANSWERS)
 
 
 def test_a_search_that_finds_nothing_reads_a_bounded_number_of_rollouts(
@@ -60,7 +61,7 @@ def test_a_search_that_finds_nothing_reads_a_bounded_number_of_rollouts(
     asked.clear()
     query = QUERY.validate_python({"kind": "search", "text": "absent"})
     answer = Answering().answer(stores, query, run="run1", namespace="ns")
-    assert isinstance(answer, messages.SearchAnswer)
+    assert isinstance(answer, answers.SearchAnswer)
     assert (answer.read, answer.next_last) == (40, 50)
     assert len(asked) < 20
 
@@ -76,7 +77,7 @@ def test_a_search_reads_few_rollouts_at_a_time(
         {"kind": "search", "tool": "calc", "first": 3, "last": 18, "most": 100}
     )
     whole = Answering().answer(stores, query, run="run1", namespace="ns")
-    assert isinstance(whole, messages.SearchAnswer)
+    assert isinstance(whole, answers.SearchAnswer)
     for most in (10, 3):  # a step has 4
         monkeypatch.setattr("rl_contracts.queries.search.PER_READ", most)
         asked.clear()

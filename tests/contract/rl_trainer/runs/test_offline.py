@@ -19,7 +19,8 @@ from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.ids import RunId, task_id
 from rl_contracts.queries import rollouts as rollout_queries
-from rl_contracts.queries.messages import RolloutAnswer, RolloutQuery
+from rl_contracts.queries.answers import RolloutAnswer
+from rl_contracts.queries.kinds import RolloutQuery
 from rl_contracts.queries.tokenizer import Vocabularies
 from rl_trainer.checkpoint import base_model
 from rl_trainer.rollouts.demonstrations import NO_SAMPLER

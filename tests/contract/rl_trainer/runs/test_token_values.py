@@ -11,7 +11,8 @@ from torch import Tensor
 from rl_contracts.documents.arrays import unpack_float32
 from rl_contracts.documents.batch import Batch
 from rl_contracts.queries import rollouts as queries
-from rl_contracts.queries.messages import RolloutAnswer, RolloutQuery
+from rl_contracts.queries.answers import RolloutAnswer
+from rl_contracts.queries.kinds import RolloutQuery
 from rl_contracts.queries.tokenizer import Vocabularies
 from rl_contracts.stores.token_values import NAME, TokenValues
 from rl_trainer.algorithm.packing import Packed

@@ -8,7 +8,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from rl_contracts.documents.image_types import image_type
-from rl_contracts.queries.messages import ImageAnswer
+from rl_contracts.queries.answers import ImageAnswer
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
