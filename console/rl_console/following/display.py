@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -36,18 +36,6 @@ class LineDisplay:
         self._printed_at: float | None = None
         self._phase = ""
 
-    def __enter__(self) -> Self:
-        """Nothing to open."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Nothing to close."""
-
     def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
         """Print the job's line if the phase changed or the interval is over."""
         phase = snapshot.job.status.phase
@@ -72,22 +60,8 @@ class LineDisplay:
 class LiveDisplay:
     """A table that is redrawn in place."""
 
-    def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, auto_refresh=False)
-
-    def __enter__(self) -> Self:
-        """Start drawing."""
-        self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop drawing; the last table stays on the screen."""
-        self._live.stop()
+    def __init__(self, live: Live) -> None:
+        self._live = live
 
     def show(self, snapshot: Snapshot, *, elapsed: float) -> None:
         """Redraw the table."""
@@ -98,9 +72,17 @@ class LiveDisplay:
         self._live.update(Text(f"{duration(elapsed)}: {text}"), refresh=True)
 
 
-def display(console: Console, *, before: float = 0.0) -> LineDisplay | LiveDisplay:
-    """A live display for a terminal, else a line display; times start at ``before`` seconds."""
-    return LiveDisplay(console) if console.is_terminal else LineDisplay(console, before=before)
+@contextmanager
+def display(console: Console, *, before: float = 0.0) -> Iterator[LineDisplay | LiveDisplay]:
+    """A live display for a terminal, else a line display; times start at ``before`` seconds.
+
+    The last table of a live display stays on the screen.
+    """
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield LiveDisplay(live)
+    else:
+        yield LineDisplay(console, before=before)
 
 
 def table(snapshot: Snapshot, *, elapsed: float) -> Group:
