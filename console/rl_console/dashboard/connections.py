@@ -10,7 +10,7 @@ CONNECTIONS = 512
 """At the same time, besides those whose requests are being answered."""
 
 
-class YieldingConnection(H11Protocol):  # type: ignore[misc] # uvicorn's types are not read
+class YieldingConnection(H11Protocol):  # type: ignore[misc]  # mypy does not read uvicorn
     """Beyond the number a new connection takes the place of the oldest that sends no request.
 
     Whoever opens connections and says nothing keeps no viewer out; of requests each viewer has only
