@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from rl_console.dashboard import connections
 from rl_console.dashboard.connections import YieldingConnection
@@ -32,11 +33,11 @@ def test_a_viewer_with_fewer_pages_gets_the_oldest_place_of_the_one_with_the_mos
     assert streams.has_place("many")
 
 
-async def hello(scope: object, receive: object, send: object) -> None:
+async def hello(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers each request."""
     start = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]}
-    await send(start)  # type: ignore[operator]
-    await send({"type": "http.response.body", "body": b"ok"})  # type: ignore[operator]
+    await send(start)
+    await send({"type": "http.response.body", "body": b"ok"})
 
 
 def test_silent_connections_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:

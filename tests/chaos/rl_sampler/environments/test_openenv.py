@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -71,7 +72,7 @@ async def either(which: str, kind: str) -> AsyncIterator[str]:
         yield url
 
 
-def record(played: Played) -> object:
+def record(played: Played) -> tuple[Any, ...]:
     """What an episode has become, but for its times."""
     assert played.error is None, played.error
     assert played.member.environment is not None
@@ -98,7 +99,7 @@ TEXTS = {
 
 
 async def test_typed_episodes_are_those_of_the_small_server() -> None:
-    records: dict[str, list[object]] = {}
+    records: dict[str, list[tuple[Any, ...]]] = {}
     for which in ("published", "small"):
         async with either(which, "typed") as url:
             records[which] = [
@@ -109,8 +110,8 @@ async def test_typed_episodes_are_those_of_the_small_server() -> None:
             assert isinstance(wrong.error, UserCodeError)
     assert records["published"] == records["small"]
     right, truncated, _ = records["published"]
-    assert right[:2] == (StopReason.STOP, [0.0, PARTIAL, FULL])  # type: ignore[index]
-    assert truncated[0] is StopReason.TRUNCATED  # type: ignore[index]
+    assert right[:2] == (StopReason.STOP, [0.0, PARTIAL, FULL])
+    assert truncated[0] is StopReason.TRUNCATED
     assert len(TEXTS["truncated"]) == MOST_STEPS
 
 

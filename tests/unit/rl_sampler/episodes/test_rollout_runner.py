@@ -39,9 +39,9 @@ TASK = a_task(attempt=2, group_size=1)
 
 
 def spec_of(durability: str) -> RLJobSpec:
-    server = {"name": "calculator", "url": "http://calculator/mcp"}
+    server: dict[str, object] = {"name": "calculator", "url": "http://calculator/mcp"}
     if durability == "Turns":
-        server |= {"replayable": True}  # type: ignore[dict-item]
+        server |= {"replayable": True}
     agent = {"kind": "ToolLoop", "mcpServers": [server], "durability": durability}
     return RLJobSpec.model_validate(a_job(agent=agent)["spec"])
 
