@@ -53,6 +53,13 @@ def counted(request: ShardRequest) -> ShardResponse:
     )
 
 
+def failing(request: ShardRequest) -> ShardResponse:
+    """Fails to encode a delta."""
+    if isinstance(request, EncodeDelta):
+        raise StoreUnavailableError(store="bucket", doing="writing", cause="full")
+    return counted(request)
+
+
 def a_world(rank: int, store: Store) -> World:
     return World(rank=rank, size=2, store=store, signer=Signer(b"key"))
 
@@ -91,12 +98,7 @@ def test_each_rank_gets_its_own_request(two: Two) -> None:
 
 
 def test_a_failed_rank_is_named_and_its_next_request_answered(two: Two) -> None:
-    def reply(request: ShardRequest) -> ShardResponse:
-        if isinstance(request, EncodeDelta):
-            raise StoreUnavailableError(store="bucket", doing="writing", cause="full")
-        return counted(request)
-
-    two.begin(reply)
+    two.begin(failing)
     requester = ShardRequester(two.worlds[0], Scripted(counted), written="policy")
     with pytest.raises(TrainingFailedError, match="Rank 1 of the trainer: StoreUnav") as caught:
         requester.request_all([EncodeDelta(), EncodeDelta()])
@@ -108,13 +110,8 @@ def test_a_failed_rank_is_named_and_its_next_request_answered(two: Two) -> None:
 
 
 def test_rank_0_failing_itself_leaves_the_next_request_answered(two: Two) -> None:
-    def own(request: ShardRequest) -> ShardResponse:
-        if isinstance(request, EncodeDelta):
-            raise StoreUnavailableError(store="bucket", doing="writing", cause="full")
-        return counted(request)
-
     two.begin(counted)
-    requester = ShardRequester(two.worlds[0], Scripted(own), written="policy")
+    requester = ShardRequester(two.worlds[0], Scripted(failing), written="policy")
     with pytest.raises(StoreUnavailableError):
         requester.request_all([EncodeDelta(), EncodeDelta()])
     assert (
