@@ -13,6 +13,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -127,13 +128,13 @@ def _attempt(environment: dict[str, str], dies: Death, reads: Path | None) -> No
     os.environ.update(environment)
     torch.set_num_threads(1)
     if dies == "published":
-        uploads.upload = _upload_and_die
+        PATCH.setattr(uploads, "upload", _upload_and_die)
     elif dies == "read":
-        RankWork.train = _die_at_the_second_step  # type: ignore[method-assign]
+        PATCH.setattr(RankWork, "train", _die_at_the_second_step)
     elif dies.startswith("checkpoint"):
         _die_in_the_second_checkpoint(dies)
     if reads is not None:
-        RolloutStore._find = _noting(reads)  # type: ignore[method-assign]
+        PATCH.setattr(RolloutStore, "_find", _noting(reads))
     __main__.main()
 
 
@@ -151,7 +152,7 @@ def _die_in_the_second_checkpoint(dies: Death) -> None:
         if second and dies == "checkpoint asked":
             _die()
         if second and dies == "checkpoint written":
-            parts.PartIndex = _dying  # type: ignore[assignment,misc]  # made behind the files
+            PATCH.setattr(parts, "PartIndex", _dying)  # made behind the files
         files = WRITE(*given, **named)
         if second and dies == "checkpoint indexed":
             _die()
@@ -166,7 +167,8 @@ def _die_in_the_second_checkpoint(dies: Death) -> None:
             _die()
         return uploaded
 
-    parts.write, artifacts.commit = write, commit
+    PATCH.setattr(parts, "write", write)
+    PATCH.setattr(artifacts, "commit", commit)
 
 
 def _dying(*_: object, **__: object) -> NoReturn:
@@ -196,6 +198,8 @@ def _upload_and_die(
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+PATCH = pytest.MonkeyPatch()
+"""Of a process that dies or ends with its attempt: nothing is undone."""
 UPLOAD = uploads.upload
 TRAIN = RankWork.train
 WRITE, COMMIT = parts.write, artifacts.commit
