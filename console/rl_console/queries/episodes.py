@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ class Sampler:
             RequestRefusedError: the sampler does not play it, and says why.
             TimeOverError: it has not ended in time.
         """
-        doing = f"asking sampler {self.pod} for an episode"
+        doing, ends = f"asking sampler {self.pod} for an episode", time.monotonic() + seconds
         sent = urllib.request.Request(
             f"{self.url}{PATH}",
             request.model_dump_json().encode(),
@@ -78,7 +79,7 @@ class Sampler:
         try:
             with open_forwarded(sent, seconds=seconds) as given:
                 if hear and given.headers.get("Content-Type") == STREAM:
-                    return _heard(given, hear, doing=doing)
+                    return _heard(given, hear, doing=doing, ends=ends)
                 return EpisodeAnswer.model_validate_json(given.read(MOST_BYTES))
         except urllib.error.HTTPError as error:
             with error:
@@ -147,14 +148,18 @@ def _remedy(job: str, phase: str) -> str:
     return f"`kubectl rl status {job}` says why there is none"
 
 
-def _heard(lines: IO[bytes], hear: Callable[[Event], None], *, doing: str) -> EpisodeAnswer:
-    """Read events up to the answer."""
+def _heard(
+    lines: IO[bytes], hear: Callable[[Event], None], *, doing: str, ends: float
+) -> EpisodeAnswer:
+    """Read events up to the answer; TimeoutError at the first event after ``ends``, monotonic."""
     while line := lines.readline(MOST_BYTES):
         event = EVENT.validate_json(line)
         if isinstance(event, EndEvent):
             return event.answer
         if isinstance(event, RefusedEvent):
             raise RequestRefusedError(doing=doing, cause=event.message, remedy=TRY_AGAIN)
+        if time.monotonic() > ends:
+            raise TimeoutError
         hear(event)
     raise RequestRefusedError(doing=doing, cause="the pod ended its answer", remedy=TRY_AGAIN)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -21,6 +22,7 @@ from rl_console.errors import (
     NotAllowedError,
     NotFoundError,
     RequestRefusedError,
+    TimeOverError,
     UsageError,
 )
 from rl_console.output import Output, document
@@ -35,12 +37,15 @@ from rl_contracts.requested import (
     EndEvent,
     EpisodeAnswer,
     EpisodeRequest,
+    Event,
     RefusedEvent,
     SaidMessage,
     TextEvent,
     TurnEvent,
 )
+from tests.waiting import until
 
+SECONDS = 1.0
 HOSTILE = "\x1b[31mred\u202e"
 CALL = ToolCall(
     tool="calculator", arguments='{"x": 1}', outcome="answered", result=HOSTILE, seconds=0.1
@@ -195,6 +200,16 @@ def test_json_is_printed_once_it_is_whole(capsys: pytest.CaptureFixture[str]) ->
 def test_a_stream_without_an_answer_is_an_error(events: tuple[BaseModel, ...], said: str) -> None:
     with pytest.raises(RequestRefusedError, match=said):
         heard(streamed(TextEvent(text="So"), *events))
+
+
+def test_a_stream_that_goes_on_beyond_the_deadline_is_ended() -> None:
+    def hear(_: Event) -> None:
+        ends = time.monotonic() + SECONDS
+        until(lambda: time.monotonic() > ends, what="the deadline")
+
+    said = TextEvent(text="So"), TextEvent(text=" 42"), END
+    with streamed(*said) as sampler, pytest.raises(TimeOverError, match="not ended after 1 s"):
+        sampler.play(EpisodeRequest(task="t"), seconds=SECONDS, hear=hear)
 
 
 REFUSALS: dict[str, tuple[int, str, type[ConsoleError], str]] = {
