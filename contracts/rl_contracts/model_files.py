@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rl_contracts.documents.manifest import (
@@ -80,6 +80,12 @@ def read_header(path: Path) -> dict[str, TensorHeader]:
         return parse_safetensors_header(start, file_bytes=path.stat().st_size)
     except IntegrityError as error:
         raise IntegrityError(f"{path.name}: {error}") from error
+
+
+def data_start(path: Path, headers: Mapping[str, TensorHeader]) -> int:
+    """Offset of the first tensor's bytes in a safetensors file: the size of its header."""
+    ends = (header.data_offsets[1] for header in headers.values())
+    return path.stat().st_size - max(ends, default=0)
 
 
 def file_digest(path: Path) -> str:

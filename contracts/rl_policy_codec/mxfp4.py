@@ -24,6 +24,7 @@ from rl_contracts.disk import check_room, free_bytes
 from rl_contracts.documents.manifest import DTYPE_BYTES, PYTORCH, TensorHeader, safetensors_header
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import INDEX_FILE, read_header, weight_files
+from rl_policy_codec.files import mapped
 
 METHOD = "mxfp4"
 """``quant_method`` in ``quantization_config`` of a ``config.json``."""
@@ -126,15 +127,10 @@ class _Wanted:
 
 
 def _tensors(path: Path) -> dict[str, _Stored]:
-    headers = read_header(path)
-    ends = (header.data_offsets[1] for header in headers.values())
-    size = path.stat().st_size
-    start = size - max(ends, default=0)
-    raw = np.memmap(path, np.uint8, "r") if size > start else np.empty(0, np.uint8)
+    state = mapped([path])
     return {
-        name: _Stored(header=header, data=raw[start + begin : start + end])
-        for name, header in headers.items()
-        for begin, end in [header.data_offsets]
+        name: _Stored(header=header, data=state[name].view(np.uint8))
+        for name, header in read_header(path).items()
     }
 
 

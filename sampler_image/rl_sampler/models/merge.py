@@ -25,8 +25,8 @@ from rl_contracts.documents.manifest import (
 )
 from rl_contracts.model_files import read_header, weight_files
 from rl_contracts.spec.training.training import Precision
+from rl_policy_codec.files import mapped
 from rl_policy_codec.patch import Elements
-from rl_sampler.policy.verify import mapped
 
 Float32: TypeAlias = NDArray[np.float32]
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from rl_contracts.documents.manifest import Manifest
 from rl_policy_codec import state as codec
+from rl_policy_codec.files import mapped
 from rl_policy_codec.patch import Elements
 from rl_sampler.policy.fetch import Downloads, Source, StagingCancelledError
 from rl_sampler.policy.route import RemoteFile, Route
-from rl_sampler.policy.verify import mapped, threads
+from rl_sampler.policy.verify import threads
 
 Delta = Mapping[Path, RemoteFile]
 """The files of a version's delta, by the path that each is downloaded to."""

@@ -5,27 +5,23 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
 
 from rl_contracts import adapters
 from rl_contracts.documents.manifest import (
-    DTYPE_BYTES,
     AdapterEntry,
     FileEntry,
     Manifest,
     TensorEntry,
-    TensorHeader,
 )
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import (
     INDEX_FILE,
+    data_start,
     file_digest,
     is_plain_file_name,
     read_header,
@@ -35,7 +31,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.lora import LoRA
 from rl_contracts.spec.training.training import Precision
 from rl_policy_codec import state as codec
-from rl_policy_codec.patch import Elements, elements
+from rl_policy_codec.files import mapped
 from rl_sampler.engine.weights import MANIFEST_FILE, POINTER_FILE
 from rl_sampler.policy.spans import spans_of
 
@@ -223,7 +219,7 @@ def _already_checked(path: Path, manifest: Manifest) -> set[str]:
         (span.name, span.begin, span.end) for entry in entries for span in spans_of(entry, manifest)
     }
     headers = read_header(path)
-    start = _data_start(path, headers)
+    start = data_start(path, headers)
     return {
         name
         for name, header in headers.items()
@@ -234,32 +230,6 @@ def _already_checked(path: Path, manifest: Manifest) -> set[str]:
 def threads() -> int:
     """Number of threads for work that is bound by the processors."""
     return min(MAX_THREADS, len(os.sched_getaffinity(0)))
-
-
-def mapped(paths: Iterable[Path], *, mode: Literal["r", "r+"] = "r") -> dict[str, Elements]:
-    """Map all tensors of safetensors files to memory, as flat elements.
-
-    Args:
-        paths: of the files.
-        mode: with ``r+`` writes to the elements go to the files.
-
-    Returns:
-        One-dimensional elements by tensor name.
-
-    Raises:
-        IntegrityError: a file does not match its header.
-    """
-    state: dict[str, Elements] = {}
-    for path in paths:
-        headers = read_header(path)
-        start = _data_start(path, headers)
-        has_data = start < path.stat().st_size
-        raw = np.memmap(path, np.uint8, mode) if has_data else np.empty(0, np.uint8)
-        for name, header in headers.items():
-            begin, end = header.data_offsets
-            part = raw[start + begin : start + end] if end > begin else b""
-            state[name] = elements(part, item_bytes=DTYPE_BYTES[header.dtype])
-    return state
 
 
 def _check_header(path: Path, wanted: Mapping[str, TensorEntry]) -> None:
@@ -278,13 +248,7 @@ def _check_header(path: Path, wanted: Mapping[str, TensorEntry]) -> None:
             )
 
 
-def _data_start(path: Path, headers: Mapping[str, TensorHeader]) -> int:
-    """Offset of the first tensor's bytes in a safetensors file: the size of its header."""
-    ends = (header.data_offsets[1] for header in headers.values())
-    return path.stat().st_size - max(ends, default=0)
-
-
 def _header_digest(path: Path) -> str:
-    size = _data_start(path, read_header(path))
+    size = data_start(path, read_header(path))
     with path.open("rb") as file:
         return hashlib.sha256(file.read(size)).hexdigest()

@@ -10,7 +10,7 @@ from pathlib import Path
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_sampler.policy.verify import mapped
+from rl_policy_codec.files import mapped
 from tests.contract.policy_broadcast.world import Line, moved, raw, strange
 from tests.servers import ROOT
 from tests.waiting import HUNG_SECONDS

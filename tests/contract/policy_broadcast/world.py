@@ -17,11 +17,12 @@ from rl_contracts.documents.manifest import BasePolicy, Manifest
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.storage import Delta
 from rl_contracts.stores.objects import Objects
+from rl_policy_codec.files import mapped
 from rl_policy_codec.state import State
 from rl_sampler.engine.weights import Staged, WeightsFolder
 from rl_sampler.policy.relay.client import Relay
 from rl_sampler.policy.stage import Stager
-from rl_sampler.policy.verify import Signature, TensorKind, mapped
+from rl_sampler.policy.verify import Signature, TensorKind
 from rl_trainer.distributed.channel import ShardRequester
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model.files import safetensors_files

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from rl_contracts.documents.manifest import (
-    HEADER_LENGTH_BYTES,
-    FileEntry,
-    Manifest,
-    TensorEntry,
-    parse_safetensors_header,
-)
+from rl_contracts.documents.manifest import FileEntry, Manifest, TensorEntry
 from rl_contracts.errors import IntegrityError
-from rl_contracts.model_files import is_plain_file_name
+from rl_contracts.model_files import data_start, is_plain_file_name, read_header
 from rl_contracts.stores.objects import Objects, ObjectStat
 
 MANIFEST = "manifest.json"
@@ -59,7 +52,7 @@ def describe(folder: Path, origin: Origin) -> Manifest:
         digest = _sha256(path, start=0, end=size)
         files.append(FileEntry(name=path.name, size_bytes=size, sha256=digest))
         if path.suffix == ".safetensors":
-            tensors += _tensors(path, size)
+            tensors += _tensors(path)
     return Manifest(
         kind=origin.kind,
         run=origin.run,
@@ -154,21 +147,18 @@ def manifest(objects: Objects, prefix: str, *, sha256: str) -> Manifest:
     return Manifest.from_bytes(objects.get(prefix + MANIFEST), sha256=sha256)
 
 
-def _tensors(path: Path, size: int) -> list[TensorEntry]:
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(HEADER_LENGTH_BYTES))
-        file.seek(0)
-        start = file.read(HEADER_LENGTH_BYTES + length)
-    entries = []
-    for name, header in sorted(parse_safetensors_header(start, file_bytes=size).items()):
-        begin, end = (len(start) + offset for offset in header.data_offsets)
+def _tensors(path: Path) -> list[TensorEntry]:
+    headers = read_header(path)
+    data, entries = data_start(path, headers), []
+    for name, header in sorted(headers.items()):
+        begin, end = header.data_offsets
         entries.append(
             TensorEntry(
                 name=name,
                 file=path.name,
                 dtype=header.dtype,
                 shape=header.shape,
-                sha256=_sha256(path, start=begin, end=end),
+                sha256=_sha256(path, start=data + begin, end=data + end),
             )
         )
     return entries
