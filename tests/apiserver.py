@@ -6,7 +6,6 @@ No controllers run: what a test does not write is not there, and nothing is garb
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import secrets
 import ssl
@@ -21,12 +20,13 @@ from typing import Any
 
 import pytest
 
+from tests import api_requests
 from tests.servers import ROOT, Server, binary, free_port
 from tests.waiting import HUNG_SECONDS
 
 ETCD_BYTES = 8 << 30
 """Thousands of jobs, each version of which stays for five minutes; by default it is 2 GB."""
-program = functools.cache(binary)
+DRY_RUN = "--dry-run=server"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ApiServer:
         self, *arguments: str, stdin: str = "", check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl as the administrator."""
-        command = [program("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
+        command = [binary("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(
             command, input=stdin, capture_output=True, text=True, timeout=HUNG_SECONDS
         )
@@ -64,6 +64,19 @@ class ApiServer:
     def get(self, *arguments: str) -> Any:
         """What ``kubectl get … -o json`` says."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json").stdout)
+
+    @property
+    def requests(self) -> api_requests.Requests:
+        """The administrator's connections."""
+        return api_requests.requests_to(
+            self.url, token=self.token, certificate=str(self.certificate)
+        )
+
+    def set_status(self, kind: str, namespace: str, name: str, status: dict[str, Any]) -> None:
+        """Merge into an object's status; ``kind`` as kubectl takes it."""
+        code, answer = api_requests.patch_status(self.requests, kind, namespace, name, status)
+        if code >= 400:
+            pytest.fail(f"status of {kind} {namespace}/{name}: {answer}")
 
     def install(self, path: Path) -> None:
         """Apply CRDs and wait until the API server serves them."""
@@ -89,7 +102,7 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
     etcd_url, peer_url = f"http://127.0.0.1:{etcd_port}", f"http://127.0.0.1:{peer_port}"
     etcd = Server(
         command=[
-            program("etcd"),
+            binary("etcd"),
             "--data-dir",
             str(folder / "etcd"),
             "--unsafe-no-fsync",
@@ -118,7 +131,7 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
     apiserver = Server(
         command=[
-            program("kubernetes"),
+            binary("kubernetes"),
             "kube-apiserver",
             "--etcd-servers",
             etcd_url,
@@ -181,7 +194,17 @@ def kubeconfig(server: ApiServer, token: str) -> dict[str, Any]:
 
 
 def apply(apiserver: ApiServer, manifest: dict[str, Any], *options: str) -> str:
-    """Apply as a user does; return what kubectl complained of, empty when nothing."""
+    """Apply as a user does; return what the API server complained of, empty when nothing.
+
+    A new object is created without a process of kubectl; a change of one is kubectl's work.
+    """
+    if manifest["kind"] in api_requests.KINDS and not set(options) - {DRY_RUN}:
+        dry_run = DRY_RUN in options
+        refused = api_requests.create(apiserver.requests, manifest, dry_run=dry_run)
+        if refused is None:
+            return ""
+        if refused["reason"] != api_requests.EXISTS:
+            return str(refused["message"])
     done = apiserver.kubectl("apply", "-f", "-", *options, stdin=json.dumps(manifest), check=False)
     return done.stderr if done.returncode else ""
 

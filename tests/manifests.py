@@ -6,6 +6,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rl_contracts.spec.resources import API_VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +36,12 @@ JOB: dict[str, Any] = {
         "samplers": [{"name": "main", "template": {"autoscaling": {"minReplicas": 2}}}],
     },
 }
+
+
+def documents(text: str) -> list[Any]:
+    """The documents of a YAML file that hold something, by the fast loader if it is there."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [document for document in yaml.load_all(text, Loader=loader) if document]
 
 
 def a_job(name: str = "job", *, namespace: str = "default", **sections: Any) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
 from rl_contracts.spec.schema import crd
+from tests.manifests import documents
 from tests.servers import ROOT
 
 Manifest = dict[str, Any]
@@ -39,7 +38,7 @@ VALUES: tuple[Any, ...] = (
 def examples() -> list[Manifest]:
     """All RLJobs and SamplerPools of the examples."""
     files = sorted((ROOT / "examples").glob("*.yaml"))
-    loaded = (item for file in files for item in yaml.safe_load_all(file.read_text()))
+    loaded = (item for file in files for item in documents(file.read_text()))
     return [item for item in loaded if item["kind"] in OURS]
 
 

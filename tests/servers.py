@@ -62,6 +62,7 @@ def deaf_port() -> int:
     return port
 
 
+@functools.cache
 def binary(name: str) -> str:
     """Path of a server's binary, built when missing."""
     completed = subprocess.run(

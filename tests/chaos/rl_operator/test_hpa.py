@@ -13,10 +13,9 @@ import yaml
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests import metrics_adapter
-from tests.apiserver import program
 from tests.contract.rl_operator.world import World
 from tests.metrics_adapter import PodMetrics
-from tests.servers import Server, free_port
+from tests.servers import Server, binary, free_port
 from tests.waiting import until
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "autoscaling" / "hpa.yaml"
@@ -38,7 +37,7 @@ def measured(world: World, hpa: dict[str, Any], tmp_path: Path) -> Iterator[PodM
     metrics = PodMetrics(wanted["pods"]["metric"]["name"])
     port = free_port()
     command = [
-        program("kubernetes"),
+        binary("kubernetes"),
         "kube-controller-manager",
         "--kubeconfig",
         str(world.apiserver.kubeconfig),

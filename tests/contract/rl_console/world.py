@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.apiserver import ApiServer, kubeconfig
+from tests.apiserver import ApiServer, apply, kubeconfig
 from tests.manifests import a_job
 
 NAMESPACE = "console"
@@ -187,12 +187,10 @@ def make(apiserver: ApiServer, folder: Path) -> World:
 
 
 def _write(apiserver: ApiServer, manifest: dict[str, Any], status: dict[str, Any]) -> None:
-    apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    assert apply(apiserver, manifest) == ""
     put_status(apiserver, manifest["kind"].lower(), manifest["metadata"]["name"], status)
 
 
 def put_status(apiserver: ApiServer, kind: str, name: str, status: dict[str, Any]) -> None:
     """Replace the status of an object, as its operator would."""
-    patch = json.dumps({"status": status})
-    command = ("-n", NAMESPACE, "patch", kind, name, "--subresource=status", "--type=merge")
-    apiserver.kubectl(*command, "-p", patch)
+    apiserver.set_status(kind, NAMESPACE, name, status)

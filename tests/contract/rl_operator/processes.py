@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rl_local import versions
 from rl_local.build import binaries
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests.apiserver import ApiServer, kubeconfig
 from tests.contract.rl_operator.world import World, install_trainer_kind
+from tests.manifests import documents
 from tests.servers import ROOT, Server, binary, free_port
 from tests.waiting import HUNG_SECONDS, until
 
@@ -147,11 +146,7 @@ def grant(apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM
         capture_output=True,
         text=True,
     ).stdout
-    wanted = [
-        manifest
-        for manifest in yaml.safe_load_all(rendered)
-        if manifest and manifest["kind"] in RIGHTS
-    ]
+    wanted = [manifest for manifest in documents(rendered) if manifest["kind"] in RIGHTS]
     apiserver.kubectl("create", "namespace", system)
     items = {"apiVersion": "v1", "kind": "List", "items": wanted}
     apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(items))

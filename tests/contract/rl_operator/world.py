@@ -7,7 +7,6 @@ kubelet would say, and documents as trainers and samplers would.
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 import time
 from collections import Counter
@@ -47,7 +46,8 @@ from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_poll import RunProgressPoller
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.watch.informer import Informer
-from tests.apiserver import ApiServer
+from tests.api_requests import delete_all
+from tests.apiserver import ApiServer, apply
 from tests.documents import a_run, a_sampler, a_task
 from tests.manifests import a_job
 from tests.waiting import HUNG_SECONDS
@@ -232,13 +232,16 @@ class World:
             namespace=self.namespace,
             **{"model": {"uri": f"{root}model"}, "data": data, **sections},
         )
-        self.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+        self._write(manifest)
         return Key("RLJob", self.namespace, name)
 
     def apply(self, api_version: str, kind: str, name: str, **fields: Any) -> None:
         metadata = {"name": name, "namespace": self.namespace}
-        manifest = {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
-        self.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+        self._write({"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields})
+
+    def _write(self, manifest: dict[str, Any]) -> None:
+        complaint = apply(self.apiserver, manifest)
+        assert complaint == ""
 
     # What the operator does.
 
@@ -303,7 +306,7 @@ class World:
             "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
             "spec": {"containers": [{"name": "pytorch", "image": "x"}]},
         }
-        self.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+        self._write(pod)
         running = {"name": "pytorch", "state": {"running": {"startedAt": _now()}}}
         self.set_pod(name, "Running", container=running, ready=True)
 
@@ -334,17 +337,7 @@ class World:
         self.set_status("pytorchjob", name, {"conditions": [condition], "replicaStatuses": {}})
 
     def set_status(self, kind: str, name: str, status: dict[str, Any]) -> None:
-        self.apiserver.kubectl(
-            "-n",
-            self.namespace,
-            "patch",
-            kind,
-            name,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            json.dumps({"status": status}),
-        )
+        self.apiserver.set_status(kind, self.namespace, name, status)
 
     def register(self, run: str, pod: str, **changes: Any) -> Sampler:
         now = self.stores.mongo.now()
@@ -370,9 +363,7 @@ class World:
 
     def clear(self) -> None:
         """Leave no job to the operators of later tests."""
-        self.apiserver.kubectl(
-            "-n", self.namespace, "delete", "pod", "-l", reader.selector(), "--wait=false"
-        )
+        delete_all(self.apiserver.requests, kinds.POD, self.namespace, labels=reader.selector())
         for kind in (kinds.RLJOB, kinds.SAMPLER_POOL):
             for manifest in self.objects(kind):
                 meta = manifest["metadata"]
@@ -403,7 +394,8 @@ class World:
 
 def a_namespace(apiserver: ApiServer) -> str:
     name = f"ns-{secrets.token_hex(4)}"
-    apiserver.kubectl("create", "namespace", name)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    assert apply(apiserver, namespace) == ""
     return name
 
 

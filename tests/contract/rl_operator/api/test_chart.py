@@ -14,6 +14,7 @@ from rl_operator.kube import names
 from rl_operator.render.metadata import labels
 from rl_operator.render.samplers.shared_engine import Seat
 from tests.contract.rl_operator.world import World
+from tests.manifests import documents
 from tests.servers import ROOT, binary
 from tests.waiting import HUNG_SECONDS
 
@@ -96,7 +97,7 @@ def test_rendering_may_not_drop_a_namespace_with_running_jobs(
 
 
 def test_store_secrets_are_kept_when_removed_from_the_chart(world: World) -> None:
-    rendered = yaml.safe_load_all(render(world, world.namespace).stdout)
+    rendered = documents(render(world, world.namespace).stdout)
     kept = [
         manifest["metadata"]["annotations"]["helm.sh/resource-policy"]
         for manifest in rendered
@@ -111,7 +112,7 @@ def objects(world: World, *values: str) -> list[dict[str, Any]]:
     """What the chart renders with these values."""
     done = render(world, more=[f"--set-json={value}" for value in values])
     assert done.returncode == 0, done.stderr
-    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+    return documents(done.stdout)
 
 
 def test_only_a_given_password_is_the_same_in_each_rendering(world: World) -> None:
@@ -256,7 +257,7 @@ def test_the_pod_monitor_finds_the_pods_of_runs(world: World) -> None:
     assert rendered.returncode == 0, rendered.stderr
     (monitor,) = [
         manifest
-        for manifest in yaml.safe_load_all(rendered.stdout)
+        for manifest in documents(rendered.stdout)
         if manifest and manifest["kind"] == "PodMonitor"
     ]
     selector = monitor["spec"]["selector"]

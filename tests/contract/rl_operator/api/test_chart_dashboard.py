@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
 from rl_console.dashboard.__main__ import _parser as parser
 from tests.contract.rl_operator.api.test_chart_images import REGISTRY, VERSION, helm
+from tests.manifests import documents
 
 ON = (REGISTRY, "dashboard.enabled=true")
 NAME = "rl-operator-dashboard"
@@ -19,7 +19,7 @@ def objects(*values: str) -> dict[str, dict[str, Any]]:
     """The dashboard's objects by kind."""
     done = helm(*values)
     assert done.returncode == 0, done.stderr
-    named = [each for each in yaml.safe_load_all(done.stdout) if each]
+    named = documents(done.stdout)
     return {each["kind"]: each for each in named if each["metadata"]["name"] == NAME}
 
 

@@ -151,5 +151,4 @@ def test_a_pool_scales_through_its_subresource(apiserver: ApiServer) -> None:
 
 
 def _set_status(apiserver: ApiServer, name: str, status: Manifest) -> None:
-    patch = json.dumps({"status": status})
-    apiserver.kubectl("patch", "rljob", name, "--subresource=status", "--type=merge", "-p", patch)
+    apiserver.set_status("rljob", "default", name, status)

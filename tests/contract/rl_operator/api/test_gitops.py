@@ -19,7 +19,7 @@ import yaml
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests.contract.rl_operator.world import MODEL_FILES, World
-from tests.manifests import EXAMPLES
+from tests.manifests import EXAMPLES, documents
 from tests.waiting import HUNG_SECONDS
 
 OURS = ("RLJob", "SamplerPool")
@@ -33,7 +33,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 def manifests() -> list[dict[str, Any]]:
     """All RLJobs and SamplerPools of all examples."""
-    loaded = (document for path in EXAMPLES for document in yaml.safe_load_all(path.read_text()))
+    loaded = (document for path in EXAMPLES for document in documents(path.read_text()))
     return [document for document in loaded if document["kind"] in OURS]
 
 

@@ -24,7 +24,7 @@ from rl_operator.render import reader, trainer
 from rl_operator.render.samplers import deployment, own_pods
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.world import IMAGES, a_namespace
-from tests.manifests import EXAMPLES
+from tests.manifests import EXAMPLES, documents
 from tests.servers import ROOT, binary
 from tests.unit.rl_operator.builders import a_meta
 
@@ -44,7 +44,7 @@ MOST: Manifest = {
 
 def examples() -> Iterator[tuple[str, Manifest]]:
     for path in EXAMPLES:
-        for manifest in yaml.safe_load_all(path.read_text()):
+        for manifest in documents(path.read_text()):
             if manifest["kind"] in ("RLJob", "SamplerPool"):
                 yield f"{path.stem} {manifest['kind']} {manifest['metadata']['name']}", manifest
 
@@ -114,7 +114,7 @@ def of_chart() -> list[tuple[str, Manifest]]:
     done = subprocess.run([*command, *images, *options], check=True, capture_output=True, text=True)
     return [
         (f"{manifest['kind']} {manifest['metadata']['name']}", manifest["spec"]["template"])
-        for manifest in yaml.safe_load_all(done.stdout)
+        for manifest in documents(done.stdout)
         if manifest and manifest["kind"] in WORKLOADS
     ]
 
