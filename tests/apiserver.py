@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import ssl
 import subprocess
@@ -21,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests import api_requests
-from tests.servers import ROOT, Server, binary, free_port
+from tests.servers import NEVER, ROOT, SELDOM, Server, binary, free_port
 from tests.waiting import HUNG_SECONDS
 
 ETCD_BYTES = 8 << 30
@@ -55,7 +56,12 @@ class ApiServer:
         """Run kubectl as the administrator."""
         command = [binary("kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=HUNG_SECONDS
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=HUNG_SECONDS,
+            env=os.environ | NEVER,
         )
         if check and done.returncode:
             pytest.fail(f"kubectl {' '.join(arguments)}: {done.stderr}")
@@ -176,7 +182,9 @@ def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:
 def _launch(server: ApiServer) -> None:
     process = server.process
     with process.log.open("ab") as log:
-        process.process = subprocess.Popen(process.command, stdout=log, stderr=log)
+        process.process = subprocess.Popen(
+            process.command, stdout=log, stderr=log, env=SELDOM | os.environ
+        )
     _wait_until_ready(server, process)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from rl_operator.render.metadata import labels
 from rl_operator.render.samplers.shared_engine import Seat
 from tests.contract.rl_operator.world import World
 from tests.manifests import documents
-from tests.servers import ROOT, binary
+from tests.servers import NEVER, ROOT, binary
 from tests.waiting import HUNG_SECONDS
 
 PROMETHEUS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
@@ -65,6 +66,7 @@ def helm(world: World, verb: str, *options: str) -> subprocess.CompletedProcess[
         text=True,
         timeout=HUNG_SECONDS,
         check=False,
+        env=os.environ | NEVER,
     )
 
 
