@@ -101,11 +101,10 @@ def check_close(tensors: dict[str, Tensor], wanted: dict[str, Tensor], what: str
     assert float((first - other).norm() / other.norm()) < 0.01, what
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_updates_that_overflow_are_skipped_on_all_ranks(size: int, tmp_path: Path) -> None:
+def test_updates_that_overflow_are_skipped_on_all_ranks(tmp_path: Path) -> None:
     tiny, scratch = save_tiny(tmp_path / "tiny", intermediate_size=49), tmp_path / "scratch"
     scratch.mkdir()
-    ranks.together(train, size=size, folder=tiny, scratch=scratch)
+    ranks.together(train, size=2, folder=tiny, scratch=scratch)
 
 
 def test_a_run_publishes_and_exports_float16(make_world: MakeWorld) -> None:
