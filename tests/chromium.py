@@ -22,12 +22,16 @@ import pytest
 from tests.waiting import HUNG_SECONDS, until
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+SHELL = "chromium-headless-shell"
 TROUBLE = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
 
 
-def program() -> str:
-    """Path of Chromium; fails where none is installed."""
-    for name in PROGRAMS:
+def program(*, headless_shell: bool = False) -> str:
+    """Path of Chromium, or of the smaller program without its windows where that is there.
+
+    Fails where none is installed.
+    """
+    for name in ((SHELL,) if headless_shell else ()) + PROGRAMS:
         path = shutil.which(name)
         if path:
             return path

@@ -29,7 +29,7 @@ from pydantic import Field
 
 logger = logging.getLogger("browser")
 PAGE = (Path(__file__).parent / "page.html").as_uri()
-CHROMIUM = "/usr/bin/chromium"
+CHROMIUM = "/usr/bin/chromium-headless-shell"
 SIDE = 112
 """Pixels of the screen on each side: whole squares of what a token of Qwen2.5-VL stands for."""
 SECONDS = 20

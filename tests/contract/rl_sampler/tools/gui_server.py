@@ -24,7 +24,9 @@ def running(log: Path, *options: str) -> Iterator[str]:
     command = [str(programs / "python"), str(EXAMPLE / "server.py"), "--port", str(port), *options]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--chromium", chromium.program()], stdout=output, stderr=output
+            [*command, "--chromium", chromium.program(headless_shell=True)],
+            stdout=output,
+            stderr=output,
         )
     url = f"http://127.0.0.1:{port}/mcp"
     try:
