@@ -15,17 +15,20 @@ from tests.apiserver import ApiServer
 from tests.contract.rl_operator.api.bad_agents import REFUSED_AGENTS
 from tests.contract.rl_operator.api.bad_algorithms import REFUSED_ALGORITHMS
 from tests.contract.rl_operator.api.bad_jobs import REFUSED_JOBS
-from tests.contract.rl_operator.api.bad_options import (
-    ACCEPTED_POOLS,
-    REFUSED_OPTIONS,
-    REFUSED_POOLS,
-)
+from tests.contract.rl_operator.api.bad_options import REFUSED_OPTIONS
+from tests.contract.rl_operator.api.bad_pools import ACCEPTED_POOLS, REFUSED_POOLS
+from tests.contract.rl_operator.api.bad_scheduling import REFUSED_SCHEDULING
 from tests.invalid_manifests import cases
 
 Manifest = dict[str, Any]
 PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}
 BY_RULE: dict[str, tuple[Manifest, str]] = (
-    REFUSED_JOBS | REFUSED_ALGORITHMS | REFUSED_AGENTS | REFUSED_OPTIONS | REFUSED_POOLS
+    REFUSED_JOBS
+    | REFUSED_ALGORITHMS
+    | REFUSED_AGENTS
+    | REFUSED_OPTIONS
+    | REFUSED_SCHEDULING
+    | REFUSED_POOLS
 )
 OWN_WORDS = (", and must ", ", and may ", "must be of type", "is required", "is a second item")
 """Of messages about the schema; those about rules are the rules' own."""

@@ -13,12 +13,6 @@ def a_group(**template: Any) -> Manifest:
     return {"samplers": [{"name": "main"}, {"name": "other", "template": template}]}
 
 
-def a_pool(**spec: Any) -> Manifest:
-    """A shared SamplerPool."""
-    shared = {"model": {"uri": "s3://abc/model"}}
-    return {**a_job("options"), "kind": "SamplerPool", "spec": shared | spec}
-
-
 TRAIN = [{"name": "train", "uri": "s3://abc/train.jsonl"}]
 STORED: Manifest = {
     "algorithm": {"objective": "Offline"},
@@ -311,48 +305,6 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         },
         "spec.data.hub.trustedPublisher",
     ),
-    "a scheduler that places PyTorchJobs alone": (
-        {"scheduling": {"provider": "Volcano"}},
-        "spec.scheduling.provider",
-    ),
-    "another one of that kind": (
-        {"scheduling": {"provider": "Coscheduling", "queueName": "team"}},
-        "spec.scheduling.provider",
-    ),
-    "Kueue without a queue": ({"scheduling": {"provider": "Kueue"}}, "spec.scheduling.queueName"),
-    "a queue that nobody asks": (
-        {"scheduling": {"queueName": "team"}},
-        "spec.scheduling.queueName",
-    ),
-    "a queue of a name that none can have": (
-        {"scheduling": {"provider": "Kueue", "queueName": "Team A"}},
-        "spec.scheduling.queueName",
-    ),
-    "a priority that nobody reads": (
-        {"scheduling": {"workloadPriorityClassName": "urgent"}},
-        "spec.scheduling.workloadPriorityClassName",
-    ),
-    "pods on top of those that are admitted": (
-        {
-            "scheduling": {"provider": "Kueue", "queueName": "team"},
-            **a_group(rollout={"maxSurge": "10%"}),
-        },
-        "spec.samplers",
-    ),
-    "a shared pool, which no queue admits": (
-        {
-            "scheduling": {"provider": "Kueue", "queueName": "team"},
-            "samplers": [{"name": "main", "poolRef": {"name": "shared"}}],
-        },
-        "spec.samplers",
-    ),
-    "more groups than a Workload has sets": (
-        {
-            "scheduling": {"provider": "Kueue", "queueName": "team"},
-            "samplers": [{"name": f"g{number}"} for number in range(8)],
-        },
-        "spec.samplers",
-    ),
     "code of another kind": ({"agent": {"entryPoint": "a:b"}}, "spec.agent.entryPoint"),
     "options of nobody": ({"agent": {"options": {"a": 1}}}, "spec.agent.options"),
     "a reader of no results": (
@@ -421,40 +373,4 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
 }
 REFUSED_OPTIONS = {
     name: (a_job(**sections), named) for name, (sections, named) in _SECTIONS.items()
-}
-
-REFUSED_POOLS: dict[str, tuple[Manifest, str]] = {
-    "a shared pool with a quantized cache": (
-        a_pool(template={"engine": {"cachePrecision": "FP8E4M3"}}),
-        "spec.template.engine.cachePrecision",
-    ),
-    "weights": (a_pool(weights={"version": 7}), 'unknown field "spec.weights"'),
-    "a service": (a_pool(service={"type": "ClusterIP"}), 'unknown field "spec.service"'),
-    "a revision of a folder": (
-        a_pool(model={"uri": "s3://abc/model", "revision": "v1"}),
-        "spec.model.revision",
-    ),
-    "a model on a volume": (a_pool(model={"uri": "file:///model"}), "spec.model.uri"),
-    "a revision that moves": (
-        a_pool(model={"uri": "hf://org/name", "revision": "v1"}, maxRuns=2),
-        "write hf://org/name@<40 hexadecimal digits>",
-    ),
-    "a tokenizer that moves": (
-        a_pool(
-            model={"uri": f"hf://org/name@{'a' * 40}", "tokenizerUri": "hf://org/words"},
-            maxRuns=2,
-        ),
-        "spec.model.tokenizerUri must name a commit",
-    ),
-    "several runs that scale": (
-        a_pool(maxRuns=2, template={"autoscaling": {"mode": "Builtin", "maxReplicas": 3}}),
-        "mode Builtin judges by one run, and maxRuns is 2",
-    ),
-}
-ACCEPTED_POOLS = {
-    "a branch for one run": a_pool(model={"uri": "hf://org/name", "revision": "main"}),
-    "a commit beside the name": a_pool(
-        model={"uri": "hf://org/name", "revision": "a" * 40}, maxRuns=2
-    ),
-    "a commit in the name": a_pool(model={"uri": f"hf://org/name@{'a' * 40}"}, maxRuns=2),
 }

@@ -15,11 +15,9 @@ from tests.apiserver import ApiServer, apply
 from tests.contract.rl_operator.api.bad_agents import REFUSED_AGENTS, tool_loop
 from tests.contract.rl_operator.api.bad_algorithms import REFUSED_ALGORITHMS
 from tests.contract.rl_operator.api.bad_jobs import REFUSED_JOBS
-from tests.contract.rl_operator.api.bad_options import (
-    ACCEPTED_POOLS,
-    REFUSED_OPTIONS,
-    REFUSED_POOLS,
-)
+from tests.contract.rl_operator.api.bad_options import REFUSED_OPTIONS
+from tests.contract.rl_operator.api.bad_pools import ACCEPTED_POOLS, REFUSED_POOLS
+from tests.contract.rl_operator.api.bad_scheduling import REFUSED_SCHEDULING
 from tests.manifests import a_job, changed
 
 Manifest = dict[str, Any]
@@ -138,7 +136,9 @@ def test_an_evaluation_names_no_training(apiserver: ApiServer) -> None:
     assert list(of_spec(stored)) == []
 
 
-ALL_REFUSED = REFUSED_JOBS | REFUSED_ALGORITHMS | REFUSED_AGENTS | REFUSED_OPTIONS
+ALL_REFUSED = (
+    REFUSED_JOBS | REFUSED_ALGORITHMS | REFUSED_AGENTS | REFUSED_OPTIONS | REFUSED_SCHEDULING
+)
 
 
 @pytest.mark.parametrize(("manifest", "named"), ALL_REFUSED.values(), ids=ALL_REFUSED.keys())
