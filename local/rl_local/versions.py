@@ -12,6 +12,7 @@ MINIO = "v0.0.0-20260212201848-7aac2a2c5b7c"
 KWOK = "v0.7.0"
 KUEUE = "v0.15.0"
 KEDA = "v2.18.0"
+AGENT_SANDBOX = "v0.5.6"
 GO_MINIMUM = (1, 26)
 DEBIAN_SUITE = "bookworm"
 

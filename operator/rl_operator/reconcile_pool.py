@@ -69,7 +69,7 @@ class PoolReconciler:
         """
         snapshot = self.reader.observe(
             key,
-            lambda reads: observe.pool_snapshot(reads, key),
+            lambda reads: observe.pool_snapshot(reads, key, sandboxes=self.rules.agent_sandbox),
             must_be_live=self._changes_hands,
         )
         if (

@@ -123,4 +123,16 @@ imagePullSecrets: {{ toJson . }}
   resources: [workloads/status]
   verbs: [patch]
 {{- end }}
+{{- if .Values.agentSandbox.enabled }}
+- apiGroups: [extensions.agents.x-k8s.io]
+  resources: [sandboxtemplates]
+  verbs: [get, create, patch]
+- apiGroups: [extensions.agents.x-k8s.io]
+  resources: [sandboxwarmpools]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [extensions.agents.x-k8s.io]
+  resources: [sandboxclaims]
+  # delete: a claim whose pod had its episode.
+  verbs: [get, list, watch, create, delete]
+{{- end }}
 {{- end }}

@@ -102,6 +102,18 @@ def kueue(cluster: Cluster, namespace: str) -> Iterator[Finding]:
         yield warning("kueue", f"{namespace} has no LocalQueue", remedy)
 
 
+def agent_sandbox(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """Whether agent-sandbox can make pods of episodes."""
+    path = "/apis/extensions.agents.x-k8s.io/v1beta1"
+    try:
+        listed = cluster.api.request("GET", path, doing="reading the kinds of agent-sandbox")
+    except NotFoundError:
+        yield good("agent-sandbox", "not installed; pods of episodes are Kubernetes' own")
+        return
+    names = sorted(each["name"] for each in listed["resources"] if "/" not in each["name"])
+    yield good("agent-sandbox", f"{', '.join(names)} v1beta1, for agent.program.podsFrom")
+
+
 def gpus(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     """Nodes offer GPUs."""
     nodes = cluster.api.request("GET", "/api/v1/nodes", doing="listing nodes")["items"]

@@ -20,6 +20,7 @@ CHECKS: dict[str, Check] = {
     "training-operator": cluster_checks.training_operator,
     "operator": cluster_checks.operator,
     "kueue": cluster_checks.kueue,
+    "agent-sandbox": cluster_checks.agent_sandbox,
     "gpus": cluster_checks.gpus,
     "namespace": namespace_checks.existence,
     "secret": namespace_checks.secret,

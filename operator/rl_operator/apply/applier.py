@@ -12,7 +12,14 @@ from rl_operator.cache.cached_reader import KEPT_IN_PACE
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall
-from rl_operator.kube.kinds import CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, SERVICE, Key
+from rl_operator.kube.kinds import (
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    NETWORK_POLICY,
+    SANDBOX_TEMPLATE,
+    SERVICE,
+    Key,
+)
 from rl_operator.kube.metadata import Child
 from rl_operator.kube.names import APPLIED_ANNOTATION
 from rl_operator.kube.perform import perform
@@ -21,7 +28,7 @@ from rl_operator.state import observe
 
 Reference = tuple[str, str]
 """Kind and name."""
-UNWATCHED = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, SERVICE)
+UNWATCHED = (CONFIG_MAP, DISRUPTION_BUDGET, NETWORK_POLICY, SERVICE, SANDBOX_TEMPLATE)
 """Kinds that the operator does not list or watch, for lack of rights: each read is a request."""
 
 

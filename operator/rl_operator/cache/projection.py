@@ -31,6 +31,8 @@ KINDS = (
     kinds.DEPLOYMENT,
     kinds.POD,
     kinds.WORKLOAD,
+    kinds.SANDBOX_WARM_POOL,
+    kinds.SANDBOX_CLAIM,
 )
 """The watched kinds."""
 BY_NAME = {kind.name: kind for kind in KINDS}

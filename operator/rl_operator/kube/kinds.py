@@ -72,6 +72,10 @@ RESOURCE_FLAVOR = Kind(KUEUE, "resourceflavors", "ResourceFlavor", namespaced=Fa
 WORKLOAD_PRIORITY_CLASS = Kind(
     KUEUE, "workloadpriorityclasses", "WorkloadPriorityClass", namespaced=False
 )
+SANDBOX = "extensions.agents.x-k8s.io/v1beta1"
+SANDBOX_TEMPLATE = Kind(SANDBOX, "sandboxtemplates", "SandboxTemplate")
+SANDBOX_WARM_POOL = Kind(SANDBOX, "sandboxwarmpools", "SandboxWarmPool")
+SANDBOX_CLAIM = Kind(SANDBOX, "sandboxclaims", "SandboxClaim")
 NODE = Kind("v1", "nodes", "Node", namespaced=False)
 PRIORITY_CLASS = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", namespaced=False)
 TOKEN_REVIEW = Kind("authentication.k8s.io/v1", "tokenreviews", "TokenReview", namespaced=False)
@@ -89,6 +93,9 @@ WRITTEN = (
     NETWORK_POLICY,
     SERVICE,
     WORKLOAD,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+    SANDBOX_CLAIM,
 )
 
 

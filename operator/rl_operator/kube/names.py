@@ -23,6 +23,9 @@ ENVIRONMENTS_LABEL = f"{GROUP}/environments"
 """The same for pods of an image of environments."""
 IMAGE_LABEL = f"{GROUP}/image"
 """On pods that each run the program of one episode, with a digest of their image as value."""
+CLAIMED_LABEL = "sandbox.users.io/rl-claimed"
+"""Of pods that agent-sandbox has given to a claim; its domain is the one in which agent-sandbox
+lets claims label pods."""
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 COMPONENT_LABEL = f"{GROUP}/component"
 PART_OF = {

@@ -33,6 +33,8 @@ class JobRules:
     """Whether images of a spec must have a digest."""
     queue_required: bool = False
     """Whether a queue must admit all pods of a job."""
+    agent_sandbox: bool = False
+    """Whether agent-sandbox may make pods of episodes: the chart grants the permissions."""
 
 
 DEFAULT_RULES = JobRules()
@@ -104,6 +106,9 @@ def parse(arguments: Sequence[str]) -> Settings:
     parser.add_argument("--progress-seconds", type=_seconds, default=5.0)
     parser.add_argument("--workers", type=_positive, default=8)
     parser.add_argument("--kueue", action="store_true", help="allow jobs to use Kueue")
+    parser.add_argument(
+        "--agent-sandbox", action="store_true", help="allow jobs to use agent-sandbox"
+    )
     parser.add_argument("--watch-silence-seconds", type=_positive, default=180)
     parser.add_argument("--listen-port", type=_positive, default=8080)
     parser.add_argument(
@@ -128,6 +133,7 @@ def parse(arguments: Sequence[str]) -> Settings:
             unrestricted_pods=given.allow_unrestricted_pods,
             digests_required=given.require_digests,
             queue_required=given.require_queue,
+            agent_sandbox=given.agent_sandbox,
         ),
         progress_seconds=given.progress_seconds,
         workers=given.workers,

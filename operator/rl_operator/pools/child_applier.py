@@ -20,6 +20,8 @@ from rl_operator.render.samplers.shared_engine import PORT_STEP
 from rl_operator.state import observe
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
 
+KEEPERS = {kind.name: kind for kind in (kinds.DEPLOYMENT, kinds.SANDBOX_WARM_POOL)}
+"""Kinds that keep a number of pods."""
 UNGUARDED_SECONDS = 30.0
 """A budget is created once a pod is ready: unready pods may be evicted at any time, and so no start
 of a job waits for its budget. A pool that is older than this has one in any case."""
@@ -56,15 +58,16 @@ class PoolChildApplier:
         pods = self.rendered(snapshot, spec, job, replicas)
         own = [] if spec.shared else self._own_pods(meta, spec, job, replicas)
         wanted = [
-            *(Wanted(manifest=manifest) for manifest in (pods, *own)),
+            *(_wanted(manifest) for manifest in (pods, *own)),
             *_beside(meta, spec, job, guarded=guarded),
         ]
         ours = sampler_image(spec.template, self.images)
-        empty_own_pods(
-            self.cluster, snapshot, but=own_pods.names_in(meta.name, job.spec, ours=ours)
-        )
+        kept = own_pods.names_in(meta.name, job.spec, ours=ours)
+        keeper = own_pods.keeper(job.spec).name
+        claims = {each.reference for each in wanted if each.kind == kinds.SANDBOX_CLAIM}
+        empty_own_pods(self.cluster, snapshot, but={*((keeper, name) for name in kept), *claims})
         dropped = objects.of_pool_not_wanted(meta, spec)
-        if had := [child.meta.name for child in _deployments_beside(snapshot)]:
+        if had := [child.meta.name for child in _keepers_beside(snapshot)]:
             dropped += own_pods.not_wanted(meta, job.spec, ours=ours, had=had)
         made = self.applier.make(
             snapshot.key,
@@ -112,27 +115,41 @@ class PoolChildApplier:
         )
 
 
-def empty_own_pods(cluster: Cluster, snapshot: PoolSnapshot, *, but: Collection[str] = ()) -> None:
-    """Remove the pods of programs and environments; their Deployments go with their pool.
+def empty_own_pods(
+    cluster: Cluster, snapshot: PoolSnapshot, *, but: Collection[tuple[str, str]] = ()
+) -> None:
+    """Remove the pods of programs and environments; what keeps them goes with their pool.
 
     Args:
         cluster: to write to.
         snapshot: of the pool.
-        but: names of the Deployments that keep their pods.
+        but: kind and name of what keeps its pods.
     """
-    for child in _deployments_beside(snapshot):
-        if child.meta.name not in but and child.raw["spec"].get("replicas", 1):
-            cluster.merge(kinds.DEPLOYMENT, deployment.emptied(child.meta))
+    for child in _keepers_beside(snapshot):
+        if (child.kind, child.meta.name) not in but and child.raw["spec"].get("replicas", 1):
+            cluster.merge(KEEPERS[child.kind], deployment.emptied(child.meta))
+    for child in _own(snapshot):
+        if child.kind == kinds.SANDBOX_CLAIM.name and (child.kind, child.meta.name) not in but:
+            namespace, meta = snapshot.key.namespace, child.meta
+            cluster.delete(kinds.SANDBOX_CLAIM, namespace, meta.name, uid=meta.uid)
 
 
-def _deployments_beside(snapshot: PoolSnapshot) -> list[Child]:
+def _wanted(manifest: Manifest) -> Wanted:
+    """Claims serve one episode: they are replaced, never changed."""
+    return Wanted(manifest=manifest, immutable=manifest["kind"] == kinds.SANDBOX_CLAIM.name)
+
+
+def _own(snapshot: PoolSnapshot) -> list[Child]:
     owner = snapshot.pool.meta.uid
+    return [child for child in snapshot.children.values() if child.meta.owner_uid == owner]
+
+
+def _keepers_beside(snapshot: PoolSnapshot) -> list[Child]:
+    own = (kinds.DEPLOYMENT.name, snapshot.key.name)
     return [
         child
-        for (kind, name), child in snapshot.children.items()
-        if kind == kinds.DEPLOYMENT.name
-        and name != snapshot.key.name
-        and child.meta.owner_uid == owner
+        for child in _own(snapshot)
+        if child.kind in KEEPERS and (child.kind, child.meta.name) != own
     ]
 
 

@@ -1,4 +1,8 @@
-"""Removes pods of single episodes once they have served theirs; their Deployment makes new ones."""
+"""Removes pods of single episodes once they have served theirs; their Deployment makes new ones.
+
+Of a pod that agent-sandbox has made, the claim is deleted, with which the pod goes. The pod alone
+would be made anew for the same claim, while another stands ready in the warm pool.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,19 @@ def used(pods: Iterable[Pod]) -> list[Pod]:
 
 
 def remove(cluster: Cluster, snapshot: PoolSnapshot) -> None:
-    """Delete the used pods of a pool's episodes."""
+    """Delete the used pods of a pool's episodes, or their claims."""
+    namespace = snapshot.key.namespace
+    claims = {
+        child.meta.uid: child.meta.name
+        for child in snapshot.children.values()
+        if child.kind == kinds.SANDBOX_CLAIM.name and child.meta.owner_uid == snapshot.pool.meta.uid
+    }
     for pod in used(snapshot.episode_pods):
-        cluster.delete(kinds.POD, snapshot.key.namespace, pod.name, uid=pod.uid)
+        if not pod.from_sandbox:
+            cluster.delete(kinds.POD, namespace, pod.name, uid=pod.uid)
+        elif pod.sandbox_claim in claims:
+            name = claims[pod.sandbox_claim]
+            cluster.delete(kinds.SANDBOX_CLAIM, namespace, name, uid=pod.sandbox_claim)
 
 
 def _has_ended(pod: Pod) -> bool:

@@ -92,8 +92,11 @@ def _may_be_queued(job: Job) -> bool:
     return reported or job.basics.queued or job.status.observed_generation < job.meta.generation
 
 
-def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
-    """Everything that concerns a SamplerPool; None when it does not exist."""
+def pool_snapshot(cluster: Reads, key: Key, *, sandboxes: bool = False) -> PoolSnapshot | None:
+    """Everything that concerns a SamplerPool; None when it does not exist.
+
+    ``sandboxes`` says whether the operator may read objects of agent-sandbox.
+    """
     raw = cluster.get(kinds.SAMPLER_POOL, key.namespace, key.name)
     if raw is None:
         return None
@@ -104,6 +107,10 @@ def pool_snapshot(cluster: Reads, key: Key) -> PoolSnapshot | None:
         labels = f"{names.POOL_LABEL}={key.name}"
         sharing = tuple(map(_job, cluster.select(kinds.RLJOB, key.namespace, labels=labels)))
     children = _deployments(cluster, key, owner=pool.meta.uid)
+    if sandboxes:
+        for kind in (kinds.SANDBOX_WARM_POOL, kinds.SANDBOX_CLAIM):
+            labels = f"{names.POOL_LABEL}={key.name}"
+            children += _if_served(cluster, key, kind, labels=labels) or []
     own = [child for child in children if child.meta.owner_uid == pool.meta.uid]
     deployment = next((child for child in own if child.meta.name == key.name), None)
     pods = cluster.select(kinds.POD, key.namespace, labels=f"{names.POOL_LABEL}={key.name}")

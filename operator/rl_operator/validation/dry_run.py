@@ -19,7 +19,7 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import Model
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import kinds, names
-from rl_operator.kube.api_errors import ApiRefusedError
+from rl_operator.kube.api_errors import ApiMissingError, ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
@@ -121,18 +121,29 @@ class DryRun:
             if len(self.passed) >= KEPT_RESULTS:
                 self.passed.clear()
             self.passed.add(known)
+        return self._of_sandboxes(job, spec)
+
+    def _of_sandboxes(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
+        """Why agent-sandbox cannot make the pods of a job's episodes; None if it can."""
+        group = spec.samplers[0] if spec.samplers else None
+        template = group and own_pods.template_of_sandboxes(job, spec, group, images=self.images)
+        if not template:
+            return None
+        manifest = template | {"metadata": _tried_as(job)}
+        try:
+            self.cluster.try_out(kinds.SANDBOX_TEMPLATE, manifest)
+        except ApiMissingError:
+            return _unusable("The cluster has no kind SandboxTemplate of " + kinds.SANDBOX)
+        except ApiRefusedError as error:
+            if error.status in INVALID:
+                return _unusable(f"agent-sandbox's kind refuses the pods: {error.message[:600]}")
         return None
 
     def _tried(self, job: Meta, at: str, template: Manifest) -> Refusal | None:
         manifest = {
             "apiVersion": kinds.DEPLOYMENT.api_version,
             "kind": kinds.DEPLOYMENT.name,
-            "metadata": {
-                "generateName": f"{job.name}-",
-                "namespace": job.namespace,
-                # The chart's admission policy lets the operator write owned objects only.
-                "ownerReferences": owned_by(job, kinds.RLJOB),
-            },
+            "metadata": _tried_as(job),
             "spec": {
                 "selector": {"matchLabels": {names.JOB_LABEL: job.name}},
                 "template": template,
@@ -152,6 +163,25 @@ class DryRun:
                 remedy="Fix the field: it must be valid in a core/v1 PodTemplateSpec.",
             )
         return None
+
+
+def _tried_as(job: Meta) -> Manifest:
+    """Metadata of what is tried: its name is free, and the admission policy wants an owner."""
+    return {
+        "generateName": f"{job.name}-",
+        "namespace": job.namespace,
+        "ownerReferences": owned_by(job, kinds.RLJOB),
+    }
+
+
+def _unusable(complaint: str) -> Refusal:
+    return Refusal(
+        field="spec.agent.program.podsFrom",
+        value="AgentSandbox",
+        reason="AgentSandboxMissing",
+        message=f"{complaint.rstrip('.')}.",
+        remedy="Install agent-sandbox v0.5 with its extensions, or use podsFrom: Deployment.",
+    )
 
 
 def _shared(spec: RLJobSpec) -> str:

@@ -28,6 +28,7 @@ def of_spec(spec: RLJobSpec, rules: JobRules) -> Iterator[Refusal]:
     yield from _of_placement("spec.trainer", trainer, rules)
     yield from _of_image("spec.trainer.image", trainer.image, rules)
     yield from _of_image("spec.code.image", spec.code.image, rules)
+    yield from _of_sandboxes(spec, rules)
     if spec.agent.program is not None:
         yield from _of_image("spec.agent.program.image", spec.agent.program.image, rules)
         for index, image in enumerate(spec.agent.program.images):
@@ -106,6 +107,20 @@ def _of_queue(spec: RLJobSpec, rules: JobRules) -> Iterator[Refusal]:
         yield _not_queued("provider", "None", remedy)
     elif spec.scheduling.sampler_quota != "MaxReplicas":
         yield _not_queued("samplerQuota", spec.scheduling.sampler_quota, "Use MaxReplicas.")
+
+
+def _of_sandboxes(spec: RLJobSpec, rules: JobRules) -> Iterator[Refusal]:
+    program = spec.agent.program
+    if program is None or not program.sandboxed or rules.agent_sandbox:
+        return
+    yield Refusal(
+        field="spec.agent.program.podsFrom",
+        value=program.pods_from,
+        reason="AgentSandboxSwitchedOff",
+        message="This operator may not write objects of agent-sandbox.",
+        remedy="Ask the cluster's administrator to set agentSandbox.enabled in the values of the "
+        "operator's chart, or use podsFrom: Deployment.",
+    )
 
 
 def _not_queued(field: str, value: str, remedy: str) -> Refusal:

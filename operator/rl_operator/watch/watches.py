@@ -8,6 +8,9 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.kube.settings import Settings
 
+OF_POOLS = (kinds.DEPLOYMENT.name, kinds.SANDBOX_WARM_POOL.name, kinds.SANDBOX_CLAIM.name)
+"""Kinds of objects of which a job reads nothing: it reads its pool's status instead."""
+
 
 def keys_of(body: Any) -> list[Key]:
     """Keys of the jobs and pools that a watched object concerns."""
@@ -17,8 +20,8 @@ def keys_of(body: Any) -> list[Key]:
     shared_by: list[str] = []
     if body["kind"] == kinds.RLJOB.name:
         job = meta["name"]
-    elif body["kind"] == kinds.DEPLOYMENT.name:
-        job = None  # a job reads its pool's status instead
+    elif body["kind"] in OF_POOLS:
+        job = None
     elif body["kind"] == kinds.SAMPLER_POOL.name:
         job, pool = body.get("spec", {}).get("job"), meta["name"]
         shared_by = _sharing(body.get("status", {}))
@@ -47,7 +50,12 @@ def required_watches(settings: Settings) -> list[str]:
 
 def others_kinds(settings: Settings) -> list[Kind]:
     """Kinds of other operators that are watched if they are installed."""
-    return [kinds.PYTORCH_JOB, *([kinds.WORKLOAD] if settings.kueue else [])]
+    sandboxes = (kinds.SANDBOX_WARM_POOL, kinds.SANDBOX_CLAIM)
+    return [
+        kinds.PYTORCH_JOB,
+        *([kinds.WORKLOAD] if settings.kueue else []),
+        *(sandboxes if settings.rules.agent_sandbox else ()),
+    ]
 
 
 def paths_of(kind: Kind, settings: Settings) -> list[str]:

@@ -29,7 +29,7 @@ def test_each_fault_has_a_remedy(world: World, run: Run) -> None:
     done = run("doctor", "-o", "json", kubeconfig=world.admin)
     given = findings(done)
     assert done.code == 1
-    good = {"cluster", "definitions", "kueue", "namespace", "reader", "rights"}
+    good = {"cluster", "definitions", "kueue", "agent-sandbox", "namespace", "reader", "rights"}
     assert {name for name, each in given.items() if each["state"] == "ok"} >= good
     assert given["secret"]["state"] == "fault"
     assert given["clock"]["state"] == "warning"

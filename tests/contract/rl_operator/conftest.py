@@ -64,6 +64,7 @@ def operators_api(
     """Authenticated as the operator, so that the chart's policy admits whatever it writes."""
     values = (
         "kueue.enabled=true",
+        "agentSandbox.enabled=true",
         f"images.operator={IMAGES.operator}",
         f"pods.serviceAccounts={{{','.join(RULES.service_accounts)}}}",
     )

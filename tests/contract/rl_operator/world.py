@@ -103,6 +103,7 @@ class Operator:
         cluster: Cluster,
         *,
         system: str,
+        rules: JobRules = RULES,
         trust_seconds: float = 0.0,
         cache_seconds: float = 0.0,
         fresh_readings: bool = True,
@@ -142,9 +143,9 @@ class Operator:
             adoption=Adoption(cluster=cluster, claims=Claims(cluster=cluster)),
             gpus=GpuNodes(cluster, clock=self.clock),
             now=self.now,
-            rules=RULES,
+            rules=rules,
         )
-        queueing = Queueing(cluster=cluster, images=IMAGES, enabled=True, now=self.now, rules=RULES)
+        queueing = Queueing(cluster=cluster, images=IMAGES, enabled=True, now=self.now, rules=rules)
         self.jobs = JobReconciler(
             inputs=inputs,
             queueing=queueing,
@@ -155,7 +156,7 @@ class Operator:
             progress=self.progress,
             clock=self.clock,
             scaler=PoolScaler(cluster=cluster, now=self.now),
-            rules=RULES,
+            rules=rules,
             **shared,
         )
 
@@ -191,6 +192,7 @@ class World:
     def start_operator(
         self,
         *,
+        rules: JobRules = RULES,
         trust_seconds: float = 0.0,
         cache_seconds: float = 0.0,
         fresh_readings: bool = True,
@@ -201,6 +203,7 @@ class World:
         self.operator = Operator(
             self.operators,
             system=WORLD_SYSTEM,
+            rules=rules,
             trust_seconds=trust_seconds,
             cache_seconds=cache_seconds,
             fresh_readings=fresh_readings,

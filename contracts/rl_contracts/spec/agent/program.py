@@ -30,6 +30,8 @@ OF_POD = {
 """Fields of a program's own pod, and CEL that is true where one is set."""
 EPISODE_PODS = 8
 """Pods for programs that each have one of their own, where the manifest names no number."""
+SPARE_PODS = 2
+"""Pods of agent-sandbox's warm pool beyond them, where the manifest names no number."""
 
 
 class Program(Model):
@@ -58,6 +60,24 @@ class Program(Model):
             field="images",
         ),
         rule(
+            "self.runsIn == 'EpisodePod' || self.podsFrom == 'Deployment'",
+            "agent.program.podsFrom AgentSandbox is for runsIn EpisodePod, and runsIn is "
+            "{self.runsIn}: remove it, or set runsIn to EpisodePod",
+            field="podsFrom",
+        ),
+        rule(
+            "self.podsFrom == 'AgentSandbox' || !has(self.sparePods)",
+            "agent.program.sparePods is for podsFrom AgentSandbox, and podsFrom is "
+            "{self.podsFrom}: remove it; a Deployment starts a pod when another has ended",
+            field="sparePods",
+        ),
+        rule(
+            "self.runsIn != 'Sidecar' || !has(self.runtimeClassName)",
+            "agent.program.runtimeClassName is for runsIn Pod or EpisodePod, and runsIn is "
+            "Sidecar: set it in samplers[].template.podTemplate.spec instead",
+            field="runtimeClassName",
+        ),
+        rule(
             f"(size(self.images) + 1) * self.?pods.orValue({EPISODE_PODS}) <= {MOST_EPISODE_PODS}",
             "agent.program.pods is the number of pods of each image, and with agent.program.images "
             f"that is more than {MOST_EPISODE_PODS} of a sampler group: lower pods or name fewer "
@@ -77,6 +97,16 @@ class Program(Model):
     pods: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Number of pods of each image that stand ready for a sampler group with runsIn EpisodePod, and
     so most of its episodes at a time; others wait for a pod. Unset: 8."""
+    pods_from: Literal["Deployment", "AgentSandbox"] = "Deployment"
+    """What makes the pods of runsIn EpisodePod. `Deployment`: Kubernetes itself. `AgentSandbox`:
+    the controller of kubernetes-sigs/agent-sandbox, each pod by a SandboxClaim, from a
+    SandboxWarmPool; it must be installed, and the chart's agentSandbox.enabled set."""
+    spare_pods: Annotated[int, Field(ge=0, le=1000)] | None = None
+    """Pods of each image that agent-sandbox's warm pool has ready beyond `pods`, for the next
+    episodes: a claim takes one in place of waiting for the start of a pod. Unset: 2. Only with
+    podsFrom AgentSandbox."""
+    runtime_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """RuntimeClass of the program's pods, e.g. `gvisor`. Unset: the nodes' own runtime."""
     image: Image | None = None
     """Image of the program's pods; it needs Python 3.11 or newer as `python3`. Unset: code.image,
     else the sampler's image."""
@@ -125,3 +155,13 @@ class Program(Model):
     def episode_pods(self) -> int:
         """Pods of a sampler group whose episodes each have one of their own."""
         return EPISODE_PODS if self.pods is None else self.pods
+
+    @property
+    def sandboxed(self) -> bool:
+        """Whether agent-sandbox makes the pods of episodes."""
+        return self.single_use and self.pods_from == "AgentSandbox"
+
+    @property
+    def spare(self) -> int:
+        """Pods of each image that agent-sandbox has ready beyond those that are claimed."""
+        return SPARE_PODS if self.spare_pods is None else self.spare_pods

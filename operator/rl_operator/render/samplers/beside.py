@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from rl_contracts.addresses import METADATA_ADDRESSES
@@ -96,6 +97,7 @@ class Beside:
         volumes: Sequence[Manifest],
         drain: int,
         images: Images,
+        runtime_class: str | None = None,
     ) -> Manifest:
         """The pods' template.
 
@@ -105,12 +107,14 @@ class Beside:
             volumes: of all of them.
             drain: seconds that the samplers' groups may take to finish, which need these pods.
             images: how images are pulled.
+            runtime_class: of the pods; None: the nodes' own.
         """
         pulled = {"imagePullPolicy": images.pull_policy}
         before = [each | pulled for each in init]
         pod = {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
+            **({"runtimeClassName": runtime_class} if runtime_class else {}),
             **pods.pull_secrets(images),
             "securityContext": pods.pod_security()
             | {"runAsUser": user_code.USER, "runAsGroup": user_code.USER},
@@ -137,13 +141,18 @@ class Beside:
             "revisionHistoryLimit": 1,
             "template": template,
         }
-        return self._child(kinds.DEPLOYMENT, body)
+        return self.child(kinds.DEPLOYMENT, body)
 
-    def service(self, *, headless: bool = False) -> Manifest:
-        """The Service; a headless one has the addresses of all ready pods for its name."""
+    def service(
+        self, *, headless: bool = False, only: Mapping[str, str] = MappingProxyType({})
+    ) -> Manifest:
+        """The Service; a headless one has the addresses of all ready pods for its name.
+
+        ``only``: further labels that pods must have to be behind it.
+        """
         port = {"name": "calls", "port": self.port, "protocol": "TCP", "targetPort": self.port}
-        body = {"type": "ClusterIP", "selector": self.selector, "ports": [port]}
-        return self._child(kinds.SERVICE, body | ({"clusterIP": "None"} if headless else {}))
+        body = {"type": "ClusterIP", "selector": {**self.selector, **only}, "ports": [port]}
+        return self.child(kinds.SERVICE, body | ({"clusterIP": "None"} if headless else {}))
 
     def policy(
         self, *, reaches: Sequence[Manifest] = (), finds_names: bool = True, is_open: bool
@@ -170,9 +179,10 @@ class Beside:
             "ingress": [{"from": [self.samplers], "ports": [tcp(self.port)]}],
             "egress": egress,
         }
-        return self._child(kinds.NETWORK_POLICY, body)
+        return self.child(kinds.NETWORK_POLICY, body)
 
-    def _child(self, kind: kinds.Kind, body: Manifest) -> Manifest:
+    def child(self, kind: kinds.Kind, body: Manifest, *, name: str = "") -> Manifest:
+        """An object of the pool with this spec; ``name``: another one than the others have."""
         mine = labels(
             job=self.job.name, run=self.job.run, component=self.component, pool=self.pool.name
         )
@@ -181,7 +191,7 @@ class Beside:
                 "apiVersion": kind.api_version,
                 "kind": kind.name,
                 "metadata": {
-                    "name": self.name,
+                    "name": name or self.name,
                     "namespace": self.pool.namespace,
                     "labels": mine,
                     "ownerReferences": owned_by(self.pool, kinds.SAMPLER_POOL),

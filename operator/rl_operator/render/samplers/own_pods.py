@@ -17,7 +17,9 @@ Manifest = dict[str, Any]
 
 
 def names_in(pool: str, spec: RLJobSpec, *, ours: str) -> frozenset[str]:
-    """Names of the Deployments and Services that a pool has for a job, none where it wants none.
+    """Names of the Services of a pool's pods for a job, none where it wants none.
+
+    What keeps the pods has the same names.
 
     ``ours``: the image of its samplers, which is that of a program without one of its own.
     """
@@ -27,6 +29,24 @@ def names_in(pool: str, spec: RLJobSpec, *, ours: str) -> frozenset[str]:
         return frozenset(names.episodes(pool, image) for image in images)
     name = _name_in(pool, spec)
     return frozenset([name] if name else [])
+
+
+def keeper(spec: RLJobSpec) -> kinds.Kind:
+    """The kind that keeps as many of these pods as are wanted."""
+    program = programs.program_of(spec)
+    sandboxed = program is not None and program.sandboxed
+    return kinds.SANDBOX_WARM_POOL if sandboxed else kinds.DEPLOYMENT
+
+
+def template_of_sandboxes(
+    job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images
+) -> Manifest | None:
+    """The SandboxTemplate of a sampler group before its pool exists; None where it has none."""
+    if keeper(spec) != kinds.SANDBOX_WARM_POOL:
+        return None
+    pool, of_pool = future_pool(job, group)
+    listed = programs.objects(pool, of_pool, job=job, job_spec=spec, size=0, images=images)
+    return next(each for each in listed if each["kind"] == kinds.SANDBOX_TEMPLATE.name)
 
 
 def _name_in(pool: str, spec: RLJobSpec) -> str:
@@ -61,13 +81,13 @@ def not_wanted(
 ) -> list[tuple[kinds.Kind, str]]:
     """Kind and name of what a pool that had such pods no longer wants.
 
-    Deployments are not among it: they are emptied, and go with their pool.
+    What keeps pods is not among it: it is emptied, and goes with its pool.
 
     Args:
         pool: the pool.
         spec: of its job.
         ours: image of its samplers.
-        had: names of the Deployments that it has for such pods, which Services have too.
+        had: names of what keeps such pods for it, which Services have too.
     """
     services = {*names.own_pods(pool.name), *had} - names_in(pool.name, spec, ours=ours)
     policy = "" if spec.network_policy == "None" else _name_in(pool.name, spec)

@@ -7,7 +7,8 @@ spreads calls over the pods; a NetworkPolicy lets them reach the samplers' gatew
 
 Pods of single episodes (``runsIn: EpisodePod``) are the same, as many of each image as the manifest
 says, and each serves one call: ``pools/used_pods.py`` removes them then. Their Services have no
-address of their own: agents try one pod after the other.
+address of their own: agents try one pod after the other. With ``podsFrom: AgentSandbox`` claims
+stand in the place of the Deployments' replicas.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk, pods
-from rl_operator.render.samplers import episode_pods, user_code
+from rl_operator.render.samplers import episode_pods, sandboxes, user_code
 from rl_operator.render.samplers.beside import REQUESTS, Beside, tcp
 
 Manifest = dict[str, Any]
@@ -88,6 +89,11 @@ def objects(
     ours = pods.sampler_image(spec.template, images)
     for each, image in by_image(pods_beside, program, job_spec, ours=ours):
         template = _template(each, spec, job_spec=job_spec, image=image, images=images)
+        if program.sandboxed:
+            spare = program.spare
+            made.append(each.service(headless=True, only=sandboxes.CLAIMED))
+            made.extend(sandboxes.objects(each, template, claims=count, spare=spare))
+            continue
         made.append(each.service(headless=program.single_use))
         made.append(each.deployment(template, size=count))
     return made
@@ -146,6 +152,7 @@ def _template(
         volumes=volumes,
         drain=spec.template.drain.seconds,
         images=images,
+        runtime_class=program.runtime_class_name,
     )
 
 

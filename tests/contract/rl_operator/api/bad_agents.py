@@ -138,6 +138,18 @@ REFUSED_AGENTS = {
         changed("spec.agent", program(runsIn="Pod", images=["b:1"])),
         "agent.program.images is for runsIn EpisodePod, and runsIn is Pod",
     ),
+    "pods of agent-sandbox for many episodes in each": (
+        changed("spec.agent", program(runsIn="Pod", podsFrom="AgentSandbox")),
+        "agent.program.podsFrom AgentSandbox is for runsIn EpisodePod, and runsIn is Pod",
+    ),
+    "spare pods of a Deployment": (
+        changed("spec.agent", program(runsIn="EpisodePod", sparePods=2)),
+        "agent.program.sparePods is for podsFrom AgentSandbox, and podsFrom is Deployment",
+    ),
+    "a runtime of pods that a sidecar does not have": (
+        changed("spec.agent", program(runtimeClassName="gvisor")),
+        "agent.program.runtimeClassName is for runsIn Pod or EpisodePod, and runsIn is Sidecar",
+    ),
     "images of no tasks": (
         changed("spec.agent", program(runsIn="EpisodePod", images=["b:1"])),
         "no source of data has format Harbor",

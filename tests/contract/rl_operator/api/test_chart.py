@@ -136,6 +136,7 @@ def test_extra_labels_are_on_all_objects_and_in_no_selector(world: World) -> Non
         f"networkPolicy.metricsFrom=[{json.dumps(PROMETHEUS)}]",
         "podMonitor.enabled=true",
         "kueue.enabled=true",
+        "agentSandbox.enabled=true",
     )
     manifests = objects(world, 'extraLabels={"release": "prometheus"}', *monitors)
     for manifest in manifests:

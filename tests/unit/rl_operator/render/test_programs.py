@@ -288,3 +288,48 @@ def test_variables_of_ours_are_refused() -> None:
     spec = a_spec(**sections(env=[{"name": "RL_RUN", "value": "x"}]))
     (refusal,) = of_spec(spec)
     assert (refusal.field, refusal.reason) == ("spec.agent.program.env[0].name", "VariableReserved")
+
+
+def of_agent_sandbox(*, size: int = 3, **options: Any) -> list[Manifest]:
+    """All objects of pods of single episodes that agent-sandbox makes."""
+    program = {"runsIn": "EpisodePod", "podsFrom": "AgentSandbox", "image": "a:1", **options}
+    spec = a_spec(**sections(**program))
+    of_pool = SamplerPoolSpec(job=JOB.name, template=spec.samplers[0].template)
+    return own_pods.beside(POOL, of_pool, job=JOB, job_spec=spec, size=size, images=IMAGES)
+
+
+def test_claims_take_the_place_of_a_deployment_and_have_the_same_pods() -> None:
+    policy, service, template, warm_pool, *claims = of_agent_sandbox(pods=4, sparePods=1)
+    assert (
+        template["spec"]["podTemplate"]
+        == (rendered(runsIn="EpisodePod", image="a:1")["Deployment"]["spec"]["template"])
+    )
+    assert template["spec"]["networkPolicyManagement"] == "Unmanaged", "there is one"
+    assert policy["kind"] == "NetworkPolicy"
+    assert (warm_pool["spec"]["replicas"], len(claims)) == (1, 4)
+    labels = template["spec"]["podTemplate"]["metadata"]["labels"]
+    added = service["spec"]["selector"].items() - labels.items()
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    for claim in claims:
+        assert claim["spec"]["warmPoolRef"]["name"] == warm_pool["metadata"]["name"]
+        given = claim["spec"]["additionalPodMetadata"]["labels"]
+        assert given.items() == added, "a pod without a claim is behind no Service"
+    assert len({claim["metadata"]["name"] for claim in claims}) == 4
+
+
+def test_another_template_has_other_claims_and_no_samplers_have_none() -> None:
+    def names_of(**options: Any) -> set[str]:
+        made = of_agent_sandbox(**options)
+        return {each["metadata"]["name"] for each in made if each["kind"] == "SandboxClaim"}
+
+    assert names_of(pods=2) < names_of(pods=3)
+    assert not names_of() & names_of(env=[{"name": "MODE", "value": "fast"}])
+    assert not names_of(size=0)
+    (warm_pool,) = (each for each in of_agent_sandbox(size=0) if each["kind"] == "SandboxWarmPool")
+    assert warm_pool["spec"]["replicas"] == 0
+
+
+@pytest.mark.parametrize("place", ["Pod", "EpisodePod"])
+def test_pods_have_the_runtime_class_that_the_manifest_names(place: str) -> None:
+    assert pod(runsIn=place, runtimeClassName="gvisor")["runtimeClassName"] == "gvisor"
+    assert "runtimeClassName" not in pod(runsIn=place)

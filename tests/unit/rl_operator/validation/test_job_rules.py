@@ -85,3 +85,12 @@ def test_administrator_may_require_a_queue_for_all_pods() -> None:
         outside = [("spec.scheduling.samplerQuota", quota, "QueueRequired")]
         assert refused(rules, scheduling=scheduling) == outside
         assert refused(JobRules(), scheduling=scheduling) == []
+
+
+def test_pods_of_agent_sandbox_need_rights_that_the_chart_gives() -> None:
+    program = {"command": ["a"], "onFailure": "RewardZero", "runsIn": "EpisodePod"}
+    wanted = {"kind": "Program", "program": {**program, "podsFrom": "AgentSandbox"}}
+    at = "spec.agent.program.podsFrom"
+    assert refused(JobRules(), agent=wanted) == [(at, "AgentSandbox", "AgentSandboxSwitchedOff")]
+    assert refused(JobRules(agent_sandbox=True), agent=wanted) == []
+    assert refused(JobRules(), agent={"kind": "Program", "program": program}) == []

@@ -1,0 +1,149 @@
+"""Pods of episodes by agent-sandbox, on a real API server with its kinds, without controller."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_operator.kube import kinds, names
+from rl_operator.kube.api_errors import ApiRefusedError
+from rl_operator.pools.used_pods import EPISODE_ENDED
+from rl_operator.state.pod import CLAIM_UID_LABEL, SANDBOX_LABEL
+from tests import agent_sandbox
+from tests.apiserver import ApiServer
+from tests.contract.rl_operator.pools.test_own_pods import agent, exists, patch, sizes
+from tests.contract.rl_operator.world import RULES, World
+
+IMAGE = "a:1"
+EPISODES = names.episodes("job-main", IMAGE)
+CLAIMS, SPARE = 3, 1
+
+
+@pytest.fixture
+def with_sandboxes(with_trainer_kind: ApiServer, tmp_path: Path) -> Iterator[ApiServer]:
+    with_trainer_kind.install(agent_sandbox.write_definitions(tmp_path / "crds.json"))
+    yield with_trainer_kind
+    with_trainer_kind.kubectl("delete", "crd", *agent_sandbox.NAMES)
+
+
+def sandboxed(**options: Any) -> dict[str, Any]:
+    program = {"pods": CLAIMS, "sparePods": SPARE, "image": IMAGE, **options}
+    return agent("EpisodePod", podsFrom="AgentSandbox", **program)
+
+
+def ready(world: World) -> World:
+    world.make_secret()
+    world.upload_inputs()
+    world.start_operator(rules=replace(RULES, agent_sandbox=True))
+    return world
+
+
+def claims(world: World) -> dict[str, str]:
+    """Uids of the claims, by name."""
+    listed = [each["metadata"] for each in world.objects(kinds.SANDBOX_CLAIM)]
+    return {meta["name"]: meta["uid"] for meta in listed if "deletionTimestamp" not in meta}
+
+
+def spare(world: World) -> int:
+    (warm_pool,) = world.objects(kinds.SANDBOX_WARM_POOL)
+    return int(warm_pool["spec"]["replicas"])
+
+
+def start_pod(world: World, name: str, *, claim: str) -> None:
+    """A pod as agent-sandbox makes it, for a claim of this uid or for none."""
+    (template,) = world.objects(kinds.SANDBOX_TEMPLATE)
+    pod = template["spec"]["podTemplate"]
+    theirs = {SANDBOX_LABEL: "0", **({CLAIM_UID_LABEL: claim} if claim else {})}
+    metadata = {"labels": pod["metadata"]["labels"] | theirs}
+    world.start_pod(name, of={"spec": {"template": pod | {"metadata": metadata}}})
+
+
+def test_a_cluster_without_its_kinds_is_refused_before_a_pod_starts(world: World) -> None:
+    job = ready(world).make_job(agent=sandboxed())
+    world.settle(job)
+    said = world.condition(job, "Stalled")
+    assert (said["status"], said["reason"]) == ("True", "AgentSandboxMissing")
+    assert "agent.program.podsFrom" in said["message"]
+    assert not world.objects(kinds.DEPLOYMENT)
+
+
+def test_a_claim_goes_with_its_episode_and_another_takes_its_place(
+    with_sandboxes: ApiServer, world: World
+) -> None:
+    job = ready(world).make_job(agent=sandboxed())
+    assert sizes(world, job) == {"job-main": 2}
+    made = claims(world)
+    assert (len(made), spare(world)) == (CLAIMS, SPARE)
+    assert exists(world, kinds.SERVICE, EPISODES)
+    before = world.writes.count
+    world.settle(job)
+    assert world.writes.count == before, "nothing is left to do"
+    used, kept, *_ = made
+    start_pod(world, "used", claim=made[used])
+    start_pod(world, "kept", claim=made[kept])
+    start_pod(world, "spare", claim="")
+    ended = {"terminated": {"exitCode": EPISODE_ENDED}}
+    for name in ("used", "spare"):
+        world.set_pod(name, "Running", container={"name": "program", "state": ended})
+    world.settle(job)
+    after = claims(world)
+    assert after.keys() == made.keys()
+    assert {name for name in made if after[name] != made[name]} == {used}
+    pods = {pod["metadata"]["name"] for pod in world.objects(kinds.POD)}
+    assert {"used", "kept", "spare"} <= pods, "its controller deletes pods"
+
+
+def test_claims_follow_their_pool_and_leave_with_the_option(
+    with_sandboxes: ApiServer, world: World
+) -> None:
+    job = ready(world).make_job(agent=sandboxed())
+    world.settle(job)
+    first = claims(world)
+    patch(world, suspend=True)
+    world.settle(job)
+    assert (claims(world), spare(world)) == ({}, 0)
+    patch(world, suspend=False)
+    world.settle(job)
+    assert (claims(world).keys(), spare(world)) == (first.keys(), SPARE)
+    world.make_job(agent=sandboxed(env=[{"name": "MODE", "value": "fast"}]))
+    world.settle(job)
+    assert len(claims(world)) == CLAIMS
+    assert not claims(world).keys() & first.keys(), "another template has other pods"
+    world.make_job(agent=agent("EpisodePod", pods=CLAIMS, image=IMAGE))
+    assert sizes(world, job)[EPISODES] == CLAIMS
+    assert (claims(world), spare(world)) == ({}, 0)
+    world.make_job(agent=sandboxed())
+    assert sizes(world, job)[EPISODES] == 0
+    assert (claims(world).keys(), spare(world)) == (first.keys(), SPARE)
+
+
+def test_the_operator_may_render_no_template_with_more_rights(
+    with_sandboxes: ApiServer, world: World
+) -> None:
+    job = ready(world).make_job(agent=sandboxed())
+    world.settle(job)
+    (template,) = world.objects(kinds.SANDBOX_TEMPLATE)
+    kept = {key: template["metadata"][key] for key in ("namespace", "labels", "ownerReferences")}
+    other = template | {"metadata": {"name": "other", **kept}}
+    world.operators.try_out(kinds.SANDBOX_TEMPLATE, other)
+    other["spec"]["podTemplate"]["spec"]["hostNetwork"] = True
+    with pytest.raises(ApiRefusedError, match="may render no pod with"):
+        world.operators.try_out(kinds.SANDBOX_TEMPLATE, other)
+
+
+def test_its_kinds_refuse_a_misspelt_field(with_sandboxes: ApiServer, world: World) -> None:
+    """What the others store was validated."""
+    spec = {"warmPoolRef": {"name": "a"}, "lifecycle": {"shutdownPolicy": "Never"}}
+    claim = {
+        "apiVersion": kinds.SANDBOX,
+        "kind": kinds.SANDBOX_CLAIM.name,
+        "metadata": {"name": "a", "namespace": world.namespace},
+        "spec": spec,
+    }
+    done = with_sandboxes.kubectl("create", "-f", "-", stdin=json.dumps(claim), check=False)
+    assert "spec.lifecycle.shutdownPolicy: Unsupported value" in done.stderr
