@@ -29,6 +29,8 @@ class Numbers:
     frozen: bool
     """The model's own weights have no gradient: adapters alone are trained."""
     adapter_rank: int = 0
+    adapted_experts: bool = False
+    """Adapters beside each expert's three matrices, too."""
 
     @property
     def casts(self) -> bool:
@@ -126,6 +128,10 @@ def _mixture(shape: Shape, numbers: Numbers) -> float:
     """Experts are computed in the type of their weights: no autocast for grouped matrices."""
     wide = 2 if numbers.frozen and numbers.residual == 2 else FULL
     routed = shape.experts_per_token * (4 * shape.expert_width + 2 * shape.hidden) * wide
+    if numbers.adapted_experts:
+        # Three low-rank products, and each matrix's output before its adapter's is added.
+        low = 3 * numbers.adapter_rank + 2 * shape.expert_width + shape.hidden
+        routed += shape.experts_per_token * low * wide
     shared = 4 * shape.shared_width * numbers.compute
     readers = 1 + (2 if shape.shared_width else 0)
     return routed + shared + _inputs(shape, numbers, readers=readers) + shape.experts * FULL

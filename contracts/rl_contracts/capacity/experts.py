@@ -1,4 +1,4 @@
-"""Which models' routers are known, and what the manifest asks of routers that a model lacks."""
+"""Which models' experts and routers are known, and what the manifest asks that a model lacks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ ALL_SPARSE = ("qwen2_moe", "qwen3_moe")
 """Families of which SGLang 0.5.23 builds every layer with experts, whatever the config says
 (``sglang/srt/models/qwen3_moe.py``, ``stage_facts``): a dense layer's weights are then passed over
 without an error."""
+ADAPTED = ("deepseek_v3", "qwen2_moe", "qwen3_moe")
+"""Families whose experts can have adapters: two matrices without biases, of which the first begins
+with the rows of the gate. Those of gpt-oss have biases, and rows of gate and up by turns."""
 SECTION = "spec.algorithm.experts"
+LOW_RANK = "spec.training.lora.experts"
 
 
 def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
-    """Options for routers that the model does not have, or that are not known.
+    """Options for experts or routers that the model does not have, or that are not known.
 
     Args:
         shape: of the policy.
@@ -33,7 +37,9 @@ def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
     """
     if not spec.algorithm.unsampled:
         yield from _served_wrongly(shape, spec)
-    section = spec.algorithm.experts
+    low_rank, section = spec.training.lora, spec.algorithm.experts
+    if low_rank is not None and low_rank.experts == "Adapted":
+        yield from _not_adapted(shape, low_rank.experts)
     asked = {
         "loadBalanceCoefficient": section.load_balance_coefficient,
         "zLossCoefficient": section.z_loss_coefficient,
@@ -56,6 +62,18 @@ def _served_wrongly(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
             f"layers of {shape.family} for such and would sample from other weights.",
             remedy="Name a model whose layers all have experts.",
         )
+
+
+def _not_adapted(shape: Shape, value: str) -> Iterator[Refusal]:
+    if shape.expert_layers and shape.family in ADAPTED:
+        return
+    message = f"Experts of the family {shape.family!r} cannot have adapters."
+    remedy = f"Remove it; the families that can are {', '.join(ADAPTED)}."
+    if not shape.expert_layers:
+        message, remedy = "The model has no layers with experts.", "Remove it."
+    yield Refusal(
+        field=LOW_RANK, value=value, reason="OptionUnusable", message=message, remedy=remedy
+    )
 
 
 def _unknown(shape: Shape, field: str, value: str) -> Iterator[Refusal]:

@@ -28,7 +28,8 @@ class HostMemory:
     checkpoint: float
     """Its processes' shares of the training state, while a checkpoint is written."""
     export: float
-    """The whole model, which the first pod gathers while it exports it."""
+    """The whole model, which the first pod gathers while it exports it, and what its processes
+    need to merge adapters of experts."""
 
     @property
     def training(self) -> float:
@@ -54,7 +55,7 @@ def host_memory(shape: Shape, setup: Setup, *, processes: int) -> HostMemory:
         offloaded=processes * memory(shape, setup).host,
         published=COPIES * _published(shape, setup) * processes / setup.mesh.processes,
         checkpoint=_state(shape, setup) * processes / setup.mesh.processes,
-        export=float(shape.parameters * setup.numbers.compute),
+        export=float(shape.parameters * setup.numbers.compute) + processes * _merging(shape, setup),
     )
 
 
@@ -66,13 +67,20 @@ def _loading(shape: Shape, setup: Setup) -> float:
     return FULL * max(READERS * part, whole)
 
 
+def _merging(shape: Shape, setup: Setup) -> float:
+    """Of one process: the largest tensor of experts in float32, before and after its merge."""
+    if not setup.adapt_experts:
+        return 0.0
+    return 2.0 * FULL * shape.experts * 2 * shape.hidden * shape.expert_width
+
+
 def _widest(shape: Shape) -> int:
     """Numbers of the largest linear layer that adapters could have."""
     return shape.hidden * max(shape.feed_forward, shape.query_width)
 
 
 def _published(shape: Shape, setup: Setup) -> float:
-    if setup.adapter_rank:
+    if setup.adapter_rank and not setup.adapt_experts:
         return float(trained_parameters(shape, setup) * setup.numbers.compute)
     return float(shape.parameters * setup.numbers.compute)
 

@@ -40,6 +40,7 @@ def setup_of(
         optimizer=training.optimizer.kind,
         adapter_rank=0 if lora is None else lora.rank,
         targets=() if lora is None else tuple(lora.targets),
+        adapt_experts=lora is not None and lora.experts == "Adapted",
         quantization=None if lora is None else lora.quantization,
         checkpointing=(
             cuda if training.gradient_checkpointing is None else training.gradient_checkpointing

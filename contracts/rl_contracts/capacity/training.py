@@ -44,6 +44,8 @@ class Setup:
     """Rank of LoRA on the linear layers that ``targets`` names; 0: all weights are trained."""
     targets: tuple[str, ...] = ()
     """Names of the layers with adapters; empty: all seven."""
+    adapt_experts: bool = False
+    """Each expert has adapters of its own, of its three matrices; whole models are published."""
     quantization: str | None = None
     checkpointing: bool = True
     offload_activations: bool = False
@@ -91,6 +93,7 @@ class Setup:
             residual=compute if frozen else FULL,
             frozen=frozen,
             adapter_rank=self.adapter_rank,
+            adapted_experts=self.adapt_experts,
         )
 
 
@@ -224,7 +227,7 @@ def trained_parameters(shape: Shape, setup: Setup) -> int:
     """Numbers that the optimizer changes."""
     if not setup.adapter_rank:
         return shape.parameters - (0 if setup.train_vision else shape.vision_parameters)
-    return (
+    linear = (
         setup.adapter_rank
         * shape.layers
         * sum(
@@ -233,10 +236,20 @@ def trained_parameters(shape: Shape, setup: Setup) -> int:
             if not setup.targets or name in setup.targets
         )
     )
+    return linear + shape.expert_layers * _expert_adapters(shape, setup)
+
+
+def _expert_adapters(shape: Shape, setup: Setup) -> int:
+    """Numbers of one layer's adapters of experts, those that every token passes included."""
+    if not setup.adapt_experts:
+        return 0
+    routed = shape.experts * (shape.hidden + shape.expert_width)
+    shared = shape.hidden + shape.shared_width if shape.shared_width else 0
+    return 3 * setup.adapter_rank * (routed + shared)
 
 
 def _linear(shape: Shape) -> dict[str, tuple[int, int]]:
-    """Sizes of the layers that adapters may have; experts have none."""
+    """Sizes of the layers that adapters may have, without experts."""
     key_value = shape.key_value_heads * shape.head_width
     sizes = {
         "q_proj": (shape.query_width, shape.hidden),
@@ -270,7 +283,8 @@ def _gathered(shape: Shape, setup: Setup) -> float:
     each = setup.numbers.compute if setup.adapter_rank else FULL
     gradients = 0 if setup.adapter_rank else FULL
     outer = shape.outer_parameters * (each + gradients)
-    return float(outer + 2 * shape.layer_parameters * (each + gradients))
+    layers = 2 * shape.layer_parameters * (each + gradients)
+    return float(outer + layers + 2 * _expert_adapters(shape, setup) * 2 * FULL)
 
 
 def _kept(shape: Shape, setup: Setup) -> float:
@@ -311,6 +325,8 @@ def _layers_phase(shape: Shape, setup: Setup) -> Memory:
     whole = 0.0
     if setup.quantization is not None:
         whole = float(shape.feed_forward * shape.hidden * numbers.compute)
+    # Of the experts' adapters a layer makes copies in the type of the pass.
+    whole += _expert_adapters(shape, setup) * numbers.compute
     return Memory(
         weights=0.0,
         gradients=0.0,

@@ -38,6 +38,11 @@ def _quantization(spec: RLJobSpec) -> object | None:
     return None if lora is None else lora.quantization
 
 
+def _experts(spec: RLJobSpec) -> object | None:
+    lora = spec.training.lora
+    return None if lora is None or lora.experts == "Frozen" else lora.experts
+
+
 def _eight_bit(spec: RLJobSpec) -> object | None:
     kind = spec.training.optimizer.kind
     return kind if kind == "AdamW8bit" else None
@@ -58,6 +63,16 @@ FEATURES = (
         value=_dropout,
         refused={"tp": "each process would drop other inputs of a layer that several compute"},
         remedy="Set dropout to 0, or tp to 1.",
+    ),
+    Feature(
+        name="LoRA on experts (`training.lora.experts`)",
+        at="spec.training.lora.experts",
+        value=_experts,
+        refused={
+            "tp": "the adapters of an expert are whole on each process, and its matrices are not",
+            "ep": "tokens travel to processes that have the expert, but not its adapters",
+        },
+        remedy="Set experts to Frozen, or divide the model by fsdp or cp.",
     ),
     Feature(
         name="LoRA beside quantized weights",

@@ -49,7 +49,8 @@ class WeightSync(Model):
     pause: Pause = "Retract"
     """What happens to running requests while new weights are loaded. `Retract`: their cache is
     dropped and computed again under the new weights. `InPlace`: they keep their cache. `Abort`:
-    they are cancelled and sent again. With training.lora only Retract is allowed."""
+    they are cancelled and sent again. With training.lora only Retract is allowed, unless its
+    experts are Adapted."""
     timeout_seconds: Annotated[int, Field(ge=5, le=86400)] = 600
     """Longest time in seconds that a sampler may take to download and load one version. After
     that onTimeout applies."""

@@ -1,7 +1,7 @@
 """Which runs may sample with the same engines at once: such as train adapters of one model.
 
 Pure. An engine serves one set of full weights; adapters (LoRA) beside it do not meet. So a run that
-trains all weights has the engines for itself, and of adapters' runs those go together that want the
+gets whole models has the engines for itself, and of adapters' runs those go together that want the
 engine's own weights in the same type. The engine's other arguments are the pool's own.
 """
 
@@ -32,10 +32,17 @@ def conflict(job: Job, others: Sequence[Job]) -> str:
         return ""
     if job.spec is None or job.spec.training.lora is None:
         return "without spec.training.lora a run has the engines for itself"
+    if job.spec.training.served_adapters is None:
+        return "with spec.training.lora.experts Adapted a run has the engines for itself"
     for other in others:
         if other.spec is None or other.spec.training.lora is None:
             return (
                 f"RLJob {other.meta.name} has no spec.training.lora: it has the engines for itself"
+            )
+        if other.spec.training.served_adapters is None:
+            return (
+                f"RLJob {other.meta.name} has spec.training.lora.experts Adapted: it has the "
+                "engines for itself"
             )
         if other.spec.training.precision != job.spec.training.precision:
             mine, theirs = job.spec.training.precision, other.spec.training.precision

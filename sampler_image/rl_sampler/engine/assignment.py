@@ -46,7 +46,7 @@ class Assignment:
         """The folder with the model and this run's policies."""
         return WeightsFolder(
             self.env.weights_folder,
-            adapters=self.spec.training.lora is not None,
+            adapters=self.spec.training.served_adapters is not None,
             base_folder=self.env.base_folder,
         )
 

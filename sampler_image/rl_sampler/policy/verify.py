@@ -96,11 +96,11 @@ def adapter_signature(folder: Path, *, uri: str, section: LoRA, precision: Preci
 
 def run_signature(folder: Path, spec: RLJobSpec) -> Signature:
     """The signature of a run's policies; raises IntegrityError for a malformed model."""
-    training = spec.training
-    if training.lora is None:
+    training, section = spec.training, spec.training.served_adapters
+    if section is None:
         return model_signature(folder, precision=training.precision)
     return adapter_signature(
-        folder, uri=spec.model.uri, section=training.lora, precision=training.precision
+        folder, uri=spec.model.uri, section=section, precision=training.precision
     )
 
 

@@ -111,6 +111,13 @@ def check(
     assert parity.largest(again(ALONE, folder), expected) < parity.TOLERANCE, sizes
 
 
+@pytest.mark.parametrize("sizes", [MeshSizes(replicate=2), MeshSizes(fsdp=2, cp=2)], ids=str)
+def test_ranks_publish_experts_with_their_adapters_merged_together(
+    sizes: MeshSizes, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    parity.check_merged(sizes, folders["mixture"], tmp_path)
+
+
 def test_ranks_publish_a_policy_of_a_mesh_together(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -17,11 +17,14 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.training.lora import TARGETS, LoRA
 from rl_trainer.model import quantization
+from rl_trainer.model.experts import expert_adapters
+from rl_trainer.model.experts.expert_adapters import AdaptedExperts, ExpertLoRA
 from rl_trainer.model.parallel import sharding
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import PACKED, SCALES, QuantizedLinear
 
 FIELD = "spec.training.lora.targets"
+EXPERTS_FIELD = "spec.training.lora.experts"
 FROZEN = ("weight", "bias", PACKED, SCALES)
 
 
@@ -95,8 +98,11 @@ def adapted(policy: Policy, section: LoRA, entry: AdapterEntry, *, seed: int) ->
                 parameter.data = parameter.data.to(policy.half)
     for name in targets:
         module.set_submodule(name, LoRALinear(module.get_submodule(name), section))
+    if section.experts == "Adapted":
+        for name, experts in expert_adapters.stacked(module).items():
+            module.set_submodule(name, AdaptedExperts(experts, section))
     begin(module, seed=seed)
-    return dataclasses.replace(policy, adapter=entry)
+    return dataclasses.replace(policy, adapter=entry, merges=section.merged)
 
 
 def begin(module: Any, *, seed: int) -> None:
@@ -107,17 +113,20 @@ def begin(module: Any, *, seed: int) -> None:
         seed: of A; every rank must use the same.
     """
     generator = torch.Generator().manual_seed(seed)
-    for _, layer in sorted(layers(module).items()):
+    for _, layer in sorted(adapters(module).items()):
         first = torch.empty(layer.lora_A.shape)
-        torch.nn.init.kaiming_uniform_(first, a=math.sqrt(5), generator=generator)
+        for each in first.view(-1, *first.shape[-2:]):
+            torch.nn.init.kaiming_uniform_(each, a=math.sqrt(5), generator=generator)
         sharding.fill(layer.lora_A, first)
         sharding.fill(layer.lora_B, torch.zeros(layer.lora_B.shape))
 
 
 def _targets(module: Any, section: LoRA) -> list[str]:
     targets = targeted_layers(quantization.linears(module), section)
-    missing = sorted(set(section.targets) - {name.rpartition(".")[2] for name in targets})
-    if missing or not targets:
+    experts = _experts(module, section)
+    held = {name.rpartition(".")[2] for name in (*targets, *experts)}
+    missing = sorted(set(section.targets) - held)
+    if missing or not held:
         raise _refused(
             ", ".join(missing or TARGETS),
             f"{type(module).__name__} has no linear layers of these names.",
@@ -126,11 +135,26 @@ def _targets(module: Any, section: LoRA) -> list[str]:
     return targets
 
 
+def _experts(module: Any, section: LoRA) -> list[str]:
+    """Names that files have for the matrices of experts that get adapters."""
+    if section.experts == "Frozen":
+        return []
+    names = expert_adapters.names_in_files(module)
+    if not names:
+        raise _refused(
+            section.experts,
+            f"{type(module).__name__} has no experts that can have adapters.",
+            "Set it to Frozen.",
+            field=EXPERTS_FIELD,
+        )
+    return names
+
+
 def check_files(module: Any, tensors: set[str], section: LoRA) -> None:
     """Refuse a model whose files have other layers of these names than its module.
 
-    Experts are such layers: transformers fuses them when it loads the model, and samplers, which
-    see the files alone, would expect adapters for them.
+    Experts are such layers: transformers stacks them when it loads the model. Without adapters of
+    their own samplers, which see the files alone, would expect some for them.
 
     Args:
         module: the model as it was loaded.
@@ -140,13 +164,15 @@ def check_files(module: Any, tensors: set[str], section: LoRA) -> None:
     Raises:
         RefusedError: they differ.
     """
-    other = sorted(set(targeted_layers(tensors, section)) ^ set(_targets(module, section)))
+    held = {*_targets(module, section), *_experts(module, section)}
+    other = sorted(set(targeted_layers(tensors, section)) ^ held)
     if other:
         raise _refused(
             other[0].rpartition(".")[2],
             f"{type(module).__name__} has such layers that are not linear when it is loaded, "
             f"e.g. {other[0]}.",
-            "Name only q_proj, k_proj, v_proj and o_proj.",
+            "Name only q_proj, k_proj, v_proj and o_proj, or set spec.training.lora.experts to "
+            "Adapted where the layers are experts.",
         )
 
 
@@ -155,22 +181,29 @@ def layers(module: Any) -> dict[str, LoRALinear]:
     return {name: layer for name, layer in module.named_modules() if isinstance(layer, LoRALinear)}
 
 
+def adapters(module: Any) -> dict[str, LoRALinear | ExpertLoRA]:
+    """Everything with A and B by name."""
+    kinds = (LoRALinear, ExpertLoRA)
+    return {name: part for name, part in module.named_modules() if isinstance(part, kinds)}
+
+
 def merged(weight: Tensor, first: Tensor, second: Tensor, *, scaling: float) -> Tensor:
     """``W + scaling · B A`` in float32 (section 4.1).
 
     Args:
-        weight: W ``[out, in]``, float32.
+        weight: W ``[out, in]``, float32; of stacked experts ``[E, out, in]``, as A and B then.
         first: A ``[rank, in]``, float32.
         second: B ``[out, rank]``, float32.
         scaling: alpha / rank.
     """
-    return torch.addmm(weight, second, first, alpha=scaling)
+    add = torch.addmm if weight.dim() == 2 else torch.baddbmm
+    return add(weight, second, first, alpha=scaling)
 
 
 @contextlib.contextmanager
 def switched_off(module: Any) -> Iterator[None]:
     """The model as it was before training, without dropout; as it was again afterwards."""
-    adapted, was_training = layers(module).values(), module.training
+    adapted, was_training = adapters(module).values(), module.training
     module.eval()
     for layer in adapted:
         layer.on = False
@@ -182,9 +215,9 @@ def switched_off(module: Any) -> Iterator[None]:
         module.train(was_training)
 
 
-def _refused(value: str, message: str, remedy: str) -> RefusedError:
+def _refused(value: str, message: str, remedy: str, *, field: str = FIELD) -> RefusedError:
     return RefusedError(
         Refusal(
-            field=FIELD, value=value[:200], reason="ModelUnusable", message=message, remedy=remedy
+            field=field, value=value[:200], reason="ModelUnusable", message=message, remedy=remedy
         )
     )

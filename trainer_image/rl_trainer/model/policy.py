@@ -52,6 +52,8 @@ class Policy:
     """Parameters and gradients lie in host memory, but for those of the layer that runs."""
     adapter: AdapterEntry | None = None
     """Where adapters are trained instead of all weights: whose."""
+    merges: bool = False
+    """What is published are whole weights, with the adapters merged into them."""
     originals: Originals | None = None
     """Where frozen weights are quantized: what they were."""
     ranks: TensorRanks | None = None
@@ -66,6 +68,11 @@ class Policy:
     """Given the module, what its layers are run in."""
     routers: Routers | None = None
     """Of its layers with experts, where they are watched."""
+
+    @property
+    def served_adapter(self) -> AdapterEntry | None:
+        """Where adapters alone are published: whose."""
+        return None if self.merges else self.adapter
 
     @property
     def vocabulary(self) -> int:

@@ -17,8 +17,8 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.spec.training.training import Precision
 from rl_trainer.distributed import division
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import lora, quantization
-from rl_trainer.model.lora import LoRALinear
+from rl_trainer.model import lora, merges, quantization
+from rl_trainer.model.merges import Merge
 from rl_trainer.model.parallel import owners, sharding
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import Originals
@@ -43,38 +43,62 @@ def snapshot(policy: Policy, *, precision: Precision, world: World = ALONE) -> S
     """
     dtype = DTYPES[precision]
     copied = sharding.copies(_named(policy), world, dtype=dtype)
-    adapted = lora.layers(policy.module)
-    for name, layer in adapted.items():  # one by one: they pass through float32
-        copied |= _merged(name, layer, world, dtype=dtype, originals=policy.originals)
+    adapted = merges.of(policy.module)
+    for name, merge in adapted.items():  # one by one: they pass through float32
+        copied |= _merged(name, merge, world, dtype=dtype, originals=policy.originals)
     if not world.leads:
         return {}
     if policy.originals is not None:
-        for name in sorted(set(quantization.layers(policy.module)) - adapted.keys()):
+        with_adapters = {merge.layer for merge in adapted.values()}
+        for name in sorted(set(quantization.layers(policy.module)) - with_adapters):
             copied[f"{name}.weight"] = policy.originals.weight(name).to(dtype)
     return _as_in_files(policy, copied)
 
 
 def adapter(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:
     """Copy the adapters as they are now; every rank must ask, rank 0 has them."""
-    return sharding.copies(_adapters(policy), world, dtype=DTYPES[precision])
+    return _by_expert(sharding.copies(_adapters(policy), world, dtype=DTYPES[precision]))
 
 
 def own_tensors(policy: Policy, *, precision: Precision, world: World) -> Snapshot:
     """Copy those tensors that this rank publishes, whole; training may go on at once.
 
-    Of a policy with adapters they are the adapters'. Every rank must ask, and gets others: all of
-    them together are what ``snapshot``, or ``adapter``, gives to one. No rank ever holds more than
-    its own and one tensor.
+    Of a policy whose adapters are served they are the adapters'. Every rank must ask, and gets
+    others: all of them together are what ``snapshot``, or ``adapter``, gives to one. No rank ever
+    holds more than its own and one tensor.
     """
     if world.size == 1:
-        take = snapshot if policy.adapter is None else adapter
+        take = snapshot if policy.served_adapter is None else adapter
         return take(policy, precision=precision)
-    named = _named(policy) if policy.adapter is None else _adapters(policy)
+    dtype = DTYPES[precision]
+    if policy.served_adapter is not None:
+        named = _adapters(policy)
+        owned = _owners(policy, named, ranks=world.size)
+        return owners.own_copies(named, world, owners=owned, dtype=dtype)
+    return _as_in_files(policy, _own_merged(policy, world, dtype=dtype))
+
+
+def _own_merged(policy: Policy, world: World, *, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Those weights that this rank publishes, adapters merged, under the module's own names.
+
+    Frozen weights have the published type already; adapters are gathered in theirs.
+    """
+    adapted, named = merges.of(policy.module), _named(policy)
+    for name, merge in adapted.items():
+        assert merge.weight is not None, "refused: no quantized weights are merged here"
+        named[name] = merge.weight
     owned = _owners(policy, named, ranks=world.size)
-    copied = owners.own_copies(named, world, owners=owned, dtype=DTYPES[precision])
-    if policy.adapter is not None:
-        return copied
-    return _as_in_files(policy, copied)
+    copied = owners.own_copies(named, world, owners=owned, dtype=dtype)
+    for name, merge in adapted.items():
+        factors = owners.own_copies(
+            merge.factors,
+            world,
+            owners=dict.fromkeys(merge.factors, owned[name]),
+            dtype=torch.float32,
+        )
+        if factors:
+            copied[name] = merge.merged(copied[name].float(), factors).to(dtype)
+    return copied
 
 
 def _as_in_files(policy: Policy, copied: dict[str, Tensor]) -> Snapshot:
@@ -83,24 +107,39 @@ def _as_in_files(policy: Policy, copied: dict[str, Tensor]) -> Snapshot:
 
 
 def _adapters(policy: Policy) -> dict[str, Tensor]:
-    """The adapters' tensors under PEFT's names."""
+    """The adapters' tensors under PEFT's names; those of a layer's experts together."""
     return {
-        adapters.tensor_name(name, part): getattr(layer, part)
-        for name, layer in lora.layers(policy.module).items()
+        adapters.tensor_name(_in_files(name), part): getattr(layer, part)
+        for name, layer in lora.adapters(policy.module).items()
         for part in adapters.PARTS
     }
 
 
+def _in_files(name: str) -> str:
+    """What a layer with an adapter is called in the model's files, but for an expert's number."""
+    return name.replace(".adapters.", ".")
+
+
+def _by_expert(tensors: Snapshot) -> Snapshot:
+    """The adapters of stacked experts each by itself, as the model's files name its matrices."""
+    split: Snapshot = {}
+    for name, tensor in tensors.items():
+        if tensor.dim() == 2:
+            split[name] = tensor
+            continue
+        at, matrix, *rest = name.rsplit(".", 3)
+        for expert, own in enumerate(tensor):
+            split[".".join((at, str(expert), matrix, *rest))] = own.clone()
+    return split
+
+
 def _named(policy: Policy) -> dict[str, Tensor]:
-    """A model's tensors under the module's own names, without those of layers with adapters."""
+    """A model's tensors under the module's own names, without adapters and what has them."""
     left_out = {
         *policy.module.all_tied_weights_keys,
         *(policy.module._keys_to_ignore_on_save or ()),
-        *(
-            f"{name}.{part}"
-            for name in lora.layers(policy.module)
-            for part in (*adapters.PARTS, "weight")
-        ),
+        *merges.of(policy.module),
+        *(f"{name}.{part}" for name in lora.adapters(policy.module) for part in adapters.PARTS),
         *(
             f"{name}.{part}"
             for name in quantization.layers(policy.module)
@@ -145,21 +184,22 @@ def _layer_prefixes(policy: Policy) -> list[str]:
 
 def _merged(
     name: str,
-    layer: LoRALinear,
+    merge: Merge,
     world: World,
     *,
     dtype: torch.dtype,
     originals: Originals | None,
 ) -> dict[str, Tensor]:
-    named: dict[str, Tensor] = {"A": layer.lora_A, "B": layer.lora_B}
+    """A weight with its adapters, on rank 0."""
+    named = merge.factors
     if originals is None:
-        named["W"] = layer.weight
-    factors = sharding.copies(named, world, dtype=torch.float32)
-    if not factors:
+        assert merge.weight is not None
+        named["W"] = merge.weight
+    copied = sharding.copies(named, world, dtype=torch.float32)
+    if not copied:
         return {}
-    weight = factors["W"] if originals is None else originals.weight(name)
-    whole = lora.merged(weight, factors["A"], factors["B"], scaling=layer.scaling)
-    return {f"{name}.weight": whole.to(dtype)}
+    weight = copied["W"] if originals is None else originals.weight(merge.layer)
+    return {name: merge.merged(weight, copied).to(dtype)}
 
 
 def write_adapter(tensors: Snapshot, entry: AdapterEntry, folder: Path) -> None:

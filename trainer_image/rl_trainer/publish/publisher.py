@@ -169,7 +169,7 @@ class Publisher:
             run=job.run,
             base=self._base,
             delta=self._delta,
-            adapter=self._policy.adapter,
+            adapter=self._policy.served_adapter,
         )
         pointer = pointer.model_copy(update={"manifest_sha256": sent.manifest_sha256})
         record = self._record(pointer, sent, seconds=job.clock() - started)

@@ -76,7 +76,8 @@ OF_SECTIONS = (
 
 OF_LORA = (
     rule(
-        "!has(self.training.lora) || self.weightSync.pause == 'Retract'",
+        "!has(self.training.lora) || self.training.lora.experts == 'Adapted' || "
+        "self.weightSync.pause == 'Retract'",
         "weightSync.pause is {self.weightSync.pause}, and with training.lora nothing pauses: "
         "running requests keep their adapter; remove pause",
         field="weightSync.pause",

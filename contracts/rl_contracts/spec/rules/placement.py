@@ -27,8 +27,8 @@ OF_PLACEMENT = (
     ),
     rule(
         f"{SEPARATE}!has(self.training.lora)",
-        "placement is Colocated, and the engine gives up the model that adapters belong to in "
-        "each turn: remove training.lora or set placement to Separate",
+        "placement is Colocated, which trains all weights: the engine gives up the model that "
+        "adapters belong to in each turn; remove training.lora or set placement to Separate",
         field="placement",
     ),
     rule(

@@ -11,6 +11,8 @@ from rl_contracts.spec.base import Model, rule, rules
 Target = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TARGETS: tuple[str, ...] = get_args(Target)
 """The linear layers of a decoder layer; all of them are served with adapters by the engine."""
+OF_EXPERTS: tuple[Target, ...] = ("gate_proj", "up_proj", "down_proj")
+"""The matrices of an expert, and of a dense feed-forward layer."""
 Quantization = Literal["Int8", "NF4"]
 
 
@@ -32,6 +34,25 @@ class LoRA(Model):
     model_config = rules(
         _stacked("['q_proj', 'k_proj', 'v_proj']", "['q_proj', 'v_proj']"),
         _stacked("['gate_proj', 'up_proj']", "['gate_proj']"),
+        rule(
+            "self.experts == 'Frozen' || size(self.targets) == 0 || "
+            f"{list(OF_EXPERTS)}.all(layer, layer in self.targets)",
+            "training.lora.experts is Adapted, and targets leaves out matrices of the experts: add "
+            f"{', '.join(OF_EXPERTS)}, remove targets, or set experts to Frozen",
+            field="targets",
+        ),
+        rule(
+            "self.experts == 'Frozen' || self.dropout == 0.0",
+            "training.lora.dropout is {self.dropout}, and adapters of experts have no dropout: set "
+            "it to 0, or experts to Frozen",
+            field="dropout",
+        ),
+        rule(
+            "self.experts == 'Frozen' || !has(self.quantization)",
+            "training.lora.quantization is {self.quantization}, and experts cannot be quantized: "
+            "remove it, or set experts to Frozen",
+            field="quantization",
+        ),
     )
     rank: Annotated[int, Field(ge=1, le=512)] = 16
     """Rank of the adapters: more can learn more, and takes more memory."""
@@ -40,7 +61,18 @@ class LoRA(Model):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the adapters' inputs that is set to 0 during training."""
     targets: Annotated[list[Target], Field(max_length=16)] = Field(default_factory=list)
-    """Linear layers that get adapters. Empty: all seven of each decoder layer."""
+    """Linear layers that get adapters. Empty: all seven of each decoder layer. A mixture of experts
+    needs experts Adapted, or targets that name layers of its attention alone."""
+    experts: Literal["Frozen", "Adapted"] = "Frozen"
+    """What becomes of the experts of a mixture of experts. `Frozen`: they get no adapters.
+    `Adapted`: each expert gets its own, of every matrix; samplers then get whole models with the
+    adapters merged, because the engine serves no adapters of experts. For the families deepseek_v3,
+    qwen2_moe and qwen3_moe; not with dropout, quantization, and tp or ep of trainer.parallelism."""
     quantization: Quantization | None = None
     """Type in which the frozen weights are kept to save memory: `Int8` or `NF4` (4 bits). Unset:
     not quantized."""
+
+    @property
+    def merged(self) -> bool:
+        """Whole models are published, with the adapters merged into them."""
+        return self.experts == "Adapted"

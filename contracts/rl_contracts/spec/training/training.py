@@ -261,6 +261,11 @@ class Training(Model):
         return MOST_AUTO_TOKENS if tokens == AUTO else tokens
 
     @property
+    def served_adapters(self) -> LoRA | None:
+        """Adapters that engines load beside the model; None where they load whole models."""
+        return None if self.lora is None or self.lora.merged else self.lora
+
+    @property
     def total_steps(self) -> int:
         """Steps; with ``epochs`` they are known only to a trainer that has read the data."""
         assert self.steps is not None, "epochs become steps once the data are read"

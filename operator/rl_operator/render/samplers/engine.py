@@ -42,7 +42,8 @@ def container(
     ``engine_sharing`` refuses runs of another precision.
     """
     engine = spec.template.engine
-    sections = [run.training.lora for run in runs if run.training.lora is not None]
+    served = [run.training.served_adapters for run in runs]
+    sections = [section for section in served if section is not None]
     kept = NO_EMBEDDINGS if any(run.training.vision == "Trained" for run in runs) else {}
     replayed = any(run.algorithm.experts.routing == "Replay" for run in runs)
     low_rank = lora.engine_arguments(sections, engine.args) if sections else []

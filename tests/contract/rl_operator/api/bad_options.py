@@ -238,6 +238,18 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         {"training": {"steps": 1, "lora": {"targets": ["up_proj", "o_proj"]}}},
         "spec.training.lora.targets",
     ),
+    "adapters of a part of the experts' matrices": (
+        {"training": {"steps": 1, "lora": {"experts": "Adapted", "targets": ["gate_proj"]}}},
+        "training.lora.experts is Adapted, and targets leaves out matrices of the experts",
+    ),
+    "dropout of experts": (
+        {"training": {"steps": 1, "lora": {"experts": "Adapted", "dropout": 0.5}}},
+        "training.lora.dropout is 0.5, and adapters of experts have no dropout",
+    ),
+    "quantized experts": (
+        {"training": {"steps": 1, "lora": {"experts": "Adapted", "quantization": "Int8"}}},
+        "training.lora.quantization is Int8, and experts cannot be quantized",
+    ),
     "a critic of weights that are quantized": (
         {
             "algorithm": {"estimator": {"kind": "GAE"}, "critic": {}},

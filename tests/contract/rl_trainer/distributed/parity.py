@@ -27,7 +27,9 @@ from tests.tiny_model import VOCABULARY
 
 URI = "s3://models/tiny"
 STEPS = 3
-REPLAY = "routing replay"
+REPLAY, EXPERT_LORA = "routing replay", "LoRA on experts, with routing replay"
+ROUTED = (REPLAY, EXPERT_LORA)
+"""Features whose samples come with an engine's choices of experts."""
 STATEFUL = "everything"
 """The feature whose state has all parts: critic, moments, refreshed reference."""
 TOLERANCE = 2e-5
@@ -75,6 +77,13 @@ FEATURES: dict[str, dict[str, Any]] = {
         "training": {**SMALL, "lora": {"rank": 3, "targets": ATTENTION}},
         "algorithm": {"kl": {"estimator": "K3", "coefficient": 0.1}},
     },
+    EXPERT_LORA: {
+        "training": {**SMALL, "lora": {"rank": 3, "experts": "Adapted"}},
+        "algorithm": {
+            "kl": {"estimator": "K3", "coefficient": 0.1},
+            "experts": {"routing": "Replay"},
+        },
+    },
     "Int8": {"training": {**SMALL, "lora": {"rank": 3, "quantization": "Int8"}}},
     "NF4": {"training": {**SMALL, "lora": {"rank": 3, "quantization": "NF4"}}},
     "everything": {
@@ -103,13 +112,14 @@ FEATURES: dict[str, dict[str, Any]] = {
 }
 
 
-DENSE_FEATURES = tuple(name for name in FEATURES if name not in ("routers", REPLAY))
+DENSE_FEATURES = tuple(name for name in FEATURES if name not in ("routers", *ROUTED))
 EXPERT_FEATURES = (
     "GRPO",
     "reference",
     "distributions",
     "critic",
     "LoRA",
+    EXPERT_LORA,
     "SFT",
     "distillation",
     "routers",
@@ -153,7 +163,10 @@ def features_of(model: str, sizes: MeshSizes) -> tuple[str, ...]:
     """What a model is trained with on a mesh: all that the table in docs says works."""
     if model in EXPERT_MODELS:
         # Latent attention has other projections than those that adapters target.
-        return tuple(name for name in EXPERT_FEATURES if (model, name) != ("latent", "LoRA"))
+        left_out = {"LoRA"} if model == "latent" else set()
+        if sizes.tp > 1 or sizes.ep > 1:
+            left_out.add(EXPERT_LORA)
+        return tuple(name for name in EXPERT_FEATURES if name not in left_out)
     blocks = model == "dense" and sizes.tp <= 2  # rows of NF4 blocks: see WIDE
     return tuple(name for name in DENSE_FEATURES if name != "NF4" or blocks)
 
@@ -243,7 +256,7 @@ def train(world: World, folder: Path, *, features: Sequence[str]) -> dict[str, S
     for feature in features:
         mine = learner(folder, world, feature)
         updates = [
-            mine.update(_samples(mine, step, routed=feature == REPLAY), step=step)
+            mine.update(_samples(mine, step, routed=feature in ROUTED), step=step)
             for step in range(1, STEPS + 1)
         ]
         results[feature] = Seen(
@@ -332,10 +345,12 @@ class Resume:
         return weights.snapshot(mine.policy, precision="FP32", world=world)
 
 
-def publish(world: World, folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def publish(
+    world: World, folder: Path, *, feature: str = "GRPO"
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """A policy as rank 0 exports it, and this rank's part of what all of them publish."""
-    mine = learner(folder, world, "GRPO")
-    mine.update(ranks.samples(seed=1), step=1)
+    mine = learner(folder, world, feature)
+    mine.update(_samples(mine, 1, routed=feature in ROUTED), step=1)
     whole = weights.snapshot(mine.policy, precision="BF16", world=world)
     return whole, weights.own_tensors(mine.policy, precision="BF16", world=world)
 
@@ -344,3 +359,13 @@ def largest(tensors: dict[str, Tensor], others: dict[str, Tensor]) -> float:
     """Largest difference of tensors of the same names."""
     assert tensors.keys() == others.keys()
     return max(float((tensors[name] - other).abs().max()) for name, other in others.items())
+
+
+def check_merged(sizes: MeshSizes, folder: Path, scratch: Path) -> None:
+    """All ranks publish, together, the merged weights that rank 0 exports, bit for bit."""
+    work = partial(publish, feature=EXPERT_LORA)
+    parts = ranks.together(work, mesh=sizes, folder=folder, scratch=scratch)
+    whole, shares = parts[0][0], [own for _, own in parts]
+    assert all(shares), "each rank publishes something"
+    assert sum(map(len, shares)) == len(whole), "each tensor belongs to one rank"
+    assert largest({name: each for own in shares for name, each in own.items()}, whole) == 0

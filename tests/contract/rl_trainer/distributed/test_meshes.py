@@ -1,4 +1,4 @@
-"""A model of which two processes compute each layer together; all other meshes are in the soak."""
+"""Models that two processes train together; all other meshes are in the soak."""
 
 from __future__ import annotations
 
@@ -23,3 +23,14 @@ def test_two_processes_that_compute_each_layer_together_train_as_one(tmp_path: P
     seen = parity.on_mesh(MeshSizes(tp=2), folder, scratch, features=FEATURES)
     for feature in FEATURES:
         assert parity.gap(seen[feature], alone[feature]).largest < parity.TOLERANCE
+
+
+def test_two_processes_train_and_publish_adapters_of_experts_as_one(tmp_path: Path) -> None:
+    folder = parity.save_model("mixture", tmp_path / "model", num_hidden_layers=2)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    feature = parity.EXPERT_LORA
+    alone = parity.train(ALONE, folder, features=[feature])
+    seen = parity.on_mesh(MeshSizes(fsdp=2), folder, scratch, features=[feature])
+    assert parity.gap(seen[feature], alone[feature]).largest < parity.TOLERANCE
+    parity.check_merged(MeshSizes(fsdp=2), folder, scratch)

@@ -19,8 +19,15 @@ UNKNOWN: dict[str, Any] = {
 """A mixture of a family whose routers are not known."""
 
 
-def refused(family: str, *, algorithm: dict[str, Any], **changes: Any) -> list[Refusal]:
-    spec = RLJobSpec.model_validate(SPEC | {"algorithm": algorithm})
+def refused(
+    family: str,
+    *,
+    algorithm: dict[str, Any],
+    lora: dict[str, Any] | None = None,
+    **changes: Any,
+) -> list[Refusal]:
+    training = SPEC["training"] | ({} if lora is None else {"lora": lora})
+    spec = RLJobSpec.model_validate(SPEC | {"algorithm": algorithm, "training": training})
     config = UNKNOWN if family == UNKNOWN["model_type"] else config_of(family).to_dict()
     return list(refusals(shape_of(config | changes), spec))
 
@@ -57,3 +64,26 @@ def test_dense_layers_that_the_engine_takes_for_experts_are_refused(
     assert refusal.field == "spec.model.uri"
     assert "of its 3 layers have experts" in refusal.message
     assert not refused("qwen3_moe", algorithm={"objective": "SFT"}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("family", "says"),
+    [
+        ("deepseek_v3", ""),
+        ("gpt_oss", "Experts of the family 'gpt_oss' cannot have adapters"),
+        ("mixtral", "Experts of the family 'mixtral' cannot have adapters"),
+        ("qwen2_moe", ""),
+        ("qwen3", "no layers with experts"),
+        ("qwen3_moe", ""),
+    ],
+)
+def test_experts_that_cannot_have_adapters_are_refused_by_name(family: str, says: str) -> None:
+    found = refused(family, algorithm={}, lora={"experts": "Adapted"})
+    assert [each.message for each in found if says and says in each.message] == [
+        each.message for each in found
+    ]
+    assert bool(found) == bool(says)
+    for refusal in found:
+        assert (refusal.field, refusal.value) == ("spec.training.lora.experts", "Adapted")
+        assert refusal.remedy
+    assert not refused(family, algorithm={}, lora={})

@@ -68,3 +68,17 @@ def test_adapters_are_all_that_their_checkpoint_holds() -> None:
     assert setup(worked, spec).mesh == MeshSizes(fsdp=4, cp=2)
     host = host_memory(worked.shape, setup(worked, spec), processes=8)
     assert host.checkpoint < 0.01 * 12 * worked.shape.parameters
+
+
+def test_adapters_of_experts_are_published_as_whole_models() -> None:
+    (worked,) = [each for each in WORKED if each.name == "qwen3-235b-a22b"]
+    spec = worked.changed(
+        replicas=2,
+        gpus=8,
+        parallelism={},
+        training={"lora": {"rank": 16, "experts": "Adapted"}},
+    )
+    adapted = setup(worked, spec)
+    host = host_memory(worked.shape, adapted, processes=8)
+    assert host.published == 3 * 2 * worked.shape.parameters * 8 / adapted.mesh.processes
+    assert host.export > 2 * worked.shape.parameters

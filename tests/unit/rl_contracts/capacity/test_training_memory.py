@@ -79,6 +79,23 @@ def test_adapters_train_few_numbers_beside_weights_of_two_bytes() -> None:
     assert lora.moments == 8 * trained
 
 
+def test_adapters_of_experts_are_counted_with_their_moments_and_products() -> None:
+    mixture = replace(
+        SMALL, experts=128, experts_per_token=8, expert_width=768, expert_layers=SMALL.layers
+    )
+    frozen = replace(SETUP, adapter_rank=16, targets=("q_proj", "v_proj"))
+    adapted = replace(frozen, adapt_experts=True)
+    more = trained_parameters(mixture, adapted) - trained_parameters(mixture, frozen)
+    assert more == 28 * 128 * 3 * 16 * (1024 + 768)
+    before, after = memory(mixture, frozen), memory(mixture, adapted)
+    assert after.weights - before.weights == 4 * more
+    assert after.gradients - before.gradients == 4 * more
+    assert after.moments - before.moments == 8 * more
+    assert after.activations > before.activations
+    divided = [memory(mixture, replace(each, mesh=MeshSizes(fsdp=8))) for each in (frozen, adapted)]
+    assert divided[1].moments - divided[0].moments == more
+
+
 def test_quantized_weights_are_smaller() -> None:
     whole, int8, nf4 = (
         of(adapter_rank=16, quantization=kind).weights for kind in (None, "Int8", "NF4")

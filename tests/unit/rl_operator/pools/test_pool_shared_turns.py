@@ -181,18 +181,33 @@ def test_stalled_holder_releases_only_its_own_place() -> None:
     assert turns.holders == ("a", "c")
 
 
-def a_run(name: str, *, lora: bool = True, precision: str = "BF16") -> Job:
-    training = {"steps": 60, "precision": precision, **({"lora": {"rank": 4}} if lora else {})}
+def a_run(name: str, *, lora: bool = True, precision: str = "BF16", experts: str = "Frozen") -> Job:
+    section = {"lora": {"rank": 4, "experts": experts}} if lora else {}
+    training = {"steps": 60, "precision": precision, **section}
     return a_job_object(meta=a_meta(name), training=training)
 
 
 ADAPTERS, WHOLE, FLOATS = a_run("one"), a_run("whole", lora=False), a_run("f", precision="FP32")
+MERGED = a_run("merged", experts="Adapted")
 OBSTACLES: list[tuple[Job, list[Job], int, str]] = [
     (WHOLE, [], 1, ""),
     (ADAPTERS, [a_run("two")], 2, ""),
     (ADAPTERS, [a_run("two")], 1, "spec.maxRuns of the pool is 1"),
     (WHOLE, [ADAPTERS], 2, "without spec.training.lora a run has the engines for itself"),
     (ADAPTERS, [WHOLE], 2, "RLJob whole has no spec.training.lora: it has the engines for itself"),
+    (MERGED, [], 1, ""),
+    (
+        MERGED,
+        [ADAPTERS],
+        2,
+        "with spec.training.lora.experts Adapted a run has the engines for itself",
+    ),
+    (
+        ADAPTERS,
+        [MERGED],
+        2,
+        "RLJob merged has spec.training.lora.experts Adapted: it has the engines for itself",
+    ),
     (FLOATS, [ADAPTERS], 2, "spec.training.precision is FP32, that of RLJob one BF16"),
 ]
 

@@ -197,6 +197,13 @@ def test_unset_lora_targets_of_one_run_mean_all_layers(pod: dict[str, Any]) -> N
     assert "--max-loras-per-batch 16" in line
 
 
+def test_adapters_of_experts_are_not_loaded_by_the_engine() -> None:
+    job, _ = FIRST
+    merged = a_spec(samplers=GROUPS, training={"steps": 60, "lora": {"experts": "Adapted"}})
+    objects = deployment.render(POOL, SPEC, job=job, job_spec=merged, replicas=1, images=IMAGES)
+    assert not [each for each in named(pod_of(objects))["engine"]["args"] if "lora" in each]
+
+
 def test_the_model_is_staged_once_and_agents_cannot_change_it(pod: dict[str, Any]) -> None:
     containers = named(pod)
     for name, read_only in (("stage-first", False), ("agent-first", True), ("agent-second", True)):

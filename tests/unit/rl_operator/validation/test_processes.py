@@ -102,3 +102,18 @@ def test_what_an_axis_of_the_mesh_lacks_is_refused_by_name() -> None:
     assert (refusal.field, refusal.value) == ("spec.training.lora.dropout", "0.1")
     assert "on the mesh tp 2" in refusal.message
     assert not list(of_spec(a_spec(trainer={"processesPerReplica": 2}, training=training)))
+
+
+@pytest.mark.parametrize("sizes", [{"tp": 2}, {"ep": 2}])
+def test_adapters_of_experts_are_refused_where_the_mesh_divides_an_expert(
+    sizes: dict[str, int],
+) -> None:
+    training = {"steps": 3, "lora": {"experts": "Adapted"}}
+    processes = {"processesPerReplica": 2}
+    trainer = {**processes, "parallelism": sizes}
+    (refusal,) = of_spec(a_spec(trainer=trainer, training=training))
+    assert (refusal.field, refusal.value) == ("spec.training.lora.experts", "Adapted")
+    assert "fsdp or cp" in refusal.remedy
+    for others in ({}, {"fsdp": 2}, {"cp": 2}, {"replicate": 2}):
+        trainer = {**processes, "parallelism": others}
+        assert not list(of_spec(a_spec(trainer=trainer, training=training))), others

@@ -13,6 +13,7 @@ from rl_contracts.documents.manifest import FileEntry, Manifest, TensorEntry
 from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import weight_files
+from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import Precision
 from rl_sampler.policy.verify import (
     Signature,
@@ -20,9 +21,11 @@ from rl_sampler.policy.verify import (
     check_folder,
     check_manifest,
     model_signature,
+    run_signature,
 )
 from tests.contract.rl_sampler.scripted_trainer import policy_manifest
 from tests.contract.rl_sampler.tiny_model import Tensors, tensors, write_model
+from tests.families import SPEC
 
 POINTER = PolicyPointer(version=3, epoch=2, step=1, prefix="p/", manifest_sha256="0")
 NORM = "model.norm.weight"
@@ -185,3 +188,17 @@ def test_tensor_listed_in_another_file_is_refused(signature: Signature) -> None:
         check_manifest(
             manifest.model_copy(update={"tensors": moved}), pointer=POINTER, signature=signature
         )
+
+
+def test_a_run_with_adapters_of_experts_serves_whole_models(tmp_path: Path) -> None:
+    write_model(tmp_path)
+    low_rank = {"adapters": {"rank": 4}, "merged": {"rank": 4, "experts": "Adapted"}}
+    signatures = {
+        name: run_signature(
+            tmp_path,
+            RLJobSpec.model_validate(SPEC | {"training": SPEC["training"] | {"lora": section}}),
+        )
+        for name, section in low_rank.items()
+    }
+    assert signatures["adapters"].adapter is not None
+    assert signatures["merged"] == model_signature(tmp_path, precision="FP32")
