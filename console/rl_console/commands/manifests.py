@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rl_console.invocation import Invocation, OperatorNamespace, add
+from rl_console.invocation import Invocation, add
 from rl_console.tools import OPERATOR_NAMESPACE
 
 Files = Annotated[
@@ -113,7 +113,12 @@ def diff(
         list[str] | None,
         typer.Option(help="Also compare this metric of both runs, e.g. reward_mean; repeatable."),
     ] = None,
-    operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
+    operator_namespace: Annotated[
+        str | None,
+        typer.Option(
+            help=f"With --curve: namespace of the operator. Default: {OPERATOR_NAMESPACE}."
+        ),
+    ] = None,
 ) -> None:
     """Show in which options two jobs differ.
 
@@ -121,14 +126,24 @@ def diff(
     step by step, up to the last step that both have.
     """
     from rl_console.actions.comparing import compare, specs_of
+    from rl_console.errors import UsageError
     from rl_console.output import show, show_data
 
+    if operator_namespace is not None and not curve:
+        raise UsageError(
+            f"--operator-namespace {operator_namespace}: no data of runs are read",
+            remedy="Add --curve",
+        )
     listing = compare(*specs_of(invocation, first, second))
     if curve:
         from rl_console.actions.curves import with_curves
 
         shown = with_curves(
-            invocation, listing, (first, second), curve, operator_namespace=operator_namespace
+            invocation,
+            listing,
+            (first, second),
+            curve,
+            operator_namespace=operator_namespace or OPERATOR_NAMESPACE,
         )
         show_data(shown, invocation.output)
     else:

@@ -61,6 +61,10 @@ def test_a_command_line_without_a_command_shows_the_help(
             "found. Name the file with --kubeconfig or $KUBECONFIG, and the context with "
             "--context; `kubectl config get-contexts` lists them\n",
         ),
+        (
+            ["diff", "a.yaml", "b.yaml", "--operator-namespace", "rl"],
+            "error: --operator-namespace rl: no data of runs are read. Add --curve\n",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_one_line_with_the_remedy(
