@@ -61,7 +61,9 @@ def stage_base(
     partial.mkdir()
     for source in sources:
         source.download(partial)
-    _check_model(partial, places.model.manifest_uri, tokenizer.manifest_uri if tokenizer else None)
+    _check_and_unpack(
+        partial, places.model.manifest_uri, tokenizer.manifest_uri if tokenizer else None
+    )
     partial.rename(folder)
 
 
@@ -85,18 +87,19 @@ def _tokenizer(objects: Objects, place: ModelLocation) -> ModelFolder:
         ) from error
 
 
-def _check_model(folder: Path, uri: str, tokenizer_uri: str | None) -> None:
+def _check_and_unpack(folder: Path, uri: str, tokenizer_uri: str | None) -> None:
+    """Refuse an incomplete or malformed model; weights in MXFP4 become bfloat16."""
     has_tokenizer = any((folder / name).is_file() for name in TOKENIZERS)
     if tokenizer_uri is not None and not has_tokenizer:
         message = f"{tokenizer_uri} holds no tokenizer."
         raise _refused(tokenizer_uri, "TokenizerIncomplete", message, field=TOKENIZER_FIELD)
-    for wanted, present in (
+    for lacking, present in (
         ("config.json", (folder / "config.json").is_file()),
-        ("a tokenizer", has_tokenizer),
-        ("a .safetensors file", bool(list(folder.glob("*.safetensors")))),
+        ("tokenizer", has_tokenizer),
+        (".safetensors file", bool(list(folder.glob("*.safetensors")))),
     ):
         if not present:
-            raise _refused(uri, "ModelIncomplete", f"{uri} holds no {wanted}.")
+            raise _refused(uri, "ModelIncomplete", f"{uri} holds no {lacking}.")
     try:
         json.loads((folder / "config.json").read_bytes())
         for path in weight_files(folder):

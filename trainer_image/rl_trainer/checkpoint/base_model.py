@@ -101,7 +101,7 @@ def fetch_base(
     if tokenizer is not None:
         parts.append(_listed(objects, tokenizer, TOKENIZER_FIELD, TOKENIZER_FILES.__contains__))
     _download(parts, folder)
-    _check_model(folder, base.model.manifest_uri, MODEL_FIELD)
+    _check_and_unpack(folder, base.model.manifest_uri, MODEL_FIELD)
     if chat_template is not None:
         # transformers prefers this file to the field of tokenizer_config.json.
         (folder / "chat_template.jinja").write_text(chat_template)
@@ -135,7 +135,7 @@ def fetch_beside(objects: Objects, uri: str, folder: Path, *, field: str) -> Non
     Errors as of ``fetch_base``, of config and weights alone.
     """
     _download([_listed(objects, ModelLocation.own(uri), field, lambda name: True)], folder)
-    _check_model(folder, uri, field)
+    _check_and_unpack(folder, uri, field)
 
 
 def check_tokenizer(folder: Path, uri: str, *, field: str) -> None:
@@ -190,7 +190,7 @@ def _refusing(place: ModelLocation, field: str) -> AbstractContextManager[None]:
     return refusing(field, place.manifest_uri, missing=f"{what}NotFound")
 
 
-def _check_model(folder: Path, uri: str, field: str) -> None:
+def _check_and_unpack(folder: Path, uri: str, field: str) -> None:
     """Refuse a folder without config or weights; weights in MXFP4 become bfloat16."""
     if not (folder / "config.json").is_file():
         raise unusable.refused(uri, "It holds no config.json.", field=field)
