@@ -30,6 +30,10 @@ from rl_trainer.publish.policy_shard import (
 from rl_trainer.publish.policy_shards import PolicyShards
 from tests.waiting import HUNG_SECONDS, until
 
+KEEP = [KeepAsBase(version=1)] * 2
+KEPT = [EncodedDelta(size_bytes=1, files=1)] * 2
+"""What ``counted`` answers to it."""
+
 
 class Scripted(PolicyShards):
     """Answers by script."""
@@ -103,10 +107,7 @@ def test_a_failed_rank_is_named_and_its_next_request_answered(two: Two) -> None:
     with pytest.raises(TrainingFailedError, match="Rank 1 of the trainer: StoreUnav") as caught:
         requester.request_all([EncodeDelta(), EncodeDelta()])
     assert caught.value.reason == "RankFailed"
-    assert (
-        requester.request_all([KeepAsBase(version=1)] * 2)
-        == [EncodedDelta(size_bytes=1, files=1)] * 2
-    )
+    assert requester.request_all(KEEP) == KEPT
 
 
 def test_rank_0_failing_itself_leaves_the_next_request_answered(two: Two) -> None:
@@ -114,10 +115,7 @@ def test_rank_0_failing_itself_leaves_the_next_request_answered(two: Two) -> Non
     requester = ShardRequester(two.worlds[0], Scripted(failing), written="policy")
     with pytest.raises(StoreUnavailableError):
         requester.request_all([EncodeDelta(), EncodeDelta()])
-    assert (
-        requester.request_all([KeepAsBase(version=1)] * 2)
-        == [EncodedDelta(size_bytes=1, files=1)] * 2
-    )
+    assert requester.request_all(KEEP) == KEPT
 
 
 def test_requester_stops_waiting_for_a_lost_rank_after_end(two: Two) -> None:
