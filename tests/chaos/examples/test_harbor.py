@@ -24,7 +24,7 @@ from tests.chaos.examples.acting import (
     on_cpu,
 )
 from tests.cluster.lab import Lab, RunReader
-from tests.cluster.waiting import POLL_SECONDS, until
+from tests.cluster.waiting import until
 
 pytestmark = pytest.mark.timeout(ALL_SECONDS)
 
@@ -97,12 +97,14 @@ def lost(stores: Stores, run: str) -> list[RolloutError]:
 
 def lost_soon(reader: RunReader) -> bool:
     """Whether an episode is lost within the time that one takes."""
-    deadline = time.monotonic() + LOST_SECONDS
-    while time.monotonic() < deadline:
+    ends = time.monotonic() + LOST_SECONDS
+
+    def outcome() -> str:
         if reader.read(lambda stores: lost(stores, reader.run)):
-            return True
-        time.sleep(POLL_SECONDS)
-    return False
+            return "lost"
+        return "kept" if time.monotonic() > ends else ""
+
+    return until(outcome, what="the time of an episode") == "lost"
 
 
 class EpisodePods:
