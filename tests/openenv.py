@@ -73,7 +73,11 @@ class SmallServer:
 
     faults: list[str] = field(default_factory=list)
     """What the next steps do instead: hang, die, fail, nan, garbage, twice, other, long, swapped
-    (another answer); an empty one does nothing else."""
+    (another answer); an empty one does nothing else. Steps of all sessions count, in the order in
+    which they come."""
+    faults_at: dict[int, list[str]] = field(default_factory=dict)
+    """By the number of a step in its own session, from 1: what the first sessions that come to it
+    do instead, one each, in whatever order sessions run."""
     reset_faults: list[str] = field(default_factory=list)
     """What the next resets do instead: busy, refused; an empty one does nothing else."""
     refusals: int = 0
@@ -179,7 +183,8 @@ class SmallServer:
             await _error(socket, "VALIDATION_ERROR", "Invalid message", errors=errors)
             return True
         self.actions.append(action)
-        fault = self.faults.pop(0) if self.faults else ""
+        faults = self.faults or self.faults_at.get(game.steps + 1)
+        fault = faults.pop(0) if faults else ""
         if fault:
             return await self._fault(socket, fault)
         if self.tools:

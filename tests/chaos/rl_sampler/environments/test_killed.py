@@ -24,8 +24,6 @@ from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.openenv import MOST_STEPS, SmallServer, served_in_a_thread
 from tests.waiting import until
 
-STEPS_BEFORE = DONE_TURNS * GROUP
-
 
 @pytest.fixture
 def play(play_killed: PlayKilled) -> PlayKilled:
@@ -48,11 +46,11 @@ def play(play_killed: PlayKilled) -> PlayKilled:
 
 
 def test_a_sampler_that_dies_while_the_environment_acts(play: PlayKilled) -> None:
-    server = SmallServer(faults=[*[""] * STEPS_BEFORE, *["hang"] * GROUP])
+    server = SmallServer(faults_at={KILLED_TURN: ["hang"] * GROUP})
     killed = play(
         server,
         held=False,
-        killed_when=lambda _: len(server.actions) == STEPS_BEFORE + GROUP,
+        killed_when=lambda _: len(server.actions) == KILLED_TURN * GROUP,
     )
     killed.check(turns=MOST_STEPS)
 
@@ -65,7 +63,7 @@ def test_an_environment_that_dies_costs_one_response_of_each_member(
     fork_server: ForkServer,
 ) -> None:
     """No sampler dies: the same one goes on in other sessions, behind the turns that it saved."""
-    server = SmallServer(faults=[*[""] * STEPS_BEFORE, *["die"] * GROUP])
+    server = SmallServer(faults_at={KILLED_TURN: ["die"] * GROUP})
     engine = CallingEngine(tiny_model, 0)
     with served_in_a_thread(server) as url, engine.listening():
         agent = {"kind": "Environment", "environment": {"url": url, "replayable": True}}
