@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.metadata import Meta
 from rl_operator.render.samplers.programs import COMPONENT
 from rl_operator.state.pod import Pod
 from rl_operator.state.snapshot import PoolSnapshot
@@ -28,17 +29,25 @@ def used(pods: Iterable[Pod]) -> list[Pod]:
 def remove(cluster: Cluster, snapshot: PoolSnapshot) -> None:
     """Delete the used pods of a pool's episodes, or their claims."""
     namespace = snapshot.key.namespace
-    claims = {
-        child.meta.uid: child.meta.name
-        for child in snapshot.children.values()
-        if child.kind == kinds.SANDBOX_CLAIM.name and child.meta.owner_uid == snapshot.pool.meta.uid
-    }
+    claims = _by_pod(snapshot)
     for pod in used(snapshot.episode_pods):
         if not pod.from_sandbox:
             cluster.delete(kinds.POD, namespace, pod.name, uid=pod.uid)
-        elif pod.sandbox_claim in claims:
-            name = claims[pod.sandbox_claim]
-            cluster.delete(kinds.SANDBOX_CLAIM, namespace, name, uid=pod.sandbox_claim)
+        elif pod.name in claims:
+            claim = claims[pod.name]
+            cluster.delete(kinds.SANDBOX_CLAIM, namespace, claim.name, uid=claim.uid)
+
+
+def _by_pod(snapshot: PoolSnapshot) -> dict[str, Meta]:
+    """The pool's claims by the name of their pod, which is that of the Sandbox that has it.
+
+    agent-sandbox 0.5 labels a claim's Sandbox with the claim's uid, but not its pod.
+    """
+    return {
+        child.raw.get("status", {}).get("sandbox", {}).get("name", ""): child.meta
+        for child in snapshot.children.values()
+        if child.kind == kinds.SANDBOX_CLAIM.name and child.meta.owner_uid == snapshot.pool.meta.uid
+    }
 
 
 def _has_ended(pod: Pod) -> bool:

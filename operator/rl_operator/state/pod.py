@@ -23,9 +23,8 @@ SEPARATOR = " | "
 DISRUPTED = "DisruptionTarget"
 """Condition of a pod that is evicted or preempted, with the reason."""
 TRAINER_CONTAINER = "pytorch"
-CLAIM_UID_LABEL = "agents.x-k8s.io/claim-uid"
 SANDBOX_LABEL = "agents.x-k8s.io/sandbox-name-hash"
-"""Labels that agent-sandbox gives pods."""
+"""Of all pods that agent-sandbox makes."""
 ENGINE_CONTAINER = "engine"
 ORDINARY_CODES = {0, 1, 143}
 """Exit codes of a trainer's process that ended because another one had."""
@@ -112,8 +111,6 @@ class Pod:
     """Time by which it should be gone, once its deletion was requested."""
     pool: str = ""
     attempt: int = 0
-    sandbox_claim: str = ""
-    """Uid of the SandboxClaim that has it."""
     from_sandbox: bool = False
     """Whether agent-sandbox has made it, and replaces it."""
     created_at: float = 0.0
@@ -164,7 +161,6 @@ class Pod:
             component=meta.labels.get(COMPONENT_LABEL, ""),
             pool=meta.labels.get(POOL_LABEL, ""),
             attempt=meta.attempt,
-            sandbox_claim=meta.labels.get(CLAIM_UID_LABEL, ""),
             from_sandbox=SANDBOX_LABEL in meta.labels,
             created_at=meta.created_at,
             started_at=parse_time(running[0]) if running else None,

@@ -13,7 +13,7 @@ import pytest
 from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.pools.used_pods import EPISODE_ENDED
-from rl_operator.state.pod import CLAIM_UID_LABEL, SANDBOX_LABEL
+from rl_operator.state.pod import SANDBOX_LABEL
 from tests import agent_sandbox
 from tests.apiserver import ApiServer
 from tests.contract.rl_operator.pools.test_own_pods import agent, exists, patch, sizes
@@ -55,12 +55,13 @@ def spare(world: World) -> int:
 
 
 def start_pod(world: World, name: str, *, claim: str) -> None:
-    """A pod as agent-sandbox makes it, for a claim of this uid or for none."""
+    """A pod as agent-sandbox makes it, for the claim of this name or for none."""
     (template,) = world.objects(kinds.SANDBOX_TEMPLATE)
     pod = template["spec"]["podTemplate"]
-    theirs = {SANDBOX_LABEL: "0", **({CLAIM_UID_LABEL: claim} if claim else {})}
-    metadata = {"labels": pod["metadata"]["labels"] | theirs}
+    metadata = {"labels": pod["metadata"]["labels"] | {SANDBOX_LABEL: "0"}}
     world.start_pod(name, of={"spec": {"template": pod | {"metadata": metadata}}})
+    if claim:  # the Sandbox has the name of its pod
+        world.set_status("sandboxclaim", claim, {"sandbox": {"name": name}})
 
 
 def test_a_cluster_without_its_kinds_is_refused_before_a_pod_starts(world: World) -> None:
@@ -84,8 +85,8 @@ def test_a_claim_goes_with_its_episode_and_another_takes_its_place(
     world.settle(job)
     assert world.writes.count == before, "nothing is left to do"
     used, kept, *_ = made
-    start_pod(world, "used", claim=made[used])
-    start_pod(world, "kept", claim=made[kept])
+    start_pod(world, "used", claim=used)
+    start_pod(world, "kept", claim=kept)
     start_pod(world, "spare", claim="")
     ended = {"terminated": {"exitCode": EPISODE_ENDED}}
     for name in ("used", "spare"):
