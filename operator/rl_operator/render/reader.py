@@ -53,14 +53,19 @@ def pod(namespace: str, secret: str, images: Images, *, token_sha256: str) -> Ma
         ],
         "env": [{"name": TOKEN_HASH, "value": token_sha256}],
         "ports": [{"name": "reader", "containerPort": PORT}],
-        "readinessProbe": {"httpGet": {"path": HEALTH, "port": PORT}, "periodSeconds": 2},
+        "readinessProbe": {
+            "httpGet": {"path": HEALTH, "port": PORT},
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+        },
         "livenessProbe": {
             "httpGet": {"path": HEALTH, "port": PORT},
             "periodSeconds": 20,
             "timeoutSeconds": 10,
         },
         "resources": {
-            "requests": {"cpu": "10m", "memory": "64Mi"},
+            # As much as an agent: on a full node the share of 10m was too little to get Ready with.
+            "requests": {"cpu": "50m", "memory": "64Mi"},
             "limits": {"cpu": "1", "memory": MEMORY},
         },
         "securityContext": pods.container_security(),
