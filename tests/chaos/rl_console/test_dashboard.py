@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from rl_console.dashboard.app import application
 from rl_contracts.documents.batch import BatchState
 from rl_contracts.stores.connect import Stores
+from tests.chaos.rl_console.walk import THEMES, check_page
 from tests.chromium import Page, browsing
 from tests.served import served
 from tests.servers import MinioServer, StoreServer, settings_of
@@ -39,8 +39,6 @@ PAGES = {
     "hostile timeline": f"{HOSTILE_RUN}/timeline",
 }
 CHARTS = ("run", "finished", "hostile run", "compare")
-WIDTHS = (1440, 768, 390)
-AXE = (Path(__file__).parent / "axe.min.js").read_text()
 LARGE = Shape(job="learns", steps=300, rolled=6, groups=2, members=3, tokens=120, epochs=(7, 9))
 
 
@@ -82,23 +80,12 @@ def visit(page: Page, address: str, name: str) -> None:
         page.until("document.querySelector('.u-legend')")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_fits_every_width_and_has_no_barrier(
     chromium: Page, address: str, name: str, theme: str, tmp_path: Path
 ) -> None:
-    for width in WIDTHS:
-        chromium.look(width=width, theme=theme)
-        visit(chromium, address, name)
-        assert chromium.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
-        chromium.screenshot(tmp_path / f"{name}-{width}-{theme}.png")
-    chromium.evaluate(f"{AXE}; 0")
-    violations = chromium.evaluate(
-        "axe.run().then(each => each.violations.map(one => [one.id, one.nodes.length,"
-        " one.nodes[0].html.slice(0, 200), one.nodes[0].failureSummary]))"
-    )
-    assert violations == [], json.dumps(violations, indent=1)
-    assert chromium.complaints == []
+    check_page(chromium, name, theme, tmp_path, lambda: visit(chromium, address, name))
 
 
 def test_hostile_text_runs_nothing(chromium: Page, address: str, source: ViewedSource) -> None:

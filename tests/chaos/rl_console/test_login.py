@@ -11,7 +11,7 @@ import pytest
 from rl_console.dashboard.shared import shared_application
 from rl_console.dashboard.viewers import Viewers
 from tests.apiserver import ApiServer, apply
-from tests.chaos.rl_console.test_dashboard import AXE, WIDTHS
+from tests.chaos.rl_console.walk import AXE, WIDTHS
 from tests.chromium import Page, browsing
 from tests.contract.rl_operator.viewing import a_viewer
 from tests.contract.rl_operator.world import a_namespace

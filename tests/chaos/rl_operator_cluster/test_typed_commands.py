@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 
 from rl_console.portforward import open_forwarded, port_forward
 from tests.chaos.operator_cluster.jobs import COMPLETE_SECONDS, await_phase, await_step
+from tests.chaos.rl_operator_cluster.dashboards import walk
 from tests.cluster.lab import Lab, command_line
 from tests.cluster.manifests import short_job
 from tests.cluster.waiting import until
@@ -83,6 +84,12 @@ def test_a_run_that_trains_is_shown(lab: Lab, live: str, tmp_path: Path) -> None
     assert shown(lab, "report", live, "-o", "json", "--out", str(tmp_path / "curve.png")).json
     assert typed(lab, "diff", live, live, "--curve", "reward_mean").code == 0
     assert shown(lab, "doctor").out
+
+
+def test_every_page_of_the_dashboard_shows_a_run_that_trains(
+    lab: Lab, live: str, tmp_path: Path
+) -> None:
+    walk(lab.tools, lab.namespace, live, lab.job(live).status.progress.step, tmp_path)
 
 
 def test_a_stored_prompt_is_replayed_by_the_policy_that_is_served(lab: Lab, live: str) -> None:
@@ -186,6 +193,8 @@ def test_a_run_is_suspended_resumed_and_stopped(lab: Lab, live: str, tmp_path: P
     await_phase(lab, live, "Stopped")
     assert typed(lab, "chat", live, "-m", "1+1=").code == 3
     assert shown(lab, "trajectories", live, "--limit", "2").out
+    step = lab.job(live).status.progress.step
+    walk(lab.tools, lab.namespace, live, step, tmp_path / "pages")
     picture = tmp_path / "curve.png"
     assert shown(lab, "report", live, "--out", str(picture)).out
     assert picture.read_bytes().startswith(b"\x89PNG")
