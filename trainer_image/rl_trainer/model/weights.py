@@ -79,25 +79,18 @@ def own_tensors(policy: Policy, *, precision: Precision, world: World) -> Snapsh
 
 
 def _own_merged(policy: Policy, world: World, *, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Those weights that this rank publishes, adapters merged, under the module's own names.
-
-    Frozen weights have the published type already; adapters are gathered in theirs.
-    """
+    """Those weights that this rank publishes, adapters merged, under the module's own names."""
     adapted, named = merges.of(policy.module), _named(policy)
-    for name, merge in adapted.items():
-        assert merge.weight is not None, "refused: no quantized weights are merged here"
-        named[name] = merge.weight
-    owned = _owners(policy, named, ranks=world.size)
+    weights = {name: merge.weight for name, merge in adapted.items() if merge.weight is not None}
+    assert weights.keys() == adapted.keys(), "refused: no quantized weights are merged here"
+    owned = _owners(policy, named | weights, ranks=world.size)
     copied = owners.own_copies(named, world, owners=owned, dtype=dtype)
-    for name, merge in adapted.items():
-        factors = owners.own_copies(
-            merge.factors,
-            world,
-            owners=dict.fromkeys(merge.factors, owned[name]),
-            dtype=torch.float32,
-        )
-        if factors:
-            copied[name] = merge.merged(copied[name].float(), factors).to(dtype)
+    for name, merge in adapted.items():  # one by one: they pass through float32
+        parts = {**merge.factors, "W": weights[name]}
+        to = dict.fromkeys(parts, owned[name])
+        whole = owners.own_copies(parts, world, owners=to, dtype=torch.float32)
+        if whole:
+            copied[name] = merge.merged(whole["W"], whole).to(dtype)
     return copied
 
 
