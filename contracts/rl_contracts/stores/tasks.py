@@ -22,7 +22,7 @@ LONGEST_LEASE_SECONDS = 300.0
 """A lease that ends later was granted before the store's clock was set back."""
 UNCHANGED_SECONDS = 30.0
 """A living sampler renews its leases more often than this."""
-IDS_PER_WRITE = 1000
+IDS_PER_COMMAND = 1000
 HELD = dict.fromkeys((name for name in HeldTask.model_fields if name != "id"), 1)
 """Projection of ``HeldTask``: a prompt may have megabytes."""
 
@@ -246,14 +246,14 @@ class TaskStore:
         return [document["_id"] for document in stored]
 
     def get(self, tasks: Iterable[str]) -> dict[str, Task]:
-        """Read tasks by id; missing tasks are left out."""
-        wanted = list(tasks)
-        if not wanted:
-            return {}
-        stored = self._mongo.call(
-            f"reading {len(wanted)} tasks",
-            lambda: list(self._tasks.find({"_id": {"$in": wanted}})),
-        )
+        """Read tasks by id, any number of them; missing tasks are left out."""
+        wanted, stored = list(tasks), list[Stored]()
+        for first in range(0, len(wanted), IDS_PER_COMMAND):
+            some = wanted[first : first + IDS_PER_COMMAND]
+            stored += self._mongo.call(
+                f"reading {len(some)} tasks",
+                lambda: list(self._tasks.find({"_id": {"$in": some}})),  # noqa: B023
+            )
         return {document["_id"]: Task.from_mongo(document) for document in stored}
 
     def count(self, run: str, *, queue: Queue) -> Counter[TaskState]:
@@ -304,8 +304,8 @@ class TaskStore:
         self._update_all("burying", {"state": TaskState.DEAD}, tasks, {"queue": Queue.CONSUMED})
 
     def _update_all(self, doing: str, also: Stored, tasks: Sequence[str], fields: Stored) -> None:
-        for first in range(0, len(tasks), IDS_PER_WRITE):
-            some = list(tasks[first : first + IDS_PER_WRITE])
+        for first in range(0, len(tasks), IDS_PER_COMMAND):
+            some = list(tasks[first : first + IDS_PER_COMMAND])
             query = {"_id": {"$in": some}, **also}
             self._mongo.call(
                 f"{doing} {len(some)} tasks",

@@ -32,6 +32,13 @@ def test_inserting_again_changes_nothing(stores: Stores) -> None:
     assert (counts[TaskState.CLAIMED], counts[TaskState.PENDING]) == (1, 2)
 
 
+def test_more_ids_than_a_query_may_name_are_read(stores: Stores) -> None:
+    """SQLite, below the embedded store, takes 32,766 values in a statement."""
+    stores.tasks.insert([a_task(0), a_task(1)])
+    ids = [a_task(0).id, *(f"none-{number}" for number in range(33_000)), a_task(1).id]
+    assert set(stores.tasks.get(ids)) == {a_task(0).id, a_task(1).id}
+
+
 def test_parallel_claims_take_each_task_once(stores: Stores) -> None:
     stores.tasks.insert([a_task(i) for i in range(60)])
 
