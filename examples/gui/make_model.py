@@ -27,8 +27,8 @@ FIRST_PAGE, LAST_PAGE = 100, 999
 PLACES, RIGHT = 4, "green"
 STEPS, BATCH, RATE, SEED = 1500, 32, 1e-3, 7
 CARE = 0.6
-"""How often the user presses the right button. With less than half the model does not learn to see
-in these steps."""
+"""How often the user presses the right button. From one who presses anywhere, right in a quarter,
+the model does not learn to see."""
 IGNORED = -100
 TEXT: dict[str, Any] = {
     "hidden_size": 64,

@@ -1,7 +1,7 @@
 """Removes pods of single episodes once they have served theirs; their Deployment makes new ones.
 
-Of a pod that agent-sandbox has made, the claim is deleted, with which the pod goes. The pod alone
-would be made anew for the same claim, while another stands ready in the warm pool.
+For a pod that agent-sandbox has made, the claim is deleted, and the pod goes with it. If the pod
+alone were deleted, its claim would wait for a new one to start, although the warm pool has one.
 """
 
 from __future__ import annotations
