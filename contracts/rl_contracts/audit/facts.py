@@ -15,10 +15,9 @@ from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.task import Task
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.listing import scan
-from rl_contracts.stores.orphans import Orphans, find_orphans
+from rl_contracts.stores.orphans import ROLLOUT_FIELDS, TASK_FIELDS, Orphans, judge_orphans
 
 BATCHES_PER_READ = 32
-TASK_FIELDS = ("queue", "state", "rollouts", "cause")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +72,19 @@ def gather(stores: Stores, run: str, *, max_trainings: int) -> Facts:
     headers = tuple(Header.of(header) for header in stored)
     chain = [step.id for step in trace(document, headers).steps]
     tasks = scan(stores.mongo, Task.collection, run, fields=TASK_FIELDS)
-    rollouts = scan(stores.mongo, Rollout.collection, run, fields=["task"])
+    rollouts = scan(stores.mongo, Rollout.collection, run, fields=ROLLOUT_FIELDS)
     later = scan(stores.mongo, Task.collection, run, fields=TASK_FIELDS)
+    now = stores.mongo.now()
     return Facts(
         run=document,
-        now=stores.mongo.now(),
+        now=now,
         headers=headers,
         members=tuple(_members(stores, chain)),
         tasks={task["_id"]: task for task in [*later, *tasks]},
         rollouts={rollout["_id"]: rollout["task"] for rollout in rollouts},
         policies=tuple(stores.policies.of_run(run)),
         samplers=tuple(stores.samplers.of_run(run)),
-        orphans=find_orphans(stores.mongo, run),
+        orphans=judge_orphans(tasks=tasks, rollouts=rollouts, later=later, now=now),
         max_trainings=max_trainings,
     )
 

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
-from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.clients.mongo import Mongo, Stored
 from rl_contracts.stores.listing import scan
-from rl_contracts.stores.tasks import TaskStore
 
 LEASE_GRACE_SECONDS = 30.0
 """A lease may have expired for this long: a reaper runs every few seconds."""
 OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
+TASK_FIELDS = (
+    "queue",
+    "state",
+    "rollouts",
+    "cause",
+    "attempt",
+    "lease_until",
+    "group_size",
+    "baseline",
+)
+ROLLOUT_FIELDS = ("task", "attempt", "member")
 
 
 @dataclass(slots=True)
@@ -31,44 +42,61 @@ class Orphans:
 
 
 def find_orphans(mongo: Mongo, run: str) -> Orphans:
-    """Check all tasks and rollouts of a run; token arrays are not read.
+    """Check all tasks and rollouts of a run; neither texts nor token arrays are read."""
+    tasks = scan(mongo, "tasks", run, fields=TASK_FIELDS)
+    rollouts = scan(mongo, "rollouts", run, fields=ROLLOUT_FIELDS)
+    later = scan(mongo, "tasks", run, fields=TASK_FIELDS)
+    return judge_orphans(tasks=tasks, rollouts=rollouts, later=later, now=mongo.now())
+
+
+def judge_orphans(
+    *,
+    tasks: Sequence[Stored],
+    rollouts: Sequence[Stored],
+    later: Sequence[Stored],
+    now: float,
+) -> Orphans:
+    """Problems of tasks and rollouts that were read one after the other. Pure.
 
     Rollouts of an attempt that no group chose are not orphans: retention deletes them. Consumed
     tasks are not checked, because retention may have deleted their rollouts.
+
+    Args:
+        tasks: ``TASK_FIELDS`` of the run's tasks.
+        rollouts: ``ROLLOUT_FIELDS`` of its rollouts, read after the tasks, so that those which a
+            task lists are among them.
+        later: as ``tasks``, read after the rollouts, so that the claims which wrote them are
+            among them.
+        now: store time.
     """
-    tasks = {task.id: task for task in _tasks(mongo, run)}
-    rollouts = scan(mongo, "rollouts", run, fields=("task", "attempt", "member"))
-    held = {str(rollout["_id"]) for rollout in rollouts}
-    limit = mongo.now() - LEASE_GRACE_SECONDS
+    held = {rollout["_id"] for rollout in rollouts}
+    claims = {task["_id"]: task for task in [*tasks, *later]}
     return Orphans(
         expired_claims=sorted(
-            task.id
-            for task in tasks.values()
-            if task.state is TaskState.CLAIMED and task.lease_until < limit
+            task["_id"]
+            for task in claims.values()
+            if task["state"] == TaskState.CLAIMED
+            and task["lease_until"] < now - LEASE_GRACE_SECONDS
         ),
         missing_rollouts=sorted(
             rollout
-            for task in tasks.values()
-            if task.state is TaskState.DONE and task.queue in OPEN_QUEUES
-            for rollout in task.rollouts
+            for task in tasks
+            if task["state"] == TaskState.DONE and task["queue"] in OPEN_QUEUES
+            for rollout in task["rollouts"]
             if rollout not in held
         ),
         unclaimed_rollouts=sorted(
-            str(rollout["_id"])
+            rollout["_id"]
             for rollout in rollouts
-            if not _explained(rollout, tasks.get(rollout["task"]))
+            if not _explained(rollout, claims.get(rollout["task"]))
         ),
     )
 
 
-def _explained(rollout: Stored, task: Task | None) -> bool:
-    return (
-        task is not None
-        and 1 <= rollout["attempt"] <= task.attempt
-        and 0 <= rollout["member"] < task.num_members
+def _explained(rollout: Stored, task: Stored | None) -> bool:
+    if task is None:
+        return False
+    members = task["group_size"] + task.get("baseline", False)
+    return rollout["attempt"] in range(1, task["attempt"] + 1) and (
+        rollout["member"] in range(members)
     )
-
-
-def _tasks(mongo: Mongo, run: str) -> list[Task]:
-    ids = [stored["_id"] for stored in scan(mongo, "tasks", run)]
-    return list(TaskStore(mongo).get(ids).values())
