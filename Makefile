@@ -85,7 +85,7 @@ cluster: venv images ## The whole product on the local cluster
 test: unit contract cluster ## All tiers
 
 SOAK := $(if $(SHARD),--shard $(SHARD)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
-CLUSTERLESS := properties stores policies trainer sampler operator store-server
+CLUSTERLESS := properties stores policies trainer meshes turns sampler operator console store-server
 
 soak: venv $(if $(filter $(CLUSTERLESS),$(SHARD)),,images) ## Long faults: SHARD=operator-cluster SEED=7 MINUTES=20, or all; the local cluster is replaced
 	$(VENV)/python -m tests.soak $(SOAK)
