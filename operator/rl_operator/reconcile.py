@@ -30,7 +30,7 @@ from rl_operator.kueue.queueing import Queueing
 from rl_operator.pools.shared_pool import SharedPools
 from rl_operator.process.events import EventRecorder
 from rl_operator.state import attempt_records, observe
-from rl_operator.state.decisions import Ended
+from rl_operator.state.decisions import Ended, Halted
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.state.start_troubles import StartTroubles
 from rl_operator.status.status_input import StatusInput
@@ -134,7 +134,7 @@ class JobReconciler:
         """Apply the step of a job at work, or about to be, and report its status."""
         if self._prepare(snapshot, checked=step.inputs.checked):
             return SOON_SECONDS
-        if isinstance(step.decision, Ended):
+        if isinstance(step.decision, Ended | Halted):
             step = self._confirm(snapshot, gate)
         made = self._apply(snapshot, gate, step)
         if made.done:
@@ -168,7 +168,11 @@ class JobReconciler:
         return checked and SharedPools(cluster=self.cluster).join(snapshot.job, spec)
 
     def _confirm(self, snapshot: JobSnapshot, gate: Gate) -> AttemptStep:
-        """Decide an attempt's end by a read that begins now: its outcome may just have come."""
+        """Decide an attempt's end by a read that begins now: its outcome may just have come.
+
+        Of an attempt that was stopped it is the last read: its trainer has ended the step that it
+        was at.
+        """
         step = self._decide(snapshot, gate, fresh=True)
         assert step is not None
         end = step.decision

@@ -87,6 +87,22 @@ def test_a_suspended_job_and_one_that_never_began_can_be_stopped(world: World) -
     assert "before its first attempt" in world.condition(job, "Failed")["message"]
 
 
+def test_a_stopped_job_tells_the_step_that_its_trainer_reached_while_it_ended(
+    world: World,
+) -> None:
+    job = at_work(world)
+    world.start_operator(fresh_readings=False)  # the run is polled only now and then
+    assert world.settle(job)["progress"]["step"] == 3
+    patch = ("patch", "rljob", job.name, "--type=merge", "-p", '{"spec": {"stop": true}}')
+    world.apiserver.kubectl("-n", job.namespace, *patch)
+    world.settle(job)
+    world.write_run(str(world.status(job)["runId"]), step=5, steps=60)
+    for name in ("job-1-worker-0", "job-main-x-1", "job-main-x-2"):
+        end_pod(world, name)
+    assert world.settle(job)["progress"]["step"] == 5
+    assert "at step 5 of 60" in world.condition(job, "Failed")["message"]
+
+
 def test_job_is_suspended_and_resumed(world: World) -> None:
     job = at_work(world)
     suspend(world, job, suspended=True)
