@@ -65,7 +65,9 @@ def shown(lab: Lab, *arguments: str, said: str = "") -> Typed:
 @pytest.fixture(scope="module")
 def live(lab: Lab) -> Iterator[str]:
     """A job that trains an adapter until it is stopped."""
-    lab.apply(short_job(JOB, training__steps=STEPS, training__lora__rank=4))
+    # A version is published each second; those that the tests name must still be there.
+    kept = {"weightSync__keepLast": 10_000}
+    lab.apply(short_job(JOB, training__steps=STEPS, training__lora__rank=4, **kept))
     await_step(lab, JOB, 3)
     yield JOB
     lab.delete("deployment,service,networkpolicy", ENDPOINT)
@@ -198,3 +200,15 @@ def test_a_run_is_suspended_resumed_and_stopped(lab: Lab, live: str, tmp_path: P
     picture = tmp_path / "curve.png"
     assert shown(lab, "report", live, "--out", str(picture)).out
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_stopped_run_is_continued_by_a_new_job(lab: Lab, live: str, tmp_path: Path) -> None:
+    old = lab.job(live)
+    step = old.status.progress.step
+    saved = tmp_path / "retry.yaml"
+    shown(lab, "retry", live, "--yes", "--save", str(saved))
+    assert f"runId: {old.run}" in saved.read_text()
+    await_step(lab, live, step + 2)
+    new = lab.job(live)
+    assert (new.run, new.uid != old.uid, new.status.phase) == (old.run, True, "Running")
+    assert shown(lab, "batch", live, str(step + 1)).out
