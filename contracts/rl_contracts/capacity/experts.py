@@ -8,6 +8,7 @@ from typing import Literal
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.lora import OF_EXPERTS, LoRA
 
 Scores = Literal["Softmax", "Sigmoid"]
 ROUTERS: Mapping[str, Scores] = {
@@ -25,7 +26,7 @@ ADAPTED = ("deepseek_v3", "qwen2_moe", "qwen3_moe")
 """Families whose experts can have adapters: two matrices without biases, of which the first begins
 with the rows of the gate. Those of gpt-oss have biases, and rows of gate and up by turns."""
 SECTION = "spec.algorithm.experts"
-LOW_RANK = "spec.training.lora.experts"
+LOW_RANK = "spec.training.lora"
 
 
 def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
@@ -38,8 +39,8 @@ def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
     if not spec.algorithm.unsampled:
         yield from _served_wrongly(shape, spec)
     low_rank, section = spec.training.lora, spec.algorithm.experts
-    if low_rank is not None and low_rank.experts == "Adapted":
-        yield from _not_adapted(shape, low_rank.experts)
+    if low_rank is not None:
+        yield from _not_adapted(shape, low_rank)
     asked = {
         "loadBalanceCoefficient": section.load_balance_coefficient,
         "zLossCoefficient": section.z_loss_coefficient,
@@ -64,15 +65,39 @@ def _served_wrongly(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
         )
 
 
-def _not_adapted(shape: Shape, value: str) -> Iterator[Refusal]:
-    if shape.expert_layers and shape.family in ADAPTED:
-        return
-    message = f"Experts of the family {shape.family!r} cannot have adapters."
-    remedy = f"Remove it; the families that can are {', '.join(ADAPTED)}."
-    if not shape.expert_layers:
-        message, remedy = "The model has no layers with experts.", "Remove it."
-    yield Refusal(
-        field=LOW_RANK, value=value, reason="OptionUnusable", message=message, remedy=remedy
+def _not_adapted(shape: Shape, section: LoRA) -> Iterator[Refusal]:
+    sparse = bool(shape.expert_layers)
+    if section.experts == "Frozen":
+        if sparse and shape.family in ADAPTED and not section.spares_experts:
+            yield _without_adapters(section)
+    elif not sparse:
+        yield _not_low_rank(section, "The model has no layers with experts.", "Remove it.")
+    elif shape.family not in ADAPTED:
+        message = f"Experts of the family {shape.family!r} cannot have adapters."
+        remedy = f"Remove it; the families that can are {', '.join(ADAPTED)}."
+        yield _not_low_rank(section, message, remedy)
+
+
+def _not_low_rank(section: LoRA, message: str, remedy: str) -> Refusal:
+    return Refusal(
+        field=f"{LOW_RANK}.experts",
+        value=section.experts,
+        reason="OptionUnusable",
+        message=message,
+        remedy=remedy,
+    )
+
+
+def _without_adapters(section: LoRA) -> Refusal:
+    """Of layers whose names are those of experts' matrices in the model's files."""
+    named = ", ".join(target for target in section.targets if target in OF_EXPERTS)
+    return Refusal(
+        field=f"{LOW_RANK}.targets",
+        value=named or "all layers",
+        reason="OptionUnusable",
+        message=f"They name matrices of the model's experts, and {LOW_RANK}.experts is Frozen.",
+        remedy="Set experts to Adapted, or name layers of the attention alone: q_proj, k_proj, "
+        "v_proj, o_proj.",
     )
 
 

@@ -76,3 +76,8 @@ class LoRA(Model):
     def merged(self) -> bool:
         """Whole models are published, with the adapters merged into them."""
         return self.experts == "Adapted"
+
+    @property
+    def spares_experts(self) -> bool:
+        """No layer that gets an adapter has the name of an expert's matrix."""
+        return bool(self.targets) and set(OF_EXPERTS).isdisjoint(self.targets)

@@ -86,4 +86,28 @@ def test_experts_that_cannot_have_adapters_are_refused_by_name(family: str, says
     for refusal in found:
         assert (refusal.field, refusal.value) == ("spec.training.lora.experts", "Adapted")
         assert refusal.remedy
-    assert not refused(family, algorithm={}, lora={})
+
+
+ATTENTION = ["q_proj", "v_proj"]
+
+
+@pytest.mark.parametrize(
+    ("family", "targets", "value"),
+    [
+        ("qwen3_moe", [], "all layers"),
+        ("qwen2_moe", [*ATTENTION, "down_proj"], "down_proj"),
+        ("deepseek_v3", ["gate_proj", "up_proj", "down_proj"], "gate_proj, up_proj, down_proj"),
+        ("qwen3_moe", ATTENTION, ""),
+        ("qwen3", [], ""),
+        ("gpt_oss", [], ""),
+        ("mixtral", [], ""),
+    ],
+)
+def test_targets_that_are_matrices_of_frozen_experts_are_refused(
+    family: str, targets: list[str], value: str
+) -> None:
+    found = refused(family, algorithm={}, lora={"targets": targets})
+    assert [(each.field, each.value) for each in found] == (
+        [("spec.training.lora.targets", value)] if value else []
+    )
+    assert not refused("qwen3_moe", algorithm={}, lora={"experts": "Adapted", "targets": []})
