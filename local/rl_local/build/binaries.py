@@ -83,6 +83,7 @@ BINARIES = {
             name="actionlint",
             module=f"github.com/rhysd/actionlint/cmd/actionlint@{versions.ACTIONLINT}",
         ),
+        Binary(name="krew", module=f"sigs.k8s.io/krew/cmd/krew@{versions.KREW}"),
         *(
             Binary(name=name, module=f"{PROMETHEUS}/cmd/{name}@{versions.PROMETHEUS}")
             for name in ("prometheus", "promtool")
@@ -90,7 +91,7 @@ BINARIES = {
     )
 }
 
-ON_DEMAND = ("kwok", "actionlint", "prometheus", "promtool")
+ON_DEMAND = ("kwok", "actionlint", "krew", "prometheus", "promtool")
 """Programs outside the local cluster, built on demand."""
 
 
