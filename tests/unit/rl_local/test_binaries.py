@@ -31,7 +31,9 @@ def test_digest_depends_on_the_borders_of_its_parts() -> None:
 
 def test_an_unknown_program_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     layout = Layout(cache=tmp_path, state=tmp_path)
-    with pytest.raises(LocalError, match=r"no program 'docker'; known programs: .*helm, kubectl"):
+    with pytest.raises(
+        LocalError, match=r"no program 'docker'; known programs: .*helm, krew, kubectl"
+    ):
         binaries.tool(layout, "docker")
 
 
