@@ -13,6 +13,9 @@ from rl_console.kube import Cluster
 
 DELETE_SECONDS = 180.0
 RUN_SECONDS = 1500.0
+STALLED_SECONDS = 300.0
+"""The example's manifest is right, so what stalls it is the cluster, e.g. a full node that starts a
+reader's pod late, and the job goes on once that is over."""
 
 
 def remove_earlier(settings: DemoSettings) -> None:
@@ -47,7 +50,7 @@ def follow_job(cluster: Cluster, stages: Stages) -> JobObject:
         job=JOB,
         before=stages.elapsed,
     )
-    ending = session.follow(Limits(total_seconds=RUN_SECONDS))
+    ending = session.follow(Limits(total_seconds=RUN_SECONDS, stalled_seconds=STALLED_SECONDS))
     if not ending.succeeded:
         raise session.explain(ending)
     if ending.snapshot is None:
