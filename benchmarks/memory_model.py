@@ -108,6 +108,15 @@ CASES = {
         config=EXPERTS,
         training={"precision": "FP32", "maxTokensPerMicrobatch": 2048},
     ),
+    "adapted experts, bfloat16": Case(
+        model="qwen3_moe",
+        config=EXPERTS,
+        training={
+            "precision": "BF16",
+            "lora": {"rank": 8, "experts": "Adapted"},
+            "maxTokensPerMicrobatch": 1024,
+        },
+    ),
     "entropy, wide vocabulary": Case(
         model="qwen3",
         config=SMALL | {"vocab_size": 64_000, "hidden_size": 128},
