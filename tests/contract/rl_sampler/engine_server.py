@@ -73,6 +73,7 @@ class EngineServer:
         *,
         model: Path,
         folder: Path,
+        dtype: str = "float32",
         arguments: tuple[str, ...] = (),
         before: tuple[str, ...] = (),
     ) -> Iterator[Self]:
@@ -80,7 +81,12 @@ class EngineServer:
         if not ENGINE_PYTHON.exists():
             pytest.fail(f"{ENGINE_PYTHON} is missing: `make venv` makes it")
         server = cls(
-            port=free_port(), model=model, folder=folder, arguments=arguments, before=before
+            port=free_port(),
+            model=model,
+            folder=folder,
+            dtype=dtype,
+            arguments=arguments,
+            before=before,
         )
         server.start()
         try:
