@@ -72,14 +72,18 @@ class SmallServer:
     """Answers sessions, each with a game of its own."""
 
     faults: list[str] = field(default_factory=list)
-    """What the next steps do instead: hang, die, fail, nan, garbage, twice, other, long, swapped
-    (another answer); an empty one does nothing else. Steps of all sessions count, in the order in
-    which they come."""
+    """What the next steps do instead: hang, die, last (answer, then die), fail, nan, garbage,
+    twice, other, long, swapped (another answer); an empty one does nothing else. Steps of all
+    sessions count, in the order in which they come."""
     faults_at: dict[int, list[str]] = field(default_factory=dict)
     """By the number of a step in its own session, from 1: what the first sessions that come to it
     do instead, one each, in whatever order sessions run."""
     reset_faults: list[str] = field(default_factory=list)
-    """What the next resets do instead: busy, refused; an empty one does nothing else."""
+    """What the next resets do instead: busy, refused, hang, die; an empty one does nothing else."""
+    state_faults: list[str] = field(default_factory=list)
+    """What the next requests for the state do instead: hang."""
+    states: int = 0
+    """Requests for the state."""
     refusals: int = 0
     """Sessions that are refused because the server has no room."""
     room: int | None = None
@@ -151,24 +155,37 @@ class SmallServer:
             if asked["type"] == "close":
                 self.closed += 1
                 return
-            if asked["type"] == "reset":
-                self.resets.append(asked["data"])
-                fault = self.reset_faults.pop(0) if self.reset_faults else ""
-                if fault == "busy":
-                    await _error(socket, "CAPACITY_REACHED", "at capacity")
-                    return
-                if fault == "refused":
-                    await _error(socket, "VALIDATION_ERROR", "Invalid message", errors=[])
-                    continue
-                known = {key: asked["data"].get(key) for key in ("seed", "episode_id")}
-                await _say(socket, "observation", game.reset(**known))
-                if self.ponged is not None:
-                    await socket.ping()
-            elif asked["type"] == "state":
-                state = {"episode_id": game.episode, "step_count": game.steps}
-                await _say(socket, "state", state)
-            elif not await self._step(socket, game, asked["data"]):
+            handler = {"reset": self._reset, "state": self._state}.get(asked["type"], self._step)
+            if not await handler(socket, game, asked.get("data", {})):
                 return
+
+    async def _reset(
+        self, socket: web.WebSocketResponse, game: Game, arguments: dict[str, Any]
+    ) -> bool:
+        """Whether the session goes on."""
+        self.resets.append(arguments)
+        fault = self.reset_faults.pop(0) if self.reset_faults else ""
+        if fault in ("hang", "die"):
+            return await self._fault(socket, fault)
+        if fault == "busy":
+            await _error(socket, "CAPACITY_REACHED", "at capacity")
+            return False
+        if fault == "refused":
+            await _error(socket, "VALIDATION_ERROR", "Invalid message", errors=[])
+            return True
+        known = {key: arguments.get(key) for key in ("seed", "episode_id")}
+        await _say(socket, "observation", game.reset(**known))
+        if self.ponged is not None:
+            await socket.ping()
+        return True
+
+    async def _state(self, socket: web.WebSocketResponse, game: Game, _: dict[str, Any]) -> bool:
+        """Whether the session goes on."""
+        self.states += 1
+        if self.state_faults:
+            return await self._fault(socket, self.state_faults.pop(0))
+        await _say(socket, "state", {"episode_id": game.episode, "step_count": game.steps})
+        return True
 
     async def _step(
         self, socket: web.WebSocketResponse, game: Game, action: dict[str, Any]
@@ -185,13 +202,13 @@ class SmallServer:
         self.actions.append(action)
         faults = self.faults or self.faults_at.get(game.steps + 1)
         fault = faults.pop(0) if faults else ""
-        if fault:
+        if fault and fault != "last":
             return await self._fault(socket, fault)
         if self.tools:
             await _say(socket, "observation", self._tool(game, action))
         else:
             await _say(socket, "observation", game.guess(action["message"]))
-        return True
+        return fault != "last"
 
     def _tool(self, game: Game, action: dict[str, Any]) -> dict[str, Any]:
         name = action["tool_name"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from rl_contracts.stores.clients.settings import StoreSettings
 from tests.contract.rl_sampler.conftest import (
     engine_server,
     fork_server,
@@ -15,6 +17,10 @@ from tests.contract.rl_sampler.conftest import (
     tiny_model,
     trainer,
 )
+from tests.contract.rl_sampler.episodes import killed
+from tests.contract.rl_sampler.episodes.killed import PlayOn
+from tests.contract.rl_sampler.fork_server import ForkServer
+from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.servers import MinioServer, running_minio
 
 __all__ = [
@@ -23,6 +29,7 @@ __all__ = [
     "make_pod",
     "own_minio",
     "play_killed",
+    "play_on",
     "tiny_model",
     "trainer",
 ]
@@ -35,3 +42,22 @@ def own_minio(tmp_path: Path) -> Iterator[MinioServer]:
     folder.mkdir()
     with running_minio(folder) as server:
         yield server
+
+
+@pytest.fixture
+def play_on(
+    tmp_path: Path,
+    trainer: ScriptedTrainer,
+    tiny_model: Path,
+    store_settings: StoreSettings,
+    fork_server: ForkServer,
+) -> PlayOn:
+    """Plays a group whose sampler lives: ``killed.play_on`` in this test's run."""
+    return partial(
+        killed.play_on,
+        folder=tmp_path,
+        trainer=trainer,
+        model=tiny_model,
+        settings=store_settings,
+        fork_server=fork_server,
+    )

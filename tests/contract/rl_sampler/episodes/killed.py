@@ -1,4 +1,4 @@
-"""A group whose sampler is killed in its third turn, and how it goes on."""
+"""A group whose sampler, program or environment is killed, and how it goes on."""
 
 from __future__ import annotations
 
@@ -32,16 +32,20 @@ class Killed:
     rollouts: list[Rollout]
     living: CallingEngine
     """The second sampler's engine."""
+    done: int = DONE_TURNS
+    """Turns that were saved of each member."""
 
     def check(self, *, turns: int) -> None:
-        """Each member goes on behind its second turn, with the tokens that it had."""
+        """Each member goes on behind its last saved turn, with the tokens that it had."""
         asked = sorted(self.living.asked)
-        assert asked == [turn for turn in range(KILLED_TURN, turns + 1) for _ in range(GROUP)]
+        assert asked == [turn for turn in range(self.done + 1, turns + 1) for _ in range(GROUP)]
         saves = {each.member: each for each in self.before}
+        assert len(self.rollouts) == GROUP
         for rollout in self.rollouts:
-            save = saves[rollout.member]
-            assert (rollout.continues, rollout.replayed_turns) == (save.id, DONE_TURNS)
-            for name in ("tokens", "mask", "logprobs"):
+            save = saves[rollout.member] if self.done else None
+            assert rollout.continues == (save.id if save else "")
+            assert rollout.replayed_turns == self.done
+            for name in ("tokens", "mask", "logprobs") if save else ():
                 assert getattr(rollout, name).startswith(getattr(save, name)), name
             assert len(rollout.turns) == turns
             assert (rollout.unfinished, rollout.error) == (None, None)
@@ -65,13 +69,13 @@ def sections_of(agent: dict[str, Any], trainer: ScriptedTrainer, model: Path) ->
     return sections
 
 
-def saved_turns(stores: Stores, task: str) -> list[Rollout]:
+def saved_turns(stores: Stores, task: str, *, done: int = DONE_TURNS) -> list[Rollout]:
     """What is saved of the members, once each has as many turns as it finished."""
     of_member: dict[int, list[SavedTurn]] = {}
     for turn in stores.turns.of_task(task):
         of_member.setdefault(turn.member, []).append(turn)
     saved = [each for each in map(unfinished, of_member.values()) if each is not None]
-    return saved if [len(each.turns) for each in saved] == [DONE_TURNS] * GROUP else []
+    return saved if [len(each.turns) for each in saved] == [done] * GROUP else []
 
 
 def all_in_the_third_turn(engine: CallingEngine) -> bool:
@@ -86,6 +90,7 @@ def kill_and_go_on(
     first: Pod,
     second: Pod,
     then: Callable[[Pod], None] = lambda _: None,
+    again_when: Callable[[], bool] | None = None,
 ) -> None:
     """Kill the sampler that holds a task, and wait until the second one has completed it.
 
@@ -95,6 +100,7 @@ def kill_and_go_on(
         first: is killed.
         second: begins once its pod is staged.
         then: called with the second sampler's pod before it begins.
+        again_when: the moment at which the second sampler is killed and started again; None: never.
     """
     tasks = trainer.stores.tasks
     first.signal(signal.SIGKILL)
@@ -104,6 +110,11 @@ def kill_and_go_on(
     trainer.publish(seed=2)
     tasks.renew(tasks.get([task])[task], lease_seconds=-1)
     second.serve()
+    if again_when is not None:
+        until(again_when, what="the moment of the second kill")
+        second.signal(signal.SIGKILL)
+        tasks.renew(tasks.get([task])[task], lease_seconds=-1)
+        second.serve()
     until(lambda: trainer.all_done([task]), what="the group")
 
 
@@ -114,6 +125,8 @@ def play_with_a_kill(
     held: bool = True,
     killed_when: Callable[[CallingEngine], bool] = all_in_the_third_turn,
     then: Callable[[Pod], None] = lambda _: None,
+    again_when: Callable[[], bool] | None = None,
+    done: int = DONE_TURNS,
     folder: Path,
     trainer: ScriptedTrainer,
     model: Path,
@@ -129,6 +142,8 @@ def play_with_a_kill(
         held: the first engine never answers in the third turn.
         killed_when: the moment of the kill.
         then: called with the second sampler's pod before it begins.
+        again_when: as ``kill_and_go_on``.
+        done: turns of each member that are saved before the kill.
         folder: for the pods.
         trainer: of the run.
         model: whose tokenizer the engines have.
@@ -157,13 +172,64 @@ def play_with_a_kill(
             (task,) = trainer.insert(1, group_size=GROUP)
             until(lambda: killed_when(dying), what="the third turns", seen=lambda: dying.asked)
             before = (
-                until(lambda: saved_turns(stores, task), what="the saves")
-                if sections["agent"]["durability"] == "Turns"
+                until(lambda: saved_turns(stores, task, done=done), what="the saves")
+                if done and sections["agent"]["durability"] == "Turns"
                 else []
             )
-            kill_and_go_on(trainer, task, first=first, second=second, then=then)
+            kill_and_go_on(
+                trainer, task, first=first, second=second, then=then, again_when=again_when
+            )
             until(lambda: not stores.turns.of_task(task), what="the end of the saved turns")
         finally:
             first.end()
             second.end()
-    return Killed(before=before, rollouts=trainer.chosen([task]), living=living)
+    return Killed(before=before, rollouts=trainer.chosen([task]), living=living, done=done)
+
+
+PlayOn = Callable[..., list[Rollout]]
+"""``play_on``, which knows the run."""
+
+
+def play_on(
+    agent: dict[str, Any],
+    engine: CallingEngine,
+    *,
+    meanwhile: Callable[[], None] = lambda: None,
+    folder: Path,
+    trainer: ScriptedTrainer,
+    model: Path,
+    settings: StoreSettings,
+    fork_server: ForkServer,
+) -> list[Rollout]:
+    """Play one group with a sampler that lives, whatever is killed beside it.
+
+    Args:
+        agent: of the manifest; durable.
+        engine: of the sampler.
+        meanwhile: called once the group is handed out.
+        folder: for the pod.
+        trainer: of the run.
+        model: whose tokenizer the engine has.
+        settings: of the stores.
+        fork_server: starts the sampler.
+    """
+    with engine.listening():
+        pod = new_pod(
+            folder / "pod",
+            engine_url=engine.url,
+            settings=settings,
+            stores=trainer.stores,
+            sections=sections_of(agent, trainer, model),
+            launch=fork_server.launch,
+        )
+        try:
+            pod.serve_first_of(trainer)
+            tasks = trainer.insert(1, group_size=GROUP)
+            meanwhile()
+            until(lambda: trainer.all_done(tasks), what="the group")
+        finally:
+            pod.end()
+    rollouts = trainer.chosen(tasks)
+    assert len(rollouts) == GROUP
+    assert {(each.unfinished, each.error) for each in rollouts} == {(None, None)}
+    return rollouts
