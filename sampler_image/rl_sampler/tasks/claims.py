@@ -30,7 +30,7 @@ class LostError(Exception):
 
 
 class ProgramLostError(UnusableMemberError, LostError):
-    """The server that runs a program has ended, and the program with it."""
+    """Others have ended the program: the server that runs it, or whoever killed its process."""
 
 
 class EpisodeEndedError(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ from rl_sampler.tasks.claims import ProgramLostError, UnusableMemberError
 from rl_sampler.user_code.call import UserCodeError
 from rl_sampler.user_code.played import Played, RunTests, play
 
+KILLED = (-signal.SIGKILL, -signal.SIGTERM)
+"""Exit codes of programs that others have ended: their responses were none of the reasons."""
 LAST_CHARACTERS = 200
 """Of a failed program's output, in the message of its member."""
 
@@ -170,7 +173,8 @@ class ProgramAgent:
             )
             raise UnusableMemberError(reason)
         if failed and self.program.on_failure == "InfrastructureError":
-            raise UnusableMemberError(f"the program failed: {failed}")
+            error = ProgramLostError if played.ran.exit_code in KILLED else UnusableMemberError
+            raise error(f"the program failed: {failed}")
         if failed:
             member.blame(failed)
             member.forfeited = failed
