@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -128,6 +129,18 @@ def test_only_a_given_password_is_the_same_in_each_rendering(world: World) -> No
             secret["rootPassword"] for each in secrets for secret in each if "rootUser" in secret
         }
         assert len(of_minio) == number
+
+
+def test_the_name_of_the_buckets_user_is_part_of_no_other_text(world: World) -> None:
+    """Credentials are hidden wherever they stand, e.g. in the names of hosts."""
+    manifests = objects(world)
+    (user,) = (
+        base64.b64decode(manifest["data"]["rootUser"]).decode()
+        for manifest in manifests
+        if "rootUser" in manifest.get("data", {})
+    )
+    assert len(user) == 20
+    assert user not in json.dumps([each for each in manifests if each["kind"] != "Secret"])
 
 
 def test_extra_labels_are_on_all_objects_and_in_no_selector(world: World) -> None:
