@@ -52,6 +52,19 @@ class Binary:
     links: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class InModule(Binary):
+    """A program that is built in the folder of its module, with the module's own checksums.
+
+    ``go install`` asks for the list of a module's versions first, which a proxy may refuse.
+
+    Attributes:
+        package: folder of the command in ``module``, which is ``path@version`` of the module.
+    """
+
+    package: str = ""
+
+
 _MAJOR, _MINOR = versions.KUBERNETES.removeprefix("v").split(".")[:2]
 BINARIES = {
     binary.name: binary
@@ -88,10 +101,22 @@ BINARIES = {
             Binary(name=name, module=f"{PROMETHEUS}/cmd/{name}@{versions.PROMETHEUS}")
             for name in ("prometheus", "promtool")
         ),
+        InModule(
+            name="agent-sandbox-controller",
+            module=f"{AGENT_SANDBOX}@{versions.AGENT_SANDBOX}",
+            package="cmd/agent-sandbox-controller",
+        ),
     )
 }
 
-ON_DEMAND = ("kwok", "actionlint", "krew", "prometheus", "promtool")
+ON_DEMAND = (
+    "kwok",
+    "actionlint",
+    "krew",
+    "prometheus",
+    "promtool",
+    "agent-sandbox-controller",
+)
 """Programs outside the local cluster, built on demand."""
 
 
@@ -191,6 +216,8 @@ def _build_into(layout: Layout, binary: Binary, target: Path) -> None:
     with scratch.folder(layout, target.name) as work:
         if binary.name == "pause":
             built = _compile_pause(layout, binary, work)
+        elif isinstance(binary, InModule):
+            built = _build_in_module(layout, binary, work)
         elif binary.module:
             built = _install(layout, binary, work)
         else:
@@ -204,6 +231,13 @@ def _install(layout: Layout, binary: Binary, work: Path) -> Path:
     argv = ["nice", "go", "install", "-trimpath", "-ldflags", binary.flags, binary.module]
     _go(layout, binary, argv, work=work, folder=work)
     (built,) = (path for path in work.iterdir() if path.is_file())
+    return built
+
+
+def _build_in_module(layout: Layout, binary: InModule, work: Path) -> Path:
+    source, built = module_folder(*binary.module.split("@")), work / "built"
+    argv = ["nice", "go", "build", "-trimpath", "-ldflags", binary.flags, "-o", str(built)]
+    _go(layout, binary, [*argv, f"./{binary.package}"], work=work, folder=source)
     return built
 
 
