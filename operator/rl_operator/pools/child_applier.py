@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from rl_operator.kube.plan import Manifest, Wanted
 from rl_operator.kube.settings import Images
 from rl_operator.render import objects
 from rl_operator.render.pods import sampler_image
-from rl_operator.render.samplers import agents, deployment, own_pods
+from rl_operator.render.samplers import agents, deployment, own_pods, sandboxes
 from rl_operator.render.samplers.shared_engine import PORT_STEP
 from rl_operator.state import observe
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
@@ -56,7 +57,7 @@ class PoolChildApplier:
         if self.applier.rests(snapshot.key, source):
             return None
         pods = self.rendered(snapshot, spec, job, replicas)
-        own = [] if spec.shared else self._own_pods(meta, spec, job, replicas)
+        own = [] if spec.shared else self._own_pods(snapshot, spec, job, replicas)
         wanted = [
             *(_wanted(manifest) for manifest in (pods, *own)),
             *_beside(meta, spec, job, guarded=guarded),
@@ -106,13 +107,26 @@ class PoolChildApplier:
         )
 
     def _own_pods(
-        self, meta: Meta, spec: SamplerPoolSpec, job: Job, replicas: int
+        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
     ) -> list[Manifest]:
         """Objects of the pods of programs or environments for these samplers, if there are any."""
         assert job.spec is not None
-        return own_pods.beside(
+        meta = snapshot.pool.meta
+        made = own_pods.beside(
             meta, spec, job=job.meta, job_spec=job.spec, size=replicas, images=self.images
         )
+        claims = [each for each in made if each["kind"] == kinds.SANDBOX_CLAIM.name]
+        others = [each for each in made if each["kind"] != kinds.SANDBOX_CLAIM.name]
+        existing = [
+            child.meta.name
+            for child in _own(snapshot)
+            if child.kind == kinds.SANDBOX_CLAIM.name and child.meta.deleted_at is None
+        ]
+        return others + sandboxes.named(claims, existing=existing, token=_token)
+
+
+def _token() -> str:
+    return secrets.token_hex(3)
 
 
 def empty_own_pods(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from rl_contracts.spec.agent.program import EPISODE_PODS
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube import kinds, names
 from rl_operator.render import objects, pods, workload
-from rl_operator.render.samplers import agents, beside, own_pods, programs, user_code
+from rl_operator.render.samplers import agents, beside, own_pods, programs, sandboxes, user_code
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import IMAGES, a_spec
 from tests.unit.rl_operator.rendered import (
@@ -327,6 +328,23 @@ def test_another_template_has_other_claims_and_no_samplers_have_none() -> None:
     assert not names_of(size=0)
     (warm_pool,) = (each for each in of_agent_sandbox(size=0) if each["kind"] == "SandboxWarmPool")
     assert warm_pool["spec"]["replicas"] == 0
+
+
+def test_claims_keep_their_names_and_new_ones_have_names_that_never_were() -> None:
+    numbers = count()
+
+    def named(*existing: str) -> list[str]:
+        rendered = [each for each in of_agent_sandbox(pods=3) if each["kind"] == "SandboxClaim"]
+        made = sandboxes.named(rendered, existing=existing, token=lambda: f"t{next(numbers)}")
+        return [each["metadata"]["name"] for each in made]
+
+    first = named()
+    assert named(*first) == first
+    lost, *kept = first
+    (again,) = set(named(*kept)) - set(kept)
+    assert again != lost
+    assert again.rpartition("-")[0] == lost.rpartition("-")[0]
+    assert named(*kept, again, f"{again}0") == sorted([*kept, f"{again}0"]), "one claim in a place"
 
 
 @pytest.mark.parametrize("place", ["Pod", "EpisodePod"])
