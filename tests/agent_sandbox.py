@@ -10,6 +10,7 @@ import yaml
 
 from rl_local import versions
 from rl_local.build import binaries
+from tests.servers import Server, binary, free_port
 
 Raw = dict[str, Any]
 
@@ -43,3 +44,21 @@ def write_definitions(path: Path) -> Path:
     """Write them into a file for kubectl."""
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions()}))
     return path
+
+
+def controller(kubeconfig: Path, *, log: Path) -> Server:
+    """agent-sandbox's own controller as a process that is not started yet.
+
+    It serves no webhook: the kinds have one version.
+    """
+    probes = free_port()
+    command = [
+        binary("agent-sandbox-controller"),
+        f"--kubeconfig={kubeconfig}",
+        "--extensions",
+        "--enable-webhook=false",
+        "--leader-elect=false",
+        "--metrics-bind-address=0",
+        f"--health-probe-bind-address=127.0.0.1:{probes}",
+    ]
+    return Server(command=command, ready_url=f"http://127.0.0.1:{probes}/readyz", log=log)

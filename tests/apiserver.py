@@ -1,6 +1,7 @@
 """A real Kubernetes API server for tests: etcd and kube-apiserver as processes, nothing else.
 
-No controllers run: what a test does not write is not there, and nothing is garbage-collected.
+No controllers run, but those that a test starts: what a test does not write is not there, and
+nothing is garbage-collected.
 """
 
 from __future__ import annotations
@@ -100,6 +101,22 @@ class ApiServer:
     @property
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
+
+
+def controller_manager(apiserver: ApiServer, folder: Path, *options: str) -> Server:
+    """Kubernetes' own controllers, those that ``--controllers`` names, not started yet."""
+    port = free_port()
+    command = [
+        binary("kubernetes"),
+        "kube-controller-manager",
+        f"--kubeconfig={apiserver.kubeconfig}",
+        "--leader-elect=false",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={folder}",
+        *options,
+    ]
+    return Server(command, f"https://127.0.0.1:{port}/healthz", folder / "manager.log")
 
 
 def start(folder: Path, running: contextlib.ExitStack) -> ApiServer:

@@ -13,9 +13,9 @@ import yaml
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests import metrics_adapter
+from tests.apiserver import controller_manager
 from tests.contract.rl_operator.world import World
 from tests.metrics_adapter import PodMetrics
-from tests.servers import Server, binary, free_port
 from tests.waiting import until
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "autoscaling" / "hpa.yaml"
@@ -35,25 +35,12 @@ def measured(world: World, hpa: dict[str, Any], tmp_path: Path) -> Iterator[PodM
     """The metric that the example names, and the controller that reads it."""
     (wanted,) = hpa["spec"]["metrics"]
     metrics = PodMetrics(wanted["pods"]["metric"]["name"])
-    port = free_port()
-    command = [
-        binary("kubernetes"),
-        "kube-controller-manager",
-        "--kubeconfig",
-        str(world.apiserver.kubeconfig),
-        "--leader-elect=false",
-        "--controllers",
-        "horizontal-pod-autoscaler-controller",
-        "--horizontal-pod-autoscaler-sync-period",
-        "1s",
-        "--bind-address",
-        "127.0.0.1",
-        "--secure-port",
-        str(port),
-        "--cert-dir",
-        str(tmp_path),
-    ]
-    manager = Server(command, f"https://127.0.0.1:{port}/healthz", tmp_path / "manager.log")
+    manager = controller_manager(
+        world.apiserver,
+        tmp_path,
+        "--controllers=horizontal-pod-autoscaler-controller",
+        "--horizontal-pod-autoscaler-sync-period=1s",
+    )
     with metrics_adapter.served(world.apiserver, metrics, tmp_path / "tls"), manager:
         yield metrics
 
