@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rl_local import progress, versions
@@ -20,6 +21,7 @@ from rl_local.system import scratch
 VOLUMES = 8
 VOLUME_GIBIBYTES = 20
 RESOLV_CONFS = (Path("/run/systemd/resolve/resolv.conf"), Path("/etc/resolv.conf"))
+DELETE_SECONDS = 180.0
 DEPLOYMENTS = (("kube-system", "coredns"), ("kubeflow", "training-operator"))
 
 
@@ -56,13 +58,38 @@ def apply_training_operator(layout: Layout, kubectl: Kubectl, image: str) -> Non
         kubectl.apply("-k", str(folder))
 
 
-def await_available(layout: Layout, seconds: float = 180) -> None:
-    """Wait for CoreDNS and training-operator.
+@contextmanager
+def agent_sandbox(layout: Layout, image: str) -> Iterator[None]:
+    """agent-sandbox with its controller, which the cluster has while this context lasts.
+
+    Its kinds go with it, so nothing of theirs may be left at the end.
+
+    Args:
+        layout: of the local cluster, which runs.
+        image: of the controller.
+    """
+    kubectl = Kubectl.local(layout)
+    module = binaries.module_folder(binaries.AGENT_SANDBOX, versions.AGENT_SANDBOX)
+    with scratch.folder(layout, "agent-sandbox") as folder:
+        binaries.copy_writable(module / "k8s", folder / "k8s")
+        (folder / "kustomization.yaml").write_text(render.agent_sandbox(image))
+        try:
+            kubectl.apply("-k", str(folder))
+            await_available(layout, deployments=[render.AGENT_SANDBOX])
+            yield
+        finally:
+            kubectl("delete", "-k", str(folder), "--ignore-not-found", timeout=DELETE_SECONDS)
+
+
+def await_available(
+    layout: Layout, seconds: float = 180, *, deployments: Iterable[tuple[str, str]] = DEPLOYMENTS
+) -> None:
+    """Wait for CoreDNS and training-operator, or for other Deployments, by namespace and name.
 
     Raises:
         LocalError: a Deployment is not Available in time; the message has its containers' states.
     """
-    for namespace, name in DEPLOYMENTS:
+    for namespace, name in deployments:
         try:
             progress.wait_until(
                 lambda namespace=namespace, name=name: kubernetes.deployment_available(  # type: ignore[misc]

@@ -50,10 +50,17 @@ IMAGES = {
         Image(name="training-operator", dockerfile="local/images/training-operator.Dockerfile"),
     )
 }
-EXAMPLE_IMAGES = {
-    "agents-sdk": Image(name="agents-sdk", dockerfile="examples/agents-sdk/Dockerfile", base="base")
+ON_DEMAND_IMAGES = {
+    image.name: image
+    for image in (
+        Image(name="agents-sdk", dockerfile="examples/agents-sdk/Dockerfile", base="base"),
+        Image(
+            name="agent-sandbox-controller",
+            dockerfile="local/images/agent-sandbox-controller.Dockerfile",
+        ),
+    )
 }
-"""Of examples, which users build: made by name alone."""
+"""Made by name alone: of examples, which users build, and of tests."""
 CLUSTER_IMAGES = ("pause", "coredns", "training-operator")
 
 
@@ -63,7 +70,7 @@ def select(names: Iterable[str]) -> list[Image]:
     Raises:
         LocalError: a name is unknown.
     """
-    known = IMAGES | EXAMPLE_IMAGES
+    known = IMAGES | ON_DEMAND_IMAGES
     unknown = [name for name in names if name not in known]
     if unknown:
         raise LocalError(f"no image {', '.join(unknown)}; known images: {', '.join(known)}")

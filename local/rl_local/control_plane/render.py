@@ -18,6 +18,9 @@ from rl_local.layout import (
     Layout,
 )
 
+AGENT_SANDBOX = ("agent-sandbox-system", "agent-sandbox-controller")
+"""Namespace and name of its Deployment."""
+
 
 def containerd(layout: Layout, *, pause_image: str) -> str:
     """Configuration of the cluster's own containerd, separate from the machine's."""
@@ -207,6 +210,33 @@ def training_operator(image: str) -> str:
         "patches": [
             {
                 "target": {"kind": "Deployment", "name": "training-operator"},
+                "patch": json.dumps(patch),
+            }
+        ],
+    }
+    return json.dumps(document, indent=1)
+
+
+def agent_sandbox(image: str) -> str:
+    """A kustomization of the module's manifests with our image, which has no folder ``/tmp``."""
+    pod = "/spec/template/spec"
+    container = f"{pod}/containers/0"
+    patch = [
+        {"op": "replace", "path": f"{container}/image", "value": image},
+        {"op": "add", "path": f"{pod}/volumes/-", "value": {"name": "tmp", "emptyDir": {}}},
+        {
+            "op": "add",
+            "path": f"{container}/volumeMounts/-",
+            "value": {"name": "tmp", "mountPath": "/tmp"},
+        },
+    ]
+    document = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": ["k8s"],
+        "patches": [
+            {
+                "target": {"kind": "Deployment", "name": AGENT_SANDBOX[1]},
                 "patch": json.dumps(patch),
             }
         ],

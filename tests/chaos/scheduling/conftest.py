@@ -7,31 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rl_console import tools
-from rl_console.demo.settings import RELEASE, RELEASE_NAMESPACE, DemoSettings
+from rl_console.demo.settings import DemoSettings
 from tests import kueue
+from tests.cluster.chart import switch
 from tests.cluster.lab import Lab
 
-HELM_SECONDS = 300.0
 FLAVOR = "linux"
-
-
-def upgrade(settings: DemoSettings, *, enabled: bool) -> None:
-    """Give the operator its rights to Workloads, or take them away."""
-    command = settings.tools.helm_command(
-        "upgrade",
-        RELEASE,
-        str(settings.checkout / "charts" / RELEASE),
-        "--reuse-values",
-        "--namespace",
-        RELEASE_NAMESPACE,
-        "--set",
-        f"kueue.enabled={json.dumps(enabled)}",
-        "--wait",
-        "--timeout",
-        f"{HELM_SECONDS:.0f}s",
-    )
-    tools.run(command, seconds=HELM_SECONDS + 20, doing=f"kueue.enabled = {enabled}")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +27,7 @@ def queue(lab: Lab, installed: DemoSettings) -> Iterator[Lab]:
     flavor = kueue.flavor(FLAVOR)
     flavor["spec"]["nodeLabels"] = {"kubernetes.io/os": "linux"}
     lab.apply(flavor)
-    upgrade(installed, enabled=True)
+    switch(installed, "kueue.enabled", on=True)
     yield lab
-    upgrade(installed, enabled=False)
+    switch(installed, "kueue.enabled", on=False)
     lab.delete("crd", *names)

@@ -74,7 +74,7 @@ def test_tag_changes_with_every_input_and_with_nothing_else(tmp_path: Path) -> N
 
 
 def test_every_declared_base_is_an_image_and_receives_its_argument() -> None:
-    for image in (*images.IMAGES.values(), *images.EXAMPLE_IMAGES.values()):
+    for image in (*images.IMAGES.values(), *images.ON_DEMAND_IMAGES.values()):
         assert not image.base or image.base in images.IMAGES
         path = ROOT / image.dockerfile
         text = path.read_text()

@@ -51,6 +51,14 @@ def test_training_operator_serves_pytorchjobs_with_our_image() -> None:
     assert "--enable-scheme=pytorchjob" in kustomization["patches"][0]["patch"]
 
 
+def test_agent_sandboxs_controller_has_our_image_and_a_folder_for_its_certificates() -> None:
+    kustomization = json.loads(render.agent_sandbox("localhost:5000/x/controller:abc"))
+    (patch,) = kustomization["patches"]
+    values = [change["value"] for change in json.loads(patch["patch"])]
+    assert values[0] == "localhost:5000/x/controller:abc"
+    assert {"name": "tmp", "mountPath": "/tmp"} in values
+
+
 def test_every_configuration_lies_in_the_state_folder() -> None:
     containerd = render.containerd(LAYOUT, pause_image="p:1")
     assert 'root = "/state/containerd/root"' in containerd
