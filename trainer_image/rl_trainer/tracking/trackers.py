@@ -16,7 +16,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.tracking import MLFLOW_KEYS, WANDB_KEY
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.rollouts import RolloutStore
-from rl_trainer.checkpoint.export import settings
+from rl_trainer.checkpoint.model_card import settings
 from rl_trainer.context.figures import Figures
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.tracking import entries
