@@ -1,11 +1,12 @@
-"""Host memory that ranks need to write a checkpoint, and to read it on another mesh.
+"""Host memory that ranks need to write a checkpoint, to read it on another mesh, and to export.
 
 A model of 114 million parameters (with --quick 3 layers of 12) in float32 with both of AdamW's
 moments (1.4 GB of state), divided among four processes over gloo, and a real MinIO. Ratios are of
 a process's own memory at its highest, above that before, to the bytes of the whole state. ``write``
 is while its part is copied and uploaded, ``read`` while another process of another mesh reads it
 back. ``gathered`` is the same as ``write`` where rank 0 gathers the whole state, as until
-2026-11-26.
+2026-11-26. ``export`` is while each process copies and uploads its part of the model, and ``export
+gathered`` while rank 0 gathers it, as until then, both to the bytes of the model in float32.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.files.artifacts import Uploaded
 from rl_contracts.stores.objects import Objects
-from rl_trainer.checkpoint import parts, saved
+from rl_trainer.checkpoint import export, parts, saved
+from rl_trainer.distributed.rank_commands import ExportWeights
 from rl_trainer.distributed.world import World
 from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
@@ -67,6 +69,10 @@ def main() -> None:
             f"write, {WRITTEN_ON}": [each["peak"] for each in written],
             f"read, {READ_ON}": run(partial(read, settings, uploaded), mesh=READ_ON),
             f"gathered, {WRITTEN_ON}": run(gather, mesh=WRITTEN_ON),
+            f"export, {WRITTEN_ON}": run(
+                partial(export_own, settings, f"{objects.prefix}model/"), mesh=WRITTEN_ON
+            ),
+            f"export gathered, {WRITTEN_ON}": run(export_gathered, mesh=WRITTEN_ON),
         }
         result.figures.update(peaks)
         share = 1 / WRITTEN_ON.processes
@@ -125,6 +131,27 @@ def gather(world: World, folder: Path) -> float:
         whole = sharding.copies({**learner.parameters, **moments}, world)
     assert bool(whole) is world.leads
     return round((peak.bytes - before) / total, 3)
+
+
+def export_own(settings: dict[str, str], prefix: str, world: World, folder: Path) -> float:
+    """Copy and upload this rank's part of the model."""
+    objects = Objects(StoreSettings.from_mapping(settings))
+    learner, state = begun(world, folder, moments=False)
+    command = ExportWeights(prefix=prefix)
+    before = own_bytes()
+    with Peak() as peak:
+        export.write_own(objects, command, learner.policy, precision="FP32", world=world)
+    return round((peak.bytes - before) / (state / 3), 3)
+
+
+def export_gathered(world: World, folder: Path) -> float:
+    """Have rank 0 gather the model."""
+    learner, state = begun(world, folder, moments=False)
+    before = own_bytes()
+    with Peak() as peak:
+        whole = sharding.copies(learner.parameters, world)
+    assert bool(whole) is world.leads
+    return round((peak.bytes - before) / (state / 3), 3)
 
 
 if __name__ == "__main__":

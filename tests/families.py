@@ -16,6 +16,7 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import loading, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
+from tests.written_model import write_model
 
 SIZES: dict[str, Any] = {
     "vocab_size": 160,
@@ -98,7 +99,7 @@ def trained(family: str, folder: Path) -> Trained:
     learner.update(samples, step=1)
     after = logprobs(learner.policy, samples, packed=True)
     exported.mkdir()
-    weights.write(weights.snapshot(learner.policy, precision="FP32"), exported)
+    write_model(weights.snapshot(learner.policy, precision="FP32"), exported)
     (exported / "config.json").write_bytes((made / "config.json").read_bytes())
     again = loading.load(exported, precision="FP32", uri="s3://models/tiny")
     return Trained(

@@ -1,6 +1,6 @@
 """A rank above 0: carries out rank 0's commands.
 
-It writes nothing but its parts of policies and checkpoints, and what it computed of tokens.
+It writes nothing but its parts of policies, checkpoints and models, and what it computed of tokens.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.files.images import ImageStore
 from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_trainer import inputs
-from rl_trainer.checkpoint import checkpointer, saved
+from rl_trainer.checkpoint import checkpointer, export, saved
 from rl_trainer.checkpoint.parts import PartWriter
 from rl_trainer.distributed.channel import ShardResponder
 from rl_trainer.distributed.rank_commands import (
     AssessSamples,
     Exit,
-    GatherWeights,
+    ExportWeights,
+    GatherAdapter,
     LoadModels,
     MoveModels,
     Ping,
@@ -107,7 +108,15 @@ class Follower:
                 return self._work.take(samples, purpose=purpose, step=step)
             case TrainStep() | ScoreSamples() | AssessSamples():
                 self._compute(command)
-            case GatherWeights() | SnapshotState() | SnapshotShard():
+            case ExportWeights():
+                return export.write_own(
+                    self._objects,
+                    command,
+                    self._own.policy,
+                    precision=self._precision,
+                    world=self._team.world,
+                )
+            case GatherAdapter() | SnapshotState() | SnapshotShard():
                 self._copy(command)
             case RestoreCheckpoint():
                 saved.put_back(self._read(command), self._own)
@@ -129,17 +138,15 @@ class Follower:
                 self._work.score(temperature=temperature)
         self._work.reader.forget()
 
-    def _copy(self, command: GatherWeights | SnapshotState | SnapshotShard) -> None:
+    def _copy(self, command: GatherAdapter | SnapshotState | SnapshotShard) -> None:
         world = self._team.world
         if isinstance(command, SnapshotState):
             checkpointer.take_part(self._part, command, self._own)
         elif isinstance(command, SnapshotShard):
             policy, precision = self._own.policy, self._precision
             take(self._shards, command, policy, precision=precision, world=world)
-        elif command.adapter:
-            weights.adapter(self._own.policy, precision="FP32", world=world)
         else:
-            weights.snapshot(self._own.policy, precision=self._precision, world=world)
+            weights.adapter(self._own.policy, precision="FP32", world=world)
 
     @property
     def _work(self) -> RankWork:

@@ -28,7 +28,7 @@ class HostMemory:
     checkpoint: float
     """Its processes' shares of the training state, while a checkpoint is written."""
     export: float
-    """The whole model, which the first pod gathers while it exports it, and what its processes
+    """Its processes' shares of the model, which each writes while it is exported, and what they
     need to merge adapters of experts."""
 
     @property
@@ -55,7 +55,7 @@ def host_memory(shape: Shape, setup: Setup, *, processes: int) -> HostMemory:
         offloaded=processes * memory(shape, setup).host,
         published=COPIES * _published(shape, setup) * processes / setup.mesh.processes,
         checkpoint=_state(shape, setup) * processes / setup.mesh.processes,
-        export=float(shape.parameters * setup.numbers.compute) + processes * _merging(shape, setup),
+        export=_exported(shape, setup, processes=processes),
     )
 
 
@@ -83,6 +83,13 @@ def _published(shape: Shape, setup: Setup) -> float:
     if setup.adapter_rank and not setup.adapt_experts:
         return float(trained_parameters(shape, setup) * setup.numbers.compute)
     return float(shape.parameters * setup.numbers.compute)
+
+
+def _exported(shape: Shape, setup: Setup, *, processes: int) -> float:
+    """Shares of the model, or afterwards all adapters in float32 on the first process."""
+    share = shape.parameters * setup.numbers.compute / setup.mesh.processes
+    adapter = FULL * trained_parameters(shape, setup) if setup.adapter_rank else 0
+    return max(processes * (share + _merging(shape, setup)), float(adapter))
 
 
 def _state(shape: Shape, setup: Setup) -> float:

@@ -25,7 +25,8 @@ MOST_GIB = 1 << 20
 POLICY_COPIES = 5
 """Model, served policy, the previous one, the one being staged, and its delta."""
 TRAINER_COPIES = 3
-"""Model, export and the adapter beside it, each no larger than the memory of all replicas."""
+"""Model, adapter, and the final model on its way to a hub, each no larger than the memory of all
+replicas."""
 RECORDS_GIB = 256
 """Parsed records of data sets."""
 SMALL = "1Mi"

@@ -10,7 +10,7 @@ from torch import Tensor
 from rl_contracts.capacity.mesh import TRIED
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_trainer.distributed.world import ALONE
-from tests.contract.rl_trainer.distributed import parity, ranks
+from tests.contract.rl_trainer.distributed import exports, parity, ranks
 
 CASES = [
     (model, sizes)
@@ -129,3 +129,22 @@ def test_ranks_publish_a_policy_of_a_mesh_together(
             whole, shares = parts[0][0], [own for _, own in parts]
             assert sum(map(len, shares)) == len(whole), "each tensor belongs to one rank"
             assert parity.largest({k: v for own in shares for k, v in own.items()}, whole) == 0
+
+
+EXPORTED_ON = {
+    "dense": (("GRPO", "LoRA", "Int8"), (*SAVED_ON["dense"], MeshSizes(fsdp=2), MeshSizes(cp=2))),
+    "untied": (("GRPO",), (MeshSizes(fsdp=2), MeshSizes(tp=2))),
+    "mixture": (("GRPO", "LoRA"), SAVED_ON["mixture"]),
+    "latent": (("GRPO",), SAVED_ON["latent"]),
+}
+
+
+@pytest.mark.parametrize("model", EXPORTED_ON)
+def test_ranks_export_a_model_of_a_mesh_together(
+    model: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    features, meshes = EXPORTED_ON[model]
+    for number, sizes in enumerate(meshes):
+        scratch = tmp_path / str(number)
+        scratch.mkdir()
+        exports.check(sizes, folders[model], scratch, features=features)

@@ -25,11 +25,12 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.env import TrainerEnv
+from rl_contracts.model_files import weight_files
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores import reports
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.objects import split_uri
+from rl_contracts.stores.files.model_folder import ModelFolder, ModelLocation
 from rl_trainer import attempt, inputs
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.algorithm.samples import Sample, batch_samples
@@ -185,11 +186,10 @@ class World:
     def final_weights(self) -> dict[str, Tensor]:
         """Weights of the final model."""
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.safetensors"
-            _, prefix = split_uri(self.outcome.final_model)
-            path.write_bytes(self.stores.objects.get(f"{prefix}model.safetensors"))
-            tensors: dict[str, Tensor] = load_file(path)
-            return tensors
+            location = ModelLocation.own(self.outcome.final_model)
+            ModelFolder(self.stores.objects, location).download(Path(folder))
+            files = weight_files(Path(folder))
+            return {name: tensor for path in files for name, tensor in load_file(path).items()}
 
     def trained(self) -> list[list[Rollout]]:
         """Rollouts of each step of the lineage, in order."""

@@ -195,7 +195,7 @@ def of_trainers() -> Iterator[list[str]]:
 
 
 def of_hosts() -> Iterator[list[str]]:
-    yield ["manifest", "pods × GPUs", "loading", "published", "checkpoint", "export, first pod"]
+    yield ["manifest", "pods × GPUs", "loading", "published", "checkpoint", "export"]
     for worked in WORKED:
         spec = worked.spec
         host = host_memory(worked.shape, setup(worked, spec), processes=spec.trainer.processes)

@@ -1,4 +1,7 @@
-"""Models in Hugging Face layout: config and tokenizer as they came, weights as trained."""
+"""Models in Hugging Face layout: config and tokenizer as they came, weights as trained.
+
+All ranks write weights, each its own files; rank 0 writes the rest, the manifest last.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.model_files import INDEX_FILE
+from rl_contracts.spec.training.training import Precision
 from rl_contracts.stores.files import artifacts
-from rl_contracts.stores.files.artifacts import Origin
-from rl_trainer.checkpoint import hub_models
+from rl_contracts.stores.files.artifacts import Origin, Uploaded
+from rl_contracts.stores.objects import Objects
+from rl_trainer.checkpoint import hub_models, model_parts
 from rl_trainer.checkpoint.model_card import model_card
+from rl_trainer.checkpoint.model_parts import ModelPart
 from rl_trainer.context.job import Job
-from rl_trainer.distributed.rank_commands import GatherWeights
+from rl_trainer.distributed.rank_commands import ExportWeights, GatherAdapter
+from rl_trainer.distributed.world import World
 from rl_trainer.model import weights
 from rl_trainer.model.policy import Policy
 
@@ -54,32 +62,70 @@ def export(
     Returns:
         The folder's ``s3://`` URI.
     """
-    precision = job.spec.training.precision
+    prefix = f"{job.prefix}{root}{job.epoch}/"
+    objects, command = job.stores.objects, ExportWeights(prefix=prefix)
+    parts = job.team.results(
+        command,
+        lambda: write_own(
+            objects,
+            command,
+            policy,
+            precision=job.spec.training.precision,
+            world=job.team.world,
+        ),
+    )
+    _export_adapter(job, policy, step=step, root=root)
     with tempfile.TemporaryDirectory(dir=job.folder) as name:
         folder = Path(name)
-        for path in base.iterdir():
-            if not path.name.endswith(WEIGHT_FILES):
-                shutil.copyfile(path, folder / path.name)
-        config = json.loads((folder / "config.json").read_text())
-        config.pop("torch_dtype", None)  # the name before transformers 5
-        config["dtype"] = CONFIG_DTYPES[precision]
-        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-        (folder / "README.md").write_text(model_card(job, step=step, evaluations=evaluations))
-        taken = job.team.call(
-            GatherWeights(),
-            lambda: weights.snapshot(policy, precision=precision, world=job.team.world),
-        )
-        weights.write(taken, folder)
-        _export_adapter(job, policy, step=step, root=root)
-        uploaded = artifacts.upload(
-            job.stores.objects,
-            folder,
-            prefix=f"{job.prefix}{root}{job.epoch}/",
-            origin=Origin(kind="model", run=job.run, epoch=job.epoch, step=step),
-        )
-        if root == FINAL:
-            hub_models.push(job, folder, step=step)
-    return job.stores.objects.uri(uploaded.prefix)
+        _write_beside(job, base, folder, step=step, evaluations=evaluations)
+        index = model_parts.index(parts)
+        if index is not None:
+            (folder / INDEX_FILE).write_bytes(index)
+        origin = Origin(kind="model", run=job.run, epoch=job.epoch, step=step)
+        uploaded = _commit(objects, prefix, folder, parts, origin)
+    if root == FINAL:
+        hub_models.push(job, uploaded, step=step)
+    return objects.uri(uploaded.prefix)
+
+
+def write_own(
+    objects: Objects,
+    command: ExportWeights,
+    policy: Policy,
+    *,
+    precision: Precision,
+    world: World,
+) -> ModelPart:
+    """Carry out the command on this rank; errors as of ``model_parts.write``."""
+    own = weights.own_weights(policy, precision=precision, world=world)
+    return model_parts.write(objects, command.prefix, own, world=world)
+
+
+def _write_beside(
+    job: Job, base: Path, folder: Path, *, step: int, evaluations: Sequence[EvaluationResult]
+) -> None:
+    """Write all files of a model but its weights."""
+    for path in base.iterdir():
+        if not path.name.endswith(WEIGHT_FILES):
+            shutil.copyfile(path, folder / path.name)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("torch_dtype", None)  # the name before transformers 5
+    config["dtype"] = CONFIG_DTYPES[job.spec.training.precision]
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    (folder / "README.md").write_text(model_card(job, step=step, evaluations=evaluations))
+
+
+def _commit(
+    objects: Objects, prefix: str, folder: Path, parts: Sequence[ModelPart], origin: Origin
+) -> Uploaded:
+    """Upload a folder beside the ranks' files, and make the model of both complete."""
+    written = [file for part in parts for file in part.files]
+    artifacts.check_uploaded(objects, prefix, written)
+    beside = artifacts.put_files(objects, folder, prefix=prefix, origin=origin)
+    files = sorted([*beside.files, *written], key=lambda file: file.name)
+    tensors = [tensor for part in parts for tensor in part.tensors]
+    described = beside.model_copy(update={"files": files, "tensors": tensors})
+    return artifacts.commit(objects, prefix, described)
 
 
 def _export_adapter(job: Job, policy: Policy, *, step: int, root: str) -> None:
@@ -89,7 +135,7 @@ def _export_adapter(job: Job, policy: Policy, *, step: int, root: str) -> None:
     with tempfile.TemporaryDirectory(dir=job.folder) as name:
         folder = Path(name)
         taken = job.team.call(
-            GatherWeights(adapter=True),
+            GatherAdapter(),
             lambda: weights.adapter(policy, precision="FP32", world=job.team.world),
         )
         weights.write_adapter(taken, policy.adapter, folder)

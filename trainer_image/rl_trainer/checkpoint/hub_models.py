@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -13,6 +14,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.calls import DENIED, PATIENCE_SECONDS, ask
 from rl_contracts.hub.credential import HubCredential
+from rl_contracts.stores.files import artifacts
+from rl_contracts.stores.files.artifacts import Uploaded
 from rl_trainer.context.job import Job
 
 log = logging.getLogger(__name__)
@@ -36,10 +39,15 @@ def make_repository(job: Job) -> None:
         _asked(job, "making", lambda: api().create_repo(name, private=True, exist_ok=True))
 
 
-def push(job: Job, folder: Path, *, step: int) -> None:
-    """Commit a folder's files to the repository's main branch; its other files stay.
+def push(job: Job, model: Uploaded, *, step: int) -> None:
+    """Commit a model's files to the repository's main branch; its other files stay.
 
-    Whoever does so again with the same files changes nothing. Errors as of ``make_repository``.
+    They come from the bucket, by way of this pod's disk. Whoever does so again with the same files
+    changes nothing.
+
+    Raises:
+        RefusedError, StoreUnavailableError: as ``make_repository``.
+        IntegrityError, ObjectMissingError, DiskFullError: as ``artifacts.download``.
     """
     name = job.spec.training.checkpoint.hub_repo
     if name is None:
@@ -47,11 +55,18 @@ def push(job: Job, folder: Path, *, step: int) -> None:
     job.heartbeat.say(f"pushing the final model to {name}")
     job.heartbeat.check()  # a trainer that was replaced leaves it to its successor
     api, message = _apis(job), f"Run {job.run}: {step} steps"
-    commit = _asked(
-        job,
-        "writing to",
-        lambda: api().upload_folder(repo_id=name, folder_path=folder, commit_message=message),
-    )
+    with tempfile.TemporaryDirectory(dir=job.folder) as folder:
+        artifacts.download(
+            job.stores.objects,
+            Path(folder),
+            prefix=model.prefix,
+            manifest_sha256=model.manifest_sha256,
+        )
+        commit = _asked(
+            job,
+            "writing to",
+            lambda: api().upload_folder(repo_id=name, folder_path=folder, commit_message=message),
+        )
     log.info("the final model is at %s", commit.commit_url)
 
 

@@ -65,11 +65,19 @@ class AssessSamples:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatherWeights:
-    """Send the policy's weights to rank 0."""
+class ExportWeights:
+    """Write the weights that this rank owns, adapters merged, as files of an exported model.
 
-    adapter: bool = False
-    """True: the adapters alone, in float32. False: all weights, adapters merged."""
+    A rank answers with its files and tensors (``checkpoint.model_parts``).
+    """
+
+    prefix: str
+    """Of the model's keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatherAdapter:
+    """Send the policy's adapters to rank 0, in float32: PEFT's layout is a single file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +137,8 @@ RankCommand: TypeAlias = (
     | TrainStep
     | ScoreSamples
     | AssessSamples
-    | GatherWeights
+    | ExportWeights
+    | GatherAdapter
     | SnapshotShard
     | SnapshotState
     | RestoreCheckpoint

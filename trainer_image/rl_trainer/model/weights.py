@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from huggingface_hub import split_torch_state_dict_into_shards
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
@@ -18,12 +17,9 @@ from rl_contracts.spec.training.training import Precision
 from rl_trainer.distributed import division
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import lora, merges, quantization
-from rl_trainer.model.merges import Merge
 from rl_trainer.model.parallel import owners, sharding
 from rl_trainer.model.policy import Policy
-from rl_trainer.model.quantization import Originals
 
-SHARD_BYTES = 4 << 30
 DTYPES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": torch.float32}
 
 Snapshot = dict[str, Tensor]
@@ -41,18 +37,18 @@ def snapshot(policy: Policy, *, precision: Precision, world: World = ALONE) -> S
     Names and shapes are those of the files that the model was loaded from, which may differ from
     the module's own (transformers fuses some models' experts when loading).
     """
-    dtype = DTYPES[precision]
-    copied = sharding.copies(_named(policy), world, dtype=dtype)
-    adapted = merges.of(policy.module)
-    for name, merge in adapted.items():  # one by one: they pass through float32
-        copied |= _merged(name, merge, world, dtype=dtype, originals=policy.originals)
-    if not world.leads:
-        return {}
-    if policy.originals is not None:
-        with_adapters = {merge.layer for merge in adapted.values()}
-        for name in sorted(set(quantization.layers(policy.module)) - with_adapters):
-            copied[f"{name}.weight"] = policy.originals.weight(name).to(dtype)
-    return _as_in_files(policy, copied)
+    first = dict.fromkeys(_sizes(policy), 0)
+    return _owned(policy, world, owned=first, dtype=DTYPES[precision])
+
+
+def own_weights(policy: Policy, *, precision: Precision, world: World) -> Snapshot:
+    """Copy those weights that this rank owns, whole and with adapters merged.
+
+    Every rank must ask, and gets others: all of them together are what ``snapshot`` gives to one.
+    No rank ever holds more than its own and one tensor, or in float32 one that is merged.
+    """
+    owned = _owners(policy, _sizes(policy), ranks=world.size)
+    return _owned(policy, world, owned=owned, dtype=DTYPES[precision])
 
 
 def adapter(policy: Policy, *, precision: Precision, world: World = ALONE) -> Snapshot:
@@ -67,36 +63,45 @@ def own_tensors(policy: Policy, *, precision: Precision, world: World) -> Snapsh
     others: all of them together are what ``snapshot``, or ``adapter``, gives to one. No rank ever
     holds more than its own and one tensor.
     """
+    if policy.served_adapter is None:
+        return own_weights(policy, precision=precision, world=world)
     if world.size == 1:
-        take = snapshot if policy.served_adapter is None else adapter
-        return take(policy, precision=precision)
-    dtype = DTYPES[precision]
-    if policy.served_adapter is not None:
-        named = _adapters(policy)
-        owned = _owners(policy, named, ranks=world.size)
-        return owners.own_copies(named, world, owners=owned, dtype=dtype)
-    return _as_in_files(policy, _own_merged(policy, world, dtype=dtype))
+        return adapter(policy, precision=precision)
+    named = _adapters(policy)
+    sizes = {name: tensor.numel() for name, tensor in named.items()}
+    owned = _owners(policy, sizes, ranks=world.size)
+    return owners.own_copies(named, world, owners=owned, dtype=DTYPES[precision])
 
 
-def _own_merged(policy: Policy, world: World, *, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Those weights that this rank publishes, adapters merged, under the module's own names."""
-    adapted, named = merges.of(policy.module), _named(policy)
-    weights = {name: merge.weight for name, merge in adapted.items() if merge.weight is not None}
-    assert weights.keys() == adapted.keys(), "refused: no quantized weights are merged here"
-    owned = _owners(policy, named | weights, ranks=world.size)
-    copied = owners.own_copies(named, world, owners=owned, dtype=dtype)
+def _owned(
+    policy: Policy, world: World, *, owned: Mapping[str, int], dtype: torch.dtype
+) -> Snapshot:
+    """The weights that this rank owns, under the names of the model's files.
+
+    Args:
+        policy: with the weights.
+        world: the ranks.
+        owned: which of them gets each of ``_sizes``.
+        dtype: of the copies of floating-point tensors.
+    """
+    module, originals = policy.module, policy.originals
+    adapted = merges.of(module)
+    copied = owners.own_copies(_named(policy), world, owners=owned, dtype=dtype)
     for name, merge in adapted.items():  # one by one: they pass through float32
-        parts = {**merge.factors, "W": weights[name]}
+        parts = merge.factors if merge.weight is None else {**merge.factors, "W": merge.weight}
         to = dict.fromkeys(parts, owned[name])
         whole = owners.own_copies(parts, world, owners=to, dtype=torch.float32)
         if whole:
-            copied[name] = merge.merged(whole["W"], whole).to(dtype)
-    return copied
-
-
-def _as_in_files(policy: Policy, copied: dict[str, Tensor]) -> Snapshot:
-    with sharding.as_built(policy.module):
-        return dict(revert_weight_conversion(policy.module, copied))
+            weight = whole["W"] if originals is None else originals.weight(merge.layer)
+            copied[name] = merge.merged(weight, whole).to(dtype)
+    if originals is not None:
+        for layer in sorted(set(quantization.layers(module)) - set(lora.layers(module))):
+            if owned[f"{layer}.weight"] == world.rank:
+                copied[f"{layer}.weight"] = originals.weight(layer).to(dtype)
+    if not copied:
+        return {}
+    with sharding.as_built(module):
+        return dict(revert_weight_conversion(module, copied))
 
 
 def _adapters(policy: Policy) -> dict[str, Tensor]:
@@ -143,19 +148,31 @@ def _named(policy: Policy) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in tensors if name not in left_out}
 
 
-def _owners(policy: Policy, named: Mapping[str, Tensor], *, ranks: int) -> dict[str, int]:
-    """The rank that publishes each tensor, so that all have about as many bytes.
+def _sizes(policy: Policy) -> dict[str, int]:
+    """Numbers of each tensor of a model whose adapters are merged, by its name in the module."""
+    module = policy.module
+    named = _named(policy) | {name: each.weight for name, each in merges.of(module).items()}
+    sizes = {name: tensor.numel() for name, tensor in named.items() if tensor is not None}
+    quantized = {name: module.get_submodule(name) for name in quantization.layers(module)}
+    return sizes | {
+        f"{name}.weight": layer.in_features * layer.out_features
+        for name, layer in quantized.items()
+    }
+
+
+def _owners(policy: Policy, sizes: Mapping[str, int], *, ranks: int) -> dict[str, int]:
+    """The rank that owns each tensor, of so many numbers, so that all have about as many.
 
     A layer stays together: transformers makes some files' tensors of several of one layer's.
     """
     prefixes = _layer_prefixes(policy)
     units: dict[str, list[str]] = {}
-    for name in named:
+    for name in sizes:
         unit = next((prefix for prefix in prefixes if name.startswith(prefix)), name)
         units.setdefault(unit, []).append(name)
     members = list(units.values())
-    sizes = [sum(named[name].numel() for name in each) for each in members]
-    shares = division.shares(sizes, parts=ranks)
+    filled = [sum(sizes[name] for name in each) for each in members]
+    shares = division.shares(filled, parts=ranks)
     return {
         name: rank
         for rank, share in enumerate(shares)
@@ -175,42 +192,8 @@ def _layer_prefixes(policy: Policy) -> list[str]:
     ]
 
 
-def _merged(
-    name: str,
-    merge: Merge,
-    world: World,
-    *,
-    dtype: torch.dtype,
-    originals: Originals | None,
-) -> dict[str, Tensor]:
-    """A weight with its adapters, on rank 0."""
-    named = merge.factors
-    if originals is None:
-        assert merge.weight is not None
-        named["W"] = merge.weight
-    copied = sharding.copies(named, world, dtype=torch.float32)
-    if not copied:
-        return {}
-    weight = copied["W"] if originals is None else originals.weight(merge.layer)
-    return {name: merge.merged(weight, copied).to(dtype)}
-
-
 def write_adapter(tensors: Snapshot, entry: AdapterEntry, folder: Path) -> None:
     """Write an adapter as PEFT does, so that it can be loaded beside the model."""
     save_file(tensors, folder / f"{adapters.STEM}.safetensors", metadata={"format": "pt"})
     config = json.dumps(adapters.peft_config(entry), indent=2)
     (folder / adapters.CONFIG_FILE).write_text(config + "\n")
-
-
-def write(tensors: Snapshot, folder: Path, *, shard_bytes: int = SHARD_BYTES) -> None:
-    """Write ``model.safetensors``, or shards with their index where it would be larger."""
-    split = split_torch_state_dict_into_shards(
-        tensors, filename_pattern="model{suffix}.safetensors", max_shard_size=shard_bytes
-    )
-    for name, members in split.filename_to_tensors.items():
-        shard = {member: tensors[member].contiguous() for member in members}
-        save_file(shard, folder / name, metadata={"format": "pt"})
-    if split.is_sharded:
-        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
-        path = folder / "model.safetensors.index.json"
-        path.write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")

@@ -66,10 +66,15 @@ def describe(folder: Path, origin: Origin) -> Manifest:
 
 def upload(objects: Objects, folder: Path, *, prefix: str, origin: Origin) -> Uploaded:
     """Write a folder's files under a prefix (which ends with a slash), then their manifest."""
+    return commit(objects, prefix, put_files(objects, folder, prefix=prefix, origin=origin))
+
+
+def put_files(objects: Objects, folder: Path, *, prefix: str, origin: Origin) -> Manifest:
+    """Write a folder's files under a prefix; returns their manifest, which is not written."""
     described = describe(folder, origin)
     for file in described.files:
         objects.put_file(prefix + file.name, folder / file.name)
-    return commit(objects, prefix, described)
+    return described
 
 
 def commit(objects: Objects, prefix: str, described: Manifest) -> Uploaded:

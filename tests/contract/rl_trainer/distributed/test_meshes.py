@@ -8,7 +8,7 @@ import torch
 
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_trainer.distributed.world import ALONE
-from tests.contract.rl_trainer.distributed import parity
+from tests.contract.rl_trainer.distributed import exports, parity
 
 FEATURES = ("distributions",)
 """Entropies with gradient, divergences over the vocabulary, layers that are run again."""
@@ -34,3 +34,10 @@ def test_two_processes_train_and_publish_adapters_of_experts_as_one(tmp_path: Pa
     seen = parity.on_mesh(MeshSizes(fsdp=2), folder, scratch, features=[feature])
     assert parity.gap(seen[feature], alone[feature]).largest < parity.TOLERANCE
     parity.check_merged(MeshSizes(fsdp=2), folder, scratch)
+
+
+def test_two_processes_export_what_one_of_them_would_gather(tmp_path: Path) -> None:
+    folder = parity.save_model("dense", tmp_path / "model", num_hidden_layers=2)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    exports.check(MeshSizes(tp=2), folder, scratch, features=("GRPO", "LoRA"))

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from rl_contracts.documents.arrays import unpack_float32
 from rl_contracts.documents.batch import Batch
+from rl_contracts.model_files import INDEX_FILE
 from rl_contracts.queries import rollouts as queries
 from rl_contracts.queries.answers import RolloutAnswer
 from rl_contracts.queries.kinds import RolloutQuery
 from rl_contracts.queries.tokenizer import Vocabularies
+from rl_contracts.stores.objects import split_uri
 from rl_contracts.stores.token_values import NAME, TokenValues
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
@@ -141,10 +143,19 @@ def asked(world: World, rollout: str, *, step: int) -> RolloutAnswer:
     return answer
 
 
-def test_each_of_two_ranks_stores_what_it_computed(make_world: MakeWorld) -> None:
+def test_each_of_two_ranks_stores_values_and_exports_its_part(
+    make_world: MakeWorld,
+) -> None:
     world = make_world(steps=3)
     with sampling(TestSampler(world.stores, RUN)), two_pods(world) as pair:
         assert codes(pair) == [SUCCEEDED, SUCCEEDED]
     check_values(world)
     for batch in world.stores.batches.lineage(world.run.head_batch):
         assert objects(world, batch) == [f"{NAME}00000", f"{NAME}00001"]
+    _, prefix = split_uri(world.outcome.final_model)
+    names = {each.key.removeprefix(prefix) for each in world.stores.objects.list(prefix)}
+    parts = [f"model-{number:05d}-of-00002.safetensors" for number in (1, 2)]
+    assert {*parts, INDEX_FILE, "config.json", "manifest.json"} <= names
+    final, expected = world.final_weights(), world.uninterrupted()
+    assert final.keys() == expected.keys()
+    assert all(torch.allclose(final[name], expected[name], atol=1e-4) for name in expected)

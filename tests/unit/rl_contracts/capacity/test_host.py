@@ -6,7 +6,7 @@ import pytest
 
 from rl_contracts.capacity.fit import fit
 from rl_contracts.capacity.host import COPIES, READERS, host_memory
-from rl_contracts.capacity.training import GIB
+from rl_contracts.capacity.training import GIB, trained_parameters
 from rl_contracts.spec.parallelism import MeshSizes
 from tests.unit.docs.capacity_page import WORKED, Worked, setup
 
@@ -33,7 +33,8 @@ def test_more_processes_read_smaller_parts(worked: Worked) -> None:
     assert alone.published == COPIES * 2 * worked.shape.parameters
     assert many.checkpoint == pytest.approx(alone.checkpoint / 64)
     assert alone.checkpoint == 12 * worked.shape.parameters
-    assert many.export == alone.export == 2 * worked.shape.parameters
+    assert many.export == pytest.approx(alone.export / 64)
+    assert alone.export == 2 * worked.shape.parameters
 
 
 def test_a_limit_below_the_host_memory_may_not_fit() -> None:
@@ -68,6 +69,16 @@ def test_adapters_are_all_that_their_checkpoint_holds() -> None:
     assert setup(worked, spec).mesh == MeshSizes(fsdp=4, cp=2)
     host = host_memory(worked.shape, setup(worked, spec), processes=8)
     assert host.checkpoint < 0.01 * 12 * worked.shape.parameters
+    assert host.export == 2 * worked.shape.parameters
+
+
+def test_the_first_process_gathers_the_adapters_that_it_exports() -> None:
+    (worked,) = [each for each in WORKED if each.name == "llama-3.3-70b"]
+    lora = {"lora": {"rank": 512}}
+    spec = worked.changed(replicas=8, gpus=8, parallelism={}, training=lora)
+    shape, wanted = worked.shape, setup(worked, spec)
+    host = host_memory(shape, wanted, processes=1)
+    assert host.export == 4 * trained_parameters(shape, wanted) > 2 * shape.parameters / 64
 
 
 def test_adapters_of_experts_are_published_as_whole_models() -> None:
@@ -80,5 +91,6 @@ def test_adapters_of_experts_are_published_as_whole_models() -> None:
     )
     adapted = setup(worked, spec)
     host = host_memory(worked.shape, adapted, processes=8)
-    assert host.published == 3 * 2 * worked.shape.parameters * 8 / adapted.mesh.processes
-    assert host.export > 2 * worked.shape.parameters
+    share = 2 * worked.shape.parameters * 8 / adapted.mesh.processes
+    assert host.published == 3 * share
+    assert host.export > share

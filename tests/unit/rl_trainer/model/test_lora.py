@@ -26,6 +26,7 @@ from tests import states
 from tests.unit.rl_trainer.compared import gradients, same, score
 from tests.unit.rl_trainer.compared import weights as weights_of
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
+from tests.written_model import write_model
 
 UNBOUND = {"optimizer": {"learningRate": 1e-2, "maxGradientNorm": 1e6}}
 MakeAdapted = Callable[..., Learner]
@@ -149,7 +150,7 @@ def test_the_merged_model_equals_model_plus_adapters(
 ) -> None:
     learner = make_adapted()
     fill(learner)
-    weights.write(weights.snapshot(learner.policy, precision="FP32"), tmp_path)
+    write_model(weights.snapshot(learner.policy, precision="FP32"), tmp_path)
     shutil.copy(tiny_folder / "config.json", tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     loaded.eval()

@@ -27,6 +27,7 @@ from tests.unit.rl_trainer.compared import gradients, same, score
 from tests.unit.rl_trainer.compared import weights as weights_of
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
 from tests.unit.rl_trainer.model.test_lora import a_state, fill
+from tests.written_model import write_model
 
 KINDS: tuple[Quantization, ...] = ("Int8", "NF4")
 CPU = torch.device("cpu")
@@ -281,13 +282,13 @@ def test_experts_are_refused(load_policy: Callable[[], Policy], tiny_folder: Pat
 
 
 def test_originals_are_read_from_sharded_files(tmp_path: Path, wide_folder: Path) -> None:
-    weights.write(
+    write_model(
         {
             name: tensor.half()
             for name, tensor in load_file(wide_folder / "model.safetensors").items()
         },
         tmp_path,
-        shard_bytes=20_000,
+        file_bytes=20_000,
     )
     shutil.copy(wide_folder / "config.json", tmp_path)
     layer = "model.layers.1.mlp.down_proj"

@@ -17,6 +17,7 @@ from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 from tests.families import SPEC
 from tests.tiny_vision import SEEING, Album, save_seeing, seeing_sample
+from tests.written_model import write_model
 
 URI = "s3://models/seeing"
 GAP = 1e-5
@@ -97,7 +98,7 @@ def test_the_vision_tower_is_frozen_or_trained_and_no_tensor_is_lost(
     assert any("visual" in name for name in changed) == trained
     assert any("language_model" in name for name in changed)
     exported.mkdir()
-    weights.write(weights.snapshot(learner.policy, precision="FP32"), exported)
+    write_model(weights.snapshot(learner.policy, precision="FP32"), exported)
     assert _names(exported) == _names(folder)
     for name in ("config.json", "preprocessor_config.json"):
         (exported / name).write_bytes((folder / name).read_bytes())

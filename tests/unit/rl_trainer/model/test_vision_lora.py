@@ -19,6 +19,7 @@ from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 from tests.families import SPEC
 from tests.tiny_vision import SEEING, Album, save_seeing, seeing_sample
+from tests.written_model import write_model
 
 SECTION = {"rank": 3, "alpha": 6}
 
@@ -62,7 +63,7 @@ def test_outputs_and_gradients_are_those_of_the_merged_weights(family: str, tmp_
     row = samples(album, family)
     learner = adapted(folder, album)
     merged = save_seeing(tmp_path / "merged", family)
-    weights.write(weights.snapshot(learner.policy, precision="FP32"), merged)
+    write_model(weights.snapshot(learner.policy, precision="FP32"), merged)
     plain = loaded(merged, album)
     values, wanted = (logprobs(policy, row) for policy in (learner.policy, plain))
     assert torch.allclose(values, wanted, atol=1e-5)

@@ -14,6 +14,7 @@ from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.files.artifacts import Origin
 from rl_trainer.model import weights
 from rl_trainer.model.policy import Policy
+from tests.written_model import write_model
 
 ORIGIN = Origin(kind="policy", run="r", epoch=2, step=3, version=4)
 
@@ -32,7 +33,7 @@ def test_files_have_the_names_and_shapes_of_the_model_they_came_from(
     load_policy: Callable[[], Policy], tiny_folder: Path, tmp_path: Path
 ) -> None:
     policy = load_policy()
-    weights.write(weights.snapshot(policy, precision="FP32"), tmp_path)
+    write_model(weights.snapshot(policy, precision="FP32"), tmp_path)
     written, original = (
         load_file(folder / "model.safetensors") for folder in (tmp_path, tiny_folder)
     )
@@ -55,8 +56,12 @@ def test_sharded_files_load_as_one_model(
     with torch.no_grad():
         for parameter in policy.parameters().values():
             parameter.add_(0.125)
-    weights.write(weights.snapshot(policy, precision="FP32"), tmp_path, shard_bytes=20_000)
-    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    write_model(weights.snapshot(policy, precision="FP32"), tmp_path, file_bytes=20_000)
+    names = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert names == [
+        f"model-{n + 1:05d}-of-{len(names):05d}.safetensors" for n in range(len(names))
+    ]
+    assert len(names) > 1
     shutil.copy(tiny_folder / "config.json", tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     assert all(
@@ -68,8 +73,10 @@ def test_sharded_files_load_as_one_model(
 def test_the_manifest_has_every_files_and_every_tensors_digest(
     load_policy: Callable[[], Policy], tmp_path: Path
 ) -> None:
-    weights.write(weights.snapshot(load_policy(), precision="BF16"), tmp_path)
+    part = write_model(weights.snapshot(load_policy(), precision="BF16"), tmp_path)
     manifest = artifacts.describe(tmp_path, ORIGIN)
+    assert part.files == manifest.files
+    assert sorted(part.tensors, key=lambda tensor: tensor.name) == manifest.tensors
     path = tmp_path / "model.safetensors"
     (entry,) = manifest.files
     assert entry.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()

@@ -34,6 +34,7 @@ from tests.families import config_of
 from tests.unit.rl_trainer.compared import gradients, same
 from tests.unit.rl_trainer.compared import weights as weights_of
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
+from tests.written_model import write_model
 
 SECTION = {"rank": 3, "alpha": 6, "experts": "Adapted"}
 UNBOUND = {"optimizer": {"learningRate": 1e-2, "maxGradientNorm": 1e6}}
@@ -106,7 +107,7 @@ def test_the_pass_is_that_of_the_merged_weights(
     assert torch.allclose(logprobs(learner, samples), untouched, atol=1e-6), "B begins with zeros"
     fill(learner)
     shutil.copy(adaptable / "config.json", tmp_path)
-    weights.write(weights.snapshot(learner.policy, precision="FP32"), tmp_path)
+    write_model(weights.snapshot(learner.policy, precision="FP32"), tmp_path)
     merged = Learner(loading.load(tmp_path, precision="FP32", uri="s3://m/m"), make_spec())
     adapted = logprobs(learner, samples)
     assert not torch.allclose(adapted, untouched, atol=1e-2)
@@ -126,7 +127,7 @@ def test_gradients_are_those_of_the_merged_weights_and_reach_no_frozen_one(
     low, samples = make_adapted(), make_samples()
     fill(low)
     shutil.copy(adaptable / "config.json", tmp_path)
-    weights.write(weights.snapshot(low.policy, precision="FP32"), tmp_path)
+    write_model(weights.snapshot(low.policy, precision="FP32"), tmp_path)
     whole = Learner(
         loading.load(tmp_path, precision="FP32", uri="s3://m/m"), make_spec(training=UNBOUND)
     )
