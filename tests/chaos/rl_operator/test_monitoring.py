@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.servers import binary, free_port
-from tests.unit.charts.test_monitoring import ALERTS, DASHBOARDS
+from tests.prometheus import panels, query, rules, running_prometheus
+from tests.servers import binary
+from tests.unit.charts.test_monitoring import ALERTS
 from tests.unit.charts.test_values import CHART
 from tests.unit.docs.test_pages import described_metrics
 from tests.waiting import until
@@ -164,66 +162,15 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "rl_operator_io_pool": "math-main",
     }
     address = f"127.0.0.1:{target.server_address[1]}"
-    config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(CHART / "alerts.yaml")],
-        "scrape_configs": [
-            {
-                "job_name": "rl",
-                "static_configs": [{"targets": [address], "labels": labels}],
-            }
-        ],
-    }
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    port = free_port()
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                binary("prometheus"),
-                f"--config.file={folder / 'prometheus.yml'}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
+    scrape = {"job_name": "rl", "static_configs": [{"targets": [address], "labels": labels}]}
+    with running_prometheus(folder, [scrape]) as url:
         until(lambda: query(url, "count_over_time(rl_trainer_step[1m]) > 2"), what="three scrapes")
         yield url
-    finally:
-        process.terminate()
-        process.wait()
-        target.shutdown()
-        target.server_close()
+    target.shutdown()
+    target.server_close()
 
 
-def query(url: str, expression: str) -> list[dict[str, Any]]:
-    """The result of an instant query; empty while the server does not answer."""
-    try:
-        where = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
-        with urllib.request.urlopen(where, timeout=10) as answer:
-            result: list[dict[str, Any]] = json.load(answer)["data"]["result"]
-            return result
-    except OSError:
-        return []
-
-
-def panels() -> list[tuple[str, str]]:
-    """Title and expression of every query of every dashboard, its variables filled in."""
-    filled = []
-    for path in DASHBOARDS:
-        board = json.loads(path.read_text())
-        for panel in board["panels"]:
-            for target in panel.get("targets", []):
-                expression = target["expr"].replace("$__rate_interval", "1m")
-                for name, value in (("namespace", "team"), ("job", "math"), ("pool", ".*")):
-                    expression = expression.replace(f"${name}", value)
-                filled.append((f"{path.stem}: {panel['title']}", expression))
-    return filled
-
-
-@pytest.mark.parametrize(("title", "expression"), panels())
+@pytest.mark.parametrize(("title", "expression"), panels(namespace="team", job="math"))
 def test_every_panel_shows_what_prometheus_has_scraped(
     prometheus: str, title: str, expression: str
 ) -> None:
@@ -231,12 +178,10 @@ def test_every_panel_shows_what_prometheus_has_scraped(
 
 
 def test_prometheus_evaluates_every_alert_without_an_error(prometheus: str) -> None:
-    def rules() -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{prometheus}/api/v1/rules", timeout=10) as answer:
-            groups = json.load(answer)["data"]["groups"]
-        return [rule for group in groups for rule in group["rules"]]
-
-    until(lambda: all(rule["health"] != "unknown" for rule in rules()), what="an evaluation of all")
-    assert {rule["name"]: rule.get("lastError", "") for rule in rules()} == dict.fromkeys(
+    until(
+        lambda: all(rule["health"] != "unknown" for rule in rules(prometheus)),
+        what="an evaluation of all",
+    )
+    assert {rule["name"]: rule.get("lastError", "") for rule in rules(prometheus)} == dict.fromkeys(
         [rule["alert"] for rule in ALERTS], ""
     )
