@@ -54,6 +54,7 @@ ON_DEMAND_IMAGES = {
     image.name: image
     for image in (
         Image(name="agents-sdk", dockerfile="examples/agents-sdk/Dockerfile", base="base"),
+        Image(name="verifiers", dockerfile="examples/verifiers/Dockerfile", base="base"),
         Image(
             name="agent-sandbox-controller",
             dockerfile="local/images/agent-sandbox-controller.Dockerfile",
