@@ -1,9 +1,10 @@
 """A tenant that attacks, and how long the jobs of another tenant take to start meanwhile.
 
 A real API server without controllers, the operator as a process with the chart's rights, a reader
-process for each namespace with the memory limit of its pod, a document store and a bucket. The
-benchmark plays the kubelet, and says what pods of samplers would. Hostile stores are processes of
-their own. A job has started when its trainer's PyTorchJob exists.
+process for each namespace with the memory limit of its pod, a document store for the attackers and
+another for the others, and a bucket. The benchmark plays the kubelet, and says what pods of
+samplers would. Hostile stores are processes of their own. A job has started when its trainer's
+PyTorchJob exists.
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ class Lab:
     api: client.ApiClient
     kubelet: ReaderKubelet
     store: StoreServer
+    attacked: StoreServer
+    """Holds the databases of attackers: an embedded store serves one namespace."""
     minio: MinioServer
     folder: Path
 
     @contextlib.contextmanager
-    def tenant(self) -> Iterator[World]:
+    def tenant(self, *, hostile: bool = False) -> Iterator[World]:
         """A namespace with a database and a prefix of its own."""
-        settings = settings_of(self.store, self.minio)
+        settings = settings_of(self.attacked if hostile else self.store, self.minio)
         cluster = Cluster(self.api, may_write=lambda: None, count=lambda verb, kind: None)
         with contextlib.closing(Stores.connect(settings, patience_seconds=60)) as stores:
             stores.mongo.ensure_indexes()
@@ -147,7 +150,7 @@ def main() -> None:
 @contextlib.contextmanager
 def running_lab(folder: Path) -> Iterator[Lab]:
     """Start what all cases share, and stop it."""
-    for name in ("api", "store", "minio", "readers", "rights"):
+    for name in ("api", "store", "attacked", "minio", "readers", "rights"):
         (folder / name).mkdir()
     with contextlib.ExitStack() as running:
         server = apiserver.start(folder / "api", running)
@@ -165,6 +168,7 @@ def running_lab(folder: Path) -> Iterator[Lab]:
             api=api,
             kubelet=kubelet,
             store=running.enter_context(running_store(folder / "store")),
+            attacked=running.enter_context(running_store(folder / "attacked")),
             minio=running.enter_context(running_minio(folder / "minio")),
             folder=folder,
         )
@@ -180,7 +184,9 @@ def outlast(lab: Lab, name: str, attack: Attack, *, quick: bool) -> End:
         running.enter_context(limit.enforced())
         operator = Operator(starter, starter("bench"))
         hostile = (
-            [] if name == "nobody" else [lab.tenant() for _ in range(1 if quick else NAMESPACES)]
+            []
+            if name == "nobody"
+            else [lab.tenant(hostile=True) for _ in range(1 if quick else NAMESPACES)]
         )
         changes = running.enter_context(hostile_stores(attack, folder))
         attackers = [running.enter_context(tenant) for tenant in hostile]
