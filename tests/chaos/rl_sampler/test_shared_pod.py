@@ -27,9 +27,10 @@ from rl_contracts.stores.connect import Stores
 from rl_operator.kube.metadata import Meta
 from rl_operator.render.objects import spec_config
 from rl_operator.render.samplers import deployment
-from tests.contract.rl_sampler.engine.lora import ADAPTER_CLOSE, AdapterTrainer, distance
+from tests.contract.rl_sampler.engine.lora import AdapterTrainer, distance
 from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON, ENGINE_START_SECONDS, get
 from tests.contract.rl_sampler.pods import MODEL_KEY
+from tests.contract.rl_sampler.rescoring import CLOSE
 from tests.manifests import a_job
 from tests.servers import ROOT, free_port
 from tests.unit.rl_operator.builders import IMAGES
@@ -222,7 +223,7 @@ def test_pod_serves_both_runs(processes: Processes, stores: Stores, tiny_model: 
             actual = distance(
                 rollout, folder=tiny_model, seeds={1: seed}, section=section_of(RANKS[job])
             )
-            assert actual < ADAPTER_CLOSE
+            assert actual < CLOSE
     assert processes.engine_lives()
     processes.kill(1)
     assert processes.engine_lives(), "the second run's agent vouches for it"

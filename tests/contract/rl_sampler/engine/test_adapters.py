@@ -20,7 +20,6 @@ from rl_contracts.spec.training.lora import Target
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.chatting import ask, chat, directly
 from tests.contract.rl_sampler.engine.lora import (
-    ADAPTER_CLOSE,
     SECTION,
     AdapterTrainer,
     adapter,
@@ -31,6 +30,7 @@ from tests.contract.rl_sampler.engine.lora import (
 )
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import MakePod, Pod
+from tests.contract.rl_sampler.rescoring import CLOSE
 from tests.waiting import until
 
 ATTEMPTS = 10
@@ -72,7 +72,7 @@ def test_two_adapters_are_served_at_once_and_tokens_name_their_version(
     else:
         pytest.fail(f"none of {ATTEMPTS} updates came while an older version's requests ran")
     for rollout in rollouts:
-        assert distance(rollout, folder=tiny_model, seeds=seeds) < ADAPTER_CLOSE
+        assert distance(rollout, folder=tiny_model, seeds=seeds) < CLOSE
     until(
         lambda: set(lora_engine.adapters()) == {named_adapter(max(seeds))},
         what="the old ones to go",
@@ -145,7 +145,7 @@ def test_adapters_may_cover_some_layers_only(
     tasks = trainer.insert(1)
     until(lambda: trainer.all_done(tasks), what="a group")
     for rollout in trainer.chosen(tasks):
-        assert distance(rollout, folder=tiny_model, seeds={1: 1}, section=section) < ADAPTER_CLOSE
+        assert distance(rollout, folder=tiny_model, seeds={1: 1}, section=section) < CLOSE
 
 
 def test_adapter_that_the_engine_lost_is_loaded_again(

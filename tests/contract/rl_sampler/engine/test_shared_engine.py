@@ -16,7 +16,6 @@ from rl_contracts.spec.training.lora import LoRA
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.chatting import ask, chat, directly
 from tests.contract.rl_sampler.engine.lora import (
-    ADAPTER_CLOSE,
     SECTION,
     AdapterTrainer,
     distance,
@@ -24,6 +23,7 @@ from tests.contract.rl_sampler.engine.lora import (
 )
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import MakePod, Pod
+from tests.contract.rl_sampler.rescoring import CLOSE
 from tests.waiting import until
 
 ATTEMPTS = 10
@@ -123,7 +123,7 @@ def test_runs_that_share_an_engine_use_their_own_adapters_only(
         assert len({rollout.spans[0].version for rollout in run.rollouts}) > 1
         for rollout in run.rollouts:
             found = distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
-            assert found < ADAPTER_CLOSE, f"{rollout.id} is not of {run.trainer.run}'s own adapter"
+            assert found < CLOSE, f"{rollout.id} is not of {run.trainer.run}'s own adapter"
         assert "rl_sampler_update_pause_seconds_total 0.0" in run.pod.get("/metrics")[1]
         assert "rl_sampler_groups_failed_total 0.0" in run.pod.get("/metrics")[1]
     newest = {f"{run.trainer.run}.{max(run.seeds)}" for run in sharing}
@@ -156,4 +156,4 @@ def test_agent_restart_leaves_the_other_runs_adapters_alone(
     for run in sharing:
         for rollout in run.finish(run.trainer.insert(1, group_size=4)):
             found = distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
-            assert found < ADAPTER_CLOSE
+            assert found < CLOSE
