@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts.audit.lineage import HEADER_FIELDS, Header, Lineage, trace
+from rl_contracts.audit.orphans import ROLLOUT_FIELDS, TASK_FIELDS, Orphans, judge_orphans
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.rollout import Rollout
@@ -15,7 +16,6 @@ from rl_contracts.documents.sampler import Sampler
 from rl_contracts.documents.task import Task
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.listing import scan
-from rl_contracts.stores.orphans import ROLLOUT_FIELDS, TASK_FIELDS, Orphans, judge_orphans
 
 BATCHES_PER_READ = 32
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.documents.task import TaskState
-from rl_contracts.stores.orphans import find_orphans
 from tests.contract.rl_sampler.pods import MakePod, Pod, new_stores, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.orphans import find_orphans
 from tests.servers import Server, running_minio, running_store, settings_of
 from tests.waiting import throughout, until
 

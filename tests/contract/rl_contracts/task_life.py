@@ -27,7 +27,6 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
-from rl_contracts.stores.orphans import find_orphans
 from rl_contracts.stores.tasks import LONGEST_LEASE_SECONDS
 from tests.contract.rl_contracts.actors import (
     FOR_GOOD,
@@ -41,6 +40,7 @@ from tests.contract.rl_contracts.training_life import MAX_TASKS, PER_BATCH, Trai
 from tests.contract.rl_contracts.watching import GROUP
 from tests.contract.rl_contracts.working_life import LEASE_SECONDS, Working
 from tests.documents import a_rollout, a_run
+from tests.orphans import find_orphans
 
 RUNS = itertools.count()
 

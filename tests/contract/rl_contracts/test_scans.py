@@ -17,11 +17,11 @@ from rl_contracts.spec.retention import Bound, Retention
 from rl_contracts.stores import upgrade
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_contracts.stores.orphans import find_orphans
 from rl_trainer.rollouts import leftovers
 from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
 from tests.mongo_front import Front
 from tests.mongo_wire import Document
+from tests.orphans import find_orphans
 
 TRAINED, MOVING = 3, 1
 

@@ -8,9 +8,9 @@ from rl_contracts.documents.migrations import SCHEMA_VERSION
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.leases import REAPER
-from rl_contracts.stores.orphans import find_orphans
 from rl_contracts.stores.tasks import LONGEST_LEASE_SECONDS
 from tests.documents import RUN, a_rollout, a_task
+from tests.orphans import find_orphans
 
 
 def claim(stores: Stores, owner: str = "a", lease: float = 60.0) -> Task | None:

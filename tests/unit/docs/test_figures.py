@@ -6,12 +6,13 @@ import re
 
 import pytest
 
+from rl_contracts.audit import orphans
 from rl_contracts.capacity import shape
 from rl_contracts.documents import overflow, sampler
 from rl_contracts.documents.datasets import text
 from rl_contracts.queries import lineage
 from rl_contracts.spec.lifecycle import Lifecycle
-from rl_contracts.stores import objects, orphans, reports
+from rl_contracts.stores import objects, reports
 from rl_contracts.stores.files import images
 from rl_operator.attempts import ends, lifecycle
 from rl_operator.pools import autoscaler, removal_plan

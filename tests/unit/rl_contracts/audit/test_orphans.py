@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rl_contracts.audit.orphans import LEASE_GRACE_SECONDS, Orphans, judge_orphans
 from rl_contracts.documents.task import Queue, TaskState
-from rl_contracts.stores.orphans import LEASE_GRACE_SECONDS, Orphans, judge_orphans
 
 NOW = 1000.0
 

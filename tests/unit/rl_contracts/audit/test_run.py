@@ -11,11 +11,11 @@ import pytest
 from rl_contracts.audit import lineage
 from rl_contracts.audit.facts import Facts, Member
 from rl_contracts.audit.lineage import Header
+from rl_contracts.audit.orphans import Orphans
 from rl_contracts.audit.run import DEAD_BECAUSE, RunAudit, judge
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import DurablePointer, PolicyPointer, Totals
 from rl_contracts.documents.task import Cause, Queue, TaskState
-from rl_contracts.stores.orphans import Orphans
 from tests.documents import RUN, a_run, a_sampler
 
 NOW = 1000.0

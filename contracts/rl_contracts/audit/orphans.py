@@ -1,4 +1,4 @@
-"""Finds inconsistent tasks and rollouts of a run. For audits only, never to decide on."""
+"""Tasks and rollouts of a run that contradict each other. For audits only, never to decide on."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from rl_contracts.documents.task import Queue, TaskState
-from rl_contracts.stores.clients.mongo import Mongo, Stored
-from rl_contracts.stores.listing import scan
+from rl_contracts.stores.clients.mongo import Stored
 
 LEASE_GRACE_SECONDS = 30.0
 """A lease may have expired for this long: a reaper runs every few seconds."""
@@ -39,14 +38,6 @@ class Orphans:
     def __bool__(self) -> bool:
         """Whether there is any problem."""
         return any(getattr(self, kind.name) for kind in fields(self))
-
-
-def find_orphans(mongo: Mongo, run: str) -> Orphans:
-    """Check all tasks and rollouts of a run; neither texts nor token arrays are read."""
-    tasks = scan(mongo, "tasks", run, fields=TASK_FIELDS)
-    rollouts = scan(mongo, "rollouts", run, fields=ROLLOUT_FIELDS)
-    later = scan(mongo, "tasks", run, fields=TASK_FIELDS)
-    return judge_orphans(tasks=tasks, rollouts=rollouts, later=later, now=mongo.now())
 
 
 def judge_orphans(
