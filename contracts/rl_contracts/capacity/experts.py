@@ -40,7 +40,7 @@ def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
         yield from _served_wrongly(shape, spec)
     low_rank, section = spec.training.lora, spec.algorithm.experts
     if low_rank is not None:
-        yield from _not_adapted(shape, low_rank)
+        yield from _adapters(shape, low_rank)
     asked = {
         "loadBalanceCoefficient": section.load_balance_coefficient,
         "zLossCoefficient": section.z_loss_coefficient,
@@ -65,20 +65,21 @@ def _served_wrongly(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
         )
 
 
-def _not_adapted(shape: Shape, section: LoRA) -> Iterator[Refusal]:
+def _adapters(shape: Shape, section: LoRA) -> Iterator[Refusal]:
+    """Adapters of experts that there cannot be, and adapters for experts that are frozen."""
     sparse = bool(shape.expert_layers)
     if section.experts == "Frozen":
         if sparse and shape.family in ADAPTED and not section.spares_experts:
-            yield _without_adapters(section)
+            yield _targets_of_frozen(section)
     elif not sparse:
-        yield _not_low_rank(section, "The model has no layers with experts.", "Remove it.")
+        yield _experts_refused(section, "The model has no layers with experts.", "Remove it.")
     elif shape.family not in ADAPTED:
         message = f"Experts of the family {shape.family!r} cannot have adapters."
         remedy = f"Remove it; the families that can are {', '.join(ADAPTED)}."
-        yield _not_low_rank(section, message, remedy)
+        yield _experts_refused(section, message, remedy)
 
 
-def _not_low_rank(section: LoRA, message: str, remedy: str) -> Refusal:
+def _experts_refused(section: LoRA, message: str, remedy: str) -> Refusal:
     return Refusal(
         field=f"{LOW_RANK}.experts",
         value=section.experts,
@@ -88,14 +89,15 @@ def _not_low_rank(section: LoRA, message: str, remedy: str) -> Refusal:
     )
 
 
-def _without_adapters(section: LoRA) -> Refusal:
-    """Of layers whose names are those of experts' matrices in the model's files."""
+def _targets_of_frozen(section: LoRA) -> Refusal:
+    """Of targets whose names are those of experts' matrices in the model's files."""
     named = ", ".join(target for target in section.targets if target in OF_EXPERTS)
+    subject = "These layers are" if named else "Without targets all layers get adapters, also"
     return Refusal(
         field=f"{LOW_RANK}.targets",
-        value=named or "all layers",
+        value=named or "[]",
         reason="OptionUnusable",
-        message=f"They name matrices of the model's experts, and {LOW_RANK}.experts is Frozen.",
+        message=f"{subject} matrices of the model's experts, and {LOW_RANK}.experts is Frozen.",
         remedy="Set experts to Adapted, or name layers of the attention alone: q_proj, k_proj, "
         "v_proj, o_proj.",
     )

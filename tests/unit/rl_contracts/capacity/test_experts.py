@@ -94,7 +94,7 @@ ATTENTION = ["q_proj", "v_proj"]
 @pytest.mark.parametrize(
     ("family", "targets", "value"),
     [
-        ("qwen3_moe", [], "all layers"),
+        ("qwen3_moe", [], "[]"),
         ("qwen2_moe", [*ATTENTION, "down_proj"], "down_proj"),
         ("deepseek_v3", ["gate_proj", "up_proj", "down_proj"], "gate_proj, up_proj, down_proj"),
         ("qwen3_moe", ATTENTION, ""),
