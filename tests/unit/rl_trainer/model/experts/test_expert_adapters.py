@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from rl_contracts.adapters import PARTS, tensor_name
-from rl_contracts.capacity.experts import ADAPTED
 from rl_contracts.documents.run import Totals
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.training.lora import OF_EXPERTS, LoRA
@@ -39,13 +37,6 @@ from tests.written_model import write_model
 SECTION = {"rank": 3, "alpha": 6, "experts": "Adapted"}
 UNBOUND = {"optimizer": {"learningRate": 1e-2, "maxGradientNorm": 1e6}}
 MakeAdapted = Callable[..., Learner]
-
-
-@pytest.fixture(scope="module")
-def adaptable(mixture: Path) -> Path:
-    if json.loads((mixture / "config.json").read_text())["model_type"] not in ADAPTED:
-        pytest.skip("experts of this family get no adapters; the tests of refusals below cover it")
-    return mixture
 
 
 @pytest.fixture
