@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,13 @@ def test_budget_that_ends_with_the_last_test_stops_nothing() -> None:
     budget.pytest_collection_modifyitems(items("a.py::one"))
     budget.pytest_runtest_logfinish("a.py::one")
     assert not session.shouldstop
+
+
+def test_make_builds_images_for_the_shards_that_need_the_cluster() -> None:
+    (line,) = re.findall(
+        r"^CLUSTERLESS := (.*)$", (TESTS.parent / "Makefile").read_text(), re.MULTILINE
+    )
+    assert line.split() == [name for name, shard in SHARDS.items() if not shard.cluster]
 
 
 def test_list_names_every_shard(capsys: pytest.CaptureFixture[str]) -> None:
