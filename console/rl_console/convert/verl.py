@@ -64,8 +64,19 @@ def _mini_batch(draft: Draft, value: Any) -> Outcome:
     return "mapped", path, ""
 
 
+RETRIEVAL_TOOLS = ("dense_retrieve", "asyncdense_retrieve")
 BUILT_IN_TOOLS = {"answer": "Answer", "calculator": "Calculator"}
+BUILT_IN_TOOLS |= dict.fromkeys(RETRIEVAL_TOOLS, "Search")
 """Tools of AgentFly that need no code."""
+WEB_SEARCH = "google_search"
+"""How the names of AgentFly's tools for web searches begin."""
+OF_WEB_SEARCH = (
+    f"{WEB_SEARCH} asks a provider, whose answers change while a run trains: instead use "
+    "agent.builtInTools [Search] with agent.search, which asks a collection of your own"
+)
+SEARCH_URL = "http://search:8000/retrieve"
+"""Where a Service with the name search would answer."""
+OF_RETRIEVAL = "start a retrieval service over your collection, and name it in agent.search.url"
 
 
 def _tools(draft: Draft, value: Any) -> Outcome:
@@ -73,16 +84,22 @@ def _tools(draft: Draft, value: Any) -> Outcome:
     if draft.given.get("agent.agent_type") == "code":
         return "not needed", "", "agent.kind Code runs Python by itself"
     built_in = [BUILT_IN_TOOLS[name] for name in names if name in BUILT_IN_TOOLS]
+    own = [name for name in names if name not in BUILT_IN_TOOLS]
+    notes = []
     if built_in:
-        draft.put("agent.builtInTools", built_in)
-    if len(built_in) == len(names):
-        return "mapped", "agent.builtInTools", ""
-    for name in names:
-        if name not in BUILT_IN_TOOLS:
-            draft.add("agent.tools", {"entryPoint": f"tools:{name}"})
-    draft.put("code.configMapRef.name", "tools")
-    note = "put these functions as tools.py into the ConfigMap, or name MCP servers"
-    return "by hand", "agent.tools[].entryPoint", note
+        draft.put("agent.builtInTools", sorted(set(built_in)))
+    if "Search" in built_in:
+        draft.put("agent.search.url", SEARCH_URL)
+        notes.append(OF_RETRIEVAL)
+    for name in own:
+        draft.add("agent.tools", {"entryPoint": f"tools:{name}"})
+    if own:
+        draft.put("code.configMapRef.name", "tools")
+        notes.append("put these functions as tools.py into the ConfigMap, or name MCP servers")
+    if any(str(name).startswith(WEB_SEARCH) for name in own):
+        notes.append(OF_WEB_SEARCH)
+    path = "agent.tools[].entryPoint" if own else "agent.builtInTools"
+    return "by hand" if notes else "mapped", path, "; ".join(notes)
 
 
 def _reward(draft: Draft, value: Any) -> Outcome:
@@ -230,7 +247,7 @@ FRAMEWORK = Framework(
         "agent.template": needless("the tokenizer's own chat template, or agent.chatTemplate"),
         "agent.tools": Rule(
             apply=_tools,
-            fields=("agent.builtInTools", "agent.tools[].entryPoint"),
+            fields=("agent.builtInTools", "agent.search.url", "agent.tools[].entryPoint"),
             state="by hand",
         ),
         "agent.reward_name": Rule(apply=_reward, fields=("reward.scorers[].kind",)),

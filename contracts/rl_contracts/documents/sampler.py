@@ -14,6 +14,7 @@ SILENT_SECONDS = 15.0
 """A sampler sends a heartbeat at least every four seconds; after this silence it counts as dead."""
 SIMULATED_USER = "simulated user"
 BROWSE_MODEL = "browse model"
+SEARCH_SERVICE = "search service"
 TOOL_SERVER = "MCP server"
 ENVIRONMENT_SERVER = "environment"
 PROGRAM_PODS = "pods of programs"
@@ -59,8 +60,8 @@ class Sampler(Document):
     refusals: list[Refusal] = Field(default_factory=list)
     """Parts of the manifest that it cannot honour; while there are any it claims no task."""
     unavailable: dict[str, str] = Field(default_factory=dict)
-    """Scorers, models and MCP servers that do not answer, with the reason; meanwhile it claims no
-    task."""
+    """Scorers, models, tool servers and services that do not answer, with the reason; meanwhile it
+    claims no task."""
     registered_at: float
     heartbeat_at: float
     """Store time of the last heartbeat."""

@@ -6,6 +6,7 @@ from rl_contracts.documents.sampler import (
     BROWSE_MODEL,
     ENVIRONMENT_SERVER,
     PROGRAM_PODS,
+    SEARCH_SERVICE,
     SIMULATED_USER,
     TOOL_SERVER,
 )
@@ -45,7 +46,7 @@ def describe_outage(status_input: StatusInput) -> str:
 
 
 def _subject(name: str) -> str:
-    named = (SIMULATED_USER, BROWSE_MODEL, ENVIRONMENT_SERVER, PROGRAM_PODS)
+    named = (SIMULATED_USER, BROWSE_MODEL, SEARCH_SERVICE, ENVIRONMENT_SERVER, PROGRAM_PODS)
     others = name in named or name.startswith(f"{TOOL_SERVER} ")
     return f"The {name}" if others else f"Scorer {name}"
 

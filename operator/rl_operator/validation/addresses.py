@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rl_contracts import addresses
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.agent.endpoints import Completions, Endpoint
+from rl_contracts.spec.agent.search import Search
 from rl_contracts.spec.resources import RLJobSpec
 
 
@@ -75,6 +76,8 @@ def _named(spec: RLJobSpec) -> Iterator[Named]:
         secret = "headersSecret" if spec.agent.environment.headers_secret else ""
         at = "spec.agent.environment.url"
         yield Named(at, spec.agent.environment.url, secret, allowed=False, has_option=False)
+    if spec.agent.search is not None:
+        yield _endpoint("spec.agent.search.url", spec.agent.search)
     for place, completions in _completions(spec):
         for index, endpoint in enumerate(completions.endpoints):
             yield _endpoint(f"{place}.endpoints[{index}].url", endpoint)
@@ -90,6 +93,6 @@ def _completions(spec: RLJobSpec) -> Iterator[tuple[str, Completions]]:
         yield "spec.agent.browse", spec.agent.browse
 
 
-def _endpoint(field: str, endpoint: Endpoint) -> Named:
+def _endpoint(field: str, endpoint: Endpoint | Search) -> Named:
     secret = "tokenSecretRef" if endpoint.token_secret_ref else ""
     return Named(field, endpoint.url, secret, endpoint.allow_plain_http)

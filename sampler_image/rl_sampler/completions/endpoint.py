@@ -11,14 +11,8 @@ import aiohttp
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from rl_contracts.spec.agent.endpoints import Completions, Endpoint
-from rl_sampler.completions.errors import EndpointDownError, EndpointRefusedError
-
-CONNECT_SECONDS = 10.0
-MESSAGE_CHARACTERS = 300
-NO_ACCESS = (401, 403, 404)
-BUSY = (408, 409, 425, 429)
-SERVER_ERROR = 500
-OK = 200
+from rl_sampler.completions.errors import EndpointRefusedError
+from rl_sampler.completions.posting import Posting
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -74,20 +68,20 @@ class Server:
         """Request the next message of a conversation.
 
         Raises:
-            EndpointDownError: no reply in time, no connection, no access, or a server error.
+            EndpointDownError: no reply in time or one that is too long, no connection, no access,
+                or a server error.
             EndpointRefusedError: the server refuses this request, or its reply is no chat
                 completion.
         """
-        status, body = await self._post(messages)
-        if status in NO_ACCESS:
-            raise EndpointDownError(
-                f"{self.name} answers {status}: check the endpoint's url, model and token"
-            )
-        if status in BUSY or status >= SERVER_ERROR:
-            raise EndpointDownError(f"{self.name} answers {status}")
-        if status != OK:
-            reason = " ".join(body.decode(errors="replace").split())[:MESSAGE_CHARACTERS]
-            raise EndpointRefusedError(f"{self.name} answers {status}: {reason}")
+        posting = Posting(
+            name=self.name,
+            settings="endpoint's url, model and token",
+            seconds=self.seconds,
+            token_file=self.token_file if self.endpoint.token_secret_ref is not None else None,
+            session=self.session,
+        )
+        url = f"{self.endpoint.url.rstrip('/')}/chat/completions"
+        body = await posting.post(url, self._body(messages))
         try:
             reply = _Reply.model_validate_json(body)
             (first, *_) = reply.choices
@@ -102,23 +96,6 @@ class Server:
             completion_tokens=usage.completion_tokens,
         )
 
-    async def _post(self, messages: Messages) -> tuple[int, bytes]:
-        limit = aiohttp.ClientTimeout(total=self.seconds, connect=CONNECT_SECONDS)
-        url = f"{self.endpoint.url.rstrip('/')}/chat/completions"
-        try:
-            async with self.session.post(
-                url, json=self._body(messages), headers=self._headers(), timeout=limit
-            ) as response:
-                return response.status, await response.read()
-        except TimeoutError as error:
-            raise EndpointDownError(
-                f"{self.name} did not answer within {self.seconds:g} s"
-            ) from error
-        except aiohttp.ClientConnectorError as error:
-            raise EndpointDownError(f"{self.name} cannot be reached") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise EndpointDownError(f"{self.name} broke off its reply") from error
-
     def _body(self, messages: Messages) -> dict[str, Any]:
         options = {
             "max_tokens": self.options.max_tokens,
@@ -129,15 +106,3 @@ class Server:
             "messages": [dict(message) for message in messages],
             **{key: value for key, value in options.items() if value is not None},
         }
-
-    def _headers(self) -> dict[str, str]:
-        if self.endpoint.token_secret_ref is None:
-            return {}
-        try:
-            # Read for each request: the kubelet updates the file when the Secret changes.
-            token = self.token_file.read_text().strip()
-        except OSError as error:
-            raise EndpointDownError(
-                f"the token for {self.name} cannot be read: check its tokenSecretRef"
-            ) from error
-        return {"Authorization": f"Bearer {token}"}

@@ -12,15 +12,16 @@ from rl_contracts.errors import RLError
 class ToolDownError(RLError):
     """A tool is down: an infrastructure error, never a reward."""
 
-    def __init__(self, message: str, *, server: str = "") -> None:
+    def __init__(self, message: str, *, server: str = "", kind: str = "") -> None:
         """Make the error.
 
         Args:
             message: what is wrong.
             server: name of the MCP server that is down; empty where it is none.
+            kind: of what is down, for the name of an outage; empty: what the toolbox's servers are.
         """
         super().__init__(message)
-        self.server = server
+        self.server, self.kind = server, kind
 
 
 class ToolError(RLError):

@@ -91,7 +91,7 @@ class WaitingToolbox:
 
         The message of an outage stays the first one, since a condition of the job shows it.
         """
-        name = f"{self._kind} {error.server}".strip()
+        name = f"{error.kind or self._kind} {error.server}".strip()
         if name != before:
             self._outages.clear(before)
             self._outages.note(name, str(error))

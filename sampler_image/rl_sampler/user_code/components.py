@@ -10,12 +10,13 @@ from rl_contracts.documents.task import Task
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.agent.agents import Agent
 from rl_contracts.spec.agent.sandbox import CODE
+from rl_contracts.spec.agent.search import TOKEN_FOLDER as SEARCH_FOLDER
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import MATH
 from rl_contracts.tracing import Traced, Untraced, tracing_of
 from rl_sampler.agents.user import User, Users, users_of
 from rl_sampler.code.client import CodeContainer
-from rl_sampler.completions.failover import Failovers
+from rl_sampler.completions.failover import TOKEN_FILE, Failovers
 from rl_sampler.engine.problems import Problems
 from rl_sampler.sandbox.client import Sandbox
 from rl_sampler.sandbox.tool import PythonTool
@@ -26,6 +27,7 @@ from rl_sampler.scorers.mathematics import MathScorer
 from rl_sampler.tools.answer import AnswerTool
 from rl_sampler.tools.browse import Browser, browser_of
 from rl_sampler.tools.calculator import CalculatorTool
+from rl_sampler.tools.search import SearchTool
 from rl_sampler.tools.tool import ToolSource
 from rl_sampler.user_code.remote import TOPIC, UserCode, user_code_of
 
@@ -56,7 +58,9 @@ async def _user_code(spec: RLJobSpec, code: CodeContainer | None, problems: Prob
     return await user_code_of(spec, code, problems)
 
 
-def _tools(agent: Agent, user_code: UserCode, sandbox: Sandbox | None) -> dict[str, ToolSource]:
+def _tools(
+    agent: Agent, user_code: UserCode, sandbox: Sandbox | None, failovers: Failovers
+) -> dict[str, ToolSource]:
     sources: dict[str, ToolSource] = {}
     if user_code.tools is not None:
         sources["Own"] = user_code.tools
@@ -66,6 +70,9 @@ def _tools(agent: Agent, user_code: UserCode, sandbox: Sandbox | None) -> dict[s
         sources["Calculator"] = CalculatorTool()
     if sandbox is not None and (agent.kind == CODE or "Python" in agent.built_in_tools):
         sources["Python"] = PythonTool(sandbox)
+    if agent.search is not None:
+        token = failovers.secrets / SEARCH_FOLDER / TOKEN_FILE
+        sources["Search"] = SearchTool(agent.search, session=failovers.session, token_file=token)
     return sources
 
 
@@ -136,7 +143,7 @@ async def load_components(
         scorers=scorers,
         users=users,
         browser=browser,
-        tools=_tools(spec.agent, user_code, sandbox),
+        tools=_tools(spec.agent, user_code, sandbox, failovers),
         known=known,
         traces=traces,
         refusals=refusals,

@@ -9,6 +9,7 @@ from pydantic import Field
 from rl_contracts.spec.agent.endpoints import Completions
 from rl_contracts.spec.agent.environment import ENVIRONMENT, Environment
 from rl_contracts.spec.agent.program import PROGRAM, Program
+from rl_contracts.spec.agent.search import Search
 from rl_contracts.spec.agent.tools import (
     BuiltInTool,
     Context,
@@ -46,7 +47,7 @@ ToolName = Annotated[str, Field(min_length=1, max_length=128)]
 
 BuiltInTools = Annotated[
     list[BuiltInTool],
-    Field(max_length=3, json_schema_extra={"x-kubernetes-list-type": "set"}),
+    Field(max_length=4, json_schema_extra={"x-kubernetes-list-type": "set"}),
 ]
 
 FinalTools = Annotated[
@@ -171,6 +172,12 @@ class Agent(Model):
             "size(self.builtInTools) + size(self.finalTools) == 0",
             "agent.builtInTools and finalTools are for kinds ToolLoop and ReAct, and kind is "
             "{self.kind}: remove them or change kind",
+        ),
+        rule(
+            "('Search' in self.builtInTools) == has(self.search)",
+            "agent.search names the service of the tool Search of builtInTools, and each needs the "
+            "other: set both, or remove both",
+            field="search",
         ),
         rule(
             "!('Answer' in self.builtInTools) || "
@@ -316,10 +323,14 @@ class Agent(Model):
     tools: PythonTools = Field(default_factory=list)
     """Python functions that the policy may call."""
     built_in_tools: BuiltInTools = Field(default_factory=list)
-    """Tools that need no server. `Answer`: the tool `answer`, whose argument is the answer that
-    scorers compare; its call ends the episode. `Calculator`: the tool `calculator`, which computes
-    arithmetic expressions. `Python`: the tool `python`, which runs programs in the sandbox. For
-    kinds ToolLoop and ReAct."""
+    """Tools that need no code of yours. `Answer`: the tool `answer`, whose argument is the answer
+    that scorers compare; its call ends the episode. `Calculator`: the tool `calculator`, which
+    computes arithmetic expressions. `Python`: the tool `python`, which runs programs in the
+    sandbox. `Search`: the tool `search`, which asks the service of agent.search. For kinds ToolLoop
+    and ReAct."""
+    search: Search | None = None
+    """Retrieval service of the built-in tool `search`. Goes with builtInTools Search, which needs
+    it."""
     final_tools: FinalTools = Field(default_factory=list)
     """Tools whose answered call ends the episode. For kinds ToolLoop and ReAct. Empty: only the
     built-in tool `answer` does, if it is offered."""

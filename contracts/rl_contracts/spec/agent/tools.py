@@ -15,7 +15,7 @@ ToolCallFormat = Literal[
 
 MAX_SESSIONS = 64
 """Of scope Episode where nothing is set."""
-BuiltInTool = Literal["Answer", "Calculator", "Python"]
+BuiltInTool = Literal["Answer", "Calculator", "Python", "Search"]
 
 
 class FinalTool(Model):

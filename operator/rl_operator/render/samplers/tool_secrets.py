@@ -1,4 +1,4 @@
-"""Tokens of MCP servers and language models and an environment's headers, for the agent only."""
+"""Tokens of tool servers and language models, an environment's headers: for the agent only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 from rl_contracts.spec.agent.endpoints import Endpoint, token_folder
 from rl_contracts.spec.agent.environment import HEADERS_FOLDER
+from rl_contracts.spec.agent.search import TOKEN_FOLDER as SEARCH_FOLDER
+from rl_contracts.spec.agent.search import Search
 from rl_contracts.spec.agent.tools import SecretKeyReference
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.render.pods import READ_BY_GROUP
@@ -75,7 +77,9 @@ def _tokens(spec: RLJobSpec) -> Iterator[_Token]:
             yield _Token(f"endpoint-{name}", folder, endpoint.token_secret_ref)
 
 
-def _endpoints(spec: RLJobSpec) -> Iterator[tuple[str, Endpoint]]:
+def _endpoints(spec: RLJobSpec) -> Iterator[tuple[str, Endpoint | Search]]:
+    if spec.agent.search is not None:
+        yield SEARCH_FOLDER, spec.agent.search
     for number, scorer in enumerate(spec.reward.scorers):
         for index, endpoint in enumerate(scorer.judge.endpoints if scorer.judge else ()):
             yield token_folder("scorer", number, index), endpoint

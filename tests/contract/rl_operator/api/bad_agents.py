@@ -59,6 +59,28 @@ REFUSED_AGENTS = {
         ),
         "ends the episode anyway",
     ),
+    "a search without a service": (
+        changed("spec.agent", {"kind": "ToolLoop", "builtInTools": ["Search"]}),
+        "agent.search names the service of the tool Search",
+    ),
+    "a service that no tool asks": (
+        changed("spec.agent", tool_loop(search={"url": "http://search:8000/retrieve"})),
+        "agent.search names the service of the tool Search",
+    ),
+    "a service without a protocol": (
+        changed(
+            "spec.agent",
+            {"kind": "ReAct", "builtInTools": ["Search"], "search": {"url": "search:8000"}},
+        ),
+        "agent.search.url",
+    ),
+    "more documents than a service is asked for": (
+        changed(
+            "spec.agent",
+            {"kind": "ReAct", "builtInTools": ["Search"], "search": {"url": "http://s", "topK": 0}},
+        ),
+        "agent.search.topK",
+    ),
     "too few turns": (changed("spec.agent", tool_loop(minTurns=11)), "must not exceed maxTurns"),
     "a server with two ways": (
         changed("spec.agent", tool_loop(server={"command": ["x"]})),

@@ -9,6 +9,7 @@ import pytest
 
 from rl_console.convert.conversion import Converted, convert
 from rl_console.convert.frameworks import FRAMEWORKS
+from rl_console.convert.rules import Line
 
 GUIDES = Path(__file__).parent / "guides"
 EXAMPLES = {
@@ -112,6 +113,32 @@ def test_gradients_of_clipped_tokens_choose_the_loss_that_keeps_them(
     result = convert(FRAMEWORKS["agentrl"], script)
     assert result.problems == []
     assert at(result.manifest, "spec.algorithm.loss") == loss
+
+
+def line_of_tools(names: str) -> tuple[Line, Any]:
+    """What becomes of AgentFly's tools: the line about them, and the agent of the manifest."""
+    script = (GUIDES / "agentfly-react.sh").read_text().replace("google_search,answer", names)
+    result = convert(FRAMEWORKS["agentfly"], script)
+    assert result.problems == []
+    (line,) = (line for line in result.lines if line.option == "agent.tools")
+    return line, result.manifest["spec"]["agent"]
+
+
+@pytest.mark.parametrize("name", ["google_search", "google_search_serper"])
+def test_a_web_search_is_told_of_the_search_over_a_collection(name: str) -> None:
+    line, agent = line_of_tools(f"{name},answer")
+    assert line.state == "by hand"
+    assert "use agent.builtInTools [Search] with agent.search" in line.note
+    assert agent["tools"] == [{"entryPoint": f"tools:{name}"}]
+
+
+def test_a_retriever_becomes_the_search_over_a_collection() -> None:
+    line, agent = line_of_tools("asyncdense_retrieve,answer,dense_retrieve")
+    assert (line.state, line.field) == ("by hand", "agent.builtInTools")
+    assert "start a retrieval service" in line.note
+    assert agent["builtInTools"] == ["Answer", "Search"]
+    assert agent["search"] == {"url": "http://search:8000/retrieve"}
+    assert "tools" not in agent
 
 
 def test_credentials_of_options_are_not_shown() -> None:

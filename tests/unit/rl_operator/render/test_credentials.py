@@ -10,6 +10,7 @@ import pytest
 from rl_contracts import env
 from rl_contracts.spec.agent.endpoints import token_folder
 from rl_contracts.spec.agent.environment import HEADERS_FOLDER
+from rl_contracts.spec.agent.search import TOKEN_FOLDER
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_operator.render import trainer
 from rl_operator.render.samplers import deployment
@@ -213,6 +214,22 @@ def test_only_the_agent_gets_the_tokens_of_judges_and_users() -> None:
     ]
     folder = env.SamplerEnv.parse(environment_of(agent)).endpoint_secrets_folder
     assert mount["mountPath"] == str(folder / token_folder("scorer", 1, 1))
+    for other in pod["initContainers"]:
+        assert mount not in other["volumeMounts"]
+
+
+def test_only_the_agent_gets_the_token_of_the_search_service() -> None:
+    search = {"url": "https://search.example", "tokenSecretRef": {"name": "keys", "key": "s"}}
+    pod = pod_of(
+        a_deployment(agent={"kind": "ToolLoop", "builtInTools": ["Search"], "search": search})
+    )
+    (agent,) = pod["containers"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "endpoint-search"]
+    assert volume["secret"]["secretName"] == "keys"
+    assert volume["secret"]["items"] == [{"key": "s", "path": "token"}]
+    (mount,) = [each for each in agent["volumeMounts"] if each["name"] == volume["name"]]
+    folder = env.SamplerEnv.parse(environment_of(agent)).endpoint_secrets_folder
+    assert (mount["mountPath"], mount["readOnly"]) == (str(folder / TOKEN_FOLDER), True)
     for other in pod["initContainers"]:
         assert mount not in other["volumeMounts"]
 

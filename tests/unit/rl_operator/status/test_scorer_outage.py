@@ -28,7 +28,8 @@ def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["MCP server calculator", "simulated user", "browse model", "environment"]
+    "name",
+    ["MCP server calculator", "simulated user", "browse model", "search service", "environment"],
 )
 def test_outage_of_other_services_is_named_without_scorer(name: str) -> None:
     sampler = SAMPLER.model_copy(update={"unavailable": {name: "http://c does not answer"}})

@@ -26,6 +26,8 @@ def sections(url: str, *, token: dict[str, Any], plain: dict[str, Any]) -> dict[
         "agent": {
             "kind": "ToolLoop",
             "mcpServers": [{"name": "a", "url": url, **token, **plain}],
+            "builtInTools": ["Search"],
+            "search": {"url": url, **token, **plain},
             "browse": {"endpoints": [server]},
         },
         "reward": {
@@ -38,6 +40,7 @@ FIELDS = [
     "spec.data.hub.endpoint",
     "spec.training.tracking.mlflow",
     "spec.agent.mcpServers[0].url",
+    "spec.agent.search.url",
     "spec.reward.scorers[1].judge.endpoints[0].url",
     "spec.agent.browse.endpoints[0].url",
 ]

@@ -61,6 +61,15 @@ async def test_outage_names_each_server_until_all_answer(outages: Outages) -> No
     assert outages.known == {}
 
 
+async def test_outage_of_what_is_no_server_of_the_toolbox_has_a_name_of_its_own(
+    outages: Outages,
+) -> None:
+    gone = ToolDownError("http://s does not answer", kind="search service")
+    toolbox = Scripted(outages, gone, TOOLS)
+    assert await patient(toolbox).open() is TOOLS
+    assert toolbox.seen == [[], ["search service"], []]
+
+
 async def test_all_groups_wait_while_a_single_task_polls(outages: Outages) -> None:
     toolbox = Scripted(outages, *(down("one") for _ in range(4)), TOOLS)
     wrapped = patient(toolbox)
