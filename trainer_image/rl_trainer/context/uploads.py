@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from typing import Generic, Protocol, TypeVar
 
+from rl_contracts.errors import RLError
 from rl_contracts.stores.clients.multipart import Source
 from rl_trainer.context.heartbeat import Heartbeat
 
@@ -95,15 +96,27 @@ class PartFiles(Protocol):
 
 
 def upload(files: PartFiles, prefix: str, wanted: Sequence[tuple[str, Source, int]]) -> None:
-    """Write files of these names, contents and sizes, a few at a time; raises their first error."""
+    """Write files of these names, contents and sizes, a few at a time.
+
+    Raises the first error, and begins no file after it: while a bucket is away each would wait for
+    it as long as the one before.
+    """
+    failed = threading.Event()
+
+    def send(name: str, source: Source, size_bytes: int) -> None:
+        if failed.is_set():
+            return
+        try:
+            files.put_parts(prefix + name, source, size_bytes=size_bytes, executor=parts)
+        except RLError:
+            failed.set()
+            raise
+
     with (
         ThreadPoolExecutor(PARTS_AT_A_TIME, thread_name_prefix="upload-part") as parts,
         ThreadPoolExecutor(FILES_AT_A_TIME, thread_name_prefix="upload") as senders,
     ):
-        jobs = [
-            senders.submit(files.put_parts, prefix + name, source, size_bytes=size, executor=parts)
-            for name, source, size in wanted
-        ]
+        jobs = [senders.submit(send, *file) for file in wanted]
         wait(jobs)
     for job in jobs:
         job.result()

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from typing import Any, cast
 
 import pytest
 
+from rl_contracts.errors import StoreUnavailableError
+from rl_contracts.stores.clients.multipart import Source
+from rl_trainer.context import uploads
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.uploads import Uploader
 from rl_trainer.errors import TerminatedError
@@ -87,3 +91,30 @@ def test_a_flush_ends_on_sigterm(bucket: Bucket, uploader: Uploader[int]) -> Non
     heartbeat.stopped = True
     with pytest.raises(TerminatedError):
         uploader.flush(heartbeat)
+
+
+class Away:
+    """Takes some files and no more: the ones that are being written then fail together."""
+
+    def __init__(self, *, takes: int) -> None:
+        self._takes, self._lock = takes, threading.Lock()
+        self.begun: list[str] = []
+        self.waited = threading.Barrier(uploads.FILES_AT_A_TIME)
+
+    def put_parts(self, key: str, source: Source, *, size_bytes: int, executor: Executor) -> None:
+        with self._lock:
+            self.begun.append(key)
+            taken = len(self.begun) <= self._takes
+        if not taken:
+            self.waited.wait(HUNG_SECONDS)
+            raise StoreUnavailableError(store="bucket", doing=f"writing {key}", cause="away")
+
+
+def test_a_bucket_that_is_away_costs_one_wait_and_not_one_for_each_file() -> None:
+    bucket = Away(takes=3)
+    wanted: list[tuple[str, Source, int]] = [
+        (f"{number:02d}", lambda _, __: [], 0) for number in range(20)
+    ]
+    with pytest.raises(StoreUnavailableError, match="writing a/"):
+        uploads.upload(bucket, "a/", wanted)
+    assert len(bucket.begun) == 3 + uploads.FILES_AT_A_TIME
