@@ -13,18 +13,17 @@ import torch
 from pydantic import ValidationError
 from transformers.utils.logging import disable_progress_bar
 
-from rl_contracts.disk import DiskFullError
 from rl_contracts.documents.run import Holder, Outcome, Run
 from rl_contracts.env import TrainerEnv
 from rl_contracts.errors import (
     AccessDeniedError,
     CommandRefusedError,
     FencedOutError,
-    IntegrityError,
     LateAttemptError,
     ObjectMissingError,
     Refusal,
     RefusedError,
+    RLError,
     StoreUnavailableError,
 )
 from rl_contracts.spec.parallelism import mesh_sizes
@@ -40,7 +39,12 @@ from rl_trainer.context.job import Job
 from rl_trainer.distributed import processors, rendezvous
 from rl_trainer.distributed.share import ShareUnreadableError
 from rl_trainer.distributed.team import Team, rank_loss_as_failure
-from rl_trainer.errors import OutOfMemoryError, TerminatedError, TrainingFailedError
+from rl_trainer.errors import (
+    OutOfMemoryError,
+    TerminatedError,
+    TrainingFailedError,
+    reason_of,
+)
 from rl_trainer.follower import Follower
 from rl_trainer.rollouts import leftovers
 from rl_trainer.tracking import endpoint
@@ -246,18 +250,15 @@ def _outcome(job: Job, run: Run) -> Outcome:
         return Outcome.refused(_forbidden(job, error))
     except CommandRefusedError as error:
         return Outcome.refused(_impossible(job, error))
-    except (TrainingFailedError, OutOfMemoryError) as error:
+    except OutOfMemoryError as error:
         return Outcome(kind="Failed", reason=error.reason, message=str(error))
-    except IntegrityError as error:
-        return Outcome(kind="Failed", reason="StoredDataCorrupt", message=str(error))
-    except ObjectMissingError as error:
-        return Outcome(kind="Failed", reason="StoredDataMissing", message=str(error))
-    except DiskFullError as error:
-        return Outcome(kind="Failed", reason="DiskFull", message=f"{error}.")
-    except StoreUnavailableError as error:
-        if error.store == STORE:
+    except RLError as error:
+        reason = reason_of(error)
+        if reason is None:
+            raise
+        if isinstance(error, StoreUnavailableError) and error.store == STORE:
             raise  # it cannot store an outcome either
-        return Outcome(kind="Failed", reason="StoreUnavailable", message=str(error))
+        return Outcome(kind="Failed", reason=reason, message=str(error))
 
 
 def _check_bucket(job: Job) -> None:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from rl_contracts.errors import RLError
+from rl_contracts.disk import DiskFullError
+from rl_contracts.errors import (
+    IntegrityError,
+    ObjectMissingError,
+    RLError,
+    StoreUnavailableError,
+)
+
+REASONS: dict[type[RLError], str] = {
+    StoreUnavailableError: "StoreUnavailable",
+    IntegrityError: "StoredDataCorrupt",
+    ObjectMissingError: "StoredDataMissing",
+    DiskFullError: "DiskFull",
+}
+"""Of a failed attempt, by the kind of error that ended it, on whichever rank."""
 
 
 class TrainingFailedError(RLError):
@@ -27,3 +41,10 @@ class OutOfMemoryError(Exception):
     """
 
     reason = "OutOfMemory"
+
+
+def reason_of(error: RLError) -> str | None:
+    """The reason of an attempt that failed by this error; None: it has none of its own."""
+    if isinstance(error, TrainingFailedError):
+        return error.reason
+    return next((reason for kind, reason in REASONS.items() if isinstance(error, kind)), None)

@@ -34,6 +34,7 @@ from rl_trainer.distributed.rank_commands import (
     TakeSamples,
     TrainStep,
 )
+from rl_trainer.distributed.rank_failure import RankFailure
 from rl_trainer.distributed.team import Team
 from rl_trainer.model import weights
 from rl_trainer.model.host_memory import residence
@@ -91,13 +92,13 @@ class Follower:
             command = self._team.receive()
             if isinstance(command, Exit):
                 return command.code
-            error, result = "", None
+            failure, result = None, None
             try:
                 result = self._carry_out(command)
-            except RLError as failure:
-                log.error("%s: %s", type(command).__name__, failure)
-                error = f"{type(failure).__name__}: {failure}"[:500]
-            self._team.report(error, result=result)
+            except RLError as error:
+                log.error("%s: %s", type(command).__name__, error)
+                failure = RankFailure.of(error)
+            self._team.report(failure, result=result)
 
     def _carry_out(self, command: RankCommand) -> object:
         """Returns what rank 0 asks for, where it asks for anything."""

@@ -13,10 +13,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from rl_contracts.errors import RLError
+from rl_trainer.distributed.rank_failure import RankFailure
 from rl_trainer.distributed.rendezvous import RANK_TIMEOUT_SECONDS
 from rl_trainer.distributed.team import rank_loss_as_failure
 from rl_trainer.distributed.world import SignedStore, World
@@ -42,13 +42,6 @@ class Shards(Protocol[Asked, Answer]):
 
     def respond(self, request: Asked) -> Answer:
         """Carry out a request; an RLError is reported to rank 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Stands for the response of a rank that failed."""
-
-    text: str
 
 
 class ShardRequester(Generic[Request, Response]):
@@ -106,12 +99,10 @@ class ShardRequester(Generic[Request, Response]):
                         message=f"Rank {rank} of the trainer did not report its part of a "
                         f"{self._written} within {self._clock() - started:.0f} s",
                     )
-            response: Response | Failure = store.get(key)
+            response: Response | RankFailure = store.get(key)
             store.delete(key)
-        if isinstance(response, Failure):
-            raise TrainingFailedError(
-                reason="RankFailed", message=f"Rank {rank} of the trainer: {response.text}"
-            )
+        if isinstance(response, RankFailure):
+            raise response.on(rank)
         return response
 
 
@@ -150,11 +141,11 @@ class ShardResponder(Generic[Request, Response]):
 
     def _handle(self, store: SignedStore) -> None:
         self._handled += 1
-        response: Response | Failure
+        response: Response | RankFailure
         try:
             requests: list[Request] = store.get(f"{self._handled}")
             response = self._own.respond(requests[self._world.rank])
         except RLError as error:
             log.error("writing this rank's part of a %s failed: %s", self._written, error)
-            response = Failure(f"{type(error).__name__}: {error}"[:500])
+            response = RankFailure.of(error)
         store.set(f"{self._handled}/{self._world.rank}", response)

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from rl_contracts.errors import RLError
 from rl_trainer.distributed.rank_commands import Exit, Ping, RankCommand
+from rl_trainer.distributed.rank_failure import RankFailure
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import OutOfMemoryError, TrainingFailedError
 
@@ -30,7 +31,7 @@ PING_SECONDS = 2.0
 class Report:
     """How a command went on a rank."""
 
-    error: str = ""
+    failure: RankFailure | None = None
     terminated: bool = False
     """Its pod got SIGTERM."""
     result: object = None
@@ -84,10 +85,8 @@ class Team:
         if failure is not None:
             raise failure
         for rank, report in enumerate(reports):
-            if report.error:
-                raise TrainingFailedError(
-                    reason="RankFailed", message=f"Rank {rank} of the trainer: {report.error}"
-                )
+            if report.failure is not None:
+                raise report.failure.on(rank)
         return [result, *(cast(T, report.result) for report in reports[1:])]
 
     def check(self) -> None:
@@ -115,14 +114,15 @@ class Team:
         command: RankCommand = self.world.receive()
         return command
 
-    def report(self, error: str = "", *, result: object = None) -> None:
+    def report(self, failure: RankFailure | None = None, *, result: object = None) -> None:
         """Report to rank 0 how a command went here.
 
         Args:
-            error: why it failed; empty: it succeeded.
+            failure: why it failed; None: it succeeded.
             result: what it returned, where rank 0 asks for it.
         """
-        self.world.gather(Report(error=error, terminated=self.terminated.is_set(), result=result))
+        terminated = self.terminated.is_set()
+        self.world.gather(Report(failure=failure, terminated=terminated, result=result))
 
     def _send(self, command: RankCommand) -> None:
         self.world.send(command)

@@ -28,6 +28,7 @@ from rl_contracts.stores.files.artifacts import Uploaded
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer import __main__, inputs
+from rl_trainer import attempt as trainer_attempt
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Update
@@ -108,7 +109,11 @@ files and their index, or after both; rank 0 before or after it writes the manif
 
 
 def attempt(
-    environment: Mapping[str, str], *, dies: Death = "", reads: Path | None = None
+    environment: Mapping[str, str],
+    *,
+    dies: Death = "",
+    reads: Path | None = None,
+    patience_seconds: float | None = None,
 ) -> ForkServerProcess:
     """Start ``python -m rl_trainer`` with an environment, without the seconds its imports take.
 
@@ -116,16 +121,20 @@ def attempt(
         environment: of the pod.
         dies: when it is killed.
         reads: where it writes the id of each rollout that it reads whole, one a line.
+        patience_seconds: how long it waits for a store; None: as every trainer.
     """
-    process = _context().Process(
-        target=_attempt, args=(dict(environment), dies, reads), daemon=True
-    )
+    given = (dict(environment), dies, reads, patience_seconds)
+    process = _context().Process(target=_attempt, args=given, daemon=True)
     process.start()
     return process
 
 
-def _attempt(environment: dict[str, str], dies: Death, reads: Path | None) -> None:
+def _attempt(
+    environment: dict[str, str], dies: Death, reads: Path | None, patience_seconds: float | None
+) -> None:
     os.environ.update(environment)
+    if patience_seconds is not None:
+        PATCH.setattr(trainer_attempt, "PATIENCE_SECONDS", patience_seconds)
     torch.set_num_threads(1)
     if dies == "published":
         PATCH.setattr(uploads, "upload", _upload_and_die)

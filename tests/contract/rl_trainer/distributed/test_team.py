@@ -6,10 +6,11 @@ import itertools
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -33,7 +34,12 @@ NOWHERE = (None, None)
 
 @contextmanager
 def two_pods(
-    world: World, *, dies: tuple[int, ranks.Death] = (0, ""), reads: Sequence[Path | None] = NOWHERE
+    world: World,
+    *,
+    dies: tuple[int, ranks.Death] = (0, ""),
+    reads: Sequence[Path | None] = NOWHERE,
+    other: Mapping[str, str] = MappingProxyType({}),
+    patience_seconds: float | None = None,
 ) -> Iterator[Pair]:
     """An attempt of two pods; what still runs in the end is killed.
 
@@ -41,6 +47,8 @@ def two_pods(
         world: of the run.
         dies: replica that is killed, and when.
         reads: where each replica writes the ids of the rollouts that it reads whole.
+        other: what the second replica has otherwise in its environment.
+        patience_seconds: how long it waits for a store; None: as every trainer.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -48,9 +56,10 @@ def two_pods(
     environment = world.environment | {env.REPLICAS: "2", env.RENDEZVOUS: place}
     first, second = (
         ranks.attempt(
-            environment | {env.REPLICA: str(index)},
+            environment | {env.REPLICA: str(index)} | (dict(other) if index else {}),
             dies=dies[1] if dies[0] == index else "",
             reads=reads[index],
+            patience_seconds=patience_seconds if index else None,
         )
         for index in range(2)
     )

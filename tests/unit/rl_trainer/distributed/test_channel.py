@@ -104,9 +104,9 @@ def test_each_rank_gets_its_own_request(two: Two) -> None:
 def test_a_failed_rank_is_named_and_its_next_request_answered(two: Two) -> None:
     two.begin(failing)
     requester = ShardRequester(two.worlds[0], Scripted(counted), written="policy")
-    with pytest.raises(TrainingFailedError, match="Rank 1 of the trainer: StoreUnav") as caught:
+    with pytest.raises(TrainingFailedError, match="Rank 1 of the trainer: bucket did") as caught:
         requester.request_all([EncodeDelta(), EncodeDelta()])
-    assert caught.value.reason == "RankFailed"
+    assert caught.value.reason == "StoreUnavailable"
     assert requester.request_all(KEEP) == KEPT
 
 
