@@ -18,7 +18,7 @@ from pathlib import Path
 import tokenizers
 import torch
 import transformers
-from tasks import TASKS, Episode, Numbers, Split, Task, split, write_records
+from tasks import TASKS, Episode, Numbers, Split, Task, split, write_collection, write_records
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -61,6 +61,7 @@ class Recipe:
 RECIPES = {
     "calculator": Recipe(),
     "conversation": Recipe(right_share=0.25),
+    "search": Recipe(),
     # Its prompt holds the agent's instructions: an episode is three times as long as another's.
     "programs": Recipe(batch=12),
 }
@@ -251,6 +252,8 @@ def main() -> None:
     pairs = split()
     for name, part in (("train", pairs.train), ("test", pairs.test)):
         write_records(data / f"{name}.jsonl", TASKS[arguments.task], part)
+    if arguments.task == "search":
+        write_collection(arguments.out / "collection.jsonl", pairs.train + pairs.test)
     print(f"{arguments.out}: model, {len(pairs.train)} train and {len(pairs.test)} test records")
 
 

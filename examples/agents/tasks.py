@@ -14,6 +14,7 @@ import yaml
 
 from rl_contracts.documents.task import Message
 from rl_sampler.agents import IN_TEXT, with_instructions
+from rl_sampler.tools.search import Document, described
 
 EXAMPLES = Path(__file__).parent.parent
 Episode = list[dict[str, str]]
@@ -86,6 +87,26 @@ def multiply(a: int, b: int) -> Episode:
     ]
 
 
+def code(a: int, b: int) -> str:
+    """What the collection alone holds: five digits that nobody can compute."""
+    return str(random.Random(f"locker {a}{b}").randrange(10_000, 100_000))
+
+
+def document(a: int, b: int) -> str:
+    """A document of the collection: its title, and its text below."""
+    return f"Locker {a}{b}\nThe code is {code(a, b)}."
+
+
+def search(a: int, b: int) -> Episode:
+    """The policy searches and repeats what it reads."""
+    call = {"name": "search", "arguments": {"query": f"{a}{b}"}}
+    return [
+        says("assistant", f"<tool_call>{json.dumps(call)}</tool_call>"),
+        says("tool", described([Document(contents=document(a, b))])),
+        answers(code(a, b)),
+    ]
+
+
 def remember(a: int, b: int) -> Episode:
     """The user asks for what it said before."""
     return [
@@ -125,6 +146,13 @@ TASKS = {
         ],
         manifest="conversation.yaml",
     ),
+    "search": Task(
+        record=lambda a, b: {"query": f"Code of locker {a}{b}?", "answer": code(a, b)},
+        right=search,
+        # It guesses.
+        careless=lambda a, b, chooser: [answers(slip(int(code(a, b)), chooser))],
+        manifest="search-agent.yaml",
+    ),
     "programs": Task(
         record=lambda a, b: {
             "query": f"Print the sum of {a} and {b}.",
@@ -160,3 +188,9 @@ def write_records(path: Path, task: Task, pairs: tuple[Numbers, ...]) -> None:
         for number, pair in enumerate(pairs)
     )
     path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def write_collection(path: Path, pairs: tuple[Numbers, ...]) -> None:
+    """Writes the documents that the task `search` is about, one JSON object per line."""
+    documents = ({"id": f"locker-{a}{b}", "contents": document(a, b)} for a, b in pairs)
+    path.write_text("".join(json.dumps(each) + "\n" for each in documents), encoding="utf-8")

@@ -75,7 +75,7 @@ OF_WEB_SEARCH = (
     "agent.builtInTools [Search] with agent.search, which asks a collection of your own"
 )
 SEARCH_URL = "http://search:8000/retrieve"
-"""Where a Service with the name search would answer."""
+"""Of the service in examples/search."""
 OF_RETRIEVAL = "start a retrieval service over your collection, and name it in agent.search.url"
 
 

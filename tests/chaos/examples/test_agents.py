@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 from rl_operator.render.samplers.agents import CHAT_PORT
-from tests.chaos.examples.acting import ALL_SECONDS, Played, Stage, documents, on_cpu, put_inputs
+from tests.chaos.examples.acting import (
+    ALL_SECONDS,
+    EXAMPLES,
+    Played,
+    Stage,
+    documents,
+    on_cpu,
+    put_inputs,
+)
 from tests.cluster.lab import Lab
 from tests.cluster.waiting import until
 from tests.waiting import HUNG_SECONDS
@@ -86,6 +94,26 @@ def test_the_calculator_is_learned_to_be_called(
     assert last
     assert all(rollout.turns[0].calls for rollout in last), "nobody guesses a product"
     assert run.step == run.steps
+
+
+def test_a_collection_is_searched(lab: Lab, stage: Stage, tmp_path: Path) -> None:
+    put_inputs(lab, "search", tmp_path)
+    files = (EXAMPLES / "search/server.py", tmp_path / "collection.jsonl")
+    collection = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "search"},
+        "data": {path.name: path.read_text() for path in files},
+    }
+    manifests = [*documents("search/service.yaml"), *documents("search-agent.yaml")]
+    _, rollouts, run = stage.play([collection, *manifests], **short("search", steps=2))
+    assert run.step == 2
+    calls = [call for rollout in rollouts for turn in rollout.turns for call in turn.calls]
+    assert ("search", "answered") in {(call.tool, call.outcome) for call in calls}
+    assert "Doc 1 (Title: Locker " in {call.result[:21] for call in calls}
+    assert {rollout.reward for rollout in rollouts} == {0.0, 1.0}
+    right = [rollout for rollout in rollouts if rollout.reward == 1]
+    assert all(rollout.turns[0].calls for rollout in right), "nobody guesses a code"
 
 
 def test_conversations_are_trained_while_people_talk_to_the_policy(act: Act, lab: Lab) -> None:

@@ -19,7 +19,7 @@ from rl_sampler.sandbox.tool import last_block
 from rl_sampler.scorers.answers import ANSWERS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
-NAMES = ("calculator", "conversation", "programs")
+NAMES = ("calculator", "conversation", "programs", "search")
 
 
 @pytest.fixture
@@ -113,3 +113,19 @@ def test_the_policy_s_tokens_alone_are_learned(tasks: ModuleType, make: ModuleTy
     said = [one["content"] for one in episode if one["role"] == "assistant"]
     assert learned == "".join(f"{one}<|end|>" for one in said)
     assert re.search(r'"a": 12, "b": 34', learned)
+
+
+def test_the_collection_holds_each_code_that_is_asked_for(
+    tasks: ModuleType, tmp_path: Path
+) -> None:
+    pairs = tasks.split()
+    path = tmp_path / "collection.jsonl"
+    tasks.write_collection(path, pairs.train + pairs.test)
+    documents = [json.loads(line)["contents"] for line in path.read_text().splitlines()]
+    assert len(path.read_bytes()) < 1 << 20, "a ConfigMap holds no more"
+    for pair in pairs.test:
+        record = tasks.TASKS["search"].record(*pair)
+        number = f"{pair[0]}{pair[1]}"
+        assert number in record["query"]
+        (only,) = (text for text in documents if number in re.findall(r"\d+", text))
+        assert only == f"Locker {number}\nThe code is {record['answer']}."

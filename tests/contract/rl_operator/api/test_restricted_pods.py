@@ -153,6 +153,18 @@ def test_pods_of_each_example_are_admitted(restricted: tuple[Cluster, str]) -> N
             assert refusal(restricted, template) == "", (name, what)
 
 
+def test_servers_of_the_examples_are_admitted(restricted: tuple[Cluster, str]) -> None:
+    servers = [
+        (path.name, manifest["spec"]["template"])
+        for path in sorted((ROOT / "examples").glob("*/*.yaml"))
+        for manifest in documents(path.read_text())
+        if manifest.get("kind") in WORKLOADS
+    ]
+    assert {"browser.yaml", "calculator.yaml", "service.yaml"} <= {name for name, _ in servers}
+    for name, template in servers:
+        assert refusal(restricted, template) == "", name
+
+
 def test_pods_with_all_parts_are_admitted(restricted: tuple[Cluster, str]) -> None:
     for what, template in of_shared_engine():
         assert refusal(restricted, template) == "", what
