@@ -212,7 +212,8 @@ class SamplerEnv:
     tool_secrets_folder: Path
     """Folder with ``<MCP server>/token`` for each server that has a token."""
     endpoint_secrets_folder: Path
-    """Folder with ``<token_folder of an endpoint>/token`` for each endpoint with a token."""
+    """Folder with ``<token_folder of an endpoint>/token`` for each endpoint with a token, and with
+    that of the search service."""
     engine_runs: int = 1
     """Number of runs whose agents share the engine, this run included."""
     engine_key_folder: Path | None = None
