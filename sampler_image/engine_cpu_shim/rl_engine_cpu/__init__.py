@@ -1,1 +1,1 @@
-"""SGLang plugin of the CPU engine image: ``torch_native`` attention over whole batches."""
+"""SGLang plugin of the CPU engine image: attention over whole batches, and a shorter start."""

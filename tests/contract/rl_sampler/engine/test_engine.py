@@ -47,6 +47,14 @@ def staged(folder: Path, version: int, *, there: bool = True) -> Staged:
     return Staged(pointer=pointer, folder=at)
 
 
+def test_the_engines_processes_are_forks_of_its_first_one(engine_server: EngineServer) -> None:
+    log = (engine_server.folder / "engine.log").read_text()
+    assert "processes of the engine are forks" in log
+    # Scheduler, detokenizer and the first one: interpreters of their own would have a fourth, which
+    # tracks what they share.
+    assert len(engine_server.pids()) == 3
+
+
 async def test_generations_have_tokens_logprobs_and_versions(engine: Engine) -> None:
     info = await engine.server_info()
     assert (info.version, info.max_running_requests) == ("0.5.23", 64)
