@@ -121,10 +121,11 @@ def test_sigterm_stops_at_a_safe_point_and_the_next_attempt_resumes(make_world: 
     world = make_world(steps=10, checkpoint={"everySteps": 100})
     sampler = TestSampler(world.stores, RUN, rest_at=2)
     with sampling(sampler):
-        process = world.process()
+        process = world.forked()
         until(world.at_step(2), what="step 2")
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=HUNG_SECONDS) == 143
+        process.terminate()
+        process.join(HUNG_SECONDS)
+        assert process.exitcode == 143
         stopped = world.run
         assert stopped.outcome is None
         sampler.rest_at = 0
