@@ -38,6 +38,8 @@ from tests.waiting import HUNG_SECONDS
 
 MAX_NEW_TOKENS = 3
 LEASE_SECONDS = 30.0
+POLL_SECONDS = 0.05
+"""Between two looks for work: the threads of all samplers share a processor with the trainer."""
 
 
 def score(task: Task, tokens: list[int]) -> float:
@@ -100,7 +102,7 @@ class TestSampler:
                 update = {"heartbeat_at": now, "state": SamplerState.READY, "version": version}
                 self.stores.samplers.put([registration.model_copy(update=update)])
             if not self._turn():
-                stopped.wait(0.02)
+                stopped.wait(POLL_SECONDS)
 
     def _turn(self) -> bool:
         run = self.stores.runs.get(self.run)
