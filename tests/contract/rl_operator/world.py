@@ -36,7 +36,6 @@ from rl_operator.process.events import EventRecorder
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.render import reader
-from rl_operator.state import observe
 from rl_operator.state.progress import Reading
 from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.claims import Claims
@@ -260,17 +259,13 @@ class World:
                 name = pool["metadata"]["name"]
                 operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
             status = self.status(key)
-            if self.writes.count == before and not self._checks(operator, key):
+            checks = any(
+                said["reason"] == "CheckingInputs" for said in status.get("conditions", [])
+            )
+            if self.writes.count == before and not checks:
                 return status
             assert time.monotonic() < deadline, f"never at rest: {status}"
             time.sleep(0.02)
-
-    def _checks(self, operator: Operator, key: Key) -> bool:
-        """Whether a job's inputs are being checked, even if no status says so yet."""
-        seen = observe.job_snapshot(self.cluster, key)
-        assert seen is not None
-        conditions = seen.job.status.conditions
-        return any(condition.reason == "CheckingInputs" for condition in conditions)
 
     def status(self, key: Key) -> dict[str, Any]:
         job = self.cluster.get(kinds.RLJOB, key.namespace, key.name)
