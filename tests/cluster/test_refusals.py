@@ -152,9 +152,9 @@ def stalled(lab: Lab) -> Iterator[dict[str, Condition]]:
             changes["storage__secretName"] = bad.name
         lab.apply(short_job(bad.name, **changes))
     yield {bad.name: lab.await_condition(bad.name, "Stalled") for bad in BAD}
-    for bad in BAD:
-        lab.delete("rljob", bad.name)
-        lab.delete("secret", bad.name)
+    names = [bad.name for bad in BAD]
+    lab.delete("rljob", *names)
+    lab.delete("secret", *names)
 
 
 @pytest.mark.timeout(3000)
