@@ -21,13 +21,13 @@ class Relay:
         backend: the server's port.
         cut_by: given the first line of a request, whether the way is cut before it is passed on;
             asked while the way is open.
-        cuts: first lines of the requests that cut it.
+        refuses: given the first line of a request, whether it alone is hung up on.
         port: where it listens.
     """
 
     backend: int
     cut_by: Callable[[Line], bool] = lambda _: False
-    cuts: list[Line] = field(default_factory=list)
+    refuses: Callable[[Line], bool] = lambda _: False
     port: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _open: set[socket.socket] = field(default_factory=set)
@@ -74,20 +74,21 @@ class Relay:
         """Pass one direction on until either end hangs up."""
         with suppress(OSError):
             while chunk := source.recv(CHUNK_BYTES):
-                if look and self._cuts(chunk):
-                    self.cut()
+                if look and self._hangs_up(chunk):
                     break
                 sink.sendall(chunk)
         for end in (source, sink):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def _cuts(self, chunk: bytes) -> bool:
+    def _hangs_up(self, chunk: bytes) -> bool:
         line, end, _ = chunk.partition(b"\r\n")
-        wanted = bool(end) and line.endswith(b" HTTP/1.1") and self.cut_by(line)
-        if wanted:
-            self.cuts.append(line)
-        return wanted
+        if not end or not line.endswith(b" HTTP/1.1"):
+            return False
+        if self.cut_by(line):
+            self.cut()
+            return True
+        return self.refuses(line)
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def test_one_attempt_outlives_an_outage_in_everything_that_ranks_write(
 def test_an_outage_that_lasts_in_a_checkpoint_has_the_reason_of_one_on_rank_0(
     world: World, relay: Relay, by_relay: dict[str, str]
 ) -> None:
-    relay.cut_by = lambda line: writes(line, "/checkpoints/")
+    relay.refuses = lambda line: writes(line, "/checkpoints/")
     with (
         sampling(TestSampler(world.stores, RUN)),
         two_pods(world, other=by_relay, patience_seconds=PATIENCE_SECONDS) as pair,

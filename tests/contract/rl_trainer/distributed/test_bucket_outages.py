@@ -84,8 +84,7 @@ def test_a_rank_waits_as_rank_0_does_and_an_outage_that_lasts_has_the_same_reaso
     Chaos tests have longer outages, and one that lasts in a checkpoint.
     """
     left = cut_at_first(relay, WRITTEN[:2], seconds=AWAY_SECONDS)
-    short = relay.cut_by
-    relay.cut_by = lambda line: short(line) or writes(line, "/exports/")
+    relay.refuses = lambda line: writes(line, "/exports/")
     with (
         sampling(TestSampler(world.stores, RUN)),
         two_pods(world, other=by_relay, patience_seconds=PATIENCE_SECONDS) as pair,
