@@ -66,8 +66,9 @@ class LoRA(Model):
     experts: Literal["Frozen", "Adapted"] = "Frozen"
     """What becomes of the experts of a mixture of experts. `Frozen`: they get no adapters.
     `Adapted`: each expert gets its own, of every matrix; samplers then get whole models with the
-    adapters merged, because the engine serves no adapters of experts. For the families deepseek_v3,
-    qwen2_moe and qwen3_moe; not with dropout, quantization, and tp or ep of trainer.parallelism."""
+    adapters merged, because the engine cannot serve adapters of experts on every device. For the
+    families deepseek_v3, qwen2_moe and qwen3_moe; not with dropout, quantization, and tp or ep of
+    trainer.parallelism."""
     quantization: Quantization | None = None
     """Type in which the frozen weights are kept to save memory: `Int8` or `NF4` (4 bits). Unset:
     not quantized."""
