@@ -84,8 +84,6 @@ class PoolReconciler:
         if snapshot.pool.spec is not None and snapshot.pool.spec.shared:
             _note(snapshot)
             return self._share(snapshot, snapshot.pool.spec)
-        if not snapshot.pool.meta.applied and snapshot.pool.meta.owner_uid:
-            return None  # its job has created it and is about to apply its spec
         _note(snapshot)
         stall = stalls.of_own(snapshot, self.rules)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:

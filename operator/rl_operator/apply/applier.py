@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_operator.cache.cached_reader import KEPT_IN_PACE
-from rl_operator.kube.api_errors import ApiRefusedError
+from rl_operator.kube.api_errors import ApiConflictError, ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import (
@@ -74,6 +74,8 @@ class Applier:
         """By owner, of its objects of unwatched kinds: digest last seen, and when."""
         self._at_rest: dict[Key, tuple[bytes, float]] = {}
         """By owner: mark of the inputs for which nothing was left to do, and when."""
+        self._existing: set[Key] = set()
+        """Owners of which an object that no watch has shown exists, as a conflict has told."""
 
     def rests(self, key: Key, inputs: tuple[object, ...]) -> bool:
         """Whether, not long ago, nothing was left to do for these very inputs."""
@@ -100,6 +102,7 @@ class Applier:
         """Drop what is known of an owner that is gone."""
         self._at_rest.pop(key, None)
         self._verified.pop(key, None)
+        self._existing.discard(key)
 
     def make(
         self,
@@ -134,6 +137,7 @@ class Applier:
         stall = self._perform(key, todo, done)
         if stall is None and not todo.conflicts:
             self._verified[key] |= self._as_seen_now(wanted)
+            self._existing.discard(key)
         return Made(done=tuple(done), stall=stall or _name_taken(todo.conflicts))
 
     def _keep(self, key: Key, wanted: Sequence[Wanted], *, settled: bool) -> None:
@@ -157,14 +161,17 @@ class Applier:
     def _read_absent(
         self, key: Key, wanted: Sequence[Wanted], observed: Mapping[Reference, Child]
     ) -> dict[Reference, Child]:
-        """Wanted objects that were not observed, read by name: others may have taken the name.
+        """Wanted objects that were not observed, read by name where they may exist.
 
-        Watches show only objects with our labels, and none of the unwatched kinds.
+        Watches show only objects with our labels, and none of the unwatched kinds. The rest is
+        created without a read: that fails where the name is taken, and then all are read.
         """
+        begun = bool(observed or self._verified[key])
         absent = [
             (each.kind, each.manifest["metadata"]["name"])
             for each in wanted
             if each.reference not in observed
+            and (key in self._existing or (begun and each.kind in UNWATCHED))
         ]
         children = observe.named(self._cluster, key, absent)
         return {(child.kind, child.meta.name): child for child in children}
@@ -178,6 +185,9 @@ class Applier:
             except ApiRefusedError as error:
                 message = f"The API server refused to {action}: {error.message}"
                 return Stall(reason="ChildRefused", message=message)
+            except ApiConflictError:
+                self._existing.add(key)
+                raise
             done.append(action)
         return None
 

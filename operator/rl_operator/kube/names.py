@@ -45,7 +45,6 @@ IN_USE_FINALIZER = f"{GROUP}/in-use"
 """On a shared pool while it serves a run."""
 
 SPEC_MANAGER = "rl-operator"
-SCALE_MANAGER = "rl-operator-scale"
 STATUS_MANAGER = "rl-operator-status"
 FINALIZER_MANAGER = "rl-operator-finalizer"
 POOL_MANAGER = "rl-operator-pool"

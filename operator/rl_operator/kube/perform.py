@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+from typing import Any
 
+from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
-from rl_operator.kube.names import SCALE_MANAGER, SPEC_MANAGER
+from rl_operator.kube.kinds import Kind
+from rl_operator.kube.names import SPEC_MANAGER
 from rl_operator.kube.plan import Action, Apply, Create, Delete
 
 log = logging.getLogger(__name__)
 
-BARE = ("name", "namespace", "ownerReferences")
-"""Metadata of an object whose first write is not an apply."""
+Manifest = dict[str, Any]
+LEFT_TO_OTHERS = {kinds.SAMPLER_POOL: ("replicas",)}
+"""Fields of the spec that an object is created with, and that belong to others from then on."""
 
 
 def perform(cluster: Cluster, namespace: str, action: Action) -> None:
     """Create, apply or delete one object of a namespace.
+
+    Objects are created by a POST, which fails where an object of the name exists, whoever owns it.
 
     Raises:
         ApiConflictError: the object to be created exists, or the object to be changed has changed
@@ -24,31 +31,37 @@ def perform(cluster: Cluster, namespace: str, action: Action) -> None:
     """
     log.info("%s", action)
     match action:
-        case Create():
-            _create(cluster, action)
+        case Create(kind=kind, manifest=manifest):
+            cluster.create(kind, manifest, manager=SPEC_MANAGER)
         case Apply(kind=kind, manifest=manifest):
-            cluster.apply(kind, manifest, manager=SPEC_MANAGER)
+            version = _version_to_apply_to(cluster, kind, manifest["metadata"])
+            metadata = manifest["metadata"] | {"resourceVersion": version}
+            cluster.apply(kind, manifest | {"metadata": metadata}, manager=SPEC_MANAGER)
         case Delete(kind=kind, name=name, uid=uid):
             cluster.delete(kind, namespace, name, uid=uid)
 
 
-def _create(cluster: Cluster, action: Create) -> None:
-    """Create an object in the way in which it is changed later.
+def _version_to_apply_to(cluster: Cluster, kind: Kind, metadata: Manifest) -> str:
+    """Hand what our POST has written over to our applies; the object's version after that.
 
-    Whatever a POST writes belongs to an update, and an apply that leaves such a field out does not
-    remove it. So only what is never changed is created by a POST, which fails where an object of
-    the name exists. What is applied later is applied from the start. A field that belongs to others
-    from its creation on, such as ``replicas``, is handed over as Kubernetes documents it for
-    autoscalers: another field manager writes it first, and our applies leave it out.
+    What a POST writes belongs to an update, and an apply that leaves such a field out does not
+    remove it. So the first apply is preceded by a change of the owner, as client-go's ``csaupgrade``
+    does it. It depends on the version that the apply depends on.
     """
-    kind, manifest = action.kind, action.manifest
-    if action.immutable:
-        cluster.create(kind, manifest, manager=SPEC_MANAGER)
-    elif action.initial_spec:
-        metadata = {key: manifest["metadata"][key] for key in BARE if key in manifest["metadata"]}
-        bare = {**manifest, "metadata": metadata, "spec": action.initial_spec}
-        uid = cluster.create(kind, bare, manager=SCALE_MANAGER)["metadata"]["uid"]
-        completed = {**manifest, "metadata": {**manifest["metadata"], "uid": uid}}
-        cluster.apply(kind, completed, manager=SPEC_MANAGER)
-    else:
-        cluster.apply(kind, manifest, manager=SPEC_MANAGER)
+    version = str(metadata["resourceVersion"])
+    stored = cluster.get(kind, metadata["namespace"], metadata["name"])
+    entries = copy.deepcopy(stored["metadata"].get("managedFields", [])) if stored else []
+    ours = next((entry for entry in entries if _is_of_our_post(entry)), None)
+    if ours is None:
+        return version
+    ours["operation"] = "Apply"
+    for field in LEFT_TO_OTHERS.get(kind, ()):
+        ours["fieldsV1"].get("f:spec", {}).pop(f"f:{field}", None)
+    named = {key: metadata[key] for key in ("name", "namespace")}
+    change = {**named, "resourceVersion": version, "managedFields": entries}
+    return str(cluster.merge(kind, {"metadata": change})["metadata"]["resourceVersion"])
+
+
+def _is_of_our_post(entry: Manifest) -> bool:
+    whole = not entry.get("subresource")
+    return whole and (entry["manager"], entry["operation"]) == (SPEC_MANAGER, "Update")

@@ -21,8 +21,8 @@ class Wanted:
 
     manifest: Manifest
     initial_spec: Manifest = field(default_factory=dict)
-    """Spec with which the object is created before the manifest is applied. Its fields that the
-    manifest leaves out, such as ``replicas``, belong to others from then on."""
+    """More of the spec with which the object is created, such as ``replicas``: applies leave it
+    out, so that it belongs to others from then on."""
     immutable: bool = False
     """Created once and never changed."""
 
@@ -43,8 +43,6 @@ class Create:
 
     kind: Kind
     manifest: Manifest
-    initial_spec: Manifest = field(default_factory=dict)
-    immutable: bool = False
 
     def __str__(self) -> str:
         return f"create {self.kind.name} {self.manifest['metadata']['name']}"
@@ -130,12 +128,10 @@ def plan(
 
 
 def _creation(wanted: Wanted) -> Create:
-    return Create(
-        kind=wanted.kind,
-        manifest=wanted.manifest,
-        initial_spec=wanted.initial_spec,
-        immutable=wanted.immutable,
-    )
+    manifest = wanted.manifest
+    if wanted.initial_spec:
+        manifest = manifest | {"spec": wanted.initial_spec | manifest["spec"]}
+    return Create(kind=wanted.kind, manifest=manifest)
 
 
 def _application(wanted: Wanted, version: str) -> Apply:

@@ -54,11 +54,11 @@ class SharedPools:
     def create(self, manifest: Manifest) -> None:
         """Create the Deployment without pods: a late write of a paused operator starts none.
 
-        An apply cannot demand that the object is new. So a late one may take back a Deployment that
-        another operator has created since; that operator sees the older epoch and writes it again.
+        Raises:
+            ApiConflictError: another operator has created it since.
         """
         empty = {**manifest, "spec": {**manifest["spec"], "replicas": 0}}
-        self.cluster.apply(kinds.DEPLOYMENT, empty, manager=names.SPEC_MANAGER)
+        self.cluster.create(kinds.DEPLOYMENT, empty, manager=names.SPEC_MANAGER)
 
     def _apply(self, kind: kinds.Kind, to: Meta, metadata: Manifest) -> None:
         """Apply some metadata of an object whose other fields belong to others."""

@@ -44,7 +44,7 @@ def of_actions(actions: Iterable[Action]) -> list[EventNote]:
             continue
         name = action.manifest["metadata"]["name"]
         if action.kind == kinds.SAMPLER_POOL:
-            replicas = action.initial_spec["replicas"]
+            replicas = action.manifest["spec"]["replicas"]
             notes.append(
                 EventNote("PoolCreated", f"Created sampler pool {name} with {replicas} pods.")
             )

@@ -51,10 +51,7 @@ def wanted(
                 manifest=pool.render(
                     meta, sampler, admitted=None if admitted is None else admitted[sampler.name]
                 ),
-                initial_spec={
-                    "job": meta.name,
-                    "replicas": sampler.template.autoscaling.min_replicas,
-                },
+                initial_spec={"replicas": sampler.template.autoscaling.min_replicas},
             )
             for sampler in spec.pooled
             if sampler.pool_ref is None and _may_have_pool(snapshot, sampler.name, admitted)

@@ -55,9 +55,6 @@ class ModelApi:
         raw["metadata"]["generation"] += spec
 
     def apply(self, kind: Kind, manifest: Raw, *, manager: str, subresource: str = "") -> Raw:
-        if (kind.name, manifest["metadata"]["name"]) not in self.objects:
-            assert manager == names.SPEC_MANAGER, "applied where there is none"
-            return self.create(kind, manifest, manager=manager)
         return self._write(kind, manifest, of_manager=manager)
 
     def merge(self, kind: Kind, manifest: Raw) -> Raw:

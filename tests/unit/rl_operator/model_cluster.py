@@ -38,12 +38,9 @@ class ModelCluster:
                 del self.objects[(action.kind.name, action.name)]
             return
         manifest = copy.deepcopy(action.manifest)
-        if isinstance(action, Create) and action.initial_spec:
-            manifest["spec"] = copy.deepcopy(action.initial_spec) | manifest["spec"]
         key = (manifest["kind"], manifest["metadata"]["name"])
         stored = self.objects.get(key)
-        posts = isinstance(action, Create) and (action.immutable or action.initial_spec)
-        if posts and stored is not None:
+        if isinstance(action, Create) and stored is not None:
             raise ApiConflictError(doing=str(action), status=409, message="it is there")
         if stored is None:
             self._serial += 1

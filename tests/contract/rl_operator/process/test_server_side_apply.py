@@ -12,7 +12,7 @@ from rl_operator.kube import kinds
 from rl_operator.kube.api_errors import ApiConflictError, ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Kind
-from rl_operator.kube.names import SCALE_MANAGER
+from rl_operator.kube.names import SPEC_MANAGER
 from rl_operator.kube.perform import perform
 from rl_operator.kube.plan import Apply, Create
 from tests.apiserver import ApiServer
@@ -99,9 +99,10 @@ class Place:
         return stored
 
     def create(self, kind: Kind, parts: Manifest, **meta: Any) -> None:
-        initial = {"job": "job", "replicas": 3} if kind == kinds.SAMPLER_POOL else {}
-        made = Create(kind=kind, manifest=self.manifest(kind, parts, **meta), initial_spec=initial)
-        perform(self.cluster, self.namespace, made)
+        manifest = self.manifest(kind, parts, **meta)
+        if kind == kinds.SAMPLER_POOL:
+            manifest["spec"]["replicas"] = 3
+        perform(self.cluster, self.namespace, Create(kind=kind, manifest=manifest))
 
     def apply(self, kind: Kind, parts: Manifest, *, version: str = "") -> None:
         version = version or self.stored(kind)["metadata"]["resourceVersion"]
@@ -146,7 +147,7 @@ def test_apply_leaves_the_replicas_of_a_pool_to_others(place: Place) -> None:
     rich, bare = KINDS[kinds.SAMPLER_POOL]
     place.create(kinds.SAMPLER_POOL, rich)
     assert place.stored(kinds.SAMPLER_POOL)["spec"]["replicas"] == 3
-    assert place.owners(kinds.SAMPLER_POOL, "replicas") == {(SCALE_MANAGER, "Update")}
+    assert place.owners(kinds.SAMPLER_POOL, "replicas") == {(SPEC_MANAGER, "Update")}
     theirs = {"name": "it", "namespace": place.namespace, "annotations": {"theirs": "1"}}
     scaled = {"metadata": theirs, "spec": {"replicas": 7}}
     place.cluster.merge(kinds.SAMPLER_POOL, scaled)
@@ -154,6 +155,16 @@ def test_apply_leaves_the_replicas_of_a_pool_to_others(place: Place) -> None:
     declared = place.declared(kinds.SAMPLER_POOL)
     assert (declared["spec"]["replicas"], declared["annotations"]) == (7, {"theirs": "1"})
     assert "admitted" not in declared["spec"]
+
+
+def test_the_first_apply_leaves_the_replicas_that_the_creation_set(place: Place) -> None:
+    rich, bare = KINDS[kinds.SAMPLER_POOL]
+    place.create(kinds.SAMPLER_POOL, rich)
+    for parts in (bare, rich):
+        place.apply(kinds.SAMPLER_POOL, parts)
+        assert place.stored(kinds.SAMPLER_POOL)["spec"]["replicas"] == 3
+        assert place.owners(kinds.SAMPLER_POOL, "replicas") == set()
+        assert place.owners(kinds.SAMPLER_POOL, "template") == {(SPEC_MANAGER, "Apply")}
 
 
 def test_apply_to_an_outdated_version_changes_nothing(place: Place) -> None:
@@ -168,30 +179,32 @@ def test_apply_to_an_outdated_version_changes_nothing(place: Place) -> None:
     assert place.stored(kinds.SAMPLER_POOL) == before
 
 
-def test_apply_completes_a_pool_that_a_dead_process_half_created(place: Place) -> None:
-    rich, _ = KINDS[kinds.SAMPLER_POOL]
-    place.writes.crash_after = 1
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_apply_goes_on_where_a_process_died_before_it(place: Place, kind: Kind) -> None:
+    rich, bare = KINDS[kind]
+    place.create(kind, rich)
+    place.writes.crash_after = place.writes.count + 1  # the owner of the fields has changed
     with pytest.raises(CrashError):
-        place.create(kinds.SAMPLER_POOL, rich)
+        place.apply(kind, bare)
     place.writes.crash_after = None
-    assert "admitted" not in place.stored(kinds.SAMPLER_POOL)["spec"]
-    place.apply(kinds.SAMPLER_POOL, rich)
-    place.create(kinds.SAMPLER_POOL, rich, name="fresh")
-    assert place.declared(kinds.SAMPLER_POOL) == place.declared(kinds.SAMPLER_POOL, "fresh")
+    place.apply(kind, bare)
+    place.create(kind, bare, name="fresh")
+    assert place.declared(kind) == place.declared(kind, "fresh")
 
 
-def test_create_does_not_overwrite_an_existing_pool(place: Place) -> None:
-    rich, bare = KINDS[kinds.SAMPLER_POOL]
-    place.create(kinds.SAMPLER_POOL, rich)
-    before = place.stored(kinds.SAMPLER_POOL)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_create_does_not_overwrite_an_existing_object(place: Place, kind: Kind) -> None:
+    rich, bare = KINDS[kind]
+    place.create(kind, rich)
+    before = place.stored(kind)
     with pytest.raises(ApiConflictError):
-        place.create(kinds.SAMPLER_POOL, bare)
-    assert place.stored(kinds.SAMPLER_POOL) == before
+        place.create(kind, bare)
+    assert place.stored(kind) == before
 
 
 def test_the_mounted_spec_is_immutable(place: Place) -> None:
     config = place.manifest(kinds.CONFIG_MAP, {"data": {"a": "1"}, "immutable": True})
-    made = Create(kind=kinds.CONFIG_MAP, manifest=config, immutable=True)
+    made = Create(kind=kinds.CONFIG_MAP, manifest=config)
     perform(place.cluster, place.namespace, made)
     with pytest.raises(ApiConflictError):
         perform(place.cluster, place.namespace, made)

@@ -102,24 +102,51 @@ FOREIGN: Manifest = {
     "spec": {},
     "metadata": {"namespace": "ns", "name": "job-main"},
 }
+CREATE = ["create ConfigMap", "create SamplerPool"]
 READ = ["get ConfigMap", "get SamplerPool"]
-FIRST: dict[str, tuple[list[Manifest], list[str], str]] = {
-    "new": ([], [*READ, "create ConfigMap", "apply SamplerPool"], ""),
-    "a process that has died made some": ([CONFIG], [*READ, "apply SamplerPool"], ""),
-    "another leader made all, and no watch has shown it": ([CONFIG, POOL], READ, ""),
-    "another owner has the name": ([FOREIGN], [*READ, "create ConfigMap"], "NameTaken"),
+EXISTING: dict[str, tuple[list[Manifest], list[str], str]] = {
+    "a process that has died made some": (
+        [CONFIG],
+        ["create ConfigMap", *READ, "create SamplerPool"],
+        "",
+    ),
+    "another leader made all, and no watch has shown it": (
+        [CONFIG, POOL],
+        ["create ConfigMap", *READ],
+        "",
+    ),
+    "another owner has the name": ([FOREIGN], [*CREATE, *READ], "NameTaken"),
 }
 
 
-@pytest.mark.parametrize(("existing", "asked", "stall"), FIRST.values(), ids=FIRST.keys())
-def test_what_no_watch_has_shown_is_read_before_it_is_created(
+def test_new_objects_are_created_without_a_read() -> None:
+    server = Server()
+    assert make(Applier(server), server) == ""
+    assert server.asked == CREATE
+
+
+@pytest.mark.parametrize(("existing", "asked", "stall"), EXISTING.values(), ids=EXISTING.keys())
+def test_what_exists_and_no_watch_has_shown_is_read_after_the_conflict(
     existing: list[Manifest], asked: list[str], stall: str
 ) -> None:
     server = Server(*existing)
     before = copy.deepcopy(server.objects)
-    assert make(Applier(server), server) == stall
+    applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
+    with pytest.raises(ApiConflictError):
+        make(applier, server)
+    assert make(applier, server) == stall
     assert server.asked == asked
     assert {place: server.objects[place] for place in before} == before
+
+
+def test_a_name_that_stays_taken_is_read_each_time_and_never_written() -> None:
+    server = Server(CONFIG, FOREIGN)
+    applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
+    with pytest.raises(ApiConflictError):
+        make(applier, server)
+    server.asked.clear()
+    assert [make(applier, server) for _ in range(2)] == ["NameTaken"] * 2
+    assert {request.partition(" ")[0] for request in server.asked} == {"get"}
 
 
 def test_a_conflict_with_an_object_that_was_just_created_is_raised() -> None:
@@ -133,13 +160,12 @@ def test_a_conflict_with_an_object_that_was_just_created_is_raised() -> None:
     assert server.objects["ConfigMap", "job-spec"]["spec"] == {"a": 1}
 
 
-def test_a_pool_is_created_with_replicas_that_another_manager_owns() -> None:
+def test_only_the_creation_of_a_pool_names_its_replicas() -> None:
     server, pool = Server(), a_manifest("SamplerPool", "job-main")
-    wanted = Wanted(manifest=pool, initial_spec={"a": 1, "replicas": 3})
+    wanted = Wanted(manifest=pool, initial_spec={"replicas": 3})
     Applier(server).make(KEY, wanted=[wanted], unwanted=[], observed={}, owner_uid="owner")
-    assert server.asked == ["get SamplerPool", "create SamplerPool", "apply SamplerPool"]
-    assert server.managers == ["rl-operator-scale", "rl-operator"]
-    assert "replicas" not in server.objects["SamplerPool", "job-main"]["spec"]  # of the last write
+    assert server.asked == ["create SamplerPool"]
+    assert server.objects["SamplerPool", "job-main"]["spec"] == {"a": 1, "replicas": 3}
 
 
 def test_only_objects_of_unwatched_kinds_are_read_again_once_the_time_is_up() -> None:
@@ -164,7 +190,7 @@ def test_a_watched_object_that_is_gone_is_created_again() -> None:
     server.asked.clear()
     del server.objects["SamplerPool", "job-main"]
     make(applier, server)
-    assert server.asked == ["get SamplerPool", "apply SamplerPool"]
+    assert server.asked == ["create SamplerPool"]
 
 
 def look_at_policy(applier: Applier, server: Server, wanted: Manifest | None) -> list[str]:
@@ -183,7 +209,7 @@ def look_at_policy(applier: Applier, server: Server, wanted: Manifest | None) ->
 @pytest.mark.parametrize(
     ("between", "written"),
     [
-        (None, "apply NetworkPolicy"),
+        (None, "create NetworkPolicy"),
         (a_manifest("NetworkPolicy", "job", a=2), "apply NetworkPolicy"),
     ],
     ids=["gone", "another"],
@@ -193,7 +219,7 @@ def test_an_object_that_is_wanted_again_is_made_by_the_next_reconcile(
 ) -> None:
     server = Server()
     applier = Applier(server, clock=lambda: 0.0, trust_seconds=120.0)
-    assert look_at_policy(applier, server, POLICY) == ["apply NetworkPolicy"]
+    assert look_at_policy(applier, server, POLICY) == ["create NetworkPolicy"]
     assert look_at_policy(applier, server, POLICY) == []
     assert len(look_at_policy(applier, server, between)) == 1
     assert look_at_policy(applier, server, POLICY) == [written]
@@ -207,13 +233,13 @@ def test_an_object_whose_deletion_got_no_answer_is_read_again() -> None:
     server.loses_answers = True
     with pytest.raises(ApiUnavailableError):
         look_at_policy(applier, server, None)
-    assert look_at_policy(applier, server, POLICY) == ["apply NetworkPolicy"]
+    assert look_at_policy(applier, server, POLICY) == ["create NetworkPolicy"]
 
 
 TAKEN_OVER: dict[str, tuple[bool, bool, list[str]]] = {
     "everything was made": (True, True, []),
     "its status says nothing": (False, True, ["get ConfigMap"]),
-    "a watched object differs": (True, False, ["apply SamplerPool"]),
+    "a watched object differs": (True, False, ["get SamplerPool", "apply SamplerPool"]),
 }
 
 
@@ -247,7 +273,7 @@ def test_a_new_process_trusts_unwatched_objects_of_a_settled_owner_for_a_while(
     now[0] += 1.0  # the jitter took an eighth of the time away
     assert not applier.rests(KEY, ("all",))
     del server.objects["ConfigMap", "job-spec"]
-    assert look() == ["get ConfigMap", "apply ConfigMap"]
+    assert look() == ["get ConfigMap", "create ConfigMap"]
     assert applier.rest_seconds(KEY) == 105.0
     applier.forget(KEY)
     assert applier.rest_seconds(KEY) == 0.0

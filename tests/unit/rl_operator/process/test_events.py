@@ -135,7 +135,7 @@ def test_created_pools_and_trainers_are_recorded() -> None:
     group = spec.samplers[0]
     first = pool.render(meta, group)
     made: list[Action] = [
-        Create(kind=kinds.SAMPLER_POOL, manifest=first, initial_spec={"replicas": 2}),
+        Create(kind=kinds.SAMPLER_POOL, manifest=first | {"spec": first["spec"] | {"replicas": 2}}),
         Apply(kind=kinds.SAMPLER_POOL, manifest=pool.render(meta, group)),
         Create(
             kind=kinds.PYTORCH_JOB, manifest=trainer.render(meta, spec, attempt=3, images=IMAGES)
