@@ -112,6 +112,7 @@ class Applier:
         unwanted: Sequence[Child],
         observed: Mapping[Reference, Child],
         owner_uid: str,
+        begun: bool = False,
         settled: bool = False,
     ) -> Made:
         """Plan and perform. A refusal by the API server is returned as a stall, not raised.
@@ -122,6 +123,7 @@ class Applier:
             unwanted: objects that should be deleted.
             observed: objects of watched kinds that exist.
             owner_uid: uid of the owner.
+            begun: the owner has a status, so some of this has been made before.
             settled: the owner's status says that all of this was made. Objects of unwatched kinds
                 then count as seen when this process first meets them: a new process would read
                 15,000 of 5,000 jobs before it does anything else.
@@ -131,7 +133,8 @@ class Applier:
         """
         self._keep(key, wanted, settled=settled)
         wanted = [each for each in wanted if not self._is_trusted(key, each)]
-        existing = {**observed, **self._read_absent(key, wanted, observed)}
+        begun = bool(begun or observed or self._verified[key])
+        existing = {**observed, **self._read_absent(key, wanted, observed, begun=begun)}
         todo = plan(wanted, unwanted, observed=existing, owner_uid=owner_uid)
         done: list[Action] = []
         stall = self._perform(key, todo, done)
@@ -159,14 +162,18 @@ class Applier:
         return digest == _digest(wanted) and self._clock() - at < self._trusted_seconds()
 
     def _read_absent(
-        self, key: Key, wanted: Sequence[Wanted], observed: Mapping[Reference, Child]
+        self,
+        key: Key,
+        wanted: Sequence[Wanted],
+        observed: Mapping[Reference, Child],
+        *,
+        begun: bool,
     ) -> dict[Reference, Child]:
         """Wanted objects that were not observed, read by name where they may exist.
 
         Watches show only objects with our labels, and none of the unwatched kinds. The rest is
         created without a read: that fails where the name is taken, and then all are read.
         """
-        begun = bool(observed or self._verified[key])
         absent = [
             (each.kind, each.manifest["metadata"]["name"])
             for each in wanted

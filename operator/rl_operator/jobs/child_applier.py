@@ -114,6 +114,7 @@ class JobChildApplier:
             unwanted=unwanted,
             observed=snapshot.children,
             owner_uid=snapshot.job.meta.uid,
+            begun=snapshot.job.status.observed_generation >= 0,
             settled=settled,
         )
         self.events.record(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))

@@ -45,8 +45,8 @@ def _version_to_apply_to(cluster: Cluster, kind: Kind, metadata: Manifest) -> st
     """Hand what our POST has written over to our applies; the object's version after that.
 
     What a POST writes belongs to an update, and an apply that leaves such a field out does not
-    remove it. So the first apply is preceded by a change of the owner, as client-go's ``csaupgrade``
-    does it. It depends on the version that the apply depends on.
+    remove it. So the first apply is preceded by a change of the owner, as client-go has it in
+    ``csaupgrade``. It is conditional on the version that the apply is conditional on.
     """
     version = str(metadata["resourceVersion"])
     stored = cluster.get(kind, metadata["namespace"], metadata["name"])

@@ -76,6 +76,7 @@ class PoolChildApplier:
             unwanted=observe.named(self.cluster, snapshot.key, dropped),
             observed=snapshot.children,
             owner_uid=meta.uid,
+            begun=snapshot.pool.status.observed_generation >= 0,
             settled=not spec.shared and _is_settled(snapshot.pool),
         )
         if not made.done and made.stall is None:

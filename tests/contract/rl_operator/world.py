@@ -7,6 +7,7 @@ kubelet would say, and documents as trainers and samplers would.
 from __future__ import annotations
 
 import base64
+import contextlib
 import secrets
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ from rl_operator.cache.cached_reader import CachedReader
 from rl_operator.cache.object_cache import ObjectCache
 from rl_operator.jobs.inputs import InputsReader
 from rl_operator.kube import kinds
+from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.gpu_nodes import GpuNodes
 from rl_operator.kube.kinds import Key, Kind
@@ -248,16 +250,20 @@ class World:
     # What the operator does.
 
     def settle(self, key: Key) -> dict[str, Any]:
-        """Reconcile a job and its pools until a whole pass writes nothing; the job's status."""
+        """Reconcile a job and its pools until a whole pass writes nothing; the job's status.
+
+        A conflict is followed by another reconcile, as in a worker.
+        """
         operator = self.operator or self.start_operator()
         deadline = time.monotonic() + HUNG_SECONDS
         while True:
             before = self.writes.count
             self.beat()
-            operator.jobs.reconcile(key)
-            for pool in self.objects(kinds.SAMPLER_POOL):
-                name = pool["metadata"]["name"]
-                operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
+            with contextlib.suppress(ApiConflictError):  # the refused write counts, too
+                operator.jobs.reconcile(key)
+                for pool in self.objects(kinds.SAMPLER_POOL):
+                    name = pool["metadata"]["name"]
+                    operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
             status = self.status(key)
             checks = any(
                 said["reason"] == "CheckingInputs" for said in status.get("conditions", [])
