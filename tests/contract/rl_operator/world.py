@@ -265,13 +265,18 @@ class World:
                     name = pool["metadata"]["name"]
                     operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
             status = self.status(key)
-            checks = any(
-                said["reason"] == "CheckingInputs" for said in status.get("conditions", [])
-            )
-            if self.writes.count == before and not checks:
+            if self.writes.count == before and not self._checks(operator, key):
                 return status
             assert time.monotonic() < deadline, f"never at rest: {status}"
             time.sleep(0.02)
+
+    def _checks(self, operator: Operator, key: Key) -> bool:
+        """Whether a check of a job's inputs goes on, or has a result that was not taken yet.
+
+        The status does not always tell: a job that is stalled stays so while it is checked again.
+        """
+        check = operator.preflight._checks.get(key)
+        return check is not None and check.future is not None
 
     def status(self, key: Key) -> dict[str, Any]:
         job = self.cluster.get(kinds.RLJOB, key.namespace, key.name)
