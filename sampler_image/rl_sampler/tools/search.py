@@ -25,7 +25,7 @@ ARGUMENT = "query"
 DESCRIPTION = "Searches a collection of documents."
 MOST_CHARACTERS = 2000
 """Of a query."""
-NOTHING = "Nothing was found."
+NOTHING = "No document matches."
 PROBE = "what is here"
 """Asked before a group begins; whatever it finds, an answer of the right form is enough."""
 PAUSES_SECONDS = (0.5, 2.0)
@@ -97,12 +97,12 @@ class SearchTool:
             ToolDownError: it does not answer, or not as a retrieval service does.
         """
         try:
-            await self._found(PROBE)
+            await self._search(PROBE)
         except (EndpointDownError, EndpointRefusedError) as error:
             raise _down(error) from error
-        told = self._section.description or DESCRIPTION
+        text = self._section.description or DESCRIPTION
         meaning = "What to search for."
-        return [text_tool(NAME, description=told, argument=ARGUMENT, meaning=meaning)]
+        return [text_tool(NAME, description=text, argument=ARGUMENT, meaning=meaning)]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Search; a query that the service refuses fails with the reason.
@@ -114,10 +114,10 @@ class SearchTool:
         if not isinstance(query, str) or not query.strip():
             return ToolResult(text=f"The argument `{ARGUMENT}` must be a text.", failed=True)
         if len(query) > MOST_CHARACTERS:
-            said = f"The query has more than {MOST_CHARACTERS} characters."
-            return ToolResult(text=said, failed=True)
+            message = f"The query has more than {MOST_CHARACTERS} characters."
+            return ToolResult(text=message, failed=True)
         try:
-            return ToolResult(text=described(await self._found_at_last(query)))
+            return ToolResult(text=described(await self._search_with_retries(query)))
         except EndpointRefusedError as error:
             return ToolResult(text=str(error), failed=True)
         except EndpointDownError as error:
@@ -126,15 +126,15 @@ class SearchTool:
     async def close(self) -> None:
         """Do nothing: the session is the agent's."""
 
-    async def _found_at_last(self, query: str) -> Sequence[Document]:
+    async def _search_with_retries(self, query: str) -> Sequence[Document]:
         for seconds in PAUSES_SECONDS:
             try:
-                return await self._found(query)
+                return await self._search(query)
             except EndpointDownError:
                 await asyncio.sleep(seconds)
-        return await self._found(query)
+        return await self._search(query)
 
-    async def _found(self, query: str) -> Sequence[Document]:
+    async def _search(self, query: str) -> Sequence[Document]:
         """The best documents for a query, at most ``topK``.
 
         Raises:
