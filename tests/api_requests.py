@@ -28,6 +28,9 @@ SHORT = {"pdb": kinds.DISRUPTION_BUDGET, "spool": kinds.SAMPLER_POOL}
 WORDS = {kind.name.lower(): kind for kind in KINDS.values()} | SHORT
 """As kubectl takes them, in lower case."""
 EXISTS = "AlreadyExists"
+MERGE = "application/merge-patch+json"
+MERGED = ("RLJob", "SamplerPool", "Secret", "ConfigMap")
+"""Kinds without lists that kubectl would merge by their keys."""
 
 
 class Requests:
@@ -68,8 +71,7 @@ def create(requests: Requests, manifest: Manifest, *, dry_run: bool = False) -> 
         if it created the object.
     """
     kind, meta = KINDS[manifest["kind"]], manifest["metadata"]
-    applied = json.dumps(manifest, separators=(",", ":"), sort_keys=True) + "\n"
-    annotations = {**meta.get("annotations", {}), LAST_APPLIED: applied}
+    annotations = {**meta.get("annotations", {}), LAST_APPLIED: _applied(manifest)}
     body = {**manifest, "metadata": {**meta, "annotations": annotations}}
     query = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
     if dry_run:
@@ -79,14 +81,48 @@ def create(requests: Requests, manifest: Manifest, *, dry_run: bool = False) -> 
     return answer if status >= 400 else None
 
 
+def change(requests: Requests, manifest: Manifest, *, dry_run: bool = False) -> Manifest | None:
+    """Change an object as ``kubectl apply`` does, which removes what it does not apply any more.
+
+    Lists are replaced as a whole: that is kubectl's way with the kinds of ``MERGED`` only.
+
+    Returns:
+        The API server's Status if it refused.
+    """
+    meta = manifest["metadata"]
+    path = KINDS[manifest["kind"]].path(meta.get("namespace", "default"), meta["name"])
+    _, live = requests.send("GET", path, {}, query={})
+    last = json.loads(live["metadata"].get("annotations", {}).get(LAST_APPLIED, "{}"))
+    patch = _merge(last, manifest)
+    patch["metadata"].setdefault("annotations", {})[LAST_APPLIED] = _applied(manifest)
+    query = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
+    if dry_run:
+        query["dryRun"] = "All"
+    status, answer = requests.send("PATCH", path, patch, query=query, content=MERGE)
+    return answer if status >= 400 else None
+
+
+def _merge(last: Manifest, new: Manifest) -> Manifest:
+    """A merge patch that sets all of ``new`` and removes what only ``last`` has."""
+    return {key: None for key in last if key not in new} | {
+        key: _merge(last[key] if isinstance(last.get(key), dict) else {}, value)
+        if isinstance(value, dict)
+        else value
+        for key, value in new.items()
+    }
+
+
+def _applied(manifest: Manifest) -> str:
+    return json.dumps(manifest, separators=(",", ":"), sort_keys=True) + "\n"
+
+
 def patch_status(
     requests: Requests, word: str, namespace: str, name: str, status: Manifest
 ) -> tuple[int, Manifest]:
     """Merge into the status of an object; HTTP status and answer."""
     path = WORDS[word.lower()].path(namespace, name, "status")
     query = {"fieldManager": "kubectl-patch"}
-    merge = "application/merge-patch+json"
-    return requests.send("PATCH", path, {"status": status}, query=query, content=merge)
+    return requests.send("PATCH", path, {"status": status}, query=query, content=MERGE)
 
 
 def delete_all(requests: Requests, kind: Kind, namespace: str, *, labels: str) -> None:

@@ -221,13 +221,18 @@ def kubeconfig(server: ApiServer, token: str) -> dict[str, Any]:
 def apply(apiserver: ApiServer, manifest: dict[str, Any], *options: str) -> str:
     """Apply as a user does; return what the API server complained of, empty when nothing.
 
-    A new object is created without a process of kubectl; a change of one is kubectl's work.
+    New objects need no process of kubectl, and neither do changes of the kinds whose lists it does
+    not merge; other changes are its work.
     """
     if manifest["kind"] in api_requests.KINDS and not set(options) - {DRY_RUN}:
         dry_run = DRY_RUN in options
         refused = api_requests.create(apiserver.requests, manifest, dry_run=dry_run)
         if refused is None:
             return ""
+        if refused["reason"] == api_requests.EXISTS and manifest["kind"] in api_requests.MERGED:
+            refused = api_requests.change(apiserver.requests, manifest, dry_run=dry_run)
+            if refused is None:
+                return ""
         if refused["reason"] != api_requests.EXISTS:
             return str(refused["message"])
     done = apiserver.kubectl("apply", "-f", "-", *options, stdin=json.dumps(manifest), check=False)
