@@ -125,8 +125,11 @@ def patch_status(
     return requests.send("PATCH", path, {"status": status}, query=query, content=MERGE)
 
 
-def delete_all(requests: Requests, kind: Kind, namespace: str, *, labels: str) -> None:
-    """Delete the objects that a label selector matches, without waiting until they are gone."""
+def delete_all(requests: Requests, kind: Kind, namespace: str, *, labels: str = "") -> None:
+    """Delete the objects that a label selector matches, without waiting until they are gone.
+
+    Without a selector all of the namespace are.
+    """
     query = {"labelSelector": labels}
     status, answer = requests.send("DELETE", kind.path(namespace), {}, query=query)
     assert status < 400, answer

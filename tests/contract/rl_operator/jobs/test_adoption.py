@@ -15,6 +15,7 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Meta
 from rl_operator.stores.claims import Claims
+from tests.api_requests import delete_all
 from tests.contract.rl_operator.world import World
 
 POLICY = PolicyPointer(version=3, epoch=2, step=7, prefix="p/", manifest_sha256="d")
@@ -37,10 +38,8 @@ def run(world: World) -> str:
 def delete_job(world: World, name: str) -> None:
     """As the user; the test is the garbage collector of what the job owned."""
     world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", name)
-    for kind in ("samplerpool", "deployment", "pytorchjob", "pod"):
-        world.apiserver.kubectl(
-            "-n", world.namespace, "delete", kind, "--all", "--force", "--grace-period=0"
-        )
+    for kind in (kinds.SAMPLER_POOL, kinds.DEPLOYMENT, kinds.PYTORCH_JOB, kinds.POD):
+        delete_all(world.apiserver.requests, kind, world.namespace)
 
 
 def stalled(world: World, job: Key) -> tuple[str, str]:
