@@ -114,6 +114,8 @@ class Pod:
     from_sandbox: bool = False
     """Whether agent-sandbox has made it, and replaces it."""
     created_at: float = 0.0
+    scheduled_at: float | None = None
+    """When it got a node, in seconds since 1970; None: it has none."""
     started_at: float | None = None
     unscheduled: str = ""
     """Why the scheduler finds no node for it."""
@@ -163,6 +165,7 @@ class Pod:
             attempt=meta.attempt,
             from_sandbox=SANDBOX_LABEL in meta.labels,
             created_at=meta.created_at,
+            scheduled_at=_true_since(scheduled, meta),
             started_at=parse_time(running[0]) if running else None,
             unscheduled=redacted(unscheduled),
             reason=status.get("reason") or disrupted.get("reason", ""),
@@ -221,7 +224,7 @@ class Pod:
         return (
             self.phase == "Pending"
             and not self.deleting
-            and not self.unscheduled
+            and self.scheduled_at is not None
             and all(container.waiting in NO_START_REASONS for container in self.containers)
         )
 
@@ -250,6 +253,13 @@ class Pod:
 
     def _with_hint(self, trouble: str) -> str:
         return f"{trouble.rstrip('.')}. {self.hint}" if self.hint else trouble
+
+
+def _true_since(condition: Raw, meta: Meta) -> float | None:
+    """Since when a pod's condition is True, in seconds since 1970; None: it is not."""
+    if condition.get("status") != "True":
+        return None
+    return parse_time(condition.get("lastTransitionTime")) or meta.created_at
 
 
 def _cost(meta: Meta) -> int:

@@ -1,7 +1,8 @@
 """Completes pods that do not start by the kubelet's warnings, and by the field that causes them.
 
 A volume that cannot be mounted is in no status of a pod: only an Event says it. Events are listed
-for one pod of each component at a time, and only while nothing of the pod has run for some seconds.
+for one pod of each component at a time, and only where nothing of the pod has run for some seconds
+since it got a node: a list costs the API server a read of all Events of the namespace.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rl_operator.state.start_hints import Declared
 from rl_operator.state.trainer_job import TrainerJob
 
 LATE_SECONDS = 10.0
-"""After this time without a container that runs, a pod's Events are read."""
+"""After this time on a node without a container that runs, a pod's Events are read."""
 LOGGER = logging.getLogger(__name__)
 
 
@@ -81,7 +82,8 @@ class StartTroubles:
     ) -> tuple[Pod, ...]:
         late: dict[str, Pod] = {}
         for pod in sorted(pods, key=lambda pod: pod.name):
-            if pod.is_waiting and self.now() - pod.created_at >= LATE_SECONDS:
+            since = pod.scheduled_at if pod.is_waiting else None
+            if since is not None and self.now() - since >= LATE_SECONDS:
                 late.setdefault(pod.component, pod)
         warned = {
             pod.uid: replace(pod, warning=self._last_warning(namespace, pod.uid))

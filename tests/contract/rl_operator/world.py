@@ -332,7 +332,10 @@ class World:
         whole = {"image": "x", "imageID": "", "ready": ready, "restartCount": 0, **container}
         status = {
             "phase": phase,
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            "conditions": [
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": _now()},
+                {"type": "Ready", "status": "True" if ready else "False"},
+            ],
             "containerStatuses": [whole],
         }
         self.set_status("pod", name, status)
