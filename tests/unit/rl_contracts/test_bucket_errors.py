@@ -21,18 +21,15 @@ from rl_contracts.stores.clients.remedies import S3_CODES, S3_FULL, S3_REFUSED
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 
-OBJECTS = Objects(
-    StoreSettings.from_mapping(
-        {
-            "mongoUri": "mongodb://db",
-            "mongoDatabase": "rl",
-            "s3Endpoint": "http://127.0.0.1:9",
-            "s3Bucket": "rl-data",
-            "s3AccessKey": "a",
-            "s3SecretKey": "b",
-        }
-    )
-)
+SETTINGS = {
+    "mongoUri": "mongodb://db",
+    "mongoDatabase": "rl",
+    "s3Endpoint": "http://127.0.0.1:9",
+    "s3Bucket": "rl-data",
+    "s3AccessKey": "a",
+    "s3SecretKey": "b",
+}
+OBJECTS = Objects(StoreSettings.from_mapping(SETTINGS))
 KNOWN = {*HANDLED_CODES, *MISSING_CODES, *S3_CODES, *S3_REFUSED}
 
 
@@ -65,3 +62,18 @@ def test_an_unknown_error_is_an_outage(code: str) -> None:
 def test_missing_objects_and_credentials_have_errors_of_their_own() -> None:
     assert {answer(code) for code in MISSING_CODES} == {ObjectMissingError}
     assert {answer(code) for code in S3_CODES} == {AccessDeniedError}
+
+
+@pytest.mark.parametrize(("scheme", "advised"), [("http", True), ("https", False)])
+def test_a_connection_without_tls_that_is_reset_may_have_met_a_server_with_it(
+    scheme: str, advised: bool
+) -> None:
+    endpoint = {"s3Endpoint": f"{scheme}://127.0.0.1:9"}
+    objects = Objects(StoreSettings.from_mapping({**SETTINGS, **endpoint}))
+
+    def fail() -> None:
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    with pytest.raises(StoreUnavailableError) as raised:
+        objects.send(fail, "writing a", "a")
+    assert ("Use https in s3Endpoint if the server uses TLS." in str(raised.value)) is advised

@@ -84,10 +84,12 @@ class Bucket:
         )
         try:
             endpoint = urlsplit(settings.s3_endpoint)
+            secure = endpoint.scheme == "https"
+            self._remedies = remedies.S3 if secure else remedies.S3_WITHOUT_TLS
             self._client = Minio(
                 endpoint.netloc,
                 credentials=provider,
-                secure=endpoint.scheme == "https",
+                secure=secure,
                 region=settings.s3_region,
                 http_client=http,
             )
@@ -159,7 +161,7 @@ class Bucket:
             # send every retry to it.
             self._http.clear()
             text = f"{type(error).__name__}: {error}"
-            remedy = remedies.remedy(text, remedies.S3, ca="s3Ca", address="s3Endpoint")
+            remedy = remedies.remedy(text, self._remedies, ca="s3Ca", address="s3Endpoint")
             # The writer of the Secret chose the server: never show a page of it to them.
             cause = text.partition(", Body:")[0][:300]
             raise StoreUnavailableError(

@@ -56,6 +56,11 @@ MONGO_CODES: Mapping[int, str] = {
 
 _NO_S3 = "The server that answers is not S3: correct host and port of {address}, or the server."
 S3: Mapping[str, str] = {**TLS, "non-XML response": _NO_S3, "ParseError": _NO_S3}
+S3_WITHOUT_TLS: Mapping[str, str] = {
+    **S3,
+    "Connection reset": "Use https in {address} if the server uses TLS.",
+}
+"""For an http endpoint: a server that uses TLS may hang up before its answer has been read."""
 _KEYS = "Correct s3AccessKey and s3SecretKey."
 S3_CODES: Mapping[str, str] = {
     "AccessDenied": "Correct s3AccessKey and s3SecretKey, or permit them to read, write, list and "
