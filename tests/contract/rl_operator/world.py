@@ -265,18 +265,21 @@ class World:
                     name = pool["metadata"]["name"]
                     operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
             status = self.status(key)
-            if self.writes.count == before and not self._checks(operator, key):
+            if self.writes.count == before and not self._checks(operator, key, status):
                 return status
             assert time.monotonic() < deadline, f"never at rest: {status}"
             time.sleep(0.02)
 
-    def _checks(self, operator: Operator, key: Key) -> bool:
-        """Whether a check of a job's inputs goes on, or has a result that was not taken yet.
+    def _checks(self, operator: Operator, key: Key, status: dict[str, Any]) -> bool:
+        """Whether a job's inputs are being checked, by its status or in truth.
 
-        The status does not always tell: a job that is stalled stays so while it is checked again.
+        A job that is stalled stays so while it is checked again; one whose reader is about to start
+        has no check yet.
         """
         check = operator.preflight._checks.get(key)
-        return check is not None and check.future is not None
+        if check is not None and check.future is not None:
+            return True
+        return any(said["reason"] == "CheckingInputs" for said in status.get("conditions", []))
 
     def status(self, key: Key) -> dict[str, Any]:
         job = self.cluster.get(kinds.RLJOB, key.namespace, key.name)
