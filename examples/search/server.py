@@ -27,7 +27,7 @@ LENGTH = f"a request has a Content-Length of at most {MOST_BYTES} bytes"
 
 
 class BadRequestError(Exception):
-    """A request that is none."""
+    """A request in another form than the service understands."""
 
 
 class Collection:

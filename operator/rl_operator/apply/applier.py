@@ -75,7 +75,7 @@ class Applier:
         self._at_rest: dict[Key, tuple[bytes, float]] = {}
         """By owner: mark of the inputs for which nothing was left to do, and when."""
         self._existing: set[Key] = set()
-        """Owners of which an object that no watch has shown exists, as a conflict has told."""
+        """Owners whose POST met an existing object, which no watch had shown: all are read next."""
 
     def rests(self, key: Key, inputs: tuple[object, ...]) -> bool:
         """Whether, not long ago, nothing was left to do for these very inputs."""
@@ -123,7 +123,7 @@ class Applier:
             unwanted: objects that should be deleted.
             observed: objects of watched kinds that exist.
             owner_uid: uid of the owner.
-            begun: the owner has a status, so some of this has been made before.
+            begun: the owner has a status, so some of these objects may have been made before.
             settled: the owner's status says that all of this was made. Objects of unwatched kinds
                 then count as seen when this process first meets them: a new process would read
                 15,000 of 5,000 jobs before it does anything else.

@@ -42,7 +42,7 @@ def perform(cluster: Cluster, namespace: str, action: Action) -> None:
 
 
 def _version_to_apply_to(cluster: Cluster, kind: Kind, metadata: Manifest) -> str:
-    """Hand what our POST has written over to our applies; the object's version after that.
+    """Hand the fields of our POST over to our applies; returns the object's version after that.
 
     What a POST writes belongs to an update, and an apply that leaves such a field out does not
     remove it. So the first apply is preceded by a change of the owner, as client-go has it in
