@@ -47,6 +47,11 @@ ready by then, so one write reports both: a pool took 1.1 to 1.8 writes, and 2.8
 """
 
 
+STARTING_INTERVALS = 2.0
+"""Intervals between two writes of a job that starts, when none is urgent. Most jobs of 100 that
+start at once are running by then: a job took 3.0 writes instead of 3.9."""
+
+
 class StatusWriter:
     """Applies whole statuses where they differ. For any thread; one thread per object at a time.
 
@@ -82,7 +87,7 @@ class StatusWriter:
         if before == after:
             return None
         key = Key(kind.name, meta.namespace, meta.name)
-        intervals = FIRST_STATUS_INTERVALS if before.observed_generation < 0 else 1.0
+        intervals = _intervals(before)
         since = self._written_at.setdefault(key, self._clock())
         wait = since + intervals * self._seconds - self._clock()
         if not urgent and wait > 0:
@@ -104,6 +109,14 @@ class StatusWriter:
     def forget(self, key: Key) -> None:
         """Drop what is kept of an object that was deleted."""
         self._written_at.pop(key, None)
+
+
+def _intervals(before: Status) -> float:
+    """How many intervals a change waits that is not urgent."""
+    if before.observed_generation < 0:
+        return FIRST_STATUS_INTERVALS
+    is_starting = isinstance(before, RLJobStatus) and before.phase == "Starting"
+    return STARTING_INTERVALS if is_starting else 1.0
 
 
 def is_urgent_for_job(before: RLJobStatus, after: RLJobStatus) -> bool:

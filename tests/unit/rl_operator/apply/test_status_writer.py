@@ -125,6 +125,9 @@ def test_first_pool_status_with_trouble_is_urgent() -> None:
     assert not is_urgent_for_pool(after, later, has_trouble=True)
 
 
+RUNNING = JOB.model_copy(update={"phase": "Running"})
+
+
 class Server:
     """Keeps the status that was applied last, and counts writes."""
 
@@ -140,12 +143,14 @@ class Server:
         self.stored[name] = RLJobStatus.model_validate(manifest["status"])
 
     def write(self, after: RLJobStatus, *, name: str = "job", urgent: bool = False) -> float | None:
-        before = self.stored.get(name, JOB)
+        before = self.stored.get(name, RUNNING)
         return self.writer.write(RLJOB, a_meta(name), before=before, after=after, urgent=urgent)
 
 
 def at_step(step: int) -> RLJobStatus:
-    return JOB.model_copy(update={"progress": JOB.progress.model_copy(update={"step": step})})
+    return RUNNING.model_copy(
+        update={"progress": RUNNING.progress.model_copy(update={"step": step})}
+    )
 
 
 def test_changes_that_are_not_urgent_are_written_once_per_interval() -> None:
@@ -170,6 +175,12 @@ def test_first_status_without_news_waits_until_pods_are_usually_ready() -> None:
     assert server.write(at_step(3)) == 5.0
 
 
+def test_counters_of_a_job_that_starts_wait_two_intervals() -> None:
+    server, starting = Server(), {"observed_generation": 1, "phase": "Starting"}
+    server.stored["job"] = RUNNING.model_copy(update=starting)
+    assert server.write(at_step(1).model_copy(update=starting)) == 10.0
+
+
 def test_urgent_changes_are_written_at_once() -> None:
     server = Server()
     for step in range(1, 4):
@@ -179,14 +190,14 @@ def test_urgent_changes_are_written_at_once() -> None:
 
 def test_status_that_does_not_differ_is_never_written() -> None:
     server = Server()
-    assert server.write(JOB) is None
-    assert server.write(JOB, urgent=True) is None
+    assert server.write(RUNNING) is None
+    assert server.write(RUNNING, urgent=True) is None
     assert server.writes == 0
 
 
 def test_new_process_waits_one_interval_from_the_first_change_that_it_sees() -> None:
     server = Server()
-    assert server.write(JOB) is None  # nothing changed: no interval begins
+    assert server.write(RUNNING) is None  # nothing changed: no interval begins
     server.now += 60
     assert server.write(at_step(1)) == 5.0
     server.now += 3
