@@ -68,6 +68,7 @@ class JobReconciler:
     statuses: StatusWriter
     inputs: InputsReader
     queueing: Queueing
+    troubles: StartTroubles
     events: EventRecorder
     images: Images
     progress_seconds: float
@@ -91,7 +92,7 @@ class JobReconciler:
             self._forget(key)
             return None
         snapshot, gate, step = observed.snapshot, observed.gate, observed.step
-        snapshot = StartTroubles(cluster=self.cluster, now=self.now).of_job(snapshot)
+        snapshot = self.troubles.of_job(snapshot)
         logs.note(job=f"{key.namespace}/{key.name}", attempt=snapshot.job.status.attempt)
         metrics.JOB_PHASES.set(key.namespace, key.name, snapshot.job.status.phase)
         if snapshot.job.meta.deleted_at is not None:

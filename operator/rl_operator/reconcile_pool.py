@@ -47,6 +47,7 @@ class PoolReconciler:
     applier: Applier
     statuses: StatusWriter
     progress: RunProgress
+    troubles: StartTroubles
     events: EventRecorder
     images: Images
     progress_seconds: float
@@ -80,7 +81,7 @@ class PoolReconciler:
             self._forget(key)
             return None
         self.restarts.observe(key, snapshot.pods)
-        snapshot = StartTroubles(cluster=self.cluster, now=self.now).of_pool(snapshot)
+        snapshot = self.troubles.of_pool(snapshot)
         if snapshot.pool.spec is not None and snapshot.pool.spec.shared:
             _note(snapshot)
             return self._share(snapshot, snapshot.pool.spec)

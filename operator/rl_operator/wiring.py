@@ -23,6 +23,8 @@ from rl_operator.process.events import EventRecorder
 from rl_operator.process.worker import Reconcile
 from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
+from rl_operator.state.recent_warnings import RecentWarnings
+from rl_operator.state.start_troubles import StartTroubles
 from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.claims import Claims
 from rl_operator.stores.deletions import Deletions
@@ -74,6 +76,7 @@ def reconcilers(
     recorder = EventRecorder(
         cluster, identity=settings.identity, now=now, submit=events.put, dropped=events.drop
     )
+    troubles = StartTroubles(warnings=RecentWarnings(cluster, clock=time.monotonic), now=now)
     jobs = JobReconciler(
         cluster=cluster,
         applier=applier,
@@ -86,6 +89,7 @@ def reconcilers(
             now=now,
             rules=settings.rules,
         ),
+        troubles=troubles,
         events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,
@@ -98,6 +102,7 @@ def reconcilers(
         applier=applier,
         statuses=statuses,
         progress=progress,
+        troubles=troubles,
         events=recorder,
         images=settings.images,
         progress_seconds=settings.progress_seconds,

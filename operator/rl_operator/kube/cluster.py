@@ -12,7 +12,6 @@ from rl_operator.kube.kinds import EVENT, Kind
 from rl_operator.kube.transport import Client, authenticated
 
 PAGE = 500
-WARNINGS = 50
 """Events about one object that are read: kubelets count repetitions in one Event."""
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -90,12 +89,10 @@ class Cluster:
         pages = self._pages(kind, kind.everywhere(), {"labelSelector": selector})
         return [dict(item["metadata"]["labels"]) for page in pages for item in page["items"]]
 
-    def warnings(self, namespace: str, uid: str) -> list[Manifest]:
-        """The Events of type Warning about the object with this uid, at most ``WARNINGS``."""
-        query = {"fieldSelector": f"regarding.uid={uid},type=Warning", "limit": str(WARNINGS)}
-        path = EVENT.path(namespace)
-        page = self._requests.send("GET", path, query, asking=("list", EVENT))
-        return list(page["items"])
+    def warnings(self, namespace: str) -> list[Manifest]:
+        """The Events of type Warning in a namespace."""
+        pages = self._pages(EVENT, EVENT.path(namespace), {"fieldSelector": "type=Warning"})
+        return [item for page in pages for item in page["items"]]
 
     def names(
         self, kind: Kind, namespaces: tuple[str, ...], *, labels: str = ""

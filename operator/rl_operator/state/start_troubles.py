@@ -1,8 +1,8 @@
 """Completes pods that do not start by the kubelet's warnings, and by the field that causes them.
 
-A volume that cannot be mounted is in no status of a pod: only an Event says it. Events are listed
+A volume that cannot be mounted is in no status of a pod: only an Event says it. Events are read
 for one pod of each component at a time, and only where nothing of the pod has run for some seconds
-since it got a node: a list costs the API server a read of all Events of the namespace.
+since it got a node.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LOGGER = logging.getLogger(__name__)
 class Warnings(Protocol):
     """Reads Events."""
 
-    def warnings(self, namespace: str, uid: str) -> Sequence[Raw]:
+    def about(self, namespace: str, uid: str) -> Sequence[Raw]:
         """The Events of type Warning about an object."""
 
 
@@ -38,7 +38,7 @@ class Warnings(Protocol):
 class StartTroubles:
     """Says what keeps pods from starting."""
 
-    cluster: Warnings
+    warnings: Warnings
     now: Callable[[], float]
     """Seconds since 1970."""
 
@@ -94,7 +94,7 @@ class StartTroubles:
     def _last_warning(self, namespace: str, uid: str) -> str:
         """Reason and note of the last Warning about an object; empty if there is none."""
         try:
-            events = self.cluster.warnings(namespace, uid)
+            events = self.warnings.about(namespace, uid)
         except ClusterError as error:
             LOGGER.warning("cannot read the Events of namespace %s: %s", namespace, error)
             return ""

@@ -39,6 +39,8 @@ from rl_operator.reconcile import JobReconciler
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.render import reader
 from rl_operator.state.progress import Reading
+from rl_operator.state.recent_warnings import RecentWarnings
+from rl_operator.state.start_troubles import StartTroubles
 from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.claims import Claims
 from rl_operator.stores.deletions import Deletions
@@ -130,6 +132,9 @@ class Operator:
             "cluster": cluster,
             "applier": Applier(cluster, trust_seconds=trust_seconds),
             "statuses": StatusWriter(cluster, clock=time.monotonic, seconds=0.0),
+            "troubles": StartTroubles(
+                warnings=RecentWarnings(cluster, clock=time.monotonic, seconds=0.0), now=self.now
+            ),
             "events": EventRecorder(cluster, identity="test", now=time.time),
             "images": IMAGES,
             "progress_seconds": 1.0,

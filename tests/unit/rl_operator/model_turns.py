@@ -24,6 +24,8 @@ from rl_operator.process.events import EventRecorder
 from rl_operator.reconcile_pool import PoolReconciler
 from rl_operator.state import observe
 from rl_operator.state.progress import Reading
+from rl_operator.state.recent_warnings import RecentWarnings
+from rl_operator.state.start_troubles import StartTroubles
 from tests.manifests import a_job
 from tests.unit.rl_operator.builders import IMAGES, NOW
 from tests.unit.rl_operator.model_api import NAMESPACE, DiedError, ModelApi, Moments, Objects, Raw
@@ -161,6 +163,9 @@ class Turns:
             applier=Applier(api),
             statuses=StatusWriter(api, clock=lambda: 0.0, seconds=0.0),
             progress=nobody,
+            troubles=StartTroubles(
+                warnings=RecentWarnings(api, clock=lambda: self.now), now=lambda: self.now
+            ),
             events=EventRecorder(cast(Any, _Silent()), identity="model", now=lambda: self.now),
             images=IMAGES,
             progress_seconds=2.0,

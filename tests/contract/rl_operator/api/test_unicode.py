@@ -14,6 +14,7 @@ from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.kube import kinds
 from rl_operator.kube.metadata import Meta
 from rl_operator.process.events import EventNote, EventRecorder
+from rl_operator.state.recent_warnings import RecentWarnings
 from tests.contract.rl_operator.world import World
 from tests.manifests import a_job
 
@@ -81,7 +82,8 @@ def _through_a_job(world: World, text: str) -> tuple[str, str, str]:
     note = f"note: {text}"
     recorder = EventRecorder(world.cluster, identity="test", now=time.time)
     recorder.record(meta, kinds.RLJOB, [EventNote("Testing", note, "Warning")])
-    notes = [event["note"] for event in world.cluster.warnings(world.namespace, meta.uid)]
+    warnings = RecentWarnings(world.cluster, clock=time.monotonic)
+    notes = [event["note"] for event in warnings.about(world.namespace, meta.uid)]
     (message,) = [item["message"] for item in written["status"]["conditions"]]
     kept = "".join(said.removeprefix("note: ") for said in notes if said == note)
     return written["spec"]["trainer"]["env"][0]["value"], message, kept

@@ -22,7 +22,7 @@ class Events:
     def __init__(self) -> None:
         self.listed: list[str] = []
 
-    def warnings(self, namespace: str, uid: str) -> Sequence[Raw]:
+    def about(self, namespace: str, uid: str) -> Sequence[Raw]:
         self.listed.append(uid)
         return [EVENT]
 
@@ -51,7 +51,7 @@ PODS = {
 @pytest.mark.parametrize(("pod", "lists"), PODS.values(), ids=PODS.keys())
 def test_events_are_listed_only_for_pods_that_a_node_does_not_start(pod: Pod, lists: int) -> None:
     events = Events()
-    seen = StartTroubles(cluster=events, now=lambda: NOW).of_job(a_snapshot(pods=(pod,)))
+    seen = StartTroubles(warnings=events, now=lambda: NOW).of_job(a_snapshot(pods=(pod,)))
     assert len(events.listed) == lists
     warned = "FailedMount: no such volume." if lists else ""
     assert [pod.warning for pod in seen.pods] == [warned]
@@ -64,5 +64,5 @@ def test_one_pod_of_each_component_is_looked_up() -> None:
         for component in ("trainer", "sampler")
         for number in range(5)
     ]
-    StartTroubles(cluster=events, now=lambda: NOW).of_job(a_snapshot(pods=tuple(pods)))
+    StartTroubles(warnings=events, now=lambda: NOW).of_job(a_snapshot(pods=tuple(pods)))
     assert len(events.listed) == 2
