@@ -102,6 +102,27 @@ def test_every_format_gives_the_same_examples(
     assert {path.name for path in places.folder.iterdir()} == {"train-s0", "train-s1"}
 
 
+def test_tasks_that_mongoexport_wrote_are_read_as_they_are(places: Places) -> None:
+    """Its relaxed Extended JSON, of a collection whose documents differ in their fields."""
+    stamps = {"created_at": {"$date": "2026-11-26T10:00:00Z"}, "priority": {"$numberLong": "9"}}
+    tasks = [
+        {"_id": {"$oid": f"{number:024x}"}, "_class_id": kind, "query": f"{number}", **stamps}
+        | ({"answer": "7", "answer_schema": "boxed"} if kind == "Math" else {"files": ["a.py"]})
+        for number, kind in enumerate(["Math", "Patch", "Math"])
+    ]
+    objects = places.objects
+    objects.put(f"{objects.prefix}tasks.jsonl", lines(tasks))
+    columns = {"answerSchema": "answer_schema", "fields": ["_class_id", "files"]}
+    uri = f"s3://{objects.bucket}/{objects.prefix}tasks.jsonl"
+    train = {"train": [{"name": "tasks", "uri": uri, "columns": columns}]}
+    (read,) = fetch_datasets(Data.model_validate(train), places, compares=lambda _: False)
+    assert [(json.loads(example.fields), example.answer) for example in read.examples] == [
+        ({"_class_id": "Math"}, "7"),
+        ({"_class_id": "Patch", "files": ["a.py"]}, ""),
+        ({"_class_id": "Math"}, "7"),
+    ]
+
+
 def test_splits_of_a_hub_are_read_by_commit(places: Places, hub: FakeHub) -> None:
     uri = f"hf://{REPO}/main"
     train, validation = fetch(

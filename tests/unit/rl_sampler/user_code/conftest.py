@@ -125,7 +125,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "broken.py").write_text("import sys\nsys.exit(3)\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield
-    for name in ("theirs", "broken"):
+    for name in ("theirs", "broken", "task_types"):
         sys.modules.pop(name, None)
 
 

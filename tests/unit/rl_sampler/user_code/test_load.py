@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,20 @@ async def test_user_agent_runs_until_it_returns_or_the_context_is_full(
     reason, member = await acted(own, ["9" * 30] * 9, room=120)
     assert reason is StopReason.CONTEXT
     assert len(member.turns) < 9
+
+
+async def test_user_agent_acts_by_the_type_that_a_task_has(
+    tmp_path: Path, loaded: Callable[..., UserCode]
+) -> None:
+    """The code of the guide, as it is there."""
+    guide = (ROOT / "docs/guides/extending.md").read_text()
+    codes = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    (code,) = [each for each in codes if "by_type" in each]
+    (tmp_path / "task_types.py").write_text(code)
+    own = loaded(agent={"kind": "Custom", "entryPoint": "task_types:by_type"})
+    for kind, turns in (("Sum", 1), ("Proof", 2)):
+        _, member = await acted(own, ["one", "two"], fields={"type": kind})
+        assert len(member.turns) == turns
 
 
 async def test_user_agent_is_given_the_fields_of_the_record(
