@@ -15,6 +15,11 @@ class EndpointDownError(RLError):
 class EndpointRefusedError(RLError):
     """The endpoint answers, but refuses this request or does not answer it."""
 
+    def __init__(self, message: str, *, reason: str = "") -> None:
+        """Note why; ``reason`` is the endpoint's own words, without its URL."""
+        super().__init__(message)
+        self.reason = reason or message
+
 
 class UnreadableError(RLError):
     """A reply lacks what the request asked for, such as a score."""

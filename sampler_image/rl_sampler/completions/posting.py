@@ -50,7 +50,8 @@ class Posting:
             raise EndpointDownError(f"{self.name} answers {status}")
         if status != OK:
             reason = " ".join(reply.decode(errors="replace").split())[:MESSAGE_CHARACTERS]
-            raise EndpointRefusedError(f"{self.name} answers {status}: {reason}")
+            message = f"{self.name} answers {status}: {reason}"
+            raise EndpointRefusedError(message, reason=f"{status}: {reason}")
         return reply
 
     async def _reply(self, url: str, body: Mapping[str, Any]) -> tuple[int, bytes]:

@@ -119,7 +119,7 @@ class SearchTool:
         try:
             return ToolResult(text=described(await self._search_with_retries(query)))
         except EndpointRefusedError as error:
-            return ToolResult(text=str(error), failed=True)
+            return ToolResult(text=f"The search refused the query: {error.reason}", failed=True)
         except EndpointDownError as error:
             raise _down(error) from error
 

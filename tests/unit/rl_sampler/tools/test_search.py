@@ -200,7 +200,7 @@ async def test_a_query_that_the_service_refuses_is_the_policy_s(
     service.replies = [(status, "only  nouns,\nplease")]
     result = await searched(service)
     assert result.failed
-    assert result.text.endswith(f"answers {status}: only nouns, please")
+    assert result.text == f"The search refused the query: {status}: only nouns, please"
     assert len(service.asked) == 1
     with pytest.raises(ToolDownError, match="only nouns, please"):
         await listed(service)
