@@ -24,7 +24,7 @@ from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.stores.claiming import RETRY_CHECK_SECONDS
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.servers import running_store
 
 WORKERS = (1, 8, 32)

@@ -26,9 +26,9 @@ from rl_console.dashboard.app import application
 from rl_console.dashboard.guard import cookie_name
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from tests.samples.viewed_run import Shape, fill
+from tests.samples.viewed_source import ViewedSource
 from tests.servers import free_port, running_minio, running_store, settings_of
-from tests.viewed_run import Shape, fill
-from tests.viewed_source import ViewedSource
 from tests.waiting import until
 
 RUNS, STEPS, ROLLED = 500, 100_000, 6_250

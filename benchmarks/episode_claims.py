@@ -20,7 +20,7 @@ from rl_contracts.ids import RunId
 from rl_sampler.engine.counters import Counters
 from rl_sampler.user_code import program_pods
 from rl_sampler.user_code.program_pod import purpose
-from tests.episode_pods import SETTINGS, EpisodePods
+from tests.kube.episode_pods import SETTINGS, EpisodePods
 from tests.servers import free_port
 from tests.waiting import until
 

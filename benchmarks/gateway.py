@@ -55,7 +55,7 @@ from rl_sampler.tasks.claims import Claim
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.episodes.several_turns import TEMPLATE
 from tests.contract.rl_sampler.tiny_model import ADDED, END, write_model
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.servers import free_port
 
 SESSIONS = 64

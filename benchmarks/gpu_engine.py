@@ -135,7 +135,7 @@ def write(files: Files) -> None:
     import torch
     from safetensors.torch import save_file
 
-    from tests.tiny_model import tiny_model, tiny_tokenizer
+    from tests.models.tiny_model import tiny_model, tiny_tokenizer
 
     changes = HALF_BILLION | {"initializer_range": 0.04}
     for seed, folder in enumerate(files.policies):

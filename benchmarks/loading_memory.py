@@ -25,7 +25,7 @@ from rl_trainer.model import loading
 from rl_trainer.model.parallel import sharding
 from rl_trainer.model.parallel.on_mesh import divided
 from tests.contract.rl_trainer.distributed import ranks
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
 
 STATUS = Path("/proc/self/status")
 POLL_SECONDS = 0.001

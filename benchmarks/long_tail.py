@@ -27,8 +27,8 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.pods import new_pod
 from tests.contract.rl_trainer.world import RUN, World
+from tests.models.tiny_model import save_tiny
 from tests.servers import free_port
-from tests.tiny_model import save_tiny
 
 STALENESS, GROUP, GROUPS_PER_STEP = 2, 4, 4
 PACE_TOKENS, LONGEST = 200.0, 400

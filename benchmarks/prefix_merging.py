@@ -23,8 +23,8 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
-from tests.tiny_model import VOCABULARY, save_tiny
-from tests.unmerged import by_turns
+from tests.models.tiny_model import VOCABULARY, save_tiny
+from tests.models.unmerged import by_turns
 
 URI = "s3://models/benchmark"
 

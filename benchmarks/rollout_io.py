@@ -36,7 +36,7 @@ from rl_trainer.algorithm import groups, samples
 from rl_trainer.algorithm.assessment import Context
 from rl_trainer.distributed.division import shares
 from rl_trainer.distributed.share import ShareReader
-from tests.documents import RUN, a_rollout, a_task
+from tests.samples.documents import RUN, a_rollout, a_task
 
 TOKENS, PROMPT, VOCABULARY = 8_000, 400, 150_000
 GROUP, GROUPS = 8, 64

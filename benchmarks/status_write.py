@@ -25,8 +25,8 @@ from benchmarks.support.result import Result, is_quick
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import RLJOB
 from rl_operator.kube.names import STATUS_MANAGER
-from tests.apiserver import ApiServer
-from tests.manifests import changed
+from tests.kube.apiserver import ApiServer
+from tests.samples.manifests import changed
 from tests.waiting import until
 
 COUNT, QUICK_COUNT = 100, 40

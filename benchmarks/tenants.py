@@ -26,11 +26,11 @@ from benchmarks.tenancy.memory_limit import MemoryLimit
 from rl_contracts.stores.connect import Stores
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
-from tests import apiserver
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Process, Starter, begins, grant, trainer_kind
 from tests.contract.rl_operator.world import World, a_namespace
-from tests.kubelet import ReaderKubelet
+from tests.kube import apiserver
+from tests.kube.apiserver import ApiServer
+from tests.kube.kubelet import ReaderKubelet
 from tests.servers import (
     ROOT,
     MinioServer,

@@ -225,7 +225,7 @@ def resident(field: str) -> int:
 
 def save_model(case: Case, folder: Path) -> None:
     """Write the case's model."""
-    from tests.tiny_model import save_tiny
+    from tests.models.tiny_model import save_tiny
 
     save_tiny(
         folder,

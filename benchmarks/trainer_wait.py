@@ -27,9 +27,9 @@ from rl_contracts.documents.task import Queue, Task
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_trainer.sampling import LEASE_SECONDS, TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.documents import a_rollout
+from tests.models.tiny_model import VOCABULARY, save_tiny
+from tests.samples.documents import a_rollout
 from tests.servers import MinioServer, StoreServer, running_minio, running_store, settings_of
-from tests.tiny_model import VOCABULARY, save_tiny
 
 PROMPT, GENERATED = 8, 120
 GROUP, GROUPS_PER_STEP = 4, 8

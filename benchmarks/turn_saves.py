@@ -20,7 +20,7 @@ from rl_contracts.documents.rollout import StopReason, TokenRange, Turn, Version
 from rl_contracts.documents.saved_turn import SavedTurn, unfinished
 from rl_contracts.documents.task import Task
 from rl_contracts.stores.connect import Stores
-from tests.documents import a_saved_turn, a_task
+from tests.samples.documents import a_saved_turn, a_task
 
 GROUP, PROMPT, SHOWN, GENERATED = 8, 200, 100, 200
 """Members; tokens of the prompt, of a tool's result, of a response."""

@@ -9,7 +9,7 @@ from tests.examples import DEFAULT, EXPLORED_DEFAULT
 # machine's cores, and threads that wait for each other spin.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-pytest_plugins = ["tests.servers", "tests.apiserver"]
+pytest_plugins = ["tests.servers", "tests.kube.apiserver"]
 
 # A busy machine is no failure. The tiers try the same examples each time, so that a change is not
 # blamed for what was there before; `make soak` looks for new ones, and for more of them.

@@ -42,7 +42,7 @@ from rl_sampler.program import STORE_CONNECTIONS
 from rl_sampler.run_watch import RunWatch
 from rl_sampler.tasks.claims import ClaimBook
 from rl_sampler.wiring import Agent, Claiming
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 THREADS = 256
 START_SECONDS = 4.0

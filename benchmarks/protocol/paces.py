@@ -19,7 +19,7 @@ from rl_sampler.policy.relay.peers import PARENTS, parents
 from rl_sampler.policy.relay.wiring import relay_of
 from rl_sampler.tasks.claims import Claim
 from rl_sampler.wiring import Agent
-from tests.documents import a_rollout
+from tests.samples.documents import a_rollout
 
 GROUP_SECONDS = 24.0
 """From a claim to its data; eight groups of four at a time: one every three seconds."""

@@ -35,7 +35,7 @@ from rl_contracts.stores.connect import Stores
 from rl_sampler.policy.relay.peers import StoredRegistry, parents
 from rl_trainer.algorithm.groups import Limits, assemble
 from rl_trainer.checkpoint import report
-from tests.documents import RUN, a_run, a_step
+from tests.samples.documents import RUN, a_run, a_step
 
 CLAIMS = 8
 RUN_BYTES = 16 << 10

@@ -12,7 +12,7 @@ from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.connect import Stores
 from rl_sampler.policy.relay.peers import relay_key
-from tests.documents import RUN, a_batch, a_rollout, a_sampler, a_task
+from tests.samples.documents import RUN, a_batch, a_rollout, a_sampler, a_task
 
 TASKS, MEMBERS = 8, 4
 """Of a step."""

@@ -16,7 +16,7 @@ from rl_contracts.documents.run import PolicyPointer, Totals
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.connect import Stores
 from rl_trainer.context.heartbeat import Heartbeat
-from tests.documents import RUN, a_run, a_step, a_task
+from tests.samples.documents import RUN, a_run, a_step, a_task
 
 STEP_SECONDS = 20.0
 POLL_SECONDS = 1.0

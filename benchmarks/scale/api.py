@@ -10,7 +10,7 @@ from typing import Any
 
 import urllib3
 
-from tests.apiserver import ApiServer
+from tests.kube.apiserver import ApiServer
 
 Manifest = dict[str, Any]
 MERGE = "application/merge-patch+json"

@@ -17,8 +17,8 @@ import yaml
 from benchmarks.scale.api import MERGE, Api
 from rl_local import versions
 from rl_local.build import binaries
-from tests import apiserver
-from tests.apiserver import ApiServer
+from tests.kube import apiserver
+from tests.kube.apiserver import ApiServer
 from tests.servers import ROOT, binary
 from tests.waiting import until
 

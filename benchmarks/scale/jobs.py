@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.scale import processor
 from benchmarks.scale.api import Api, Manifest
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 OnChange = Callable[[Manifest], None]
 RLJOBS = "/apis/rl-operator.io/v1alpha1/rljobs"

@@ -17,7 +17,7 @@ from typing import Any
 from aiohttp import web
 
 from benchmarks.scale.paced_engine import LOG_PROBABILITY, PacedEngine
-from tests.tiny_model import END
+from tests.models.tiny_model import END
 
 TOKEN = 7
 SHORTEST, MOST_TOOL_SECONDS = 4, 2.0

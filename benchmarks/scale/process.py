@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.scale.recorded import FOLDER
-from tests.apiserver import ApiServer
+from tests.kube.apiserver import ApiServer
 from tests.servers import ROOT, Server, free_port
 
 PACKAGES = ("", "contracts", "operator", "local")

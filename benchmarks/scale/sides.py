@@ -13,7 +13,7 @@ from benchmarks.scale.control_plane import control_plane
 from benchmarks.scale.fleet import Fleet
 from benchmarks.scale.idiomatic_operator import RECIPE
 from benchmarks.scale.process import Measured, running
-from tests.apiserver import ApiServer
+from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
 OURS = "benchmarks.scale.recorded_operator"

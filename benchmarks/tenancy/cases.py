@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.scale.process import PACKAGES
 from rl_operator.kube import kinds
 from tests.contract.rl_operator.world import World
-from tests.documents import a_run, a_sampler
+from tests.samples.documents import a_run, a_sampler
 from tests.servers import ROOT, Server, free_port
 from tests.waiting import until
 

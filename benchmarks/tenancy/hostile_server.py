@@ -16,7 +16,15 @@ from collections.abc import Callable
 
 import bson
 
-from tests.mongo_wire import OP_MSG, OP_QUERY, OP_REPLY, Document, command_of, message, receive
+from tests.network.mongo_wire import (
+    OP_MSG,
+    OP_QUERY,
+    OP_REPLY,
+    Document,
+    command_of,
+    message,
+    receive,
+)
 
 DRIP_SECONDS = 0.1
 HTTP_OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\n"

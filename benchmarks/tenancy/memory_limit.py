@@ -13,7 +13,7 @@ from kubernetes import client
 
 from rl_contracts.spec.quantities import parse_quantity
 from rl_operator.render.reader import CONTAINER, MEMORY, PREFIX
-from tests.kubelet import ReaderKubelet
+from tests.kube.kubelet import ReaderKubelet
 
 LIMIT_BYTES = int(parse_quantity(MEMORY))
 LOOK_SECONDS = 0.02

@@ -25,7 +25,7 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Queue, TaskState
 from tests.cluster.lab import command_line
-from tests.documents import DEMO_KEYS
+from tests.samples.documents import DEMO_KEYS
 from tests.waiting import HUNG_SECONDS
 
 DEMO_SECONDS = 3000

@@ -20,13 +20,13 @@ from rl_console.demo.settings import DemoSettings
 from rl_local import addons
 from rl_local.layout import Layout
 from rl_operator.kube import names
-from tests import agent_sandbox
 from tests.chaos.examples.acting import ALL_SECONDS, Stage
 from tests.chaos.examples.test_harbor import GROUP_SIZE, NAME, PROMPTS, agent, job, put_tasks
 from tests.cluster.chart import switch
 from tests.cluster.conftest import rl_local
 from tests.cluster.lab import Lab
-from tests.sandbox_claims import ClaimWatch, percentile
+from tests.kube import agent_sandbox
+from tests.kube.sandbox_claims import ClaimWatch, percentile
 
 pytestmark = pytest.mark.timeout(2 * ALL_SECONDS)
 

@@ -30,7 +30,7 @@ from tests.chaos.operator_cluster.jobs import (
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
 from tests.cluster.waiting import until
-from tests.hub import REPO, FakeHub, commit, serving
+from tests.network.hub import REPO, FakeHub, commit, serving
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 SAMPLED, TAUGHT = "hub-sampled", "hub-taught"

@@ -18,9 +18,9 @@ from rl_console.dashboard.app import application
 from rl_console.demo.settings import JOB, NAMESPACE, DemoSettings
 from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import ClusterSource
-from tests.chromium import Page, browsing
 from tests.cluster.test_demo import DEMO_SECONDS, run_demo
-from tests.served import served
+from tests.network.chromium import Page, browsing
+from tests.network.served import served
 from tests.servers import ROOT
 
 pytestmark = pytest.mark.timeout(2 * DEMO_SECONDS)

@@ -11,11 +11,11 @@ from rl_console.dashboard.app import application
 from rl_contracts.documents.batch import BatchState
 from rl_contracts.stores.connect import Stores
 from tests.chaos.rl_console.walk import THEMES, check_page
-from tests.chromium import Page, browsing
-from tests.served import served
+from tests.network.chromium import Page, browsing
+from tests.network.served import served
+from tests.samples.viewed_run import HOSTILE, Shape, a_metric, fill
+from tests.samples.viewed_source import ViewedSource
 from tests.servers import MinioServer, StoreServer, settings_of
-from tests.viewed_run import HOSTILE, Shape, a_metric, fill
-from tests.viewed_source import ViewedSource
 
 KEY = "walk"
 RUN = "/n/ns/jobs/learns"

@@ -10,13 +10,13 @@ import pytest
 
 from rl_console.dashboard.shared import shared_application
 from rl_console.dashboard.viewers import Viewers
-from tests.apiserver import ApiServer, apply
 from tests.chaos.rl_console.walk import AXE, WIDTHS
-from tests.chromium import Page, browsing
 from tests.contract.rl_operator.viewing import a_viewer
 from tests.contract.rl_operator.world import a_namespace
-from tests.manifests import a_job
-from tests.served import served
+from tests.kube.apiserver import ApiServer, apply
+from tests.network.chromium import Page, browsing
+from tests.network.served import served
+from tests.samples.manifests import a_job
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.chromium import Page
+from tests.network.chromium import Page
 
 WIDTHS, THEMES = (1440, 768, 390), ("light", "dark")
 AXE = (Path(__file__).parent / "axe.min.js").read_text()

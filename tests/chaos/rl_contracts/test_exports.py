@@ -14,7 +14,7 @@ from rl_contracts.documents.rollout import RolloutError
 from rl_contracts.trajectories.atif import trajectory
 from rl_contracts.trajectories.episode import Episode
 from rl_contracts.trajectories.verifiers_trace import trace
-from tests.documents import a_rollout
+from tests.samples.documents import a_rollout
 from tests.unit.rl_contracts.trajectories.test_trajectories import (
     CALL,
     TASK,

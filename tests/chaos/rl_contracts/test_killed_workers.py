@@ -18,8 +18,8 @@ import pytest
 from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from tests.documents import RUN, a_task
-from tests.orphans import find_orphans
+from tests.samples.documents import RUN, a_task
+from tests.samples.orphans import find_orphans
 from tests.servers import ROOT
 
 WORKERS, TASKS, GROUP = 8, 2000, 4

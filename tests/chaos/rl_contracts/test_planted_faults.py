@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.chaos.rl_contracts.faults import FAULTS
-from tests.contract.rl_contracts.task_life import play
+from tests.contract.rl_contracts.tasks.task_life import play
 
 HUNT = settings(
     max_examples=400,

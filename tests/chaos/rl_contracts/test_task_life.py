@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_contracts.task_life import play
+from tests.contract.rl_contracts.tasks.task_life import play
 
 LONG = settings(
     max_examples=150,

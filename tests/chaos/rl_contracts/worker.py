@@ -16,7 +16,7 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_contracts.stores.tasks import TaskStore
-from tests.documents import a_rollout
+from tests.samples.documents import a_rollout
 
 LEASE_SECONDS = 4.0
 MEMBER_SECONDS = 0.1

@@ -26,8 +26,6 @@ from kubernetes import client
 from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key
 from rl_operator.pools.used_pods import EPISODE_ENDED
-from tests import agent_sandbox
-from tests.apiserver import ApiServer, controller_manager
 from tests.contract.rl_operator.pools.test_sandboxes import (
     claims,
     ready,
@@ -36,7 +34,9 @@ from tests.contract.rl_operator.pools.test_sandboxes import (
     with_sandboxes,
 )
 from tests.contract.rl_operator.world import World
-from tests.sandbox_claims import ClaimWatch, Taken, percentile
+from tests.kube import agent_sandbox
+from tests.kube.apiserver import ApiServer, controller_manager
+from tests.kube.sandbox_claims import ClaimWatch, Taken, percentile
 from tests.waiting import until
 
 __all__ = ["with_sandboxes"]

@@ -12,10 +12,10 @@ import yaml
 
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
-from tests import metrics_adapter
-from tests.apiserver import controller_manager
 from tests.contract.rl_operator.world import World
-from tests.metrics_adapter import PodMetrics
+from tests.kube import metrics_adapter
+from tests.kube.apiserver import controller_manager
+from tests.kube.metrics_adapter import PodMetrics
 from tests.waiting import until
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "autoscaling" / "hpa.yaml"

@@ -9,7 +9,7 @@ import pytest
 
 from rl_local import versions
 from rl_local.build import binaries
-from tests.apiserver import ApiServer
+from tests.kube.apiserver import ApiServer
 
 FOLDER = "config/crd/bases"
 PLURALS = ("scaledobjects", "triggerauthentications")

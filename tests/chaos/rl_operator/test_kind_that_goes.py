@@ -8,9 +8,9 @@ import pytest
 
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Process, Starter, bring_up, trainer_kind
 from tests.contract.rl_operator.world import World
+from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from rl_operator.kube import kinds
-from tests import kueue
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.jobs.test_queue import QUEUED, decide, workload
 from tests.contract.rl_operator.processes import Starter, grant
 from tests.contract.rl_operator.world import World
+from tests.kube import kueue
+from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
 SYSTEM = "rl-queued"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.prometheus import panels, query, rules, running_prometheus
+from tests.kube.prometheus import panels, query, rules, running_prometheus
 from tests.servers import binary
 from tests.unit.charts.test_monitoring import ALERTS
 from tests.unit.charts.test_values import CHART

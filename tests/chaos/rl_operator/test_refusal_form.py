@@ -6,7 +6,7 @@ import pytest
 from kubernetes import client
 
 from tests.contract.rl_operator.api.refusal_form import faults
-from tests.mutations import mutations
+from tests.samples.mutations import mutations
 
 SEEDS, COUNT = range(6), 500
 

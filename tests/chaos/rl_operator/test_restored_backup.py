@@ -14,10 +14,10 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
-from tests import apiserver
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Process, Starter, grant, holder, trainer_kind
 from tests.contract.rl_operator.world import World, a_namespace
+from tests.kube import apiserver
+from tests.kube.apiserver import ApiServer
 from tests.servers import ROOT
 from tests.waiting import until
 

@@ -13,9 +13,6 @@ import pytest
 
 from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key, Kind
-from tests import kueue
-from tests.api_front import ApiFront, Fault
-from tests.apiserver import ApiServer
 from tests.chaos.rl_operator.test_storms import BURSTS, LEFT_ALONE
 from tests.contract.rl_operator.jobs.test_elastic import place, remove_pods, size
 from tests.contract.rl_operator.jobs.test_queue import QUEUED, decide, workload
@@ -24,6 +21,9 @@ from tests.contract.rl_operator.pools import test_shared_pools as shared
 from tests.contract.rl_operator.process.test_watches import behind
 from tests.contract.rl_operator.processes import Process, Starter, begins, grant, holder
 from tests.contract.rl_operator.world import World
+from tests.kube import kueue
+from tests.kube.api_front import ApiFront, Fault
+from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
 FAULTS = 60

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from rl_console.tools import Tools
 from tests.chaos.rl_console.walk import THEMES, check_page
-from tests.chromium import Page, browsing
 from tests.cluster.lab import command_line
 from tests.cluster.waiting import until
+from tests.network.chromium import Page, browsing
 from tests.waiting import HUNG_SECONDS
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\S*")

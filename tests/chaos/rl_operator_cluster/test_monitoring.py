@@ -15,7 +15,7 @@ from tests.chaos.operator_cluster.jobs import COMPLETE_SECONDS, await_step
 from tests.cluster.lab import SYSTEM, Lab
 from tests.cluster.manifests import short_job
 from tests.cluster.waiting import until
-from tests.prometheus import panels, query, rules, running_prometheus, scrapes_of
+from tests.kube.prometheus import panels, query, rules, running_prometheus, scrapes_of
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 JOB, STEPS = "scraped", 100_000

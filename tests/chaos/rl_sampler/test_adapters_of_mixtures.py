@@ -20,10 +20,10 @@ from rl_trainer.model.learner import Learner
 from tests.chaos.rl_sampler.test_families import GAP, PROMPT
 from tests.contract.rl_sampler.engine.lora import post
 from tests.contract.rl_sampler.engine_server import EngineServer, generate
-from tests.families import SPEC, config_of
-from tests.tiny_model import tiny_tokenizer
+from tests.models.families import SPEC, config_of
+from tests.models.tiny_model import tiny_tokenizer
+from tests.models.written_model import write_model
 from tests.waiting import until
-from tests.written_model import write_model
 
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 ATTENTION_ALONE: dict[str, Any] = {"rank": 4, "alpha": 8, "targets": ATTENTION}

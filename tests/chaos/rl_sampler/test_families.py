@@ -11,9 +11,9 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from tests.contract.rl_sampler.engine_server import EngineServer, generate
-from tests.families import FAMILIES, config_of
-from tests.tiny_model import tiny_tokenizer
-from tests.tiny_vision import SEEING
+from tests.models.families import FAMILIES, config_of
+from tests.models.tiny_model import tiny_tokenizer
+from tests.models.tiny_vision import SEEING
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "models.md"
 ROW = r"^\| `(\w+)` \| [^|]+ \| \w+ \| proven \|"

@@ -23,9 +23,9 @@ from rl_trainer.algorithm.samples import sequences
 from rl_trainer.model import loading
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import new_process, pods_in, start_run
-from tests.documents import RUN
-from tests.manifests import a_job
-from tests.tiny_vision import IMAGE, VOCABULARY, picture, save_seeing
+from tests.models.tiny_vision import IMAGE, VOCABULARY, picture, save_seeing
+from tests.samples.documents import RUN
+from tests.samples.manifests import a_job
 from tests.waiting import until
 
 SIDE, GAP = 28, 1e-4

@@ -11,7 +11,7 @@ import pytest
 from rl_contracts.documents.task import TaskState
 from tests.contract.rl_sampler.pods import MakePod, Pod, new_stores, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.orphans import find_orphans
+from tests.samples.orphans import find_orphans
 from tests.servers import Server, running_minio, running_store, settings_of
 from tests.waiting import throughout, until
 

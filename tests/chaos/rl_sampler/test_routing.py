@@ -19,8 +19,8 @@ from rl_trainer.model import loading
 from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
 from tests.contract.rl_sampler.engine_server import EngineServer, generate
-from tests.families import SIZES, SPEC, config_of
-from tests.tiny_model import tiny_tokenizer
+from tests.models.families import SIZES, SPEC, config_of
+from tests.models.tiny_model import tiny_tokenizer
 
 PROMPTS = [[11, 3, 7, 14, 5, 9, 2, 8], [4, 4, 9], [12, 1, 6, 6, 13, 2]]
 NEW_TOKENS = 64

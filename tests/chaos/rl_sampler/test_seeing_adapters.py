@@ -16,7 +16,6 @@ from transformers import AutoModelForImageTextToText
 from rl_contracts import adapters
 from rl_contracts.spec.training.lora import TARGETS, LoRA
 from rl_trainer.model import lora, weights
-from tests import tiny_vision
 from tests.chaos.rl_sampler.test_seeing_families import (
     GAP,
     HEIGHT,
@@ -27,7 +26,8 @@ from tests.chaos.rl_sampler.test_seeing_families import (
 )
 from tests.contract.rl_sampler.engine.lora import post
 from tests.contract.rl_sampler.engine_server import EngineServer, generate
-from tests.tiny_vision import (
+from tests.models import tiny_vision
+from tests.models.tiny_vision import (
     ASSISTANT,
     END,
     IMAGE,

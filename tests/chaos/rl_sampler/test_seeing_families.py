@@ -12,8 +12,18 @@ from transformers import AutoModelForImageTextToText
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from tests.contract.rl_sampler.engine_server import EngineServer, generate
-from tests.tiny_vision import ASSISTANT, END, IMAGE, SEEING, START, STOP, USER, picture, save_seeing
-from tests.tiny_vision import side as side_of
+from tests.models.tiny_vision import (
+    ASSISTANT,
+    END,
+    IMAGE,
+    SEEING,
+    START,
+    STOP,
+    USER,
+    picture,
+    save_seeing,
+)
+from tests.models.tiny_vision import side as side_of
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "models.md"
 GAP = 1e-4

@@ -31,7 +31,7 @@ from tests.contract.rl_sampler.engine.lora import AdapterTrainer, distance
 from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON, ENGINE_START_SECONDS, get
 from tests.contract.rl_sampler.pods import MODEL_KEY
 from tests.contract.rl_sampler.rescoring import CLOSE
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.servers import ROOT, free_port
 from tests.unit.rl_operator.builders import IMAGES
 from tests.waiting import HUNG_SECONDS, until

@@ -17,7 +17,7 @@ from tests.contract.rl_trainer.distributed.test_bucket_outages import (
 from tests.contract.rl_trainer.distributed.test_team import codes, two_pods
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.relay import Relay
+from tests.network.relay import Relay
 
 __all__ = ["by_relay", "relay", "world"]
 AWAY_SECONDS = 20.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.errors import RefusedError
-from tests.families import FAMILIES, trained
+from tests.models.families import FAMILIES, trained
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "models.md"
 

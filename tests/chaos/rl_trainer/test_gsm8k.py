@@ -19,7 +19,7 @@ from rl_sampler.scorers import Scorers, total
 from rl_sampler.scorers.response import Response
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.tiny_model import tiny_tokenizer
+from tests.models.tiny_model import tiny_tokenizer
 
 log = logging.getLogger(__name__)
 

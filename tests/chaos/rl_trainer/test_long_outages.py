@@ -13,7 +13,7 @@ import pytest
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.orphans import find_orphans
+from tests.samples.orphans import find_orphans
 from tests.servers import Server, running_minio, running_store, settings_of
 from tests.waiting import until
 

@@ -18,7 +18,7 @@ from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at, rea
 from tests.contract.rl_trainer.runs.test_adapters import LORA, AdapterSampler
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
 
 STEPS = 12
 """More than the boundaries behind a commit, each of which lets one step pass."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from rl_trainer.distributed.world import ALONE
 from tests.contract.rl_trainer.distributed import ranks, test_half_precision
 from tests.contract.rl_trainer.distributed.test_ranks import CASES, check_ranks, train
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
 
 
 def test_four_ranks_change_neither_loss_nor_gradient_in_any_case(tmp_path: Path) -> None:

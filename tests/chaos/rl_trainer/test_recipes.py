@@ -12,8 +12,8 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.recipes import RECIPES, merged, recipe
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
+from tests.samples.recipes import RECIPES, merged, recipe
 
 
 @pytest.mark.parametrize("name", RECIPES)

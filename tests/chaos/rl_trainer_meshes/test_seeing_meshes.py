@@ -9,7 +9,7 @@ import pytest
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_trainer.distributed.world import ALONE
 from tests.contract.rl_trainer.distributed import seeing
-from tests.tiny_vision import SEEING, save_seeing
+from tests.models.tiny_vision import SEEING, save_seeing
 
 MESHES = (
     MeshSizes(fsdp=2),

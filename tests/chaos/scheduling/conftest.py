@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from rl_console.demo.settings import DemoSettings
-from tests import kueue
 from tests.cluster.chart import switch
 from tests.cluster.lab import Lab
+from tests.kube import kueue
 
 FLAVOR = "linux"
 

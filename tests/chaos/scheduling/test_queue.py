@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests import kueue
 from tests.chaos.scheduling.conftest import FLAVOR
 from tests.cluster.lab import Lab, RunReader
 from tests.cluster.manifests import short_job
 from tests.cluster.waiting import until
+from tests.kube import kueue
 from tests.waiting import HUNG_SECONDS
 
 NAME = "queued"

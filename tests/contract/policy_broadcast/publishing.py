@@ -17,8 +17,8 @@ from rl_trainer.model import loading, weights
 from rl_trainer.model.policy import Policy
 from rl_trainer.publish.publisher import Publisher
 from tests.contract.policy_broadcast.world import Subscriber
-from tests.documents import a_run
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
+from tests.samples.documents import a_run
 
 RUN = a_run().id
 SPEC = RLJobSpec.model_validate(

@@ -24,7 +24,7 @@ from rl_trainer.checkpoint.retention import UNBOUNDED
 from rl_trainer.publish.policy_collector import PolicyCollector
 from tests.contract.policy_broadcast.publishing import SPEC
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
-from tests.documents import a_run, a_sampler
+from tests.samples.documents import a_run, a_sampler
 from tests.servers import ROOT
 
 RUN = RunId(a_run().id)

@@ -20,7 +20,7 @@ from rl_sampler.policy.relay.peers import Peer, StoredRegistry
 from rl_sampler.policy.relay.server import RelayServer
 from tests.contract.policy_broadcast.relaying import TOKEN, Pool, Servers, key_of, running_pool
 from tests.contract.policy_broadcast.world import Line, content, moved, strange
-from tests.documents import RUN, a_sampler
+from tests.samples.documents import RUN, a_sampler
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -9,7 +9,7 @@ import torch
 from rl_contracts.stores.objects import Objects
 from rl_trainer.model import loading, weights
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, moved, strange
-from tests.tiny_model import VOCABULARY, save_tiny
+from tests.models.tiny_model import VOCABULARY, save_tiny
 
 
 def follow_training(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rl_console import app, times
-from tests.apiserver import ApiServer
 from tests.contract.rl_console.viewing import Viewed, serving
 from tests.contract.rl_console.world import World, make
+from tests.kube.apiserver import ApiServer
 from tests.servers import MinioServer, StoreServer, settings_of
 
 NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)

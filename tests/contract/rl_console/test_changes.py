@@ -15,7 +15,7 @@ from rl_console.actions import retry, suspension
 from rl_console.errors import RequestRefusedError
 from tests.contract.rl_console.conftest import Run
 from tests.contract.rl_console.world import NAMESPACE, World, condition, pod, put_status
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 
 @pytest.fixture

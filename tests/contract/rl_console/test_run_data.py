@@ -20,9 +20,9 @@ from rl_contracts.documents.task import Cause
 from rl_contracts.queries.kinds import SearchQuery
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
+from tests.samples.viewed_run import Shape, fill, screen
+from tests.samples.viewed_source import ViewedSource
 from tests.servers import MinioServer, StoreServer, settings_of
-from tests.viewed_run import Shape, fill, screen
-from tests.viewed_source import ViewedSource
 
 BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 NAME = "train.00000012.1.1"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.apiserver import kubeconfig
 from tests.contract.rl_console.conftest import Run
 from tests.contract.rl_console.world import NAMESPACE, World
+from tests.kube.apiserver import kubeconfig
 
 READS = ("get,list", "rljobs.rl-operator.io,samplerpools.rl-operator.io,pods")
 FORWARDS = ("create", "pods/portforward")

@@ -11,14 +11,14 @@ import pytest
 from kubernetes import client, config
 
 from rl_console.manifests.checks import problems
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.api.bad_agents import REFUSED_AGENTS
 from tests.contract.rl_operator.api.bad_algorithms import REFUSED_ALGORITHMS
 from tests.contract.rl_operator.api.bad_jobs import REFUSED_JOBS
 from tests.contract.rl_operator.api.bad_options import REFUSED_OPTIONS
 from tests.contract.rl_operator.api.bad_pools import ACCEPTED_POOLS, REFUSED_POOLS
 from tests.contract.rl_operator.api.bad_scheduling import REFUSED_SCHEDULING
-from tests.invalid_manifests import cases
+from tests.kube.apiserver import ApiServer
+from tests.samples.invalid_manifests import cases
 
 Manifest = dict[str, Any]
 PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}

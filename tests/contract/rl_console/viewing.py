@@ -19,11 +19,11 @@ from rl_operator.kube.settings import Images
 from rl_operator.process.data_endpoint import DataEndpoint
 from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_data import RunData
-from tests.apiserver import ApiServer, apply
 from tests.contract.rl_console.world import FINISHED, LIVE, NAMESPACE
-from tests.kubelet import ReaderKubelet
-from tests.published import publish_operator
-from tests.viewed_run import Shape, fill
+from tests.kube.apiserver import ApiServer, apply
+from tests.kube.kubelet import ReaderKubelet
+from tests.kube.published import publish_operator
+from tests.samples.viewed_run import Shape, fill
 
 SYSTEM = "rl-viewed"
 """Namespace of the operator whose endpoint it is."""

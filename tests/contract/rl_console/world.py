@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.apiserver import ApiServer, apply, kubeconfig
-from tests.manifests import a_job
+from tests.kube.apiserver import ApiServer, apply, kubeconfig
+from tests.samples.manifests import a_job
 
 NAMESPACE = "console"
 EARLIER = "2026-11-25T09:00:00Z"

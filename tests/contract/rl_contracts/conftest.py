@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from rl_contracts.stores.connect import Stores
-from tests.contract.rl_contracts.hub_pods import (
+from tests.contract.rl_contracts.hub.hub_pods import (
     NEW,
     OLD,
     Pods,
 )
 from tests.contract.rl_contracts.plans import asked as asked
-from tests.hub import FakeHub, files_in, serving
-from tests.mongo_front import Front, front_before
+from tests.models.tiny_model import save_tiny
+from tests.network.hub import FakeHub, files_in, serving
+from tests.network.mongo_front import Front, front_before
 from tests.servers import StoreServer
-from tests.tiny_model import save_tiny
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from rl_contracts.documents.run import Totals
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from tests.documents import RUN, a_batch, a_rollout, a_run, a_task
+from tests.samples.documents import RUN, a_batch, a_rollout, a_run, a_task
 
 KEYS = [field.alias for field in StoreSettings.model_fields.values()]
 

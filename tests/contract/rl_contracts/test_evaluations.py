@@ -10,7 +10,7 @@ from rl_contracts.documents.run import DatasetSummary, Notice, Run
 from rl_contracts.errors import FencedOutError
 from rl_contracts.ids import RunId, evaluation_id
 from rl_contracts.stores.connect import Stores
-from tests.documents import RUN, a_result, a_run, a_step
+from tests.samples.documents import RUN, a_result, a_run, a_step
 
 SOURCES, TEMPERATURES = 8, (1.0, 0.7)
 LARGEST_RUN = 16 << 10

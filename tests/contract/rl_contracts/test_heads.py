@@ -11,7 +11,7 @@ from rl_contracts.documents.overflow import FIELD
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.rollouts import HEAD_FIELDS, RolloutStore
-from tests.documents import a_rollout, a_task
+from tests.samples.documents import a_rollout, a_task
 
 
 def raw(stores: Stores, rollout: Rollout) -> dict[str, Any]:

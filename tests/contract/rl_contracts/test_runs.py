@@ -21,7 +21,7 @@ from rl_contracts.errors import FencedOutError, LateAttemptError, ObjectMissingE
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.runs import next_epoch
-from tests.documents import RUN, a_batch, a_run, a_sampler, a_step
+from tests.samples.documents import RUN, a_batch, a_run, a_sampler, a_step
 
 POINTER = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="0")
 OUTCOME = Outcome(kind="Succeeded", reason="Done", message="all steps made")

@@ -14,7 +14,7 @@ from rl_contracts.errors import FencedOutError, StoreUnavailableError
 from rl_contracts.retention.samplers import KEPT_SECONDS, forget_ended
 from rl_contracts.stores.connect import Stores
 from rl_trainer.context.heartbeat import Heartbeat
-from tests.documents import RUN, a_run, a_sampler, a_task
+from tests.samples.documents import RUN, a_run, a_sampler, a_task
 from tests.waiting import until
 
 LONG_AGO = KEPT_SECONDS + 3600.0

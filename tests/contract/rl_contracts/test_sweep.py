@@ -18,7 +18,7 @@ from rl_contracts.spec.retention import Bound, Retention
 from rl_contracts.stores.batches import BatchStore
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.rollouts import RolloutStore
-from tests.documents import RUN, a_batch, a_rollout, a_run, a_saved_turn, a_task
+from tests.samples.documents import RUN, a_batch, a_rollout, a_run, a_saved_turn, a_task
 
 STEPS, DURABLE = 6, 4
 NEWEST = Retention(batches=Bound(max_count=3))

@@ -15,7 +15,7 @@ from rl_contracts.errors import SchemaTooNewError
 from rl_contracts.ids import RunId, evaluation_id
 from rl_contracts.stores import upgrade
 from rl_contracts.stores.connect import Stores
-from tests.documents import RUN, a_batch, a_rollout, a_run, a_sampler, a_saved_turn, a_task
+from tests.samples.documents import RUN, a_batch, a_rollout, a_run, a_sampler, a_saved_turn, a_task
 
 
 def renamed(stored: Stored) -> Stored:

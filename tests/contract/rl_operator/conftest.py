@@ -9,11 +9,11 @@ from kubernetes import client, config
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_operator.kube.cluster import Cluster
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import Starter, grant, trainer_kind
 from tests.contract.rl_operator.viewing import Viewing, answered
 from tests.contract.rl_operator.world import IMAGES, RULES, WORLD_SYSTEM, World, Writes, a_namespace
-from tests.kubelet import ReaderKubelet
+from tests.kube.apiserver import ApiServer
+from tests.kube.kubelet import ReaderKubelet
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,9 @@ from rl_local import versions
 from rl_local.build import binaries
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
-from tests.apiserver import ApiServer, kubeconfig
 from tests.contract.rl_operator.world import World, install_trainer_kind
-from tests.manifests import documents
+from tests.kube.apiserver import ApiServer, kubeconfig
+from tests.samples.manifests import documents
 from tests.servers import ROOT, Server, binary, free_port
 from tests.waiting import HUNG_SECONDS, until
 

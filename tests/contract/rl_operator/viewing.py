@@ -15,10 +15,10 @@ from rl_operator.kube import kinds
 from rl_operator.process.data_endpoint import PATH, TOKEN_HEADER, DataEndpoint
 from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_data import RunData
-from tests.apiserver import ApiServer, kubeconfig
 from tests.contract.rl_operator.world import IMAGES, WORLD_SYSTEM, World, a_namespace
-from tests.published import publish_operator
-from tests.viewed_run import Shape, fill
+from tests.kube.apiserver import ApiServer, kubeconfig
+from tests.kube.published import publish_operator
+from tests.samples.viewed_run import Shape, fill
 from tests.waiting import HUNG_SECONDS, until
 
 READING = ("get", "list")

@@ -49,10 +49,10 @@ from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_poll import RunProgressPoller
 from rl_operator.validation.dry_run import DryRun
 from rl_operator.watch.informer import Informer
-from tests.api_requests import delete_all
-from tests.apiserver import ApiServer, apply
-from tests.documents import a_run, a_sampler, a_task
-from tests.manifests import a_job
+from tests.kube.api_requests import delete_all
+from tests.kube.apiserver import ApiServer, apply
+from tests.samples.documents import a_run, a_sampler, a_task
+from tests.samples.manifests import a_job
 from tests.waiting import HUNG_SECONDS
 
 IMAGES = Images(

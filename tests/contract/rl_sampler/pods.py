@@ -26,10 +26,10 @@ from tests.code_container import PROGRAM
 from tests.contract.rl_sampler.engine_server import get
 from tests.contract.rl_sampler.fork_server import SOURCES
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.documents import RUN
-from tests.episode_pods import EpisodePods
-from tests.manifests import a_job
+from tests.kube.episode_pods import EpisodePods
 from tests.processes import children_of
+from tests.samples.documents import RUN
+from tests.samples.manifests import a_job
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 

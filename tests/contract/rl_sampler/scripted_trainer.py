@@ -14,7 +14,7 @@ from rl_contracts.documents.run import PolicyPointer, Totals
 from rl_contracts.documents.task import Message, Queue, Task, TaskState
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.tiny_model import Tensors, tensors
-from tests.documents import RUN, a_run, a_step
+from tests.samples.documents import RUN, a_run, a_step
 
 DTYPES = {"float32": "F32", "float16": "F16"}
 Damage = Callable[[bytes], bytes]

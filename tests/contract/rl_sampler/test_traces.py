@@ -19,7 +19,7 @@ from tests.contract import otlp
 from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tools.tool_servers import HttpServer
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.waiting import until
 
 TRACED, OTHER = "a rollout", "another rollout"

@@ -32,8 +32,8 @@ from rl_contracts.documents.sampler import SamplerState
 from rl_contracts.documents.task import Cause, Queue, Task
 from rl_contracts.errors import ObjectMissingError
 from rl_contracts.stores.connect import Stores
-from tests.documents import a_rollout, a_sampler
-from tests.tiny_model import ASSISTANT, END, tiny_model, tiny_tokenizer
+from tests.models.tiny_model import ASSISTANT, END, tiny_model, tiny_tokenizer
+from tests.samples.documents import a_rollout, a_sampler
 from tests.waiting import HUNG_SECONDS
 
 MAX_NEW_TOKENS = 3

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.families import trained
+from tests.models.families import trained
 
 
 def test_a_mixture_of_experts_is_trained_exported_and_loaded_again(tmp_path: Path) -> None:

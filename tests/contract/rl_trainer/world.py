@@ -41,8 +41,8 @@ from rl_trainer.model import loading, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.parallel import sharding
 from tests.contract.rl_trainer.distributed import ranks
+from tests.models.tiny_model import save_tiny
 from tests.servers import ROOT
-from tests.tiny_model import save_tiny
 from tests.waiting import HUNG_SECONDS
 
 RUN = "11111111-2222"

@@ -12,7 +12,7 @@ from rl_contracts.capacity.engine import engine_memory
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.validation import device_memory, experts, parallelism
 from rl_operator.validation.refusals import of_spec
-from tests.manifests import EXAMPLES
+from tests.samples.manifests import EXAMPLES
 from tests.unit.docs.capacity_page import FOLDER, PAGE, TABLE, TABLES, TRAINERS, WORKED, Worked
 from tests.unit.docs.capacity_page import rendered as rendered_page
 

@@ -23,7 +23,7 @@ from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.serving import Serving
 from rl_sampler.metrics import agent_registry
 from rl_trainer.context.figures import Figures
-from tests.documents import a_step
+from tests.samples.documents import a_step
 from tests.unit.docs.pages import (
     PACKAGE_FOLDERS,
     PAGES,

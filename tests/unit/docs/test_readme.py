@@ -8,7 +8,7 @@ import yaml
 
 from rl_contracts.spec.base import Model
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
-from tests.manifests import EXAMPLES
+from tests.samples.manifests import EXAMPLES
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text()

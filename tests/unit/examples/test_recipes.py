@@ -6,7 +6,7 @@ import pytest
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.validation.refusals import of_spec
-from tests.recipes import RECIPES, gsm8k, merged, recipe
+from tests.samples.recipes import RECIPES, gsm8k, merged, recipe
 
 KINDS = {
     "cispo": ("GRPO", "CISPO"),

@@ -25,8 +25,8 @@ from rl_console.tools import Tools
 from rl_contracts.queries.answers import MetricsAnswer, Series
 from rl_contracts.queries.kinds import MOST_COLUMNS
 from rl_contracts.spec.status import RLJobStatus
-from tests.manifests import EXAMPLES, JOB, a_job
-from tests.unit.rl_console.test_cluster_source import Answer, Server
+from tests.samples.manifests import EXAMPLES, JOB, a_job
+from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
 NAMES = {
     *("ClusterUnavailableError", "Connection", "ConsoleError", "EpisodeAnswer"),

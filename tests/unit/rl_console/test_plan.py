@@ -9,8 +9,8 @@ import yaml
 
 from rl_console.errors import PlanError
 from rl_console.plan import plan
-from tests.families import SIZES
-from tests.manifests import a_job
+from tests.models.families import SIZES
+from tests.samples.manifests import a_job
 
 QWEN = {
     "model_type": "qwen3",

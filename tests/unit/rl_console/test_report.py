@@ -3,7 +3,7 @@ from pathlib import Path
 from rl_console.demo.results import summary
 from rl_console.report import Report, draw, smoothed, table
 from rl_contracts.documents.evaluation import EvaluationResult
-from tests.documents import DEMO_KEYS
+from tests.samples.documents import DEMO_KEYS
 
 EVALUATION = EvaluationResult(
     step=0,

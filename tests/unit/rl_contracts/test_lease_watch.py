@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rl_contracts.stores.leases import LeaseWatch
 from rl_contracts.stores.tasks import UNCHANGED_SECONDS
-from tests.documents import RUN, a_task
+from tests.samples.documents import RUN, a_task
 
 LEASE_SECONDS, RENEW_SECONDS, REAP_SECONDS = 30.0, 8.0, 4.0
 

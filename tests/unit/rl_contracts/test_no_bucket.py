@@ -10,7 +10,7 @@ import pytest
 from rl_contracts.errors import ObjectMissingError, RefusedError, StoreUnavailableError
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
-from tests.loopback import listening
+from tests.network.loopback import listening
 from tests.waiting import HUNG_SECONDS
 
 PAGE = b"<!doctype html><html><br><p>of another tenant</html>"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rl_contracts.documents.run import Deleted, DurablePointer
 from rl_contracts.retention.plan import BatchItem, Inventory, Plan, RolloutItem, TaskItem, plan
 from rl_contracts.spec.retention import Bound, Retention
-from tests.documents import a_run
 from tests.examples import examples
+from tests.samples.documents import a_run
 
 NOW = 1000.0
 PER_STEP = 2

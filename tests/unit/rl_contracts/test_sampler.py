@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rl_contracts.documents.sampler import SamplerState
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.vision_features import of_images, refusals
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 
 def spec(**sections: Any) -> RLJobSpec:

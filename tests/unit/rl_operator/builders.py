@@ -18,8 +18,8 @@ from rl_operator.state.pod import Container, Pod
 from rl_operator.state.progress import REACHED, Reading
 from rl_operator.state.snapshot import Job, JobSnapshot
 from rl_operator.state.trainer_job import TrainerJob
-from tests.documents import a_run
-from tests.manifests import JOB
+from tests.samples.documents import a_run
+from tests.samples.manifests import JOB
 
 NOW = 1_000_000.0
 RUN = "5f3a-uid"

@@ -17,7 +17,7 @@ from rl_operator.kueue.gate import Gate
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.state import observe
 from rl_operator.state.snapshot import JobSnapshot
-from tests import kueue
+from tests.kube import kueue
 from tests.unit.rl_operator.builders import IMAGES, NOW, a_pod
 from tests.unit.rl_operator.model_life import Life
 

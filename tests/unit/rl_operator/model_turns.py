@@ -26,7 +26,7 @@ from rl_operator.state import observe
 from rl_operator.state.progress import Reading
 from rl_operator.state.recent_warnings import RecentWarnings
 from rl_operator.state.start_troubles import StartTroubles
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.unit.rl_operator.builders import IMAGES, NOW
 from tests.unit.rl_operator.model_api import NAMESPACE, DiedError, ModelApi, Moments, Objects, Raw
 

@@ -12,7 +12,7 @@ from rl_operator.state.decisions import Complete
 from rl_operator.state.progress import Reach, Reading
 from rl_operator.state.snapshot import Pool
 from rl_operator.status.status_input import StatusInput
-from tests.documents import a_sampler, a_step
+from tests.samples.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,
     a_meta,

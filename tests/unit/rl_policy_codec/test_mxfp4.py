@@ -16,7 +16,7 @@ from rl_contracts.disk import DiskFullError
 from rl_contracts.errors import IntegrityError
 from rl_contracts.model_files import INDEX_FILE, weight_files
 from rl_policy_codec import mxfp4
-from tests.families import FAMILIES, SIZES
+from tests.models.families import FAMILIES, SIZES
 
 EXPERTS = "model.layers.0.mlp.experts."
 

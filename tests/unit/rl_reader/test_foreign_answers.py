@@ -14,7 +14,7 @@ from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
 from rl_reader import input_checks, model_checks
 from rl_reader.reach import reach
-from tests.loopback import listening
+from tests.network.loopback import listening
 
 WORDS = "Command createIndexes is not supported by this engine."
 ERROR = f"<Error><Code>InvalidRequest</Code><Message>{WORDS}</Message></Error>".encode()

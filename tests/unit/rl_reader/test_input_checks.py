@@ -12,7 +12,7 @@ import pytest
 from rl_contracts.documents.datasets.raw import UnreadableError
 from rl_contracts.stores.connect import Stores
 from rl_reader import dataset_checks, input_checks
-from tests.documents import a_run
+from tests.samples.documents import a_run
 from tests.unit.rl_operator.builders import a_spec
 
 LIMIT = 200

@@ -10,7 +10,7 @@ from rl_contracts.documents.sampler import Sampler, SamplerState
 from rl_contracts.reader import ANSWER_BYTES
 from rl_contracts.stores.overview import EMPTY, MOST_SAMPLERS, REQUIRED, Overview
 from rl_reader import runs
-from tests.documents import a_run, a_sampler
+from tests.samples.documents import a_run, a_sampler
 
 RUN_ID = "11111111-2222-3333-4444-555555555555"
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from rl_contracts.http_server import CONNECTIONS
 from rl_contracts.reader import HEALTH, token_hash
 from rl_reader.server import Server
-from tests.crowd import crowding, drip, seconds_to_answer
+from tests.network.crowd import crowding, drip, seconds_to_answer
 from tests.waiting import HUNG_SECONDS
 
 PATH = "/v1/answer"

@@ -4,7 +4,7 @@ import pytest
 
 from rl_contracts.documents.run import Outcome, Run
 from rl_sampler.reaper import is_needed
-from tests.documents import a_run
+from tests.samples.documents import a_run
 
 ENDED = Outcome(kind="Succeeded", reason="Done", message="")
 

@@ -20,7 +20,7 @@ from rl_sampler.run_watch import (
     RunWatch,
     is_older,
 )
-from tests.documents import RUN, a_run
+from tests.samples.documents import RUN, a_run
 
 
 def state(epoch: int = 1, step: int = 0, version: int = 0, reserved: int = 0) -> Run:

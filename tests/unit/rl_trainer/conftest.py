@@ -12,7 +12,7 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests.tiny_model import VOCABULARY, save_tiny
+from tests.models.tiny_model import VOCABULARY, save_tiny
 
 SPEC: dict[str, Any] = {
     "model": {"uri": "s3://models/tiny"},

@@ -22,7 +22,7 @@ from tests.contract.rl_sampler.episodes.killed import (
     PlayOn,
     all_in_the_third_turn,
 )
-from tests.openenv import MOST_STEPS, SmallServer, served_in_a_thread
+from tests.network.openenv import MOST_STEPS, SmallServer, served_in_a_thread
 
 ALL_TURNS = range(1, MOST_STEPS + 1)
 

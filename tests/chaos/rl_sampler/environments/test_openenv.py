@@ -22,7 +22,7 @@ from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.environments.session import Session
 from rl_sampler.user_code.call import UserCodeError
 from tests.chaos.rl_sampler.gateway.environments import python_of
-from tests.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer, serving
+from tests.network.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer, serving
 from tests.unit.rl_sampler.agents.scripted import call
 from tests.unit.rl_sampler.environments.playing import Played, play_at
 from tests.waiting import HUNG_SECONDS, until

@@ -11,7 +11,7 @@ from typing import Any
 from rl_sampler.user_code.program_agent import task_json
 from tests.chaos.rl_sampler.gateway.environments import python_of
 from tests.chaos.rl_sampler.gateway.test_agents import Ran, check_one_conversation, run
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.servers import ROOT
 from tests.unit.rl_sampler.agents.scripted import call
 

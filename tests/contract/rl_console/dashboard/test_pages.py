@@ -16,9 +16,9 @@ from rl_console.dashboard.app import application
 from rl_console.dashboard.guard import POLICY, cookie_name
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from tests.samples.viewed_run import HOSTILE, Shape, fill, screen
+from tests.samples.viewed_source import ViewedSource
 from tests.servers import MinioServer, StoreServer, settings_of
-from tests.viewed_run import HOSTILE, Shape, fill, screen
-from tests.viewed_source import ViewedSource
 
 KEY = "the-key"
 BASE = "/n/ns/jobs/hostile"

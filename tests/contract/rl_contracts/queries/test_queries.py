@@ -30,7 +30,7 @@ from rl_contracts.queries.kinds import MOST_IMAGE_BYTES, QUERY
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.files.images import ImageStore
-from tests.viewed_run import Shape, fill, screen
+from tests.samples.viewed_run import Shape, fill, screen
 
 
 def ask(stores: Stores, query: object, *, run: str = "run1", tokenizer: str = "") -> Answer:

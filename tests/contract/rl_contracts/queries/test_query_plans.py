@@ -13,8 +13,8 @@ from rl_contracts.queries.kinds import QUERY
 from rl_contracts.stores.clients.mongo import Stored
 from rl_contracts.stores.connect import Stores
 from tests.contract.rl_contracts.plans import check_plans
+from tests.samples.viewed_run import Shape, fill, screen
 from tests.servers import StoreServer
-from tests.viewed_run import Shape, fill, screen
 from tests.waiting import HUNG_SECONDS
 
 QUERIES: list[dict[str, object]] = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.manifests import a_job, changed
+from tests.samples.manifests import a_job, changed
 
 REFUSED_ALGORITHMS = {
     "unknown loss": (changed("spec.algorithm.loss.kind", "Magic"), "spec.algorithm.loss.kind"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.manifests import a_job, changed
+from tests.samples.manifests import a_job, changed
 
 REFUSED_JOBS = {
     "group of one under GRPO": (changed("spec.algorithm.groupSize", 1), "groupSize must be at"),

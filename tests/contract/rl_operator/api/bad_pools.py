@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 Manifest = dict[str, Any]
 

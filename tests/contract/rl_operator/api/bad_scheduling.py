@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.contract.rl_operator.api.bad_options import Manifest, a_group
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 _SECTIONS: dict[str, tuple[Manifest, str]] = {
     "a scheduler that places PyTorchJobs alone": (

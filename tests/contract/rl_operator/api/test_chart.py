@@ -16,7 +16,7 @@ from rl_operator.kube import names
 from rl_operator.render.metadata import labels
 from rl_operator.render.samplers.shared_engine import Seat
 from tests.contract.rl_operator.world import World
-from tests.manifests import documents
+from tests.samples.manifests import documents
 from tests.servers import NEVER, ROOT, binary
 from tests.waiting import HUNG_SECONDS
 

@@ -9,7 +9,7 @@ import pytest
 
 from rl_console.dashboard.__main__ import _parser as parser
 from tests.contract.rl_operator.api.test_chart_images import REGISTRY, VERSION, helm
-from tests.manifests import documents
+from tests.samples.manifests import documents
 
 ON = (REGISTRY, "dashboard.enabled=true")
 NAME = "rl-operator-dashboard"

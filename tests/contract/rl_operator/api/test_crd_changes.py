@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rl_contracts.spec.resources import FIXED_ONCE_STARTED
-from tests.apiserver import ApiServer, apply
 from tests.chaos.operator_cluster.edits import LIFECYCLE, TEMPLATE, WHILE_SUSPENDED
-from tests.manifests import a_job, changed
+from tests.kube.apiserver import ApiServer, apply
+from tests.samples.manifests import a_job, changed
 
 Manifest = dict[str, Any]
 FIXED: dict[str, tuple[str, Any]] = {

@@ -11,14 +11,14 @@ import yaml
 
 from rl_contracts.spec.resources import RLJob
 from rl_operator.validation.refusals import of_spec
-from tests.apiserver import ApiServer, apply
 from tests.contract.rl_operator.api.bad_agents import REFUSED_AGENTS, tool_loop
 from tests.contract.rl_operator.api.bad_algorithms import REFUSED_ALGORITHMS
 from tests.contract.rl_operator.api.bad_jobs import REFUSED_JOBS
 from tests.contract.rl_operator.api.bad_options import REFUSED_OPTIONS
 from tests.contract.rl_operator.api.bad_pools import ACCEPTED_POOLS, REFUSED_POOLS
 from tests.contract.rl_operator.api.bad_scheduling import REFUSED_SCHEDULING
-from tests.manifests import a_job, changed
+from tests.kube.apiserver import ApiServer, apply
+from tests.samples.manifests import a_job, changed
 
 Manifest = dict[str, Any]
 MAX_CRD_BYTES = 250_000

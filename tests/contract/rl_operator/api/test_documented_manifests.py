@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.apiserver import ApiServer
+from tests.kube.apiserver import ApiServer
 from tests.unit.docs.pages import PAGES, ROOT, blocks
 
 LEAST = 4

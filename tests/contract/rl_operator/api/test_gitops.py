@@ -18,7 +18,7 @@ import yaml
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests.contract.rl_operator.world import MODEL_FILES, World
-from tests.manifests import EXAMPLES, documents
+from tests.samples.manifests import EXAMPLES, documents
 from tests.waiting import HUNG_SECONDS
 
 OURS = ("RLJob", "SamplerPool")

@@ -12,7 +12,7 @@ from kubernetes.client.exceptions import ApiException
 
 from rl_operator.kube import kinds
 from tests.contract.rl_operator.world import World
-from tests.invalid_manifests import Case, cases
+from tests.samples.invalid_manifests import Case, cases
 
 PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}
 ROUNDS = 20

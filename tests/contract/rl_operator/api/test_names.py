@@ -9,10 +9,10 @@ from kubernetes import client
 
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
-from tests.api_front import fronting
-from tests.apiserver import ApiServer, apply
 from tests.contract.rl_operator.world import World
-from tests.manifests import a_job
+from tests.kube.api_front import fronting
+from tests.kube.apiserver import ApiServer, apply
+from tests.samples.manifests import a_job
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rl_operator.kube import kinds
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.world import World, a_namespace
+from tests.kube.apiserver import ApiServer
 
 Manifest = dict[str, Any]
 VARIABLES: Manifest = {

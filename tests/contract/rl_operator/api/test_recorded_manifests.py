@@ -23,8 +23,8 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import API_VERSION, RLJobSpec, SamplerPoolSpec
 from rl_operator.validation.pool_options import of_several
 from rl_operator.validation.refusals import of_spec, of_template
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.world import a_namespace
+from tests.kube.apiserver import ApiServer
 
 RECORD: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_manifests.json").read_text())
 PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}

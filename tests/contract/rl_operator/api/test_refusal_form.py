@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubernetes import client
 
 from tests.contract.rl_operator.api.refusal_form import faults
-from tests.mutations import mutations
+from tests.samples.mutations import mutations
 
 SEED, COUNT = 26, 200
 

@@ -22,9 +22,9 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.render import reader, trainer
 from rl_operator.render.samplers import deployment, own_pods
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.world import IMAGES, a_namespace
-from tests.manifests import EXAMPLES, documents
+from tests.kube.apiserver import ApiServer
+from tests.samples.manifests import EXAMPLES, documents
 from tests.servers import ROOT, binary
 from tests.unit.rl_operator.builders import a_meta
 

@@ -16,7 +16,7 @@ from rl_operator.kube.metadata import Meta
 from rl_operator.process.events import EventNote, EventRecorder
 from rl_operator.state.recent_warnings import RecentWarnings
 from tests.contract.rl_operator.world import World
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 """All of Unicode but halves of surrogate pairs, which no UTF-8 text has."""

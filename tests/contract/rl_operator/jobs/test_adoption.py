@@ -15,8 +15,8 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Meta
 from rl_operator.stores.claims import Claims
-from tests.api_requests import delete_all
 from tests.contract.rl_operator.world import World
+from tests.kube.api_requests import delete_all
 
 POLICY = PolicyPointer(version=3, epoch=2, step=7, prefix="p/", manifest_sha256="d")
 LEASES = kinds.LEASE

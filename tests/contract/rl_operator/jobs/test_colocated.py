@@ -10,7 +10,7 @@ import pytest
 from rl_contracts.documents.run import PolicyPointer
 from rl_operator.kube import kinds
 from tests.contract.rl_operator.world import World
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 POLICY = PolicyPointer(version=3, epoch=1, step=7, prefix="p/", manifest_sha256="d")
 GROUP: dict[str, Any] = {"samplers": [{"name": "main"}]}

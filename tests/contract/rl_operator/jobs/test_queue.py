@@ -10,10 +10,10 @@ import pytest
 from rl_contracts.documents.run import Outcome
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
-from tests import kueue
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.jobs.test_suspend import end_pod, refuse, suspend
 from tests.contract.rl_operator.world import World
+from tests.kube import kueue
+from tests.kube.apiserver import ApiServer
 
 QUEUED = {"provider": "Kueue", "queueName": "team"}
 NAME = "rljob-job"

@@ -11,9 +11,9 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_operator.kube import kinds, metrics
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.kinds import Key, Kind
-from tests.apiserver import apply
 from tests.contract.rl_operator.world import CrashError, World
-from tests.manifests import changed
+from tests.kube.apiserver import apply
+from tests.samples.manifests import changed
 
 POLICY = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="d")
 

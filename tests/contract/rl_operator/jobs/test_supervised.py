@@ -8,7 +8,7 @@ from rl_contracts.documents.run import Outcome
 from rl_contracts.documents.task import Queue, TaskState
 from rl_operator.kube import kinds
 from tests.contract.rl_operator.world import World
-from tests.documents import a_run, a_task
+from tests.samples.documents import a_run, a_task
 from tests.waiting import until
 
 

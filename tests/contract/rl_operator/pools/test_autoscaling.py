@@ -12,7 +12,7 @@ from rl_contracts.stores import overview
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests.contract.rl_operator.world import World
-from tests.documents import a_step
+from tests.samples.documents import a_step
 
 POLICY = PolicyPointer(version=1, epoch=1, step=0, prefix="p/", manifest_sha256="d")
 EXAMPLES = Path(__file__).resolve().parents[4] / "examples" / "autoscaling"

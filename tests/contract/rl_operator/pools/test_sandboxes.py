@@ -14,10 +14,10 @@ from rl_operator.kube import kinds, names
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.pools.used_pods import EPISODE_ENDED
 from rl_operator.state.pod import SANDBOX_LABEL
-from tests import agent_sandbox
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.pools.test_own_pods import agent, exists, patch, sizes
 from tests.contract.rl_operator.world import RULES, World
+from tests.kube import agent_sandbox
+from tests.kube.apiserver import ApiServer
 
 IMAGE = "a:1"
 EPISODES = names.episodes("job-main", IMAGE)

@@ -26,10 +26,10 @@ from rl_operator.render import objects, trainer
 from rl_operator.render import reader as rendered
 from rl_operator.render.metadata import labels, owned_by
 from rl_operator.render.samplers import own_pods
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import SYSTEM, Starter
 from tests.contract.rl_operator.world import World, a_namespace
-from tests.manifests import a_job
+from tests.kube.apiserver import ApiServer
+from tests.samples.manifests import a_job
 from tests.waiting import until
 
 Manifest = dict[str, Any]

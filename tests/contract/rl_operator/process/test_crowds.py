@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from rl_operator.kube import kinds
 from tests.contract.rl_operator.processes import Starter, begins
 from tests.contract.rl_operator.world import World, a_namespace
-from tests.crowd import crowding, drip, seconds_to_answer
-from tests.manifests import a_job
+from tests.network.crowd import crowding, drip, seconds_to_answer
+from tests.samples.manifests import a_job
 from tests.waiting import until
 
 OBJECT_BYTES = 1_400_000

@@ -24,9 +24,9 @@ from rl_reader.mounted import Folder
 from rl_reader.runs import Runs
 from tests.contract.rl_operator.processes import Starter, begins
 from tests.contract.rl_operator.world import World, a_namespace
-from tests.documents import a_run, a_sampler
-from tests.manifests import a_job
-from tests.mongo_front import front_before
+from tests.network.mongo_front import front_before
+from tests.samples.documents import a_run, a_sampler
+from tests.samples.manifests import a_job
 from tests.waiting import until
 
 S3_BEGIN = b"HTTP/1.1 200 OK\r\nContent-Type: application/xml\r\nContent-Length: 9999999\r\n\r\n"

@@ -26,7 +26,7 @@ from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_poll import RunProgressPoller
 from rl_reader.mounted import Folder, Mounted
 from rl_reader.runs import Runs
-from tests.documents import a_run, a_sampler, a_task
+from tests.samples.documents import a_run, a_sampler, a_task
 from tests.waiting import HUNG_SECONDS, until
 
 RUNS = [f"r{index}" for index in range(12)]

@@ -15,8 +15,6 @@ from rl_contracts.spec.resources import API_VERSION
 from rl_operator.cache.cached_reader import REPAIR_SECONDS
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key, Kind
-from tests.api_front import ApiFront, fronting
-from tests.apiserver import ApiServer
 from tests.contract.rl_operator.processes import (
     Process,
     Starter,
@@ -25,6 +23,8 @@ from tests.contract.rl_operator.processes import (
     trainer_kind,
 )
 from tests.contract.rl_operator.world import World
+from tests.kube.api_front import ApiFront, fronting
+from tests.kube.apiserver import ApiServer
 from tests.waiting import until
 
 PODS = 2

@@ -24,9 +24,9 @@ from rl_console.client import (
 )
 from tests.contract.rl_operator.viewing import Viewing, a_viewer, kubeconfig_of
 from tests.contract.rl_operator.world import WORLD_SYSTEM
+from tests.samples.viewed_run import Shape, fill
 from tests.servers import ROOT
 from tests.unit.docs.pages import blocks
-from tests.viewed_run import Shape, fill
 
 PAGE = ROOT / "docs" / "guides" / "notebooks.md"
 EARLIER = "2026-11-25T09:00:00Z"

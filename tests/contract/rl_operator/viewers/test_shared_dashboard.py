@@ -27,12 +27,12 @@ from rl_console.errors import NotLoggedInError
 from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools
-from tests.apiserver import ApiServer, apply
 from tests.contract.rl_operator.viewing import Viewing, a_viewer
 from tests.contract.rl_operator.world import WORLD_SYSTEM, a_namespace
-from tests.manifests import a_job
+from tests.kube.apiserver import ApiServer, apply
+from tests.samples.manifests import a_job
+from tests.samples.viewed_run import screen
 from tests.servers import free_port
-from tests.viewed_run import screen
 
 HOST = "https://runs.example.org"
 OURS = {"Origin": HOST}

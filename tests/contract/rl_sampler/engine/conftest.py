@@ -19,7 +19,7 @@ from tests.contract.rl_sampler.engine.lora import (
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.fork_server import ForkServer
 from tests.contract.rl_sampler.pods import MakePod, Pod, pods_in, put_model
-from tests.documents import RUN
+from tests.samples.documents import RUN
 
 ARGUMENTS = (
     "--enable-lora",

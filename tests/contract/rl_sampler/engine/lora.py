@@ -24,7 +24,7 @@ from tests.contract.rl_sampler.engine_server import ENGINE_START_SECONDS, Engine
 from tests.contract.rl_sampler.pods import MODEL_KEY
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer, digest, policy_manifest
 from tests.contract.rl_sampler.tiny_model import Tensors
-from tests.documents import RUN
+from tests.samples.documents import RUN
 
 SECTION = LoRA(rank=4, alpha=8)
 FILE = "adapter_model.safetensors"

@@ -13,7 +13,7 @@ from tests.contract.rl_sampler.episodes.several_turns import (
 )
 from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.openenv import SmallServer, served_in_a_thread
+from tests.network.openenv import SmallServer, served_in_a_thread
 from tests.waiting import until
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.contract.rl_sampler.episodes.killed import GROUP, PlayKilled
-from tests.openenv import MOST_STEPS, SmallServer, served_in_a_thread
+from tests.network.openenv import MOST_STEPS, SmallServer, served_in_a_thread
 
 
 def test_the_next_holder_makes_the_saved_actions_again_and_goes_on(

@@ -13,7 +13,7 @@ from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import tensors
-from tests.documents import a_rollout, a_task
+from tests.samples.documents import a_rollout, a_task
 from tests.waiting import until
 
 LONG = {"sampling": {"maxTokensPerTurn": 100, "maxContextTokens": 1000}}

@@ -22,8 +22,8 @@ from rl_sampler.episodes.claimer import Claimer
 from rl_sampler.tasks.claims import ClaimBook, complete
 from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.documents import RUN, a_task
-from tests.mongo_front import Front, front_before, takes_a_task
+from tests.network.mongo_front import Front, front_before, takes_a_task
+from tests.samples.documents import RUN, a_task
 from tests.servers import StoreServer
 from tests.waiting import until
 

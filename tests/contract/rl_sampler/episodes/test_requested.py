@@ -22,7 +22,7 @@ from rl_contracts.stores.connect import Stores
 from tests.contract.rl_sampler.episodes.several_turns import short_spoken, with_tools
 from tests.contract.rl_sampler.pods import MakePod, Pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.documents import RUN
+from tests.samples.documents import RUN
 from tests.waiting import HUNG_SECONDS, until
 
 SAID = (SaidMessage(role="user", content="17+25="),)

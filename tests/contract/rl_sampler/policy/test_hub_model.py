@@ -16,14 +16,14 @@ from rl_contracts.stores.connect import Stores
 from rl_sampler import prepare
 from rl_sampler.engine.assignment import load_assignment
 from rl_sampler.policy import model
-from tests.authority import Authority
 from tests.contract.rl_sampler.fork_server import ForkServer
 from tests.contract.rl_sampler.pods import Pod, new_pod, new_process
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN as TRAINED
 from tests.contract.rl_trainer.world import World
-from tests.hub import REPO, FakeHub, commit, files_in, serving
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
+from tests.network.authority import Authority
+from tests.network.hub import REPO, FakeHub, commit, files_in, serving
 from tests.waiting import HUNG_SECONDS, until
 
 URI = f"hf://{REPO}"

@@ -29,7 +29,7 @@ from tests.contract.rl_sampler.engine.lora import SECTION, AdapterTrainer, adapt
 from tests.contract.rl_sampler.pods import new_pod, put_model
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import tensors
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.waiting import HUNG_SECONDS, until
 
 PROGRAM = [sys.executable, "-m", "rl_sampler.models"]

@@ -25,7 +25,7 @@ from rl_sampler.policy.verify import model_signature
 from rl_sampler.prepare import prepare
 from tests.contract.rl_sampler.pods import new_pod, start_run
 from tests.contract.rl_sampler.scripted_trainer import Damage, ScriptedTrainer
-from tests.tiny_model import save_tiny, tiny_tokenizer
+from tests.models.tiny_model import save_tiny, tiny_tokenizer
 
 NEVER = threading.Event()
 

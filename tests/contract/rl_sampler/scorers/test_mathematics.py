@@ -14,7 +14,7 @@ from rl_sampler.code.math_checker import CompareError, MathChecker
 from rl_sampler.scorers.mathematics import MathScorer
 from rl_sampler.scorers.response import Response, ScoringError
 from tests.code_container import in_thread
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 SECONDS = 60.0  # for a right answer, on any machine
 

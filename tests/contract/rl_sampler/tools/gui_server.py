@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests import chromium
 from tests.contract.rl_sampler.tools import third_party
 from tests.contract.rl_sampler.tools.tool_servers import listens
+from tests.network import chromium
 from tests.servers import ROOT, free_port
 from tests.waiting import HUNG_SECONDS, until
 

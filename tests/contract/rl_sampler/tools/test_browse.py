@@ -27,7 +27,7 @@ from rl_sampler.tools.toolbox import Toolbox, Tools
 from tests.code_container import in_thread
 from tests.contract.rl_sampler.episodes.several_turns import SERVER
 from tests.contract.rl_sampler.scorers.judges import JudgeServer, judging
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.waiting import until
 
 SUM = WantedCall(tool="add", arguments='{"a": 20, "b": 22}')

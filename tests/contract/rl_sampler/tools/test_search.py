@@ -30,7 +30,7 @@ from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.tools.waiting import WaitingToolbox
 from rl_sampler.user_code.components import load_components
-from tests.manifests import ROOT, a_job
+from tests.samples.manifests import ROOT, a_job
 from tests.servers import free_port
 from tests.unit.rl_sampler.agents.scripted import call, play
 from tests.waiting import HUNG_SECONDS, until

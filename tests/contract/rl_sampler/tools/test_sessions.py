@@ -19,7 +19,7 @@ from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.toolbox import Toolbox, Tools
 from tests.code_container import in_thread
 from tests.contract.rl_sampler.tools.tool_servers import SERVER, HttpServer
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.waiting import HUNG_SECONDS
 
 

@@ -20,7 +20,7 @@ from rl_sampler.tools.toolbox import Toolbox
 from tests.code_container import in_thread
 from tests.contract.rl_sampler.tools import third_party
 from tests.contract.rl_sampler.tools.tool_servers import listens
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.servers import free_port
 from tests.unit.rl_sampler.agents.scripted import call, play
 from tests.waiting import HUNG_SECONDS, until

@@ -32,7 +32,7 @@ from rl_sampler.tools.toolbox import Toolbox
 from rl_sampler.tools.waiting import WaitingToolbox
 from tests.code_container import in_thread
 from tests.contract.rl_sampler.tools.tool_servers import SERVER, HttpServer
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS, until
 

@@ -24,7 +24,7 @@ from tests.code_container import process
 from tests.contract.rl_sampler.episodes.several_turns import check_turns, short_spoken, with_tools
 from tests.contract.rl_sampler.pods import MakePod, Pod
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.servers import ROOT
 from tests.waiting import HUNG_SECONDS, until
 

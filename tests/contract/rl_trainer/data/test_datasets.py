@@ -22,7 +22,7 @@ from rl_trainer.data.hub import HubClient
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN
-from tests.hub import REPO, FakeHub, serving
+from tests.network.hub import REPO, FakeHub, serving
 
 ROWS = [{"id": f"e{n}", "query": f"{n}", "answer": "7"} for n in range(10)]
 OLD, NEW = "a" * 40, "b" * 40

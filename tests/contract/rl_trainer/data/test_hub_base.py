@@ -16,8 +16,8 @@ from rl_contracts.stores.connect import Stores
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.hub import REPO, FakeHub, commit, files_in, serving
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
+from tests.network.hub import REPO, FakeHub, commit, files_in, serving
 
 URI = f"hf://{REPO}"
 OLD, NEW = commit("old"), commit("new")

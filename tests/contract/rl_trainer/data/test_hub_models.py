@@ -14,7 +14,7 @@ from rl_contracts.stores.connect import Stores
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.model_hub import ModelHub, serving
+from tests.network.model_hub import ModelHub, serving
 
 REPOSITORY = "org/sums"
 TOKEN = "hf_verysecret"

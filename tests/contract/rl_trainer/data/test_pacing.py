@@ -21,7 +21,7 @@ from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.stream import TrainStream
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.rollouts.collect import Collected, Collector
-from tests.documents import a_rollout, a_run
+from tests.samples.documents import a_rollout, a_run
 from tests.unit.rl_trainer.conftest import SPEC
 from tests.unit.rl_trainer.data.test_stream import a_dataset, an_example
 from tests.waiting import HUNG_SECONDS, until

@@ -23,7 +23,7 @@ from rl_trainer.distributed.share import ShareReader
 from rl_trainer.rollouts import supply
 from rl_trainer.rollouts.intake import QueueUpdate
 from rl_trainer.rollouts.supply import Supply
-from tests.documents import a_rollout, a_run
+from tests.samples.documents import a_rollout, a_run
 from tests.unit.rl_trainer.conftest import SPEC
 from tests.unit.rl_trainer.data.test_stream import a_dataset, an_example
 from tests.waiting import until

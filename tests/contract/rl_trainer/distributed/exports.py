@@ -20,7 +20,7 @@ from rl_trainer.distributed.world import World
 from rl_trainer.model import weights
 from rl_trainer.model.parallel import sharding
 from tests.contract.rl_trainer.distributed import parity, ranks
-from tests.written_model import Folder
+from tests.models.written_model import Folder
 
 FILE_BYTES = 40_000
 """Each rank writes several files."""

@@ -20,10 +20,10 @@ from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, weights
 from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
-from tests import states
 from tests.contract.rl_trainer.distributed import ranks
-from tests.families import FAMILIES, SIZES
-from tests.tiny_model import VOCABULARY
+from tests.models import states
+from tests.models.families import FAMILIES, SIZES
+from tests.models.tiny_model import VOCABULARY
 
 URI = "s3://models/tiny"
 STEPS = 3
@@ -203,7 +203,7 @@ def save_model(name: str, folder: Path, **changes: Any) -> Path:
 
 
 def save_family(family: str, folder: Path) -> Path:
-    """Write a model of one of ``tests.families`` with random weights."""
+    """Write a model of one of ``tests.models.families`` with random weights."""
     fields = {"model_type": family, **SIZES, **FAMILIES[family], "vocab_size": VOCABULARY}
     return _save(fields, folder)
 

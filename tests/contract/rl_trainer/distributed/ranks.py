@@ -42,8 +42,8 @@ from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.parallel import sharding
 from rl_trainer.rollouts.rank_work import RankWork
-from tests import states
-from tests.tiny_model import VOCABULARY, tiny_model
+from tests.models import states
+from tests.models.tiny_model import VOCABULARY, tiny_model
 
 DEADLINE_SECONDS = 300.0
 """For hangs alone."""

@@ -18,7 +18,7 @@ from rl_trainer.model import loading, weights
 from rl_trainer.model.learner import Learner
 from tests.contract.rl_trainer.distributed import parity, ranks
 from tests.contract.rl_trainer.distributed.parity import Seen
-from tests.tiny_vision import Album, seeing_sample
+from tests.models.tiny_vision import Album, seeing_sample
 
 SHOWN: tuple[tuple[tuple[int, int], ...], ...] = ((), ((2, 3),), (), ((1, 1), (4, 2)), (), ())
 """Images of each sample, in tokens; most have none, so that a rank may have a row without any."""

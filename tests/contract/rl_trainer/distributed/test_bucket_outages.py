@@ -16,7 +16,7 @@ from rl_trainer.attempt import FAILED
 from tests.contract.rl_trainer.distributed.test_team import codes, two_pods
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.relay import Relay, relayed
+from tests.network.relay import Relay, relayed
 from tests.servers import MinioServer, StoreServer, settings_of
 from tests.waiting import HUNG_SECONDS
 

@@ -23,8 +23,8 @@ from rl_trainer.checkpoint import parts, saved, stored
 from rl_trainer.checkpoint.saved import State
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model.learner import Learner
-from tests import states
 from tests.contract.rl_trainer.distributed import parity, ranks
+from tests.models import states
 from tests.waiting import HUNG_SECONDS
 
 PREFIX = "checkpoints/00000002-1-ab/"

@@ -15,12 +15,12 @@ from rl_contracts.documents.step_metrics import StepMetrics
 from rl_trainer.distributed.world import World
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model.learner import Learner
-from tests import states
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN
-from tests.tiny_model import save_tiny
+from tests.models import states
+from tests.models.tiny_model import save_tiny
 
 FITTING, HUGE = 2.0, 2.0**20
 CASES: dict[str, dict[str, Any]] = {

@@ -19,13 +19,13 @@ from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, memory, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests import states
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN
-from tests.tiny_model import save_tiny
+from tests.models import states
+from tests.models.tiny_model import save_tiny
 
 SMALL: dict[str, Any] = {"maxTokensPerMicrobatch": 32, "gradientCheckpointing": True}
 CASES: dict[str, dict[str, Any]] = {

@@ -13,10 +13,10 @@ import torch
 
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model.learner import Learner
-from tests import states
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.distributed.test_offloaded_parameters import offload_flags
-from tests.tiny_model import save_tiny
+from tests.models import states
+from tests.models.tiny_model import save_tiny
 
 STEPS = 3
 CASES: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ from rl_trainer.model.weights import Snapshot
 from rl_trainer.publish.policy_shards import PolicyShards
 from tests.contract.policy_broadcast.world import Line, Subscriber, content, raw
 from tests.contract.rl_trainer.distributed import ranks
-from tests.tiny_model import VOCABULARY, save_tiny
+from tests.models.tiny_model import VOCABULARY, save_tiny
 from tests.waiting import HUNG_SECONDS
 
 RANKS = 3

@@ -18,9 +18,9 @@ from rl_trainer.algorithm.step_totals import Update
 from rl_trainer.distributed.rank_commands import Purpose
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.errors import TrainingFailedError
-from tests import states
 from tests.contract.rl_trainer.distributed import ranks
-from tests.tiny_model import save_tiny
+from tests.models import states
+from tests.models.tiny_model import save_tiny
 
 SMALL = {"maxTokensPerMicrobatch": 32}
 CASES: dict[str, dict[str, Any]] = {

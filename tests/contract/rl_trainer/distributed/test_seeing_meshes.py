@@ -7,7 +7,7 @@ from pathlib import Path
 from rl_contracts.spec.parallelism import MeshSizes
 from rl_trainer.distributed.world import ALONE
 from tests.contract.rl_trainer.distributed import seeing
-from tests.tiny_vision import save_seeing
+from tests.models.tiny_vision import save_seeing
 
 
 def test_processes_of_which_some_see_no_image_train_as_one(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from rl_trainer.distributed.world import World
 from rl_trainer.model import loading, models, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.parallel import on_mesh
-from tests import states
 from tests.contract.rl_trainer.distributed import parity, ranks
+from tests.models import states
 
 BROKEN = "model.layers.0.mlp.up_proj.weight"
 LORA = {"lora": {"rank": 2, "targets": parity.ATTENTION}}

@@ -31,8 +31,8 @@ from tests.contract.rl_trainer.durability.crash import (
 )
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.documents import a_run
-from tests.mongo_front import front_before
+from tests.network.mongo_front import front_before
+from tests.samples.documents import a_run
 from tests.servers import (
     MinioServer,
     Server,

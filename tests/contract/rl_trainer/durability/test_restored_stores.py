@@ -16,7 +16,7 @@ from tests.contract.backups import NO_DOCUMENTS, Bucket, Documents
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.documents import a_run, a_sampler
+from tests.samples.documents import a_run, a_sampler
 from tests.waiting import until
 
 STEPS = 6

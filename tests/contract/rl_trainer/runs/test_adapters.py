@@ -22,14 +22,14 @@ from rl_trainer.checkpoint import saved, stored
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.distributed.world import World as Ranks
 from rl_trainer.model import weights
-from tests import states as states_of
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.models import states as states_of
+from tests.models.tiny_model import save_tiny, tiny_model
 from tests.servers import ROOT
-from tests.tiny_model import save_tiny, tiny_model
 
 READ = runpy.run_path(str(ROOT / "examples/policy_reader/read_policy.py"))["read"]
 LORA = {"rank": 4, "alpha": 8, "dropout": 0.1}

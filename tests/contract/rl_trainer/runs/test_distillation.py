@@ -13,7 +13,7 @@ from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import train_over_crashes
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
 
 
 def distilling(make_world: MakeWorld, **teacher: Any) -> World:

@@ -15,7 +15,7 @@ from rl_contracts.documents.task import ImagePart
 from rl_contracts.stores.files.images import ImageStore
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.world import RUN, World
-from tests.tiny_vision import IMAGE, START, STOP, picture, save_seeing
+from tests.models.tiny_vision import IMAGE, START, STOP, picture, save_seeing
 
 SIDE = 28
 STEPS, PER_STEP = 1, 4

@@ -29,7 +29,7 @@ from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import train_over_crashes
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.documents import a_rollout, a_run, a_task
+from tests.samples.documents import a_rollout, a_run, a_task
 
 EARLIER, NEXT = "earlier-run", "33333333-4444"
 RATE, EPSILON, CLIP = 3e-3, 1e-3, 0.2

@@ -21,10 +21,10 @@ from rl_trainer.context.job import Job
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
-from tests.mongo_front import front_before
-from tests.mongo_wire import Document
+from tests.models.tiny_model import save_tiny, tiny_tokenizer
+from tests.network.mongo_front import front_before
+from tests.network.mongo_wire import Document
 from tests.servers import StoreServer
-from tests.tiny_model import save_tiny, tiny_tokenizer
 
 GOOD = '{"id": "a", "query": "1", "answer": "7"}\n'
 

@@ -7,8 +7,8 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
 from rl_trainer.context.job import Progress
 from rl_trainer.rollouts import results
-from tests.documents import RUN, a_result, a_run
-from tests.manifests import a_job
+from tests.samples.documents import RUN, a_result, a_run
+from tests.samples.manifests import a_job
 
 
 def test_results_of_an_earlier_release_stay_when_others_follow(stores: Stores) -> None:

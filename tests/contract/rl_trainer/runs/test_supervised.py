@@ -19,7 +19,7 @@ from rl_contracts.stores.objects import split_uri
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import train_over_crashes
 from tests.contract.rl_trainer.world import RUN, World
-from tests.tiny_model import ASSISTANT, END, TEMPLATE
+from tests.models.tiny_model import ASSISTANT, END, TEMPLATE
 
 STEPS, PER_STEP, RATE = 5, 4, 3e-3
 EPSILON = 1e-3

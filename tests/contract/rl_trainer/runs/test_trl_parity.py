@@ -13,7 +13,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
-from tests.tiny_model import END, VOCABULARY, save_tiny
+from tests.models.tiny_model import END, VOCABULARY, save_tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of TRL and what it imports
 

@@ -7,8 +7,8 @@ from typing import Any
 from rl_console.actions.models.choice import Choice
 from rl_console.api import Api
 from rl_console.kube import Cluster
-from tests.manifests import a_job
-from tests.unit.rl_console.test_cluster_source import Answer, Server
+from tests.samples.manifests import a_job
+from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
 IMAGES = {"sampler": "s:1", "engine": "e:1", "pullPolicy": "Never", "pullSecrets": ["pull"]}
 STATUS = {"runId": "run1", "images": IMAGES, "weights": {"version": 9}}

@@ -13,7 +13,7 @@ from rl_console.api import Api
 from rl_console.errors import RequestRefusedError, TimeOverError
 from rl_console.kube import Cluster
 from tests.unit.rl_console.models.builders import UNSCHEDULED, ended, pod
-from tests.unit.rl_console.test_cluster_source import Answer, Server
+from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
 PULLING = {
     "containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no s:1"}}}]

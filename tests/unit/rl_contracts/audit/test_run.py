@@ -16,7 +16,7 @@ from rl_contracts.audit.run import DEAD_BECAUSE, RunAudit, judge
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.run import DurablePointer, PolicyPointer, Totals
 from rl_contracts.documents.task import Cause, Queue, TaskState
-from tests.documents import RUN, a_run, a_sampler
+from tests.samples.documents import RUN, a_run, a_sampler
 
 NOW = 1000.0
 

@@ -10,7 +10,7 @@ import pytest
 from rl_contracts.capacity.context import context_refusal
 from rl_contracts.capacity.shape import kept_fields, longest_of
 from rl_contracts.spec.resources import RLJobSpec
-from tests.manifests import JOB
+from tests.samples.manifests import JOB
 
 
 def spec(tokens: int | None) -> RLJobSpec:

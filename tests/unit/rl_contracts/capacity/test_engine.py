@@ -11,7 +11,7 @@ from rl_contracts.capacity.training import GIB
 from rl_contracts.spec.engine import Engine
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import SamplerTemplate
-from tests.manifests import JOB
+from tests.samples.manifests import JOB
 from tests.unit.rl_contracts.capacity.test_fit import QWEN3
 
 DEEPSEEK = {

@@ -8,7 +8,7 @@ from rl_contracts.capacity.experts import refusals
 from rl_contracts.capacity.shape import shape_of
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
-from tests.families import SIZES, SPEC, config_of
+from tests.models.families import SIZES, SPEC, config_of
 
 UNKNOWN: dict[str, Any] = {
     **SIZES,

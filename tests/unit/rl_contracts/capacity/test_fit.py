@@ -10,7 +10,7 @@ import pytest
 from rl_contracts.capacity.fit import fit
 from rl_contracts.capacity.shape import kept_fields, shape_of
 from rl_contracts.spec.resources import RLJobSpec
-from tests.manifests import JOB
+from tests.samples.manifests import JOB
 
 QWEN3 = {
     "model_type": "qwen3",

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from rl_contracts.capacity.shape import UnknownShapeError, kept_fields, shape_of
-from tests.families import FAMILIES, SIZES, config_of
-from tests.tiny_vision import SEEING, seeing_config
+from tests.models.families import FAMILIES, SIZES, config_of
+from tests.models.tiny_vision import SEEING, seeing_config
 
 
 @pytest.mark.parametrize("family", FAMILIES)

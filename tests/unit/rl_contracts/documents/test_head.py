@@ -19,7 +19,7 @@ from rl_contracts.documents.rollout import (
     VersionSpan,
 )
 from rl_contracts.errors import IntegrityError
-from tests.documents import a_rollout, a_task
+from tests.samples.documents import a_rollout, a_task
 
 
 def a_conversation(**changes: Any) -> Rollout:

@@ -9,7 +9,7 @@ import pytest
 from rl_contracts.documents import metric_columns
 from rl_contracts.documents.metric_columns import START_BYTES, parse_header
 from rl_contracts.errors import IntegrityError
-from tests.documents import a_step
+from tests.samples.documents import a_step
 
 
 def column(content: bytes, name: str) -> list[float]:

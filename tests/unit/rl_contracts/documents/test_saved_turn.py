@@ -13,7 +13,7 @@ from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.rollout import ImageSpan, Rollout
 from rl_contracts.documents.routing import Choices
 from rl_contracts.documents.saved_turn import SavedTurn, unfinished
-from tests.documents import a_saved_turn, a_task
+from tests.samples.documents import a_saved_turn, a_task
 
 TASK = a_task(attempt=1)
 

@@ -15,8 +15,8 @@ from rl_contracts.documents.arrays import pack_float32, pack_int32, unpack_float
 from rl_contracts.documents.batch import Batch, BatchMember, TrainedDigest
 from rl_contracts.documents.rollout import Rollout, VersionSpan
 from rl_contracts.errors import IntegrityError
-from tests.documents import a_batch, a_rollout, a_task
 from tests.examples import examples
+from tests.samples.documents import a_batch, a_rollout, a_task
 
 
 def digest_of(sequences: list[trained.Sequence]) -> TrainedDigest:

@@ -16,7 +16,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_res
 
 from rl_contracts.images import worker
 from rl_contracts.images.decoder import BadImageError, Decoder
-from tests.tiny_vision import picture
+from tests.models.tiny_vision import picture
 
 SIDE = 28
 

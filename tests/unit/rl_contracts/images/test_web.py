@@ -10,7 +10,7 @@ import pytest
 
 from rl_contracts.images import web
 from rl_contracts.images.decoder import BadImageError
-from tests.authority import Authority
+from tests.network.authority import Authority
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from rl_contracts.documents.task import Message
 from rl_contracts.trajectories.atif import trajectory
 from rl_contracts.trajectories.episode import Episode
 from rl_contracts.trajectories.verifiers_trace import trace
-from tests.documents import a_rollout, a_task
+from tests.samples.documents import a_rollout, a_task
 
 TASK = a_task(
     messages=[Message(role="system", content="Be brief."), Message(role="user", content="1+1=")]

@@ -15,7 +15,7 @@ from rl_operator.kube.timestamps import format_time
 from rl_operator.state.snapshot import Job, JobSnapshot, Pool
 from rl_operator.status.operation import operation
 from rl_operator.status.status_input import StatusInput
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 from tests.unit.rl_operator.builders import (
     NOW,
     a_job_object,

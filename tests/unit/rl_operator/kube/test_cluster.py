@@ -29,7 +29,7 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import POD, RLJOB
 from rl_operator.kube.transport import text_of
 from rl_operator.process.leadership import NotLeaderError
-from tests.loopback import hanging, listening
+from tests.network.loopback import hanging, listening
 from tests.servers import deaf_port
 from tests.waiting import HUNG_SECONDS
 

@@ -14,7 +14,7 @@ from rl_operator.kube import nesting
 from rl_operator.kube.kinds import RLJOB, SAMPLER_POOL, Key, Kind
 from rl_operator.kube.transport import parsed
 from rl_operator.state.observe import job_snapshot
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.unit.rl_operator.model_api import NAMESPACE, ModelApi
 
 DEPTHS = (1, 150, 300, 5000)

@@ -21,7 +21,7 @@ from rl_operator.state.trainer_job import TrainerJob
 from rl_operator.status import scorer_outage
 from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.refusals import of_samplers
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 from tests.unit.rl_operator.builders import a_reading, a_snapshot, a_spec
 from tests.unit.rl_operator.kube import texts
 

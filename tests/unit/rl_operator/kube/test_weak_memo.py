@@ -7,7 +7,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import names
 from rl_operator.kube.weak_memo import WeakMemo
 from rl_operator.validation.refusals import of_spec
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 
 def test_weak_memo_computes_once_per_object_and_forgets_with_it() -> None:

@@ -21,7 +21,7 @@ from rl_operator.render import workload
 from rl_operator.render.samplers import agents
 from rl_operator.render.workload import missing_demand
 from rl_operator.validation.refusals import of_spec
-from tests import kueue
+from tests.kube import kueue
 from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_meta, a_snapshot, a_spec
 
 Raw = dict[str, Any]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from rl_operator.kube.conditions import find, is_true
 from rl_operator.kueue import admission
 from rl_operator.state.attempt_records import is_over
-from tests import kueue
 from tests.examples import examples
+from tests.kube import kueue
 from tests.unit.rl_operator.jobs.test_life import (
     EVENTS,
     FAULTS,

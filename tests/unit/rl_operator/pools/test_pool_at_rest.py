@@ -14,7 +14,7 @@ from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.reconcile_pool import is_at_rest
 from rl_operator.state.snapshot import Pool, PoolSnapshot
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 from tests.unit.rl_operator.builders import NOW, a_job_object, a_meta, a_pod, a_reading
 
 READY = SamplerPoolStatus(

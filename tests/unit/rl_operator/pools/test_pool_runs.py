@@ -19,7 +19,7 @@ from rl_operator.pools.runs import Served, by_pod, faults
 from rl_operator.state.pod import Pod
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import Pool, PoolSnapshot
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 from tests.unit.rl_operator.builders import (
     NOW,
     a_job_object,

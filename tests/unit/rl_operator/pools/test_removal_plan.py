@@ -22,7 +22,7 @@ from rl_operator.pools.removal_plan import (
     victims,
 )
 from rl_operator.state.pod import Container, Pod
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 from tests.unit.rl_operator.builders import NOW, a_pod
 
 

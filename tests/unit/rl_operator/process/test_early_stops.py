@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.loopback import hanging
+from tests.network.loopback import hanging
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS
 

@@ -9,7 +9,7 @@ import pytest
 from rl_contracts.http_server import THREADS
 from rl_operator.process import endpoint as endpoints
 from rl_operator.process.endpoint import CONNECTIONS, Endpoint
-from tests.crowd import crowding, drip, seconds_to_answer
+from tests.network.crowd import crowding, drip, seconds_to_answer
 from tests.waiting import until
 
 

@@ -20,7 +20,7 @@ from rl_operator.render import objects
 from rl_operator.render.objects import spec_config
 from rl_operator.render.samplers import deployment, shared_engine
 from rl_sampler.engine.assignment import load_assignment
-from tests.loopback import listening
+from tests.network.loopback import listening
 from tests.servers import deaf_port
 from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
 from tests.unit.rl_operator.rendered import containers_of, environment_of, pod_of

@@ -7,7 +7,7 @@ from typing import Any
 from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key
 from rl_operator.state import observe
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.unit.rl_operator.model_api import NAMESPACE, ModelApi
 
 

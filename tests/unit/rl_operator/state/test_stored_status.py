@@ -14,7 +14,7 @@ from rl_contracts.spec.status import RLJobStatus
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from rl_operator.state import observe, stored_status
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.unit.rl_operator.model_api import NAMESPACE, ModelApi
 
 READY: dict[str, Any] = {

@@ -19,7 +19,7 @@ from rl_operator.status.learning_signal import REASONS
 from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.device_memory import DeviceMemory
 from rl_trainer.algorithm.learning_signal import CHECKS, find_filtered
-from tests.documents import a_sampler, a_step
+from tests.samples.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
     NOW,
     a_job_object,

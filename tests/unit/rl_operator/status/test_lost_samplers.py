@@ -16,7 +16,7 @@ from rl_operator.state.decisions import Halted, Wait
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.lost_samplers import count_lost
 from rl_operator.status.status_input import StatusInput
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 from tests.unit.rl_operator.builders import NOW, a_reading, a_run_document, a_snapshot
 
 

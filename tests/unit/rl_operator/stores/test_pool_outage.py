@@ -18,7 +18,7 @@ from rl_operator.pools import status
 from rl_operator.pools.assignment import Allocation
 from rl_operator.state.progress import Reach, Reading
 from rl_operator.state.snapshot import Pool, PoolSnapshot
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 from tests.unit.rl_operator.builders import (
     NOW,
     a_job_object,

@@ -10,7 +10,7 @@ import pytest
 
 from rl_contracts.documents.sampler import SILENT_SECONDS, SamplerState
 from rl_contracts.stores.overview import BEATING, SAMPLING, Overview
-from tests.documents import a_run, a_sampler
+from tests.samples.documents import a_run, a_sampler
 from tests.unit.rl_operator.builders import NOW
 
 NUMBERS = dict.fromkeys({*BEATING, *SAMPLING} - {"heartbeat_at"}, 17)

@@ -21,7 +21,7 @@ from rl_operator.stores.reader_pods import STARTING, Place, ReaderDownError
 from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_poll import INTEREST_SECONDS, RunProgressPoller
 from rl_reader.runs import _described
-from tests.documents import a_run
+from tests.samples.documents import a_run
 from tests.waiting import HUNG_SECONDS, until
 
 SECRET = "stores"

@@ -11,7 +11,7 @@ from rl_operator.kube.kinds import RLJOB
 from rl_operator.state.progress import NOT_CHECKED, REACHED, Reading
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.status_input import StatusInput
-from tests.documents import a_step
+from tests.samples.documents import a_step
 from tests.unit.rl_operator.builders import NOW, a_job_object, a_reading, a_snapshot
 from tests.unit.rl_operator.status_inputs import (
     AT_WORK,

@@ -11,7 +11,7 @@ from rl_operator.attempts import start_gate
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.refusals import of_spec
-from tests.documents import a_step
+from tests.samples.documents import a_step
 from tests.unit.rl_operator.builders import (
     NOW,
     a_job_object,

@@ -9,7 +9,7 @@ import pytest
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
 from rl_operator.validation.refusals import of_samplers, of_spec
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 from tests.unit.rl_operator.builders import a_spec
 
 

@@ -27,7 +27,7 @@ from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.formats import WantedCall
 from rl_sampler.tools.tool import Tool
 from rl_sampler.tools.toolbox import Tools
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 
 QUESTION = [Message(role="user", content="What is 20 + 22?")]

@@ -19,7 +19,7 @@ from rl_sampler.agents.prompt import PromptError, Prompts, load_prompts
 from rl_sampler.agents.trace import Trace
 from rl_sampler.engine.images import ImageFiles
 from rl_sampler.engine.protocol import GenerateRequest
-from tests.tiny_vision import (
+from tests.models.tiny_vision import (
     ASSISTANT,
     END,
     IMAGE,

@@ -16,7 +16,7 @@ from rl_sampler.engine.protocol import GenerateRequest, Generation, ServerInfo
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
 from rl_sampler.tasks.claims import Claim
-from tests.documents import a_task
+from tests.samples.documents import a_task
 
 ENGINE = ServerInfo(version="0.5.23", max_running_requests=64, max_req_input_len=512)
 

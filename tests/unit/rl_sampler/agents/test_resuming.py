@@ -12,7 +12,7 @@ from rl_contracts.documents.task import Queue
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.trace import continues_prompt
 from rl_sampler.episodes.rollout import Ending, build_rollout, resumable
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.scripted import TOOL, Played, call, play, unfinished
 
 TASK = a_task(attempt=1)

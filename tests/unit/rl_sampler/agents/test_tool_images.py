@@ -10,7 +10,7 @@ from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_contracts.documents.task import ImagePart
 from rl_sampler.agents.context import DISCARDED
 from rl_sampler.agents.member import Member
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.chat_models import IMAGE, SIDE
 from tests.unit.rl_sampler.agents.scripted import Played, call, play, unfinished
 

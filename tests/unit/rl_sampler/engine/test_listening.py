@@ -9,7 +9,7 @@ import aiohttp
 from aiohttp import web
 
 from rl_sampler.engine.listening import BACKLOG, KEPT, keep, listening
-from tests.crowd import crowding, drip, seconds_to_answer
+from tests.network.crowd import crowding, drip, seconds_to_answer
 
 MOST = 16
 

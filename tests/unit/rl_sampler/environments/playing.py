@@ -20,8 +20,8 @@ from rl_sampler.environments.agent import EnvironmentAgent
 from rl_sampler.environments.copies import Servers, at_url
 from rl_sampler.environments.server import EnvironmentServer
 from rl_sampler.tasks.claims import Claim
-from tests.documents import a_task
-from tests.openenv import SmallServer, serving
+from tests.network.openenv import SmallServer, serving
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import ScriptedPolicy
 

@@ -18,8 +18,8 @@ from rl_sampler.environments.protocol import EnvironmentBusyError, EnvironmentDo
 from rl_sampler.environments.session import Session
 from rl_sampler.tools.toolbox import CUT
 from rl_sampler.user_code.call import UserCodeError
-from tests.documents import a_task
-from tests.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer, serving
+from tests.network.openenv import FULL, MOST_STEPS, PARTIAL, SmallServer, serving
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.scripted import ScriptedPolicy, call
 from tests.unit.rl_sampler.environments.playing import SEED, Played, play
 
@@ -297,7 +297,7 @@ async def test_special_tokens_of_an_observation_cannot_end_a_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        "tests.openenv.Game.reset",
+        "tests.network.openenv.Game.reset",
         lambda self, **known: {
             "observation": {"text": "9<|im_end|>"},
             "reward": None,

@@ -16,7 +16,7 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.environments.copies import at_address
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.server import EnvironmentServer
-from tests.openenv import SmallServer, serving
+from tests.network.openenv import SmallServer, serving
 from tests.waiting import until
 
 NOBODY = "http://127.0.0.1:9"

@@ -9,8 +9,8 @@ import pytest
 from rl_contracts.documents.rollout import Rollout
 from rl_sampler.agents.member import Member
 from rl_sampler.environments.protocol import EnvironmentDownError
-from tests.documents import a_task
-from tests.openenv import FULL, PARTIAL, SmallServer, serving
+from tests.network.openenv import FULL, PARTIAL, SmallServer, serving
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.scripted import call, unfinished
 from tests.unit.rl_sampler.environments.playing import SEED, Played, play_at
 

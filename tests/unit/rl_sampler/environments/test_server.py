@@ -12,7 +12,7 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.environments.copies import at_url
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.server import MAX_SCHEMA_BYTES, EnvironmentServer
-from tests.openenv import SmallServer, serving
+from tests.network.openenv import SmallServer, serving
 
 
 def server_at(
@@ -110,7 +110,7 @@ async def test_a_secret_that_holds_no_header_is_an_outage_by_name(
 
 
 async def test_an_environment_that_lists_no_tool_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.openenv.TOOL", {})
+    monkeypatch.setattr("tests.network.openenv.TOOL", {})
     async with serving(SmallServer(tools=True)) as url, open_outside() as http:
         asked = server_at(url, http, action="Tool")
         with pytest.raises(EnvironmentDownError, match="lists no tool"):

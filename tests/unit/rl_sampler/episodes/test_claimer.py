@@ -15,7 +15,7 @@ from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
 from rl_sampler.episodes.claimer import Claimer, has_room, open_queues
 from rl_sampler.tasks.claims import Claim, EpisodeEndedError
-from tests.documents import a_run, a_task
+from tests.samples.documents import a_run, a_task
 from tests.waiting import HUNG_SECONDS
 
 ENGINE = ServerInfo(version="0.5.23", max_running_requests=64, max_req_input_len=512)

@@ -6,7 +6,7 @@ import pytest
 
 from rl_contracts.documents.task import Task
 from rl_sampler.episodes.group_completion import gather_enough, members_to_complete, seconds_left
-from tests.documents import a_task
+from tests.samples.documents import a_task
 
 ALL = a_task(group_size=4, attempt=1)
 SOME = a_task(group_size=4, attempt=1, minimum=2, deadline_seconds=60)

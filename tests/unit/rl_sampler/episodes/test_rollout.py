@@ -23,7 +23,7 @@ from rl_sampler.agents.trace import Trace, version_spans
 from rl_sampler.engine.errors import EngineProtocolError
 from rl_sampler.engine.protocol import EngineSpan, Generation
 from rl_sampler.episodes.rollout import Ending, adopted, build_rollout, is_usable
-from tests.documents import a_rollout, a_task
+from tests.samples.documents import a_rollout, a_task
 
 
 def pointer(version: int, step: int) -> PolicyPointer:

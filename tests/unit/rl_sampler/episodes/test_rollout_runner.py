@@ -31,8 +31,8 @@ from rl_sampler.tasks.claims import Claim, ProgramLostError, UnusableMemberError
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Tools
 from rl_sampler.user_code.call import UserCodeError
-from tests.documents import a_task
-from tests.manifests import a_job
+from tests.samples.documents import a_task
+from tests.samples.manifests import a_job
 from tests.unit.rl_sampler.agents.scripted import QUESTION, call, play, unfinished
 
 TASK = a_task(attempt=2, group_size=1)

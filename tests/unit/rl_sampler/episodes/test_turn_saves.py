@@ -15,7 +15,7 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.episodes import turn_saves
 from rl_sampler.episodes.turn_saves import TurnSaves
-from tests.documents import a_saved_turn, a_task
+from tests.samples.documents import a_saved_turn, a_task
 from tests.waiting import HUNG_SECONDS
 
 TASK = a_task(attempt=1)

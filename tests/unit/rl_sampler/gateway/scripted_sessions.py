@@ -18,7 +18,7 @@ from rl_sampler.engine.growth import Progress
 from rl_sampler.engine.protocol import Generation
 from rl_sampler.gateway.session import Session
 from rl_sampler.tasks.claims import Claim
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import KNOWN, ScriptedEngine
 

@@ -24,7 +24,7 @@ from rl_sampler.gateway.server import Gateway
 from rl_sampler.gateway.session import Session
 from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.tasks.claims import Claim
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.waiting import HUNG_SECONDS
 

@@ -25,7 +25,7 @@ from rl_sampler.policy.verify import (
 )
 from tests.contract.rl_sampler.scripted_trainer import policy_manifest
 from tests.contract.rl_sampler.tiny_model import Tensors, tensors, write_model
-from tests.families import SPEC
+from tests.models.families import SPEC
 
 POINTER = PolicyPointer(version=3, epoch=2, step=1, prefix="p/", manifest_sha256="0")
 NORM = "model.norm.weight"

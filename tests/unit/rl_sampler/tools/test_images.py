@@ -16,7 +16,7 @@ from rl_sampler.engine.images import RunImages
 from rl_sampler.engine.problems import Problems
 from rl_sampler.engine.shared_stores import SharedStores
 from rl_sampler.tools.images import MOST, ToolImages, tool_images
-from tests.tiny_vision import picture
+from tests.models.tiny_vision import picture
 
 SIDE = 28
 PROCESSOR = {"size": {"shortest_edge": SIDE**2, "longest_edge": 64 * SIDE**2}}

@@ -16,7 +16,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.engine.problems import Problems
 from rl_sampler.user_code.remote import UserCode, user_code_of
 from tests.code_container import in_thread
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 
 CODE = """
 import asyncio, sys, threading

@@ -20,7 +20,7 @@ from rl_sampler.code.replies import Judged, Ran
 from rl_sampler.engine.counters import Counters
 from rl_sampler.user_code import program_pods
 from rl_sampler.user_code.programs.single_use import EPISODE_ENDED, POD_USED, TOKEN
-from tests.episode_pods import SETTINGS, EpisodePod, EpisodePods
+from tests.kube.episode_pods import SETTINGS, EpisodePod, EpisodePods
 from tests.servers import ROOT, free_port
 from tests.unit.rl_sampler.user_code.test_program_pods import KEY, RUN, a_run
 from tests.waiting import HUNG_SECONDS, until

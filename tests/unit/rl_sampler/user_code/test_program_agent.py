@@ -24,7 +24,7 @@ from rl_sampler.tasks.claims import UnusableMemberError
 from rl_sampler.user_code.call import UserCodeError
 from rl_sampler.user_code.played import RunTests
 from rl_sampler.user_code.program_agent import ProgramAgent
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import QUESTION
 from tests.unit.rl_sampler.gateway.scripted_sessions import Line, ScriptedPolicy

@@ -20,7 +20,7 @@ from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.user_code.program_pod import KEY_DIGEST, SERVER_FOLDER, prepare_programs, purpose
 from rl_sampler.user_code.program_pods import ProgramPods, ProgramServers
-from tests.episode_pods import SETTINGS
+from tests.kube.episode_pods import SETTINGS
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 

@@ -11,7 +11,7 @@ from rl_contracts.documents.rollout import Rollout, StopReason
 from rl_sampler.agents.member import Member
 from rl_sampler.code.replies import Ran
 from rl_sampler.gateway.session import Session
-from tests.documents import a_task
+from tests.samples.documents import a_task
 from tests.unit.rl_sampler.agents.scripted import call, unfinished
 from tests.unit.rl_sampler.gateway.test_tree import TOOLS, answered, ask, user
 from tests.unit.rl_sampler.user_code.test_program_agent import Acted, Acting, acted

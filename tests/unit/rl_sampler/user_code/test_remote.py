@@ -18,7 +18,7 @@ from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.user_code import hosted
 from rl_sampler.user_code.remote import user_code_of
 from tests.code_container import in_thread
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.waiting import HUNG_SECONDS
 
 

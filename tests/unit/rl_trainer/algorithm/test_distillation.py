@@ -17,8 +17,8 @@ from rl_trainer.model import loading
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests.documents import a_head, a_task
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
+from tests.samples.documents import a_head, a_task
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
 
 TEMPERATURE = 0.7

@@ -5,7 +5,7 @@ import pytest
 from rl_contracts.documents.step_metrics import Drops
 from rl_contracts.documents.task import Cause
 from rl_trainer.algorithm.drops import Ledger, describe, length_bucket
-from tests.documents import a_head, a_task
+from tests.samples.documents import a_head, a_task
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from rl_trainer.algorithm.groups import (
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.algorithm.rollout_faults import fault, head_fault
 from rl_trainer.algorithm.samples import batch_samples, sequences
-from tests.documents import RUN, a_head, a_rollout, a_task
+from tests.samples.documents import RUN, a_head, a_rollout, a_task
 
 LIMITS = Limits(vocabulary=16, max_tokens=8)
 

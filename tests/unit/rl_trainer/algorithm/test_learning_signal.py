@@ -12,7 +12,7 @@ from rl_contracts.spec.algorithm.critic import Critic
 from rl_contracts.spec.algorithm.kl import KL
 from rl_trainer.algorithm.learning_signal import example, find, find_filtered, worst
 from rl_trainer.algorithm.step_metrics import step_metrics
-from tests.documents import a_head, a_rollout, a_task
+from tests.samples.documents import a_head, a_rollout, a_task
 from tests.unit.rl_trainer.algorithm.test_step_metrics import CIRCUMSTANCES, UPDATE
 
 WINDOW = 3

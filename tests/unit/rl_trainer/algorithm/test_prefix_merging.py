@@ -14,9 +14,9 @@ from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import model_outputs
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.learner import Learner
+from tests.models.unmerged import by_turns, turns_of
 from tests.unit.rl_trainer.compared import gradients
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples
-from tests.unmerged import by_turns, turns_of
 
 ALGORITHMS: list[dict[str, Any]] = [
     {},

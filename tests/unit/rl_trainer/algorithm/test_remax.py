@@ -21,7 +21,7 @@ from rl_trainer.algorithm.estimators.records import Episode, State
 from rl_trainer.algorithm.groups import Group, Limits, assemble, empty_batch, form
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.samples import batch_samples
-from tests.documents import RUN, a_head, a_task
+from tests.samples.documents import RUN, a_head, a_task
 
 LIMITS = Limits(vocabulary=16, max_tokens=8)
 REWARDS = st.floats(-100, 100)

@@ -10,7 +10,7 @@ from rl_contracts.documents.batch import Batch, BatchMember
 from rl_contracts.documents.rollout import VersionSpan
 from rl_trainer.algorithm.groups import Group
 from rl_trainer.algorithm.reuse import Trainings, trainable_again, trainings
-from tests.documents import a_batch, a_head, a_task
+from tests.samples.documents import a_batch, a_head, a_task
 
 
 def a_group(sequence: int, *, step: int, other: int | None = None) -> Group:

@@ -19,7 +19,7 @@ from rl_contracts.errors import IntegrityError
 from rl_trainer.algorithm.packing import Packed, collate, pack
 from rl_trainer.algorithm.rollout_faults import Replayed, fault
 from rl_trainer.algorithm.samples import ARRAYS, Sample, batch_samples, digest, sequences
-from tests.documents import a_batch, a_rollout, a_task
+from tests.samples.documents import a_batch, a_rollout, a_task
 
 LENGTHS = (4, 7, 5, 9, 4)
 

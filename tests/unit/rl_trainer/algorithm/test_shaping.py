@@ -14,7 +14,7 @@ from rl_contracts.spec.algorithm.estimator import Overlong, Shaping
 from rl_trainer.algorithm import credit, shaping
 from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.shaping import Scored
-from tests.documents import a_head, a_task
+from tests.samples.documents import a_head, a_task
 
 
 def scored(reward: float, *, tokens: int = 4, turns: int = 1, truncated: bool = False) -> Scored:

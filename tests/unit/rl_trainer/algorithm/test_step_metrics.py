@@ -7,7 +7,7 @@ from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import Drops
 from rl_trainer.algorithm.step_metrics import Circumstances, add, step_metrics
 from rl_trainer.algorithm.step_totals import Gap, Update
-from tests.documents import a_head, a_task
+from tests.samples.documents import a_head, a_task
 
 UPDATE = Update(
     loss=0.5,

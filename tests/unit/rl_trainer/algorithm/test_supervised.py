@@ -19,7 +19,7 @@ from rl_trainer.algorithm.packing import collate
 from rl_trainer.algorithm.rollout_faults import fault
 from rl_trainer.algorithm.samples import sequences
 from rl_trainer.rollouts.demonstrations import demonstration
-from tests.documents import a_task
+from tests.samples.documents import a_task
 
 TOKENS = [[5, 6, 7, 2, 8, 9, 2], [5, 4, 3]]
 MASKS = [[0, 0, 1, 1, 0, 0, 1], [0, 1, 1]]

@@ -31,7 +31,7 @@ from rl_trainer.algorithm.estimators.records import Episode, State
 from rl_trainer.algorithm.estimators.reinforce_plus_plus import token_rewards
 from rl_trainer.algorithm.rollout_faults import fault, head_fault
 from rl_trainer.algorithm.shaping import Scored
-from tests.documents import a_rollout, a_task
+from tests.samples.documents import a_rollout, a_task
 
 SHAPES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 

@@ -15,7 +15,7 @@ from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.groups import Group, empty_batch, form, select
 from rl_trainer.algorithm.objective import denominator
 from rl_trainer.algorithm.samples import batch_samples, digest
-from tests.documents import RUN, a_head, a_task
+from tests.samples.documents import RUN, a_head, a_task
 
 ESTIMATORS = ("GRPO", "DrGRPO", "RLOO", "OPO", "PassAtK", "REINFORCEPlusPlus", "GRPOBatchStd")
 Members = list[tuple[int, float]]

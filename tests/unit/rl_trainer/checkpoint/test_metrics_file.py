@@ -7,7 +7,7 @@ from typing import Any, cast
 from rl_contracts.documents.step_metrics import MetricsFile, StepMetrics
 from rl_contracts.errors import ObjectMissingError
 from rl_trainer.checkpoint import report
-from tests.documents import a_step
+from tests.samples.documents import a_step
 
 PREFIX = "runs/run1/"
 

@@ -5,7 +5,7 @@ import pytest
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.run import Totals
 from rl_trainer.checkpoint import report
-from tests.documents import a_run, a_step
+from tests.samples.documents import a_run, a_step
 from tests.unit.rl_trainer.conftest import MakeSpec
 
 

@@ -13,7 +13,7 @@ from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import Drops, GpuUse
 from rl_trainer.context.figures import MOST_SERIES, Figures
 from rl_trainer.tracking.endpoint import serving
-from tests.documents import a_step
+from tests.samples.documents import a_step
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 HOSTILE = 'a"b\\c\nrl_trainer_step 9\n# TYPE x'

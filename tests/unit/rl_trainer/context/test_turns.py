@@ -19,7 +19,7 @@ from rl_trainer.context.job import Job
 from rl_trainer.context.turns import SharedDevices
 from rl_trainer.errors import TerminatedError
 from rl_trainer.phases import Phases
-from tests.manifests import a_job
+from tests.samples.manifests import a_job
 from tests.unit.rl_trainer.compared import same, weights
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples
 

@@ -11,7 +11,7 @@ from rl_trainer.context.waiting import (
     poll_interval,
     poll_seconds,
 )
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 
 
 def test_samplers_are_described_by_state_with_their_last_error() -> None:

@@ -16,7 +16,7 @@ from rl_contracts.stores.files.images import ImageStore
 from rl_contracts.stores.objects import Objects
 from rl_trainer.data.images import ImageIntake, read_mounted
 from rl_trainer.errors import TerminatedError
-from tests.tiny_vision import picture
+from tests.models.tiny_vision import picture
 
 
 def test_a_path_is_read_within_its_folder_alone(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from rl_contracts.errors import RefusedError
 from rl_contracts.spec.data import TrainSource
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.scorers import check_scorers
-from tests.documents import a_sampler
+from tests.samples.documents import a_sampler
 
 SAMPLERS = [
     a_sampler("a", scorers=["ExactMatch", "F1", "Format"]),

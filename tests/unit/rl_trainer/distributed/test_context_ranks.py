@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.distributed.context_ranks import ContextRanks, repeats
 from rl_trainer.model.policy import own_states, own_tokens
-from tests.families import sample
+from tests.models.families import sample
 
 LENGTHS = st.lists(st.integers(4, 30), min_size=1, max_size=6)
 

@@ -16,7 +16,7 @@ from rl_trainer.algorithm.packing import collate
 from rl_trainer.algorithm.rollout_faults import Replayed
 from rl_trainer.algorithm.samples import batch_samples, with_tokens
 from rl_trainer.distributed.share import ShareReader
-from tests.documents import a_batch, a_rollout, a_task
+from tests.samples.documents import a_batch, a_rollout, a_task
 
 ROUTING = Routing(items=2, item_bytes=1, data=bytes([0, 1, 2, 3, 1, 0, 255, 255]))
 

@@ -14,7 +14,7 @@ from rl_trainer.model import attention, model_outputs
 from rl_trainer.model.accumulate import accumulate
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests.tiny_model import VOCABULARY, tiny_model
+from tests.models.tiny_model import VOCABULARY, tiny_model
 from tests.unit.rl_trainer.allocation import Allocation
 from tests.unit.rl_trainer.compared import gradients
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec

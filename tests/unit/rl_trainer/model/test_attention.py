@@ -19,7 +19,7 @@ from rl_trainer.model import attention, attention_sinks, loading
 from rl_trainer.model import attention_kernels as kernels
 from rl_trainer.model.attention import Segments, UnsupportedAttentionError
 from rl_trainer.model.policy import Policy
-from tests.families import SIZES, config_of, sample
+from tests.models.families import SIZES, config_of, sample
 
 WINDOW = 4
 SLIDING = ("sliding_attention", "full_attention", "sliding_attention")

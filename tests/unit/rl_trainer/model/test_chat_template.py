@@ -6,7 +6,7 @@ import pytest
 
 from rl_contracts.documents.task import Message
 from rl_trainer.model.chat_template import ChatTemplate, Encoded, UntrainableError
-from tests.tiny_model import END, TEMPLATE, save_tiny, tiny_tokenizer
+from tests.models.tiny_model import END, TEMPLATE, save_tiny, tiny_tokenizer
 
 MARKED = (
     "{%- for m in messages -%}{{ '<' ~ m.role ~ '>' }}{%- if m.role == 'assistant' -%}"

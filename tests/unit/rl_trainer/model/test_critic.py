@@ -24,8 +24,8 @@ from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests import states
-from tests.documents import a_head, a_task
+from tests.models import states
+from tests.samples.documents import a_head, a_task
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
 
 

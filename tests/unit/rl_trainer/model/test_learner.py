@@ -10,7 +10,7 @@ from rl_trainer.algorithm.minibatches import updates
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model import optimizer
-from tests import states
+from tests.models import states
 from tests.unit.rl_trainer.compared import gradients, same, score, weights
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, budget
 

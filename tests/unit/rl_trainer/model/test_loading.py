@@ -20,7 +20,7 @@ from rl_trainer.algorithm.packing import collate, pack
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests.tiny_model import save_tiny
+from tests.models.tiny_model import save_tiny
 from tests.unit.rl_trainer.allocation import Allocation
 from tests.unit.rl_trainer.compared import gradients, same
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec

@@ -22,11 +22,11 @@ from rl_trainer.checkpoint.saved import Saved, State
 from rl_trainer.model import loading, lora, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests import states
+from tests.models import states
+from tests.models.written_model import write_model
 from tests.unit.rl_trainer.compared import gradients, same, score
 from tests.unit.rl_trainer.compared import weights as weights_of
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
-from tests.written_model import write_model
 
 UNBOUND = {"optimizer": {"learningRate": 1e-2, "maxGradientNorm": 1e6}}
 MakeAdapted = Callable[..., Learner]

@@ -17,8 +17,8 @@ from rl_trainer.errors import OutOfMemoryError
 from rl_trainer.model import loading, memory, model_outputs, optimizer
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests import states
-from tests.tiny_model import save_tiny
+from tests.models import states
+from tests.models.tiny_model import save_tiny
 from tests.unit.rl_trainer.compared import same, weights
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples, MakeSpec
 

@@ -15,7 +15,7 @@ from rl_trainer.distributed.world import ALONE
 from rl_trainer.model.parallel import pieces, spans
 from rl_trainer.model.parallel.pieces import Piece, StoredTensor
 from rl_trainer.model.parallel.spans import Spans
-from tests import states
+from tests.models import states
 
 RANKS = 3
 ROWS, COLUMNS = 7, 5

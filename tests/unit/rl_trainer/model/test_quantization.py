@@ -21,13 +21,13 @@ from rl_trainer.model.learner import Learner
 from rl_trainer.model.lora import LoRALinear
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.quantization import QuantizedLinear
-from tests import states
-from tests.tiny_model import save_tiny, tiny_model
+from tests.models import states
+from tests.models.tiny_model import save_tiny, tiny_model
+from tests.models.written_model import write_model
 from tests.unit.rl_trainer.compared import gradients, same, score
 from tests.unit.rl_trainer.compared import weights as weights_of
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
 from tests.unit.rl_trainer.model.test_lora import a_state, fill
-from tests.written_model import write_model
 
 KINDS: tuple[Quantization, ...] = ("Int8", "NF4")
 CPU = torch.device("cpu")

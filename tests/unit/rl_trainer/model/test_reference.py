@@ -8,7 +8,7 @@ import torch
 
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import optimizer
-from tests import states
+from tests.models import states
 from tests.unit.rl_trainer.compared import same, score, weights
 from tests.unit.rl_trainer.conftest import MakeLearner, MakeSamples
 

@@ -15,9 +15,9 @@ from rl_trainer.algorithm.packing import collate
 from rl_trainer.model import loading, probes, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
-from tests.families import SPEC
-from tests.tiny_vision import SEEING, Album, save_seeing, seeing_sample
-from tests.written_model import write_model
+from tests.models.families import SPEC
+from tests.models.tiny_vision import SEEING, Album, save_seeing, seeing_sample
+from tests.models.written_model import write_model
 
 URI = "s3://models/seeing"
 GAP = 1e-5

@@ -14,7 +14,7 @@ from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.files.artifacts import Origin
 from rl_trainer.model import weights
 from rl_trainer.model.policy import Policy
-from tests.written_model import write_model
+from tests.models.written_model import write_model
 
 ORIGIN = Origin(kind="policy", run="r", epoch=2, step=3, version=4)
 

@@ -20,7 +20,7 @@ from rl_trainer.tracking.outbox import Outbox
 from rl_trainer.tracking.sample_files import SampleFiles
 from rl_trainer.tracking.tensorboard import TensorBoard
 from rl_trainer.tracking.tracker import TrackerError
-from tests.documents import a_rollout, a_step, a_task
+from tests.samples.documents import a_rollout, a_step, a_task
 from tests.servers import ROOT
 from tests.waiting import HUNG_SECONDS, until
 

@@ -1,4 +1,4 @@
-"""The game of tests/openenv.py on the published package's server: `guessing_server.py PORT KIND`.
+"""The game of tests/network/openenv.py on the published server: `guessing_server.py PORT KIND`.
 
 KIND is typed (actions are texts) or tools (actions are tool calls).
 """

@@ -7,8 +7,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rl_contracts.capacity.experts import ADAPTED, ROUTERS
-from tests.families import config_of
-from tests.tiny_model import VOCABULARY
+from tests.models.families import config_of
+from tests.models.tiny_model import VOCABULARY
 
 
 def written(family: str, folder: Path) -> Path:

@@ -27,12 +27,12 @@ from rl_trainer.model import loading, lora, weights
 from rl_trainer.model.experts import expert_adapters
 from rl_trainer.model.experts.expert_adapters import ExpertLoRA
 from rl_trainer.model.learner import Learner
-from tests import states
-from tests.families import config_of
+from tests.models import states
+from tests.models.families import config_of
+from tests.models.written_model import write_model
 from tests.unit.rl_trainer.compared import gradients, same
 from tests.unit.rl_trainer.compared import weights as weights_of
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec
-from tests.written_model import write_model
 
 SECTION = {"rank": 3, "alpha": 6, "experts": "Adapted"}
 UNBOUND = {"optimizer": {"learningRate": 1e-2, "maxGradientNorm": 1e6}}

@@ -10,8 +10,8 @@ import torch
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.model import loading, optimizer
 from rl_trainer.model.learner import Learner
-from tests import states
-from tests.tiny_model import save_tiny
+from tests.models import states
+from tests.models.tiny_model import save_tiny
 from tests.unit.rl_trainer.allocation import Allocation
 from tests.unit.rl_trainer.compared import same, weights
 from tests.unit.rl_trainer.conftest import MakeSamples, MakeSpec

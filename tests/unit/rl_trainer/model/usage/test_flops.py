@@ -15,7 +15,7 @@ from rl_trainer.distributed.division import shares
 from rl_trainer.model import lora
 from rl_trainer.model.policy import Policy
 from rl_trainer.model.usage.flops import Meter, Work, peak, sequence_work, work_of
-from tests.tiny_model import VOCABULARY, tiny_model
+from tests.models.tiny_model import VOCABULARY, tiny_model
 
 
 def test_parameters_that_are_multiplied_are_those_of_the_model() -> None:

@@ -1,0 +1,38 @@
+"""Switches of a job against an API server that drops fields it does not know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rl_console.actions.suspension import set_suspended, stop_job
+from rl_console.api import Api
+from rl_console.errors import RequestRefusedError
+from rl_console.kube import Cluster
+from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
+
+METADATA = {"name": "sums", "namespace": "lab", "uid": "u", "generation": 1}
+
+
+def a_job(**spec: Any) -> Answer:
+    return Answer(200, {"metadata": METADATA, "spec": spec, "status": {}})
+
+
+def stop(*answers: Answer) -> str:
+    cluster = Cluster(Api(Server(*answers).library))
+    return stop_job(cluster, "lab", "sums", wait=None)
+
+
+def test_a_crd_that_knows_no_stop_is_an_error() -> None:
+    said = r"stopping RLJob lab/sums: the cluster's CRD does not know spec\.stop\. Upgrade"
+    with pytest.raises(RequestRefusedError, match=said):
+        stop(a_job(suspend=False), a_job(suspend=False))
+    assert stop(a_job(stop=False), a_job(stop=True)).endswith("/sums stops")
+
+
+def test_a_job_that_is_being_stopped_does_not_go_on() -> None:
+    cluster = Cluster(Api(Server(a_job(stop=True, suspend=True)).library))
+    said = "resuming RLJob lab/sums: it is being stopped for good. Once it has ended"
+    with pytest.raises(RequestRefusedError, match=said):
+        set_suspended(cluster, "lab", "sums", suspended=False, wait=None)
