@@ -34,9 +34,9 @@ CONTROLLERS = (
 RATES = ("--kube-api-qps", "1000", "--kube-api-burst", "2000")
 """With the default limits a benchmark would only measure these limits."""
 PREFERRED = ("nice", "-n", "-10") if os.geteuid() == 0 else ()
-"""Before kwok's command: kubelets have cores of their own. A kwok that gets none is too slow for
-its watch of pods; the API server ends the watch, and kwok lists all pods again: 39 times while
-10,000 pods started, which took half of a core."""
+"""Before kwok's command: kubelets have cores of their own. Kwok was too slow for its watch of pods:
+592,000 events of pods were sent while 10,400 were made. 3,451 pools had their Deployments after 870
+s, and 4,359 after 900 s since kwok goes first, beside builds of images."""
 
 
 @contextlib.contextmanager

@@ -45,8 +45,6 @@ FIRST_STATUS_INTERVALS = 3.0
 """Intervals that a first status without news waits. Most pods of 100 jobs that start at once are
 ready by then, so one write reports both: a pool took 1.1 to 1.8 writes, and 2.8 with one interval.
 """
-
-
 STARTING_INTERVALS = 2.0
 """Intervals between two writes of a job that starts, when none is urgent. Most jobs of 100 that
 start at once are running by then: a job took 3.0 writes instead of 3.9."""

@@ -12,7 +12,7 @@ from rl_operator.kube.kinds import EVENT, Kind
 from rl_operator.kube.transport import Client, authenticated
 
 PAGE = 500
-"""Events about one object that are read: kubelets count repetitions in one Event."""
+"""Objects in one answer to a list."""
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 UNWARNED = {"fieldValidation": "Ignore"}
@@ -89,10 +89,17 @@ class Cluster:
         pages = self._pages(kind, kind.everywhere(), {"labelSelector": selector})
         return [dict(item["metadata"]["labels"]) for page in pages for item in page["items"]]
 
-    def warnings(self, namespace: str) -> list[Manifest]:
-        """The Events of type Warning in a namespace."""
-        pages = self._pages(EVENT, EVENT.path(namespace), {"fieldSelector": "type=Warning"})
-        return [item for page in pages for item in page["items"]]
+    def warnings(self, namespace: str, uid: str = "") -> tuple[list[Manifest], bool]:
+        """The Events of type Warning in a namespace, at most ``PAGE``, and whether these are all.
+
+        Args:
+            namespace: whose users may create Events, as many as they like.
+            uid: of an object; empty: the Events about all objects.
+        """
+        selector = f"type=Warning,regarding.uid={uid}" if uid else "type=Warning"
+        query = {"fieldSelector": selector, "limit": str(PAGE)}
+        page = self._requests.send("GET", EVENT.path(namespace), query, asking=("list", EVENT))
+        return list(page["items"]), not page["metadata"].get("continue")
 
     def names(
         self, kind: Kind, namespaces: tuple[str, ...], *, labels: str = ""

@@ -86,7 +86,7 @@ def test_the_charts_rights_suffice_to_read_warnings(world: World, rights: Path) 
     with client.ApiClient(configuration) as api:
         writes = world.writes.may_write
         operator = Cluster(api, may_write=writes, count=lambda verb, kind: None)
-        assert operator.warnings(world.namespace) == []
+        assert operator.warnings(world.namespace) == ([], True)
 
 
 def test_a_volume_that_cannot_be_mounted_is_on_the_job(world: World, job: Key) -> None:
