@@ -6,12 +6,15 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from bson import Int64, ObjectId, json_util
+from bson.json_util import CANONICAL_JSON_OPTIONS, RELAXED_JSON_OPTIONS, JSONOptions
 
 from rl_contracts.errors import RefusedError, StoreUnavailableError
 from rl_contracts.spec.data import Data
@@ -102,16 +105,20 @@ def test_every_format_gives_the_same_examples(
     assert {path.name for path in places.folder.iterdir()} == {"train-s0", "train-s1"}
 
 
-def test_tasks_that_mongoexport_wrote_are_read_as_they_are(places: Places) -> None:
-    """Its relaxed Extended JSON, of a collection whose documents differ in their fields."""
-    stamps = {"created_at": {"$date": "2026-11-26T10:00:00Z"}, "priority": {"$numberLong": "9"}}
+@pytest.mark.parametrize("mode", [RELAXED_JSON_OPTIONS, CANONICAL_JSON_OPTIONS])
+def test_tasks_in_the_form_of_mongoexport_are_read_as_they_are(
+    places: Places, mode: JSONOptions
+) -> None:
+    """Extended JSON by MongoDB's driver, of a collection whose documents differ in their fields."""
+    made = datetime(2026, 11, 26, tzinfo=UTC)
     tasks = [
-        {"_id": {"$oid": f"{number:024x}"}, "_class_id": kind, "query": f"{number}", **stamps}
+        {"_id": ObjectId(), "_class_id": kind, "query": f"{number}", "made": made, "rank": Int64(9)}
         | ({"answer": "7", "answer_schema": "boxed"} if kind == "Math" else {"files": ["a.py"]})
         for number, kind in enumerate(["Math", "Patch", "Math"])
     ]
     objects = places.objects
-    objects.put(f"{objects.prefix}tasks.jsonl", lines(tasks))
+    text = "".join(json_util.dumps(task, json_options=mode) + "\n" for task in tasks)
+    objects.put(f"{objects.prefix}tasks.jsonl", text.encode())
     columns = {"answerSchema": "answer_schema", "fields": ["_class_id", "files"]}
     uri = f"s3://{objects.bucket}/{objects.prefix}tasks.jsonl"
     train = {"train": [{"name": "tasks", "uri": uri, "columns": columns}]}
