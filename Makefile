@@ -9,7 +9,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-others servers contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
+.PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-others servers browser contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -56,12 +56,15 @@ unit-operator:
 unit-others:
 	$(VENV)/pytest tests/unit $(addprefix --ignore=tests/unit/,$(UNIT_OPERATOR)) -q
 
-SERVERS := kubernetes etcd store minio
+SERVERS := kubernetes etcd store minio helm
 
 servers: ## Build the servers that contract tests start; a test's time limit must not hold a build
 	@for name in $(SERVERS); do $(PYTHON) -m rl_local bin $$name > /dev/null; done
 
-contract: venv servers ## Stores, engine and API server as processes; five lanes side by side
+browser: ## Install Debian's Chromium, which tests drive, unless a browser of its kind is there
+	@command -v chromium chromium-headless-shell google-chrome > /dev/null || $(PYTHON) -m rl_local packages chromium
+
+contract: venv servers browser ## Stores, engine and API server as processes; five lanes side by side
 	@$(MAKE) --no-print-directory -j5 --output-sync=target $(addprefix contract-,objects process contracts sampler trainer)
 
 contract-objects:
@@ -87,7 +90,7 @@ test: unit contract cluster ## All tiers
 SOAK := $(if $(SHARD),--shard $(SHARD)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 CLUSTERLESS := properties stores policies trainer meshes turns sampler operator console store-server
 
-soak: venv $(if $(filter $(CLUSTERLESS),$(SHARD)),,images) ## Long faults: SHARD=operator-cluster SEED=7 MINUTES=20, or all; the local cluster is replaced
+soak: venv browser $(if $(filter $(CLUSTERLESS),$(SHARD)),,images) ## Long faults: SHARD=operator-cluster SEED=7 MINUTES=20, or all; the local cluster is replaced
 	$(VENV)/python -m tests.soak $(SOAK)
 
 soak-list: venv ## The shards of the soak

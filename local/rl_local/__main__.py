@@ -59,6 +59,10 @@ def _images(layout: Layout, arguments: argparse.Namespace) -> None:
     print(json.dumps(image_builds.ImageBuilder(layout).push_all(wanted)))
 
 
+def _packages(layout: Layout, arguments: argparse.Namespace) -> None:
+    debian.install(layout, arguments.names)
+
+
 def _kubeconfig(layout: Layout, _arguments: argparse.Namespace) -> None:
     if not layout.kubeconfig.exists():
         raise LocalError(f"no cluster in {layout.state}; start it with `up`")
@@ -117,6 +121,8 @@ def _parser() -> argparse.ArgumentParser:
     add("kubeconfig", _kubeconfig, "Print the path of the cluster's kubeconfig.")
     program = add("bin", _bin, "Print the path of a program; build it if it is missing.")
     program.add_argument("name", help="kubectl, helm, etcd, …")
+    packages = add("packages", _packages, "Install those of the Debian packages that are missing.")
+    packages.add_argument("names", nargs="+", metavar="NAME")
     log = add("logs", _logs, "Print the last lines of the log of a process or a build.")
     log.add_argument("name")
     log.add_argument("--lines", type=int, default=200)

@@ -1,11 +1,11 @@
-"""Installs the Debian packages that the cluster needs and that are missing."""
+"""Installs Debian packages that the cluster or the tests need and that are missing."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rl_local import progress, versions
@@ -16,21 +16,15 @@ POLICY = Path("/usr/sbin/policy-rc.d")
 POLICY_TEXT = "#!/bin/sh\n# Written by rl-operator while it installs packages.\nexit 101\n"
 
 
-def missing() -> list[str]:
-    """The needed packages that are not installed."""
-    query = [
-        "dpkg-query",
-        "-W",
-        "-f",
-        "${Package} ${db:Status-Status}\n",
-        *versions.DEBIAN_PACKAGES,
-    ]
+def missing(packages: Sequence[str]) -> list[str]:
+    """Those of the packages that are not installed."""
+    query = ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *packages]
     # It fails when a package is unknown, but still lists the others.
     done = subprocess.run(query, capture_output=True, text=True, timeout=30)
     installed = {
         line.split()[0] for line in done.stdout.splitlines() if line.endswith(" installed")
     }
-    return [name for name in versions.DEBIAN_PACKAGES if name not in installed]
+    return [name for name in packages if name not in installed]
 
 
 def require() -> None:
@@ -46,11 +40,28 @@ def require() -> None:
 
 
 def ensure(layout: Layout) -> None:
-    """Install missing packages without starting their services."""
+    """Install the cluster's missing packages.
+
+    Raises:
+        LocalError: the cluster cannot run on this machine.
+    """
     require()
-    wanted = missing()
+    install(layout, versions.DEBIAN_PACKAGES)
+
+
+def install(layout: Layout, packages: Sequence[str]) -> None:
+    """Install those of the packages that are missing, without starting their services.
+
+    Raises:
+        LocalError: some are missing and cannot be installed by this user, or here.
+    """
+    if not Path("/usr/bin/apt-get").exists():
+        raise LocalError(f"install {' '.join(packages)}: this machine has no apt-get")
+    wanted = missing(packages)
     if not wanted:
         return
+    if os.geteuid() != 0:
+        raise LocalError(f"installing {' '.join(wanted)} needs root; run the command with sudo")
     progress.say(f"installing Debian packages: {' '.join(wanted)}")
     log = layout.logs / "apt.log"
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
