@@ -9,7 +9,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-others servers browser contract contract-objects contract-process contract-contracts contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
+.PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-others servers browser contract contract-objects contract-process contract-shared contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -65,22 +65,22 @@ browser: ## Install Debian's Chromium, which tests drive, unless a browser of it
 	@command -v chromium chromium-headless-shell google-chrome > /dev/null || $(PYTHON) -m rl_local packages chromium
 
 contract: venv servers browser ## Stores, engine and API server as processes; five lanes side by side
-	@$(MAKE) --no-print-directory -j5 --output-sync=target $(addprefix contract-,objects process contracts sampler trainer)
+	@$(MAKE) --no-print-directory -j5 --output-sync=target $(addprefix contract-,objects process shared sampler trainer)
 
 contract-objects:
-	$(VENV)/pytest tests/contract/rl_operator/jobs tests/contract/rl_operator/pools -q
+	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,jobs pools viewers) -q
 
 contract-process:
-	$(VENV)/pytest tests/contract/rl_operator/api tests/contract/rl_operator/process tests/contract/rl_operator/viewers tests/contract/rl_console -q
+	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process) tests/contract/turns -q
 
-contract-contracts:
-	$(VENV)/pytest tests/contract/rl_contracts tests/contract/policy_broadcast -q
+contract-shared:
+	$(VENV)/pytest $(addprefix tests/contract/,rl_contracts policy_broadcast rl_console rl_sampler/tools) -q
 
 contract-sampler:
-	$(VENV)/pytest tests/contract/rl_sampler -q
+	$(VENV)/pytest tests/contract/rl_sampler --ignore=tests/contract/rl_sampler/tools -q
 
 contract-trainer:
-	$(VENV)/pytest tests/contract/rl_trainer tests/contract/turns -q
+	$(VENV)/pytest tests/contract/rl_trainer -q
 
 cluster: venv images ## The whole product on the local cluster
 	$(VENV)/pytest tests/cluster -q

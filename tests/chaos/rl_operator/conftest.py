@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
+
 from tests.contract.rl_operator.conftest import (
     api,
     kubelet,
@@ -12,11 +16,11 @@ from tests.contract.rl_operator.conftest import (
     world,
 )
 from tests.contract.rl_operator.jobs.test_queue import queue, with_kueue
-from tests.contract.rl_operator.process.test_watches import front
+from tests.kube.api_front import ApiFront, fronting
+from tests.kube.apiserver import ApiServer
 
 __all__ = [
     "api",
-    "front",
     "kubelet",
     "operators_api",
     "queue",
@@ -26,3 +30,9 @@ __all__ = [
     "with_trainer_kind",
     "world",
 ]
+
+
+@pytest.fixture
+def front(with_trainer_kind: ApiServer) -> Iterator[ApiFront]:
+    with fronting(with_trainer_kind) as opened:
+        yield opened

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rl_operator.kube import kinds
-from tests.contract.rl_operator.process.test_watches import behind
-from tests.contract.rl_operator.processes import Starter, begins, bring_up, holder
+from tests.contract.rl_operator.processes import Starter, begins, behind, bring_up, holder
 from tests.contract.rl_operator.world import World
 from tests.kube.api_front import ApiFront, Fault
 from tests.waiting import until

@@ -18,8 +18,7 @@ from tests.contract.rl_operator.jobs.test_elastic import place, remove_pods, siz
 from tests.contract.rl_operator.jobs.test_queue import QUEUED, decide, workload
 from tests.contract.rl_operator.jobs.test_suspend import end_pod, suspend
 from tests.contract.rl_operator.pools import test_shared_pools as shared
-from tests.contract.rl_operator.process.test_watches import behind
-from tests.contract.rl_operator.processes import Process, Starter, begins, grant, holder
+from tests.contract.rl_operator.processes import Process, Starter, begins, behind, grant, holder
 from tests.contract.rl_operator.world import World
 from tests.kube import kueue
 from tests.kube.api_front import ApiFront, Fault

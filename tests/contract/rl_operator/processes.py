@@ -17,6 +17,7 @@ from rl_local.build import binaries
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from tests.contract.rl_operator.world import World, install_trainer_kind
+from tests.kube.api_front import ApiFront
 from tests.kube.apiserver import ApiServer, kubeconfig
 from tests.samples.manifests import documents
 from tests.servers import ROOT, Server, binary, free_port
@@ -155,6 +156,15 @@ def grant(apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM
     path = folder / "kubeconfig"
     path.write_text(json.dumps(kubeconfig(apiserver, token)))
     until(lambda: _is_limited(apiserver, system), what="the admission policy")
+    return path
+
+
+def behind(front: ApiFront, rights: Path, folder: Path) -> Path:
+    """The operator's kubeconfig, with the front for the API server."""
+    config = json.loads(rights.read_text())
+    config["clusters"][0]["cluster"] = {"server": front.url}
+    path = folder / "kubeconfig-front"
+    path.write_text(json.dumps(config))
     return path
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from rl_operator.kube import kinds
-from rl_operator.process.leadership import RENEW_DEADLINE_SECONDS
 from tests.contract.rl_operator.processes import (
     Process,
     Starter,
@@ -18,7 +16,6 @@ from tests.contract.rl_operator.processes import (
     bring_up,
     grant,
     holder,
-    lease,
 )
 from tests.contract.rl_operator.world import World
 from tests.waiting import HUNG_SECONDS, until
@@ -91,22 +88,6 @@ def test_stopped_leader_releases_its_lease_at_once(world: World, start: Starter)
         "next"
     )  # how soon it takes what nobody holds: tests/unit/rl_operator/process/test_leadership.py
     until(lambda: holder(world) == "next", what="the next to lead")
-
-
-def test_standby_leads_once_a_killed_leader_can_no_longer_write(
-    world: World, start: Starter
-) -> None:
-    first = start("killed")
-    until(lambda: holder(world) == "killed", what="the first to lead")
-    second = start("standby")
-    first.server.kill()
-    renewed = datetime.fromisoformat(lease(world)["renewTime"])
-    until(lambda: holder(world) == "standby", what="the standby to lead")
-    taken = datetime.fromisoformat(lease(world)["acquireTime"])
-    assert (taken - renewed).total_seconds() >= RENEW_DEADLINE_SECONDS
-    job = world.make_job()
-    until(lambda: world.condition_now(job, "Stalled"), what="the standby to work")
-    assert second.complaints() == []
 
 
 def test_a_process_serves_its_metrics(world: World, start: Starter) -> None:
@@ -192,23 +173,3 @@ def test_a_silent_watch_ends_the_process(world: World, start: Starter) -> None:
     (why,) = operator.complaints()
     assert why.startswith("watchdog ended: the watches of")
     assert not [line for line in operator.lines() if "traceback" in line]
-
-
-def test_a_paused_leader_is_fenced(world: World, start: Starter) -> None:
-    paused = start("paused")
-    until(lambda: holder(world) == "paused", what="the first to lead")
-    standby = start("awake")
-    assert paused.server.process is not None
-    paused.server.process.send_signal(signal.SIGSTOP)
-    until(lambda: holder(world) == "awake", what="the standby to lead")
-    job = world.make_job()
-    until(lambda: world.condition_now(job, "Stalled"), what="the standby to work")
-    written = len(paused.lines())
-    paused.server.process.send_signal(signal.SIGCONT)
-    until(paused.ended, what="the paused one to end")
-    assert paused.server.process.returncode == 1
-    said = [line["message"] for line in paused.lines()[written:]]
-    assert "leadership lost" in said
-    assert not [line for line in said if line.startswith(("apply", "delete", "phase"))]
-    assert holder(world) == "awake"
-    assert standby.complaints() == []

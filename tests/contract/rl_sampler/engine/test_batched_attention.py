@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from rl_contracts.documents.run import PolicyPointer
@@ -22,11 +23,12 @@ from rl_sampler.engine.protocol import GenerateRequest, Generation
 from rl_sampler.engine.weights import Staged
 from rl_sampler.policy.commit import commit
 from tests.contract.rl_sampler.engine_server import ENGINE_PYTHON, EngineServer
-from tests.contract.rl_sampler.rescoring import CLOSE, logprobs, model
+from tests.contract.rl_sampler.rescoring import CLOSE, model
 from tests.contract.rl_sampler.tiny_model import tensors
 from tests.waiting import HUNG_SECONDS
 
 SEED = 910
+Values = NDArray[np.float64]
 PROGRAM = Path(__file__).with_name("both_attentions.py")
 
 
@@ -60,7 +62,7 @@ def requests() -> list[GenerateRequest]:
     ]
 
 
-def said(one: Generation) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def said(one: Generation) -> Values:
     return np.array([logprob for logprob, _, _ in one.meta_info.output_token_logprobs])
 
 
@@ -71,23 +73,34 @@ async def test_engine_logprobs_equal_those_of_transformers(
     # Once alone, so that what follows finds prefixes in the cache, then everything at once.
     groups = [await engine.generate(replace(asked[3], members=1))]
     groups += await asyncio.gather(*(engine.generate(request) for request in asked))
+    judge = Judge(tiny_model)
     for request, members in zip([asked[3], *asked], groups, strict=True):
         for member in members:
-            tokens = [*request.prompt, *member.output_ids]
-            wanted = logprobs(tiny_model, SEED, tokens)[len(request.prompt) - 1 :]
+            wanted, best = judge(tuple(request.prompt), tuple(member.output_ids))
             assert float(np.abs(said(member) - wanted).max()) < CLOSE
-            if request.greedy:
-                assert is_greedy(tokens, start=len(request.prompt), folder=tiny_model)
+            if request.greedy:  # no token is clearly more probable than the one that was taken
+                assert bool((wanted >= best - CLOSE).all())
     log = (engine_server.folder / "engine.log").read_text()
     assert "attends to whole batches" in log
 
 
-def is_greedy(tokens: list[int], *, start: int, folder: Path) -> bool:
-    """Whether no token is clearly more probable than the one that was taken."""
-    with torch.no_grad():
-        scores = model(folder, SEED)(torch.tensor([tokens])).logits[0, start - 1 : -1]
-    taken = scores.gather(1, torch.tensor(tokens[start:])[:, None])[:, 0]
-    return bool((taken >= scores.max(-1).values - CLOSE).all())
+class Judge:
+    """Transformers' log-probabilities; members with the same tokens are computed once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._model = model(folder, SEED)
+        self._judged: dict[tuple[int, ...], tuple[Values, Values]] = {}
+
+    def __call__(self, prompt: tuple[int, ...], output: tuple[int, ...]) -> tuple[Values, Values]:
+        """Of each generated token, and of the most probable one in its place."""
+        tokens = (*prompt, *output)
+        if tokens not in self._judged:
+            with torch.no_grad():
+                logits = self._model(torch.tensor([tokens])).logits[0, len(prompt) - 1 : -1]
+            scores = torch.log_softmax(logits, dim=-1)
+            taken = scores.gather(1, torch.tensor(output)[:, None])[:, 0]
+            self._judged[tokens] = taken.numpy(), scores.max(-1).values.numpy()
+        return self._judged[tokens]
 
 
 def test_batched_backend_equals_sglang_and_leaves_special_layers_to_it() -> None:
