@@ -26,6 +26,8 @@ from tests.waiting import HUNG_SECONDS
 
 T = TypeVar("T")
 SYSTEM = "rl-system"
+OPERATOR = "operator"
+"""The component of the release."""
 
 
 def command_line(chosen: Tools, *arguments: str) -> list[str]:
@@ -128,6 +130,18 @@ class Lab:
             )
 
         until(serves, what=f"{name} to be served")
+
+    def system_pod(self, component: str) -> PodView:
+        """The ready pod of a component of the release."""
+        selector = f"app.kubernetes.io/component={component}"
+
+        def look() -> PodView | None:
+            pods = self.cluster.pods(SYSTEM, selector)
+            return next((pod for pod in pods if pod.ready), None)
+
+        pod = until(look, what=f"a ready pod of {component}")
+        assert pod is not None
+        return pod
 
     def kill(self, pod: str, *, namespace: str = "") -> None:
         """Delete a pod at once, as when its node is gone."""

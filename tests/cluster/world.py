@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from tests.cluster.lab import Lab
+from rl_contracts.spec.resources import GROUP
+from tests.cluster.lab import OPERATOR, SYSTEM, Lab
+from tests.cluster.waiting import until
+from tests.waiting import throughout
+
+SETTLED_SECONDS = 5.0
 
 # Renewed by their holders all the time, and shown twice or not stored.
 UNCOUNTED = {"leases.coordination.k8s.io", "events.events.k8s.io", "componentstatuses"}
@@ -83,3 +88,24 @@ def api_writes(lab: Lab, group: str) -> dict[str, int]:
             key = f"{verb} {resource}"
             writes[key] = writes.get(key, 0) + int(float(value))
     return writes
+
+
+def check_rest(lab: Lab, *, seconds: float) -> None:
+    """Once the namespace is at rest a new operator writes nothing there, nor to our kinds."""
+    before: dict[str, Item] = {}
+
+    def written() -> str:
+        return ", ".join(changed(before, items(lab, namespaces={lab.namespace})))
+
+    def settled() -> bool:
+        nonlocal before
+        before = items(lab, namespaces={lab.namespace})
+        throughout(lambda: "", seconds=SETTLED_SECONDS)
+        return not written()
+
+    until(settled, what="the namespace to be at rest")
+    writes = api_writes(lab, GROUP)
+    lab.kill(lab.system_pod(OPERATOR).name, namespace=SYSTEM)
+    lab.system_pod(OPERATOR)
+    throughout(written, seconds=seconds, interval=5.0)
+    assert api_writes(lab, GROUP) == writes

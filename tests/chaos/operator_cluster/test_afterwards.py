@@ -8,6 +8,7 @@
 | takes | dataPolicy Delete: the finalizer, documents and objects go with it |
 | kept | dataPolicy changed to Retain after the end: they stay |
 | first, second | a run is refused while its job is there, then goes on where it was |
+| rest | nothing is written for longer than the operator's longest interval |
 | third | a run that has succeeded makes its adopter Complete at once |
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from rl_console.errors import NotFoundError
+from rl_operator.cache.cached_reader import REPAIR_SECONDS
 from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     TRAINED,
@@ -30,6 +32,7 @@ from tests.chaos.operator_cluster.jobs import (
 )
 from tests.cluster.lab import Lab
 from tests.cluster.waiting import until
+from tests.cluster.world import check_rest
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
 TWICE = "1=exit:1 2=exit:1 *=succeed"
@@ -41,6 +44,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "kept": {"faults": "*=succeed", "lifecycle__dataPolicy": "Delete"},
 }
 FINALIZER = "rl-operator.io/data"
+LONGEST_PERIOD_SECONDS = 1.5 * REPAIR_SECONDS
+"""The operator lists all objects again after at most 1.25 intervals."""
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +113,12 @@ def test_data_policy_decides_whether_data_are_deleted(lab: Lab, uids: dict[str, 
     lab.delete("rljob", "takes", "kept")
     assert has_data(lab, uids["takes"]) == (False, False)
     assert has_data(lab, uids["kept"]) == (True, True)
+
+
+def test_finished_jobs_rest_until_all_periodic_work_has_come_round(
+    lab: Lab, uids: dict[str, str]
+) -> None:
+    check_rest(lab, seconds=LONGEST_PERIOD_SECONDS)
 
 
 def test_run_of_a_deleted_job_is_adopted(lab: Lab, uids: dict[str, str]) -> None:
