@@ -9,7 +9,7 @@ VENV := $(CACHE)/venv/bin
 SOURCES := contracts operator trainer_image sampler_image console local
 export PYTHONPATH := $(subst $() ,:,$(addprefix $(CURDIR)/,$(SOURCES)))
 
-.PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-others servers browser contract contract-objects contract-process contract-shared contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
+.PHONY: help venv generate check docs kubectl-rl unit unit-operator unit-trainer unit-others servers browser contract contract-objects contract-process contract-shared contract-sampler contract-trainer cluster test soak soak-list bench up down kubeconfig images sbom assets demo
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -45,16 +45,20 @@ kubectl-rl: ## Make out/kubectl-rl, the console as a single file; PLATFORM=linux
 docs: venv ## Build the documentation as a site into out/site
 	NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
 
-UNIT_OPERATOR := rl_operator rl_contracts docs
+UNIT_OPERATOR := rl_operator rl_contracts
+UNIT_TRAINER := rl_trainer
 
-unit: venv ## Pure tests, in two lanes side by side
-	@$(MAKE) --no-print-directory -j2 --output-sync=target $(addprefix unit-,operator others)
+unit: venv ## Pure tests, in three lanes side by side
+	@$(MAKE) --no-print-directory -j3 --output-sync=target $(addprefix unit-,operator trainer others)
 
 unit-operator:
 	$(VENV)/pytest $(addprefix tests/unit/,$(UNIT_OPERATOR)) -q
 
+unit-trainer:
+	$(VENV)/pytest $(addprefix tests/unit/,$(UNIT_TRAINER)) -q
+
 unit-others:
-	$(VENV)/pytest tests/unit $(addprefix --ignore=tests/unit/,$(UNIT_OPERATOR)) -q
+	$(VENV)/pytest tests/unit $(addprefix --ignore=tests/unit/,$(UNIT_OPERATOR) $(UNIT_TRAINER)) -q
 
 SERVERS := kubernetes etcd store minio helm
 

@@ -37,6 +37,15 @@ def drip(connections: list[socket.socket], data: bytes = b"x") -> None:
             connection.sendall(data)
 
 
+def await_turn(port: int, path: str) -> None:
+    """Wait until the server has accepted whoever came before: each costs it a thread.
+
+    A thousand at once take a second and more where other work keeps the processors busy, which says
+    nothing of how a request fares beside connections that are open.
+    """
+    seconds_to_answer(port, path)
+
+
 def seconds_to_answer(port: int, path: str) -> float:
     """Time until a request is answered with 200."""
     began = time.monotonic()

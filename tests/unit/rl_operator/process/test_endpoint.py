@@ -9,7 +9,7 @@ import pytest
 from rl_contracts.http_server import THREADS
 from rl_operator.process import endpoint as endpoints
 from rl_operator.process.endpoint import CONNECTIONS, Endpoint
-from tests.network.crowd import crowding, drip, seconds_to_answer
+from tests.network.crowd import await_turn, crowding, drip, seconds_to_answer
 from tests.waiting import until
 
 
@@ -26,6 +26,7 @@ def an_endpoint() -> Iterator[int]:
 def test_idle_and_dripping_clients_neither_delay_probes_nor_take_threads() -> None:
     before = threading.active_count()
     with an_endpoint() as port, crowding(port, silent=900, dripping=100) as drips:
+        await_turn(port, "/healthz")
         for path in ("/healthz", "/readyz", "/metrics") * 3:
             drip(drips)
             assert seconds_to_answer(port, path) < 1
