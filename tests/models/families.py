@@ -137,10 +137,10 @@ def logprobs(policy: Policy, samples: list[Sample], *, packed: bool) -> torch.Te
     return values
 
 
-def _plain(policy: Policy, one: Sample) -> torch.Tensor:
-    logits = policy.module(input_ids=one.tokens[None], use_cache=False).logits[0].float()
-    chosen = logits[:-1].log_softmax(-1).gather(-1, one.tokens[1:, None])[:, 0]
-    picked: torch.Tensor = chosen[one.mask[1:]]
+def _plain(policy: Policy, sequence: Sample) -> torch.Tensor:
+    logits = policy.module(input_ids=sequence.tokens[None], use_cache=False).logits[0].float()
+    chosen = logits[:-1].log_softmax(-1).gather(-1, sequence.tokens[1:, None])[:, 0]
+    picked: torch.Tensor = chosen[sequence.mask[1:]]
     return picked
 
 

@@ -32,9 +32,9 @@ def served(tools: Tools, namespace: str, log: Path) -> Iterator[str]:
             what="the dashboard's address",
             seen=log.read_text,
         )
-        found = ADDRESS.search(log.read_text())
-        assert found
-        yield found.group()
+        match = ADDRESS.search(log.read_text())
+        assert match
+        yield match.group()
     finally:
         process.terminate()
         process.wait(timeout=HUNG_SECONDS)

@@ -95,8 +95,8 @@ def test_every_page_of_the_dashboard_shows_a_run_that_trains(
 
 
 def test_a_stored_prompt_is_replayed_by_the_policy_that_is_served(lab: Lab, live: str) -> None:
-    found = shown(lab, "trajectories", live, "--limit", "1", "-o", "name").out.split()[0]
-    name = found.removeprefix("rollout/")
+    rollout = shown(lab, "trajectories", live, "--limit", "1", "-o", "name").out.split()[0]
+    name = rollout.removeprefix("rollout/")
     assert name in shown(lab, "trajectories", live, name, "--tokens").out
     again = shown(lab, "replay", live, name, "-o", "json").json
     assert again["now"]["reward"] is not None

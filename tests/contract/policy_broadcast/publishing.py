@@ -72,7 +72,7 @@ class Trainer:
     def content(self) -> dict[str, bytes]:
         """Bytes of every tensor as it would be published."""
         taken = weights.snapshot(self.policy, precision="BF16")
-        return {name: one.view(torch.uint8).numpy().tobytes() for name, one in taken.items()}
+        return {name: tensor.view(torch.uint8).numpy().tobytes() for name, tensor in taken.items()}
 
     @property
     def run(self) -> Run:

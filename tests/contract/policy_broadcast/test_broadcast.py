@@ -54,7 +54,7 @@ def test_every_dtype_and_every_bit_pattern_arrives(line: Line, subscriber: Subsc
         staged = subscriber.stage(line.publish(tensors), keep=keep)
         assert content(staged) == line.states[line.version]
         keep, tensors = [staged.folder], moved(tensors, seed=seed)
-    assert [one.content for one in line.sent.values()] == ["full", "delta", "delta", "delta"]
+    assert [policy.content for policy in line.sent.values()] == ["full", "delta", "delta", "delta"]
     with safe_open(staged.folder / "model.safetensors", framework="pt") as file:
         assert set(file.keys()) == set(tensors), "what the engine reads"
     received = len(subscriber.received)
@@ -68,7 +68,7 @@ def test_anchors_come_first_regularly_and_when_a_delta_is_too_large(stores: Stor
     for seed in range(7):
         line.publish(tensors)
         tensors = moved(tensors, seed=seed, share=0.9 if seed == 4 else 0.02)
-    kinds = [(one.content, one.base_version) for one in line.sent.values()]
+    kinds = [(policy.content, policy.base_version) for policy in line.sent.values()]
     assert kinds == [
         ("full", 0),
         ("delta", 1),
@@ -81,7 +81,7 @@ def test_anchors_come_first_regularly_and_when_a_delta_is_too_large(stores: Stor
     never = Line(stores.objects, delta=Delta(anchor_every=1), epoch=2)
     for _ in range(2):
         never.publish(tensors)
-    assert [one.base_version for one in never.sent.values()] == [0, 0]
+    assert [policy.base_version for policy in never.sent.values()] == [0, 0]
     assert never.base is None, "no copy is kept for deltas that are never made"
 
 
@@ -103,7 +103,7 @@ def test_a_joiner_takes_the_last_anchor_and_what_came_after(
         tensors = moved(tensors, seed=seed)
     staged = subscriber.stage(line.pointers[7])
     assert content(staged) == line.states[7]
-    wanted = [line.manifest(5).full_bytes, *(_delta(line, one) for one in (6, 7))]
+    wanted = [line.manifest(5).full_bytes, *(_delta(line, version) for version in (6, 7))]
     assert sum(subscriber.received) == sum(wanted)
 
 

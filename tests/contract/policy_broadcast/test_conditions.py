@@ -118,7 +118,7 @@ def held(trainer: Trainer) -> int:
     """Copies of the weights in memory."""
     shards = trainer.publisher._shards
     base = None if shards._base is None else shards._base[1]
-    others = {id(one) for one in (shards._current_shard, base) if one is not None}
+    others = {id(shard) for shard in (shards._current_shard, base) if shard is not None}
     return len(shards._waiting) + len(others)
 
 
@@ -240,7 +240,7 @@ def test_a_policy_without_manifest_is_never_published(
             trainer.publisher.require(step=2)
     torn = stores.objects.list(f"{stores.run_prefix(RUN)}policies/00000002-")
     assert torn, "its files lie there"
-    assert not any(one.key.endswith("manifest.json") for one in torn)
+    assert not any(file.key.endswith("manifest.json") for file in torn)
     assert trainer.pointer == first
     wanted = trainer.step()
     third = trainer.publisher.require(step=3)

@@ -80,12 +80,12 @@ def test_policies_are_deleted_only_after_mark_and_grace(line: Line, stores: Stor
     keeping = {5, 6, 7, 8, 9}  # the newest three and what 7 and 8 start from
     patient, hasty = collector(stores, grace_seconds=3600.0), collector(stores, grace_seconds=0.0)
     planned = hasty.plan()
-    assert {one.version for one in planned.marked} == {1, 2, 3, 4}
+    assert {policy.version for policy in planned.marked} == {1, 2, 3, 4}
     assert all(policy.marked_at is None for policy in stores.policies.of_run(RUN)), "a plan is dry"
     for _ in range(2):
         assert patient.collect().deleted == []
         assert left(line) == set(range(1, 10))
-    assert {one.version for one in hasty.collect().deleted} == {1, 2, 3, 4}
+    assert {policy.version for policy in hasty.collect().deleted} == {1, 2, 3, 4}
     assert left(line) == keeping == {policy.version for policy in stores.policies.of_run(RUN)}
 
 
@@ -93,10 +93,10 @@ def test_staged_policies_and_their_bases_are_kept(line: Line, stores: Stores) ->
     hasty = collector(stores, grace_seconds=0.0)
     hasty.collect()
     stores.samplers.put([a_sampler(staging_version=3)])
-    assert {one.version for one in hasty.collect().deleted} == {4}
+    assert {policy.version for policy in hasty.collect().deleted} == {4}
     assert {1, 2, 3} <= left(line)
     stores.samplers.put([a_sampler(staging_version=3, state=SamplerState.GONE)])
-    assert {one.version for one in hasty.collect().deleted} == {1, 2, 3}
+    assert {policy.version for policy in hasty.collect().deleted} == {1, 2, 3}
 
 
 def test_a_sampler_missed_by_the_collector_stages_the_newest(
@@ -134,7 +134,7 @@ def test_an_interrupted_policy_sweep_is_completed(
         with pytest.raises(StoreUnavailableError, match="cut"):
             hasty.collect()
     assert left(line) == set(range(2, 10)), "the first one's objects are gone, its record is not"
-    assert {one.version for one in hasty.collect().deleted} == {1, 2, 3, 4}
+    assert {policy.version for policy in hasty.collect().deleted} == {1, 2, 3, 4}
     assert (
         left(line)
         == {policy.version for policy in stores.policies.of_run(RUN)}
@@ -152,7 +152,8 @@ def test_an_old_mark_is_removed_when_a_policy_is_needed_again(line: Line, stores
     }
     more = collector(stores, grace_seconds=0.0, keep_last=6)  # a manifest that keeps more
     collected = more.collect()
-    assert {one.version for one in collected.unmarked} == {1, 2, 3, 4}  # 4 and what it starts from
+    # 4 and what it starts from
+    assert {policy.version for policy in collected.unmarked} == {1, 2, 3, 4}
     assert (collected.marked, collected.deleted) == ([], [])
     assert not [policy for policy in stores.policies.of_run(RUN) if policy.marked_at]
     assert left(line) == set(range(1, 10))
@@ -164,8 +165,8 @@ def test_age_and_size_bounds_keep_newest_and_staged_policies(
 ) -> None:
     stores.samplers.put([a_sampler(version=6)])
     keen = collector(stores, grace_seconds=0.0, keep_last=9, bound=ObjectBound(**bound))
-    assert {one.version for one in keen.collect().marked} == set(range(1, 9))
-    assert {one.version for one in keen.collect().deleted} == {1, 2, 3, 4, 7, 8}
+    assert {policy.version for policy in keen.collect().marked} == set(range(1, 9))
+    assert {policy.version for policy in keen.collect().deleted} == {1, 2, 3, 4, 7, 8}
     assert left(line) == {5, 6, 9}  # 9 is a full one, 6 starts from 5
 
 
@@ -182,7 +183,7 @@ def test_an_older_trainer_neither_publishes_nor_deletes(line: Line, stores: Stor
         stores.runs.reserve_version(a_run().id, epoch=old)
     deleted = collector(stores, grace_seconds=0.0)
     deleted.collect()
-    assert "newer" not in {one.id for one in deleted.collect().deleted}
+    assert "newer" not in {policy.id for policy in deleted.collect().deleted}
     assert "newer" in {policy.id for policy in stores.policies.of_run(RUN)}
 
 

@@ -167,10 +167,10 @@ def test_a_corrupt_peer_costs_one_download(
         timeouts = PeerTimeouts(silent=0.5, range=0.5)
         pool = Pool(servers, stores.objects, tmp_path, strange(), timeouts)
         pool.registry.append(Peer("sampler-", servers.serve(hostile(line, name)), "0" * 16))
-        one = pool.join()
-        assert content(one.stage(pointer)) == line.states[1]
-        assert one.names == [pool.members[0].weights.of_policy(pointer).name]
-        assert one.received, "the bucket had to help"
+        joiner = pool.join()
+        assert content(joiner.stage(pointer)) == line.states[1]
+        assert joiner.names == [pool.members[0].weights.of_policy(pointer).name]
+        assert joiner.received, "the bucket had to help"
 
 
 def test_a_dead_peer_is_skipped(line: Line, stores: Stores, tmp_path: Path) -> None:

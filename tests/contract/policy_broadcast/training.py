@@ -27,7 +27,7 @@ def follow_training(
     generator = torch.Generator().manual_seed(0)
     first = weights.snapshot(policy, precision="BF16")
     assert "lm_head.weight" not in first, "tied weights are published once"
-    beside = {f"strange.{name}": one for name, one in strange().items()}
+    beside = {f"strange.{name}": tensor for name, tensor in strange().items()}
     subscriber = Subscriber.make(folder / "weights", objects, first | beside)
     staged = subscriber.stage(line.publish(first | beside))
     changes = []

@@ -36,7 +36,7 @@ OFTEN = Delta(anchor_every=1000, max_fraction=1.0)
 
 def raw(state: State) -> dict[str, bytes]:
     """Bytes of every tensor."""
-    return {name: one.tobytes() for name, one in state.items()}
+    return {name: tensor.tobytes() for name, tensor in state.items()}
 
 
 def strange(seed: int = 0, *, size: int = 2000) -> dict[str, Tensor]:

@@ -160,12 +160,12 @@ class EngineServer:
     def pids(self) -> list[int]:
         """Its processes: they have a group of their own."""
         assert self.process is not None
-        found = []
+        pids = []
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(ProcessLookupError):
                 if os.getpgid(int(folder.name)) == self.process.pid:
-                    found.append(int(folder.name))
-        return found
+                    pids.append(int(folder.name))
+        return pids
 
     def adapters(self) -> dict[str, str]:
         """Folders of the adapters that it says it holds, by name."""

@@ -221,15 +221,15 @@ class Pod:
 
     def wait_document(self, condition: Callable[[Sampler], bool], *, what: str) -> Sampler:
         """Wait until its registration, written every two seconds, is as wanted."""
-        found: list[Sampler] = []
+        documents: list[Sampler] = []
 
         def holds() -> bool:
             document = self.document()
-            found[:] = [document] if document is not None else []
+            documents[:] = [document] if document is not None else []
             return document is not None and condition(document)
 
         until(holds, what=what)
-        return found[0]
+        return documents[0]
 
 
 MakePod = Callable[..., Pod]

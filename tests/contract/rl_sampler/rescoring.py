@@ -52,9 +52,9 @@ def distances(rollout: Rollout, *, folder: Path, seeds: dict[int, int]) -> list[
         seeds: of the published versions.
     """
     tokens, said = unpack_int32(rollout.tokens), np.array(unpack_float32(rollout.logprobs))
-    found = []
+    gaps = []
     for span in rollout.spans:
         wanted = logprobs(folder, seeds[span.version], tokens)
         part = slice(span.start, span.end)
-        found.append(float(np.abs(said[part] - wanted[span.start - 1 : span.end - 1]).max()))
-    return found
+        gaps.append(float(np.abs(said[part] - wanted[span.start - 1 : span.end - 1]).max()))
+    return gaps

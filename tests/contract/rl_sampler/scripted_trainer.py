@@ -185,5 +185,5 @@ class ScriptedTrainer:
         """The rollouts that are data, in task and member order."""
         tasks = self.stores.tasks.get(wanted)
         names = [name for task in wanted for name in tasks[task].rollouts]
-        found = self.stores.rollouts.get(names)
-        return [found[name] for name in names]
+        rollouts = self.stores.rollouts.get(names)
+        return [rollouts[name] for name in names]

@@ -35,18 +35,18 @@ SUFFIX = re.compile(r"_(bucket|sum|count)$")
 
 def expressions() -> list[str]:
     """Of all panels, variables and alerts."""
-    found = [rule["expr"] for rule in ALERTS]
+    queries = [rule["expr"] for rule in ALERTS]
     for path in DASHBOARDS:
         board = json.loads(path.read_text())
-        found += [
+        queries += [
             target["expr"] for panel in board["panels"] for target in panel.get("targets", [])
         ]
-        found += [
+        queries += [
             re.sub(r"label_values\((.*), \w+\)", r"\1", variable["query"]["query"])
             for variable in board["templating"]["list"]
             if variable["type"] == "query"
         ]
-    return found
+    return queries
 
 
 def base(metric: str) -> str:

@@ -19,9 +19,9 @@ def rules() -> list[dict[str, Any]]:
     text = (TEMPLATES / "_helpers.tpl").read_text()
     _, _, rest = text.partition('{{- define "rl.rules" -}}')
     body, _, _ = rest.partition("{{- define")
-    found = yaml.safe_load("\n".join(line for line in body.splitlines() if "{{" not in line))
-    assert isinstance(found, list)
-    return found
+    parsed = yaml.safe_load("\n".join(line for line in body.splitlines() if "{{" not in line))
+    assert isinstance(parsed, list)
+    return parsed
 
 
 def verbs(resource: str) -> set[str]:

@@ -24,23 +24,23 @@ def paths(values: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def declared(schema: dict[str, Any], prefix: str = "") -> Iterator[str]:
-    for name, one in schema.get("properties", {}).items():
+    for name, subschema in schema.get("properties", {}).items():
         if name not in HELMS_OWN:
             yield prefix + name
-            yield from declared(one, f"{prefix}{name}.")
+            yield from declared(subschema, f"{prefix}{name}.")
 
 
 def read() -> set[str]:
     """Paths of values in the templates and in the conditions of the chart's parts."""
     templates = "\n".join(path.read_text() for path in (CHART / "templates").iterdir())
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    found = set(re.findall(r"\.Values\.([A-Za-z.]+)", templates))
+    value_paths = set(re.findall(r"\.Values\.([A-Za-z.]+)", templates))
     # By name: what `index` takes out of a section with the component's name.
     sections = re.findall(r"\(?index \S+(?: 0\))?\.Values\.([A-Za-z.]+) \$name", templates)
     components = re.findall(r'rl\.image" \(list \S+ "(\w+)"', templates)
     components += re.findall(r'"(\w+)" \(dict "port"', templates)
     return (
-        found
+        value_paths
         | {f"{section}.{component}" for section in sections for component in components}
         | {dependency["condition"] for dependency in chart["dependencies"]}
     )
@@ -48,12 +48,12 @@ def read() -> set[str]:
 
 def test_each_value_is_read() -> None:
     known = read()
-    leaves = [one for one in declared(SCHEMA) if not any(declared_below(one))]
+    leaves = [path for path in declared(SCHEMA) if not any(declared_below(path))]
     assert [leaf for leaf in leaves if leaf not in known] == []
 
 
 def declared_below(path: str) -> Iterator[str]:
-    return (one for one in declared(SCHEMA) if one.startswith(path + "."))
+    return (name for name in declared(SCHEMA) if name.startswith(path + "."))
 
 
 def test_values_and_schema_have_the_same_names() -> None:
@@ -61,7 +61,7 @@ def test_values_and_schema_have_the_same_names() -> None:
     named = set(declared(SCHEMA))
     assert named - stated == set()
     # What is free-form in the schema, as resources are, is the API server's to check.
-    assert {one for one in stated - named if one.rpartition(".")[0] in named} <= {
+    assert {path for path in stated - named if path.rpartition(".")[0] in named} <= {
         f"{free}.{part}"
         for free in (
             *("operator.resources", "dashboard.resources"),

@@ -222,8 +222,10 @@ def of_lengths() -> Iterator[list[str]]:
 def _at_length(worked: Worked, length: int) -> str:
     if length > (worked.shape.max_positions or length):
         return "–"
-    one = replace(setup(worked, worked.spec), microbatch_tokens=length, longest_tokens=length)
-    return verdict(memory(worked.shape, one).total, worked.device_gib)
+    setup_at_length = replace(
+        setup(worked, worked.spec), microbatch_tokens=length, longest_tokens=length
+    )
+    return verdict(memory(worked.shape, setup_at_length).total, worked.device_gib)
 
 
 def of_meshes() -> Iterator[list[str]]:
@@ -235,8 +237,8 @@ def of_meshes() -> Iterator[list[str]]:
             replicas=replicas, gpus=gpus, parallelism=parallelism, training=training
         )
         longest = setup(worked, spec).longest_tokens
-        one = replace(setup(worked, spec), microbatch_tokens=longest)
-        needed, choice = memory(worked.shape, one), chosen(worked, spec)
+        longest_setup = replace(setup(worked, spec), microbatch_tokens=longest)
+        needed, choice = memory(worked.shape, longest_setup), chosen(worked, spec)
         yield [
             name,
             f"{replicas} × {gpus}",

@@ -23,8 +23,8 @@ OF_OTHERS = {"training.sh", "trainer.nnodes"}
 
 def blocks(page: Path, language: str) -> list[str]:
     """The fenced blocks of a language, also those in items of a list."""
-    found = FENCED.findall(page.read_text())
-    return [textwrap.dedent(text) for written, text in found if written == language]
+    matches = FENCED.findall(page.read_text())
+    return [textwrap.dedent(text) for written, text in matches if written == language]
 
 
 def quoted(page: Path) -> set[str]:

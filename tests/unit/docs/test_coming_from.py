@@ -45,8 +45,8 @@ def rows(page: str) -> Iterator[tuple[str, str, str]]:
 
 def rule_of(framework: Framework, option: str) -> Rule | None:
     name = framework.name_of(option)
-    found = [each for each in framework.rules if each == name or each.endswith(f".{name}")]
-    return framework.rules[found[0]] if found else None
+    matches = [each for each in framework.rules if each == name or each.endswith(f".{name}")]
+    return framework.rules[matches[0]] if matches else None
 
 
 def bare(path: str) -> str:

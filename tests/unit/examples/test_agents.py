@@ -63,11 +63,11 @@ def test_right_episodes_end_right_and_careless_ones_do_not(tasks: ModuleType, na
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_held_out_pair_is_seen(tasks: ModuleType, name: str) -> None:
-    found = tasks.split()
-    assert set(found.train).isdisjoint(found.test)
-    assert (len(found.train), len(found.test)) == (512, 64)
+    pairs = tasks.split()
+    assert set(pairs.train).isdisjoint(pairs.test)
+    assert (len(pairs.train), len(pairs.test)) == (512, 64)
     everything = tasks.split(train=10_000)
-    assert set(everything.train).isdisjoint(found.test)
+    assert set(everything.train).isdisjoint(pairs.test)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,8 +110,8 @@ def test_the_policy_s_tokens_alone_are_learned(tasks: ModuleType, make: ModuleTy
     warmstart = make.Warmstart(task, make.Recipe(), tokenizer)
     _, labels = warmstart.batch([episode])
     learned = tokenizer.decode([int(label) for label in labels[0] if label != make.IGNORED])
-    said = [one["content"] for one in episode if one["role"] == "assistant"]
-    assert learned == "".join(f"{one}<|end|>" for one in said)
+    said = [message["content"] for message in episode if message["role"] == "assistant"]
+    assert learned == "".join(f"{text}<|end|>" for text in said)
     assert re.search(r'"a": 12, "b": 34', learned)
 
 

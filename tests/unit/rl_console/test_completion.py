@@ -8,7 +8,7 @@ from rl_console import completion
 
 
 @pytest.mark.parametrize(
-    ("words", "found", "directive"),
+    ("words", "candidates", "directive"),
     [
         (["sus"], ["suspend"], 4),
         (["list", "-o", "j"], ["json"], 4),
@@ -21,15 +21,15 @@ from rl_console import completion
     ],
 )
 def test_the_last_word_is_completed(
-    words: Sequence[str], found: list[str], directive: int, monkeypatch: pytest.MonkeyPatch
+    words: Sequence[str], candidates: list[str], directive: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(completion, "_jobs", lambda words: ["sums", "other"])
-    assert completion.candidates(words) == (found, directive)
+    assert completion.candidates(words) == (candidates, directive)
 
 
 def test_every_command_is_offered() -> None:
-    found, _ = completion.candidates([""])
-    assert {"list", "status", "demo"} <= set(found)
+    candidates, _ = completion.candidates([""])
+    assert {"list", "status", "demo"} <= set(candidates)
 
 
 def test_a_cluster_that_does_not_answer_completes_nothing(

@@ -72,9 +72,9 @@ def test_a_state_store_inside_or_with_tls_is_not(uri: str) -> None:
     ],
 )
 def test_a_bucket_outside_without_tls_is_warned_about(endpoint: str, *, warned: bool) -> None:
-    found = in_clear.bucket(settings(endpoint=endpoint))
-    assert (found is not None) == warned
-    assert found is None or endpoint.partition("://")[2].partition(":")[0] in found.message
+    warning = in_clear.bucket(settings(endpoint=endpoint))
+    assert (warning is not None) == warned
+    assert warning is None or endpoint.partition("://")[2].partition(":")[0] in warning.message
 
 
 def test_a_store_that_answers_says_all_warnings_under_the_first_reason() -> None:

@@ -68,12 +68,12 @@ def test_a_dead_owners_claim_is_taken_back_soon(dies_after: int) -> None:
 def test_runs_are_watched_apart_and_ended_claims_are_forgotten() -> None:
     time = Time()
     watch = LeaseWatch(lambda: time.own)
-    one = a_task(0, owner="s", attempt=1, lease_until=1.0)
-    assert watch.see(RUN, [one]) == {one.id: 0.0}
+    task = a_task(0, owner="s", attempt=1, lease_until=1.0)
+    assert watch.see(RUN, [task]) == {task.id: 0.0}
     time.own += 40.0
     assert watch.see("other", []) == {}
-    assert watch.see(RUN, [one]) == {one.id: 40.0}
-    again = one.model_copy(update={"attempt": 2})
-    assert watch.see(RUN, [again]) == {one.id: 0.0}
+    assert watch.see(RUN, [task]) == {task.id: 40.0}
+    again = task.model_copy(update={"attempt": 2})
+    assert watch.see(RUN, [again]) == {task.id: 0.0}
     assert watch.see(RUN, []) == {}
-    assert watch.see(RUN, [again]) == {one.id: 0.0}
+    assert watch.see(RUN, [again]) == {task.id: 0.0}

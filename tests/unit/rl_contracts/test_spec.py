@@ -58,10 +58,10 @@ def test_manifests_that_cannot_be_honoured_are_refused(changes: dict[str, Any]) 
 
 def walk(node: object, path: str = "") -> list[tuple[str, dict[str, Any]]]:
     if isinstance(node, list):
-        return [found for i, item in enumerate(node) for found in walk(item, f"{path}[{i}]")]
+        return [entry for i, item in enumerate(node) for entry in walk(item, f"{path}[{i}]")]
     if not isinstance(node, dict):
         return []
-    inner = [found for key, value in node.items() for found in walk(value, f"{path}.{key}")]
+    inner = [entry for key, value in node.items() for entry in walk(value, f"{path}.{key}")]
     return [(path, node), *inner]
 
 
@@ -95,10 +95,10 @@ def schema_fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, dict
 
 
 FIELDS = [
-    found
+    entry
     for model in (RLJob, SamplerPool)
     for part in ("spec", "status")
-    for found in schema_fields(described(model)["properties"][part], f"{model.__name__} {part}")
+    for entry in schema_fields(described(model)["properties"][part], f"{model.__name__} {part}")
 ]
 SHORTEST_DESCRIPTION = 20
 RIDDLES = re.compile(

@@ -56,7 +56,7 @@ def filled(lengths: Lengths, *, heads: tuple[int, int], dtype: torch.dtype, shar
 
 
 def one_by_one(cache: Cache, lengths: Lengths, *, scale: float) -> torch.Tensor:
-    found, start = [], 0
+    outputs, start = [], 0
     for request, (cached, new) in zip(cache.requests, lengths, strict=True):
         slots = cache.table[request, : cached + new]
         query = cache.query[start : start + new].movedim(1, 0)[None]
@@ -68,9 +68,9 @@ def one_by_one(cache: Cache, lengths: Lengths, *, scale: float) -> torch.Tensor:
         )
         mask = torch.ones(new, cached + new).bool().tril(diagonal=cached)
         out = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
-        found.append(out[0].movedim(1, 0))
+        outputs.append(out[0].movedim(1, 0))
         start += new
-    return torch.cat(found)
+    return torch.cat(outputs)
 
 
 def gap(lengths: Lengths, *, heads: tuple[int, int], dtype: torch.dtype, shared: int = 0) -> float:
@@ -83,9 +83,9 @@ def gap(lengths: Lengths, *, heads: tuple[int, int], dtype: torch.dtype, shared:
         dtype=dtype,
     )
     assert calls is not None
-    found = attend(cache.query, cache.keys, cache.values, calls=calls, scale=0.3)
-    assert (found.shape, found.dtype) == (cache.query.shape, dtype)
-    return float((found - one_by_one(cache, lengths, scale=0.3)).abs().max())
+    output = attend(cache.query, cache.keys, cache.values, calls=calls, scale=0.3)
+    assert (output.shape, output.dtype) == (cache.query.shape, dtype)
+    return float((output - one_by_one(cache, lengths, scale=0.3)).abs().max())
 
 
 @pytest.mark.parametrize("dtype", CLOSE, ids=str)

@@ -23,12 +23,12 @@ def test_every_sequence_is_in_one_call_and_padding_is_bounded(
     sequences: list[tuple[int, int]],
 ) -> None:
     queries, keys = [q for q, _ in sequences], [k for _, k in sequences]
-    found = batches(queries, keys)
-    if found is None:
+    calls = batches(queries, keys)
+    if calls is None:
         assert any(q * k > MAX_SCORES for q, k in sequences)
         return
-    assert sorted(sequence for call in found for sequence in call) == list(range(len(sequences)))
-    for call in found:
+    assert sorted(sequence for call in calls for sequence in call) == list(range(len(sequences)))
+    for call in calls:
         slots = len(call) * max(keys[i] for i in call)
         scores = slots * max(queries[i] for i in call)
         asked = sum(queries[i] * keys[i] for i in call)

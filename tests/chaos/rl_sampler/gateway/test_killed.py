@@ -37,8 +37,8 @@ def agent(folder: Path, *events: str) -> dict[str, Any]:
 
 def marks(folder: Path, pattern: str) -> list[Path]:
     """What the programs of a group say, once all of them say it."""
-    found = sorted(folder.glob(pattern))
-    return found if len(found) == GROUP else []
+    files = sorted(folder.glob(pattern))
+    return files if len(files) == GROUP else []
 
 
 def check(rollouts: list[Rollout]) -> None:

@@ -189,8 +189,8 @@ def test_keys_come_both_or_not_at_all(store_settings: StoreSettings) -> None:
 def test_pods_without_keys_derive_their_tokens_from_the_rest_of_the_secret(
     store_settings: StoreSettings,
 ) -> None:
-    one, same = keyless(store_settings), keyless(store_settings)
+    settings, same = keyless(store_settings), keyless(store_settings)
     other = keyless(store_settings, mongoUri="mongodb://rl:another@h/")
-    assert one.shared_token("relay") == same.shared_token("relay")
-    assert one.shared_token("relay") != other.shared_token("relay")
-    assert "s3SecretKey" not in one.to_mapping()
+    assert settings.shared_token("relay") == same.shared_token("relay")
+    assert settings.shared_token("relay") != other.shared_token("relay")
+    assert "s3SecretKey" not in settings.to_mapping()

@@ -83,17 +83,17 @@ def test_a_rollout_of_any_size_is_read_back_unchanged(
 def test_rollouts_written_again_are_replaced(
     stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[int] = []
+    write_counts: list[int] = []
     real = Collection.bulk_write
 
     def looking(self: Any, writes: list[Any], *rest: Any, **named: Any) -> Any:
-        looked.append(len(writes))
+        write_counts.append(len(writes))
         return real(self, writes, *rest, **named)
 
     monkeypatch.setattr(Collection, "bulk_write", looking)
     first, second, third = (a_rollout(a_task(), member, text="one") for member in range(3))
     stores.rollouts.put([first, second])
-    assert looked == [], "nothing is looked for that is not there, as a rule"
+    assert write_counts == [], "nothing is looked for that is not there, as a rule"
     changed = second.model_copy(update={"text": "another"})
     stores.rollouts.put([changed, third])
     wanted = [first, changed, third]

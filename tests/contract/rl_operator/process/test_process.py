@@ -156,7 +156,7 @@ def test_a_running_job_at_rest_is_reconciled_without_reads(world: World, confine
         """Two reconciles passed without a read."""
         begins(world, run)  # samplers that fell silent would be news
         readings.append(reads(operator))
-        same = [looks for read, looks in readings if read == readings[-1][0]]
+        same = [reconciles for read, reconciles in readings if read == readings[-1][0]]
         return same[-1] - same[0] >= 2
 
     until(rests, what="looks without reads", seen=lambda: readings[-5:])

@@ -130,11 +130,11 @@ def test_fresh_read_has_what_was_written_before_it(
 ) -> None:
     """Neither a recent one nor one that is under way, and looked before, will do."""
     stores, ask = run_stores, overview.read_runs
-    looked, goes_on = Event(), Event()
+    has_read, goes_on = Event(), Event()
 
     def slow(mongo: Mongo, runs: Sequence[str], *, seconds: float) -> dict[str, Overview]:
         seen = ask(mongo, runs, seconds=seconds)
-        looked.set()
+        has_read.set()
         assert goes_on.wait(HUNG_SECONDS)
         return seen
 
@@ -152,7 +152,7 @@ def test_fresh_read_has_what_was_written_before_it(
     monkeypatch.setattr(overview, "read_runs", slow)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(steps, fresh=True)
-        assert looked.wait(HUNG_SECONDS)
+        assert has_read.wait(HUNG_SECONDS)
         write(88)
         second = threads.submit(steps, fresh=True)
         goes_on.set()

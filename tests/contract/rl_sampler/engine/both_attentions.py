@@ -112,10 +112,10 @@ def main() -> None:
         "another cache": (layer(), decode, torch.bfloat16, {}),
     }
     with torch.no_grad():
-        found = {
+        comparisons = {
             name: compared(made, *rest, **fields) for name, (made, *rest, fields) in cases.items()
         }
-    json.dump(found, sys.stdout)
+    json.dump(comparisons, sys.stdout)
 
 
 if __name__ == "__main__":

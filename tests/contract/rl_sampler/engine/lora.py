@@ -62,11 +62,11 @@ class AdapterTrainer(ScriptedTrainer):
     ) -> PolicyPointer:
         """Publish a version that says ``entry`` of itself, the run's own by default."""
         entry = entry or self.entry
-        found = adapter(self.folder, entry, seed) if weights is None else weights
-        data = save(found, metadata={"format": "pt"})
+        tensors = adapter(self.folder, entry, seed) if weights is None else weights
+        data = save(tensors, metadata={"format": "pt"})
         version = self.stores.runs.reserve_version(self.run, epoch=self.epoch)
         manifest = policy_manifest(
-            found, data, run=self.run, epoch=self.epoch, step=self.step, version=version
+            tensors, data, run=self.run, epoch=self.epoch, step=self.step, version=version
         )
         stored = with_entry(manifest, entry).to_bytes()
         prefix = f"{self.stores.run_prefix(self.run)}policies/{version:08d}-{self.epoch}-abcd/"
@@ -100,12 +100,12 @@ def model(folder: Path, targets: tuple[Target, ...], rank: int, alpha: float, se
     state = load_file(folder / "model.safetensors")
     section = LoRA(rank=rank, alpha=alpha, targets=[*targets])
     entry = adapters.adapter_entry(folder, uri="", section=section)
-    found = adapter(folder, entry, seed)
+    adapter_tensors = adapter(folder, entry, seed)
     for name in state:
         layer = name.removesuffix(".weight")
-        first = found.get(adapters.tensor_name(layer, "lora_A"))
+        first = adapter_tensors.get(adapters.tensor_name(layer, "lora_A"))
         if first is not None:
-            second = found[adapters.tensor_name(layer, "lora_B")]
+            second = adapter_tensors[adapters.tensor_name(layer, "lora_B")]
             change = second.astype(np.float64) @ first.astype(np.float64)
             state[name] = state[name] + entry.alpha / entry.rank * change
     made = Qwen3ForCausalLM(Qwen3Config.from_pretrained(folder)).eval().double()

@@ -65,9 +65,9 @@ def test_two_adapters_are_served_at_once_and_tokens_name_their_version(
         tasks += trainer.insert(1, group_size=8, content="17+25=")
         until(lambda: trainer.all_done(tasks), what="all groups")  # noqa: B023
         assert {task.attempt for task in trainer.stores.tasks.get(tasks).values()} == {1}
-        found = trainer.chosen(tasks)
-        rollouts += found
-        if both and {old, new} <= {rollout.spans[0].version for rollout in found}:
+        new_rollouts = trainer.chosen(tasks)
+        rollouts += new_rollouts
+        if both and {old, new} <= {rollout.spans[0].version for rollout in new_rollouts}:
             break
     else:
         pytest.fail(f"none of {ATTEMPTS} updates came while an older version's requests ran")

@@ -38,10 +38,10 @@ async def engine(engine_server: EngineServer, tmp_path: Path) -> AsyncIterator[E
     (tmp_path / "model.safetensors").write_bytes(save(tensors(SEED), metadata={"format": "pt"}))
     pointer = PolicyPointer(version=SEED, epoch=1, step=0, prefix="p/", manifest_sha256="0")
     async with open_session() as session:
-        found = Engine(engine_server.url, session=session)
+        client = Engine(engine_server.url, session=session)
         staged = Staged(pointer=pointer, folder=tmp_path)
-        await commit(found, staged, old=None, seconds=HUNG_SECONDS)
-        yield found
+        await commit(client, staged, old=None, seconds=HUNG_SECONDS)
+        yield client
 
 
 def requests() -> list[GenerateRequest]:
@@ -62,8 +62,8 @@ def requests() -> list[GenerateRequest]:
     ]
 
 
-def said(one: Generation) -> Values:
-    return np.array([logprob for logprob, _, _ in one.meta_info.output_token_logprobs])
+def said(generation: Generation) -> Values:
+    return np.array([logprob for logprob, _, _ in generation.meta_info.output_token_logprobs])
 
 
 async def test_engine_logprobs_equal_those_of_transformers(
@@ -114,7 +114,7 @@ def test_batched_backend_equals_sglang_and_leaves_special_layers_to_it() -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    whole = {name for name, result in found.items() if result["whole"]}
-    assert (whole, len(found)) == ({"extend", "decode"}, 7)
-    assert {name: result["gap"] for name, result in found.items() if result["gap"] > 1e-6} == {}
+    results = json.loads(done.stdout.splitlines()[-1])
+    whole = {name for name, result in results.items() if result["whole"]}
+    assert (whole, len(results)) == ({"extend", "decode"}, 7)
+    assert {name: result["gap"] for name, result in results.items() if result["gap"] > 1e-6} == {}

@@ -117,12 +117,12 @@ async def test_sampled_frequencies_match_the_logprobs(
 async def test_commit_is_served_and_a_refused_commit_is_rolled_back(
     engine: Engine, tmp_path: Path
 ) -> None:
-    one = staged(tmp_path, 901)
+    policy = staged(tmp_path, 901)
     began = time.monotonic()
-    paused = await commit(engine, one, old=None, seconds=HUNG_SECONDS)
+    paused = await commit(engine, policy, old=None, seconds=HUNG_SECONDS)
     assert 0 < paused < time.monotonic() - began
     with pytest.raises(RolledBackError):
-        await commit(engine, staged(tmp_path, 902, there=False), old=one, seconds=HUNG_SECONDS)
+        await commit(engine, staged(tmp_path, 902, there=False), old=policy, seconds=HUNG_SECONDS)
     members = await engine.generate(REQUEST)
     assert {span.version for m in members for span in m.meta_info.weight_versions} == {"901"}
     assert await engine.weight_version() == "901"
@@ -186,8 +186,8 @@ HARMONY = " to=functions.calc<|channel|>commentary json<|message|>"
 async def test_engine_parses_every_format_of_tool_calls(
     engine: Engine, form: ToolCallFormat
 ) -> None:
-    found = await parse_calls(CALLS[form], tools=[CALCULATOR], form=form, engine=engine)
-    (call,) = found.calls
+    parsed = await parse_calls(CALLS[form], tools=[CALCULATOR], form=form, engine=engine)
+    (call,) = parsed.calls
     assert (call.tool, json.loads(call.arguments)) == ("calc", {"a": 1, "b": 2})
     # Pythonic calls have no mark, so that the engine's parser reads every text and returns it.
     text = "42" if form == "Pythonic" else None
@@ -216,5 +216,5 @@ async def test_engine_parses_every_format_of_tool_calls(
 async def test_text_without_a_call_is_distinguished_from_a_malformed_call(
     engine: Engine, form: ToolCallFormat, text: str, names: list[str], malformed: bool
 ) -> None:
-    found = await parse_calls(text, tools=[CALCULATOR], form=form, engine=engine)
-    assert ([call.tool for call in found.calls], found.malformed) == (names, malformed)
+    parsed = await parse_calls(text, tools=[CALCULATOR], form=form, engine=engine)
+    assert ([call.tool for call in parsed.calls], parsed.malformed) == (names, malformed)

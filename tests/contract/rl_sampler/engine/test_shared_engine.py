@@ -65,9 +65,9 @@ class Sharing:
         """Wait for groups, all of which must be sampled at their first attempt."""
         until(lambda: self.trainer.all_done(tasks), what=f"the groups of {self.trainer.run}")
         assert {task.attempt for task in self.trainer.stores.tasks.get(tasks).values()} == {1}
-        found = self.trainer.chosen(tasks)
-        self.rollouts.extend(found)
-        return found
+        rollouts = self.trainer.chosen(tasks)
+        self.rollouts.extend(rollouts)
+        return rollouts
 
 
 @pytest.fixture
@@ -80,15 +80,15 @@ def sharing(
 ) -> tuple[Sharing, Sharing]:
     """Two runs on one engine, of other ranks and layers, whose versions have the same numbers."""
     second = AdapterTrainer(stores, folder=tiny_model, section=OTHER, run="run2")
-    found = []
+    runs = []
     for name, trainer, section in (("a", lora_trainer, SECTION), ("b", second, OTHER)):
-        told = section.model_dump(by_alias=True)
-        pod = make_lora_pod(f"pod-{name}", section=told, run=trainer.run)
+        fields = section.model_dump(by_alias=True)
+        pod = make_lora_pod(f"pod-{name}", section=fields, run=trainer.run)
         shared = {env.BASE_FOLDER: str(tmp_path / "model/base"), env.ENGINE_RUNS: "2"}
         pod.environment |= shared
         assert pod.stage().returncode == 0
-        found.append(Sharing(pod, trainer, section, {}, []))
-    return found[0], found[1]
+        runs.append(Sharing(pod, trainer, section, {}, []))
+    return runs[0], runs[1]
 
 
 def test_runs_that_share_an_engine_use_their_own_adapters_only(
@@ -122,8 +122,8 @@ def test_runs_that_share_an_engine_use_their_own_adapters_only(
     for run in sharing:
         assert len({rollout.spans[0].version for rollout in run.rollouts}) > 1
         for rollout in run.rollouts:
-            found = distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
-            assert found < CLOSE, f"{rollout.id} is not of {run.trainer.run}'s own adapter"
+            gap = distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
+            assert gap < CLOSE, f"{rollout.id} is not of {run.trainer.run}'s own adapter"
         assert "rl_sampler_update_pause_seconds_total 0.0" in run.pod.get("/metrics")[1]
         assert "rl_sampler_groups_failed_total 0.0" in run.pod.get("/metrics")[1]
     newest = {f"{run.trainer.run}.{max(run.seeds)}" for run in sharing}
@@ -155,5 +155,5 @@ def test_agent_restart_leaves_the_other_runs_adapters_alone(
     assert chat(second.pod).text == directly(lora_engine, lora_path="run2.1")
     for run in sharing:
         for rollout in run.finish(run.trainer.insert(1, group_size=4)):
-            found = distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
-            assert found < CLOSE
+            gap = distance(rollout, folder=tiny_model, seeds=run.seeds, section=run.section)
+            assert gap < CLOSE

@@ -102,11 +102,11 @@ def versions(meta: dict[str, Any]) -> list[str]:
 @pytest.fixture
 async def server(engine_server: EngineServer, tmp_path: Path) -> AsyncIterator[Server]:
     async with open_session() as session:
-        found = Server(engine_server.url, session, tmp_path)
-        assert (await found.load())[0] == 200
-        yield found
-        await found.post("/continue_generation")
-        assert (await found.load())[0] == 200, "nothing runs any more and the cache is empty"
+        client = Server(engine_server.url, session, tmp_path)
+        assert (await client.load())[0] == 200
+        yield client
+        await client.post("/continue_generation")
+        assert (await client.load())[0] == 200, "nothing runs any more and the cache is empty"
 
 
 async def test_update_without_a_pause_waits_for_running_requests(server: Server) -> None:
@@ -168,11 +168,11 @@ async def test_in_place_update_that_must_empty_the_cache_is_refused_but_applied(
 
 async def test_paused_engine_answers_pings_but_is_not_ready(server: Server) -> None:
     assert (await server.post("/pause_generation", mode="retract"))[0] == 200
-    found = {}
+    statuses = {}
     for path in ("/ping", "/ready"):
         async with server.session.get(server.url + path) as answer:
-            found[path] = answer.status
-    assert found == {"/ping": 200, "/ready": 503}
+            statuses[path] = answer.status
+    assert statuses == {"/ping": 200, "/ready": 503}
     await server.post("/continue_generation")
     async with server.session.get(server.url + "/ready") as answer:
         assert answer.status == 200

@@ -60,14 +60,14 @@ def test_episodes_end_by_the_environment_and_its_death_is_never_a_reward(
         until(lambda: trainer.all_done(tasks), what="the groups")
         chosen = trainer.chosen(tasks)
         pod.end()
-    found = trainer.stores.tasks.get(tasks)
+    stored_tasks = trainer.stores.tasks.get(tasks)
     failed = [
         rollout
         for task in tasks
         for rollout in trainer.stores.rollouts.of_task(task)
         if rollout.error is not None
     ]
-    assert sorted(task.attempt for task in found.values()) == [1, 2]
+    assert sorted(task.attempt for task in stored_tasks.values()) == [1, 2]
     assert [rollout.error.kind for rollout in failed if rollout.error] == ["infrastructure"]
     assert failed[0].parts == []
     for rollout in chosen:

@@ -26,9 +26,9 @@ def logits(rollout: Rollout, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Of each generated token's place, by transformers, and the tokens themselves."""
     tokens = torch.tensor([unpack_int32(rollout.tokens)])
     with torch.no_grad():
-        found = model(folder, 1)(tokens).logits[0, :-1]
+        all_logits = model(folder, 1)(tokens).logits[0, :-1]
     generated = torch.tensor(list(rollout.mask[1:])).bool()
-    return found[generated], tokens[0, 1:][generated]
+    return all_logits[generated], tokens[0, 1:][generated]
 
 
 def gap(rollout: Rollout, folder: Path) -> float:

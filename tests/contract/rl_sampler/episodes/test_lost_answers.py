@@ -88,9 +88,9 @@ class Deaf(SharedStores):
     meanwhile: Callable[[], Awaitable[None]] | None = None
 
     async def call(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        found = await super().call(call, *args, **kwargs)
+        answer = await super().call(call, *args, **kwargs)
         if self.meanwhile is None:
-            return found
+            return answer
         meanwhile, self.meanwhile = self.meanwhile, None
         await meanwhile()
         raise StoreUnavailableError(store="document store", doing="asking", cause="hung up")

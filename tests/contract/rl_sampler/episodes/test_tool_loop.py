@@ -56,8 +56,8 @@ def test_down_tools_cost_no_attempt_and_are_never_a_reward(
     assert document is not None
     assert list(document.unavailable) == ["MCP server gone"]
     assert 'rl_sampler_problem{topic="MCP server gone"} 1.0' in pod.get("/metrics")[1]
-    found = trainer.stores.tasks.get([task])[task]
-    assert (found.state, found.attempt, found.rollouts) == (TaskState.CLAIMED, 1, [])
+    stored = trainer.stores.tasks.get([task])[task]
+    assert (stored.state, stored.attempt, stored.rollouts) == (TaskState.CLAIMED, 1, [])
     assert pod.signal(signal.SIGTERM) == 0
     assert trainer.states([task])[task] is TaskState.RETRY
 

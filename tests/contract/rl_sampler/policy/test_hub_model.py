@@ -121,9 +121,9 @@ def test_hub_refusal_is_registered_until_it_is_fixed(
         target=prepare.prepare, args=(assignment,), kwargs={"stores": stores}, daemon=True
     )
     stage.start()
-    (told,) = until(lambda: stores.samplers.of_run(TRAINED), what="a registration")
-    (refusal,) = told.refusals
-    assert (told.state, told.scorers) == (SamplerState.STARTING, [])
+    (sampler,) = until(lambda: stores.samplers.of_run(TRAINED), what="a registration")
+    (refusal,) = sampler.refusals
+    assert (sampler.state, sampler.scorers) == (SamplerState.STARTING, [])
     assert (refusal.field, refusal.value) == ("spec.model.uri", f"{URI}@v9")
     assert refusal.reason == "ModelNotFound"
     hub.branches["v9"] = COMMIT

@@ -29,15 +29,15 @@ async def complete(request: web.Request) -> web.Response:
     if TOKEN and request.headers.get("Authorization") != f"Bearer {TOKEN}":
         return web.Response(status=401, text="who are you?")
     body = await request.json()
-    model, told = body["model"], body["messages"][-1]["content"]
-    if model == "slow" or (model == "shy" and told != "Say yes."):
+    model, prompt = body["model"], body["messages"][-1]["content"]
+    if model == "slow" or (model == "shy" and prompt != "Say yes."):
         await asyncio.sleep(1000)
     if model in STATUS:
         return web.Response(status=STATUS[model], text="no")
     if model == "chatty":
         return web.Response(text="hello there")
-    message = {"role": "assistant", "content": SAYS.get(model, told)}
-    usage = {"prompt_tokens": len(told.split()), "completion_tokens": 5, "total_tokens": 9}
+    message = {"role": "assistant", "content": SAYS.get(model, prompt)}
+    usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": 5, "total_tokens": 9}
     return web.json_response({"id": "1", "choices": [{"message": message}], "usage": usage})
 
 

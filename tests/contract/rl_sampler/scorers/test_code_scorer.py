@@ -31,9 +31,9 @@ PYTHON = {"reward": {"scorers": [{"kind": "Code"}], "answerSchema": "Raw"}}
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    found = tmp_path_factory.mktemp("sandbox") / "programs"
-    with serving(found):
-        yield found
+    socket_path = tmp_path_factory.mktemp("sandbox") / "programs"
+    with serving(socket_path):
+        yield socket_path
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ SECONDS = 60.0  # for a right answer, on any machine
 
 @pytest.fixture(scope="module")
 def checker() -> Iterator[MathChecker]:
-    found = MathChecker()
-    yield found
-    found.close()
+    math_checker = MathChecker()
+    yield math_checker
+    math_checker.close()
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,10 @@ async def test_long_result_is_summarised_by_the_first_model_that_answers(
 ) -> None:
     endpoints = [server.endpoint(model) for model in ("broken", "silent", "echo", "steady")]
     tools = await reading.tools(*endpoints)
-    found = await tools.call(SUM)
-    assert found.outcome == "answered"
+    answer = await tools.call(SUM)
+    assert answer.outcome == "answered"
     for shown in ("the tool add", SUM.arguments, "<result>\n42\n</result>"):
-        assert shown in found.result
+        assert shown in answer.result
     failed = await tools.call(NOTHING)
     assert (failed.outcome, "divided by 0" in failed.result) == ("failed", True)
     assert "<result>" not in failed.result, "a tool's failure is told as it is"
@@ -147,9 +147,9 @@ async def test_only_named_tools_are_read_and_the_policy_says_what_for(
     assert "purpose" in offered["add"]
     assert all("purpose" not in names for name, names in offered.items() if name != "add")
     said = WantedCall(tool="add", arguments='{"a": 20, "b": 22, "purpose": "its last digit"}')
-    found = await tools.call(said)
-    assert found.outcome == "answered"
-    assert "for this purpose: its last digit" in found.result
+    answer = await tools.call(said)
+    assert answer.outcome == "answered"
+    assert "for this purpose: its last digit" in answer.result
     assert "for this purpose: to know it all" in (await tools.call(SUM)).result
     other = await tools.call(WantedCall(tool="divide", arguments='{"a": 84, "b": 2}'))
     assert "<result>" not in other.result

@@ -31,9 +31,9 @@ SECONDS, MEGABYTES = 20, 256
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    found = tmp_path_factory.mktemp("sandbox") / "programs"
-    with serving(found):
-        yield found
+    socket_path = tmp_path_factory.mktemp("sandbox") / "programs"
+    with serving(socket_path):
+        yield socket_path
 
 
 def run(path: Path, code: str, *, seconds: int = SECONDS) -> Outcome:
@@ -70,8 +70,8 @@ def test_i386_system_call_ends_the_program(path: Path) -> None:
 
 
 def test_no_file_can_be_written(path: Path, tmp_path: Path) -> None:
-    found = lines(run(path, TRY_WRITING.replace("{name}", tmp_path.name)))
-    assert found == ["30"] * 24
+    printed = lines(run(path, TRY_WRITING.replace("{name}", tmp_path.name)))
+    assert printed == ["30"] * 24
     assert not (Path("/dev/shm") / tmp_path.name).exists()
 
 

@@ -78,9 +78,9 @@ print(len(seen), sorted(read))
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    found = tmp_path_factory.mktemp("sandbox") / "programs"
-    with serving(found):
-        yield found
+    socket_path = tmp_path_factory.mktemp("sandbox") / "programs"
+    with serving(socket_path):
+        yield socket_path
 
 
 async def start_programs(sandbox: Sandbox, *, until: asyncio.Task[Outcome] | None = None) -> None:

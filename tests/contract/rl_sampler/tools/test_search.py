@@ -137,17 +137,17 @@ async def test_the_same_query_finds_the_same_documents_the_best_first(
     box, _ = toolbox
     tools = await box.open()
 
-    async def found(query: str) -> str:
+    async def results_for(query: str) -> str:
         arguments = json.dumps({"query": query})
         return (await tools.call(WantedCall(tool="search", arguments=arguments))).result
 
-    many = await found("What is the code of locker 1234?")
+    many = await results_for("What is the code of locker 1234?")
     assert many.startswith("Doc 1 (Title: Locker 1234)\nThe code is ")
     assert "Doc 3 (Title: Locker " in many
     assert "Doc 4" not in many
-    assert {await found("What is the code of locker 1234?") for _ in range(5)} == {many}
-    assert await found("nothing here") == search.NOTHING
-    assert await found("\"; DROP TABLE documents; -- ' * NEAR(") == search.NOTHING
+    assert {await results_for("What is the code of locker 1234?") for _ in range(5)} == {many}
+    assert await results_for("nothing here") == search.NOTHING
+    assert await results_for("\"; DROP TABLE documents; -- ' * NEAR(") == search.NOTHING
 
 
 async def test_a_service_that_ends_is_no_result_and_is_waited_for(

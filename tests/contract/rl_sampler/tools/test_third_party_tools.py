@@ -53,7 +53,7 @@ def servers(request: pytest.FixtureRequest) -> Iterator[list[McpServer]]:
     """Both servers, by one transport."""
     programs = third_party.environment()
     with ExitStack() as running:
-        found: list[dict[str, Any]] = []
+        configs: list[dict[str, Any]] = []
         for name, (program, *arguments) in COMMANDS.items():
             command = [str(programs / program), *arguments]
             there = (
@@ -61,8 +61,8 @@ def servers(request: pytest.FixtureRequest) -> Iterator[list[McpServer]]:
                 if request.param == "stdio"
                 else {"url": running.enter_context(over_http(programs, command))}
             )
-            found.append({"name": name, "timeoutSeconds": 300, **there})
-        yield [McpServer.model_validate(server) for server in found]
+            configs.append({"name": name, "timeoutSeconds": 300, **there})
+        yield [McpServer.model_validate(server) for server in configs]
 
 
 @pytest.fixture

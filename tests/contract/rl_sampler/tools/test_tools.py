@@ -124,8 +124,8 @@ async def test_slow_tool_is_distinguished_from_a_server_that_is_down(
     make_toolbox: MakeToolbox, http_server: HttpServer
 ) -> None:
     toolbox = make_toolbox(over_http(http_server, timeoutSeconds=3))  # it is opened in that time
-    ((found, text),) = await outcome(toolbox, wanted("wait", seconds=300))
-    assert found == "failed"
+    ((status, text),) = await outcome(toolbox, wanted("wait", seconds=300))
+    assert status == "failed"
     assert "timed out" in text
 
 
@@ -156,8 +156,8 @@ async def test_command_server_is_started_again_after_a_crash(make_toolbox: MakeT
         ("answered", "3"),
         ("failed", "Error executing tool divide: nothing can be divided by 0"),
     ]
-    ((found, text),) = await outcome(toolbox, wanted("crash"))
-    assert (found, "local" in text) == ("down", True)
+    ((status, text),) = await outcome(toolbox, wanted("crash"))
+    assert (status, "local" in text) == ("down", True)
     assert await outcome(toolbox, wanted("add", a=1, b=2)) == [("answered", "3")]
 
 

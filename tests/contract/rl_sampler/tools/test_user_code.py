@@ -104,9 +104,9 @@ def test_user_scorer_that_raises_is_a_user_error_and_never_a_reward(
     (task,) = trainer.insert(1, max_attempts=2)
     served(make_pod(reward={"scorers": [scorer]}), folder)
     until(lambda: trainer.states([task])[task] is TaskState.DEAD, what="its end")
-    found = trainer.stores.tasks.get([task])[task]
-    assert "scorer Moody (moody:moody) raised ZeroDivisionError" in found.reason
-    assert found.rollouts == []
+    stored_task = trainer.stores.tasks.get([task])[task]
+    assert "scorer Moody (moody:moody) raised ZeroDivisionError" in stored_task.reason
+    assert stored_task.rollouts == []
     kept = trainer.stores.rollouts.of_task(task)
     assert {rollout.error.kind for rollout in kept if rollout.error is not None} == {"user"}
     assert all(

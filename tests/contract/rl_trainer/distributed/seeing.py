@@ -104,5 +104,5 @@ def compare(family: str, sizes: MeshSizes, folder: Path, scratch: Path, *, alone
     expected = train(alone, folder, family=family)
     seen = on_mesh(sizes, folder, scratch, family=family)
     for feature in FEATURES:
-        found = parity.gap(seen[feature], expected[feature])
-        assert found.largest < parity.TOLERANCE, (feature, found)
+        gap = parity.gap(seen[feature], expected[feature])
+        assert gap.largest < parity.TOLERANCE, (feature, gap)

@@ -51,9 +51,9 @@ def test_a_failure_names_condition_remedy_and_last_attempt() -> None:
         "exitCode": 1,
         "time": "2026-11-21T00:00:00Z",
     }
-    looked = snapshot(condition("Failed", reason="BackoffLimitExceeded"), lastFailure=last)
-    failed_condition = looked.job.status.conditions[0]
-    ending = Ending(kind="Failed", snapshot=looked, seconds=5, condition=failed_condition)
+    failed_snapshot = snapshot(condition("Failed", reason="BackoffLimitExceeded"), lastFailure=last)
+    failed_condition = failed_snapshot.job.status.conditions[0]
+    ending = Ending(kind="Failed", snapshot=failed_snapshot, seconds=5, condition=failed_condition)
     text, remedy = describe(ending, name="sums")
     assert text.startswith("Failed=True, BackoffLimitExceeded: Failed it is.")
     assert "2 (ExitedWithError, exit code 1): Boom." in text

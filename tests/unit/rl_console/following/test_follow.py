@@ -35,9 +35,9 @@ class Recorder:
         self.notes.append(text)
 
 
-def reader(looks: Iterator[Look]) -> Callable[[], Snapshot]:
+def reader(answers: Iterator[Look]) -> Callable[[], Snapshot]:
     def read() -> Snapshot:
-        look = next(looks)
+        look = next(answers)
         if isinstance(look, Exception):
             raise look
         return look
@@ -61,7 +61,7 @@ COMPLETE = snapshot(condition("Complete"))
 
 
 @pytest.mark.parametrize(
-    ("looks", "kind", "seconds"),
+    ("answers", "kind", "seconds"),
     [
         ([RUNNING, RUNNING, COMPLETE], "Complete", 2),
         ([RUNNING, snapshot(condition("Failed"), condition("Stalled"))], "Failed", 1),
@@ -70,8 +70,10 @@ COMPLETE = snapshot(condition("Complete"))
         ([STALLED] * 5 + [COMPLETE], "Complete", 5),
     ],
 )
-def test_following_ends_with_the_right_kind(looks: list[Look], kind: Kind, seconds: float) -> None:
-    ending = follow(reader(iter(looks)), Recorder(), limits=LIMITS, time=FakeTime().time)
+def test_following_ends_with_the_right_kind(
+    answers: list[Look], kind: Kind, seconds: float
+) -> None:
+    ending = follow(reader(iter(answers)), Recorder(), limits=LIMITS, time=FakeTime().time)
     assert (ending.kind, ending.seconds) == (kind, seconds)
 
 
@@ -80,21 +82,21 @@ def test_following_ends_with_the_right_kind(looks: list[Look], kind: Kind, secon
     [(STALLED, "Stalled", 11), (RUNNING, "Deadline", 101), (unavailable(), "Unreachable", 6)],
 )
 def test_every_wait_has_a_deadline(then: Look, kind: Kind, seconds: float) -> None:
-    looks = forever(then=then)
-    ending = follow(reader(looks), Recorder(), limits=LIMITS, time=FakeTime().time)
+    answers = forever(then=then)
+    ending = follow(reader(answers), Recorder(), limits=LIMITS, time=FakeTime().time)
     assert (ending.kind, ending.seconds) == (kind, seconds)
     assert not ending.succeeded
 
 
 def test_recovery_from_a_stall_resets_its_deadline() -> None:
-    looks = iter([STALLED] * 8 + [RUNNING] + [STALLED] * 8 + [COMPLETE])
-    ending = follow(reader(looks), Recorder(), limits=LIMITS, time=FakeTime().time)
+    answers = iter([STALLED] * 8 + [RUNNING] + [STALLED] * 8 + [COMPLETE])
+    ending = follow(reader(answers), Recorder(), limits=LIMITS, time=FakeTime().time)
     assert ending.succeeded
 
 
 def test_an_unreachable_server_is_noted_and_keeps_the_last_snapshot() -> None:
     display = Recorder()
-    looks = forever(RUNNING, then=unavailable())
-    ending = follow(reader(looks), display, limits=LIMITS, time=FakeTime().time)
+    answers = forever(RUNNING, then=unavailable())
+    ending = follow(reader(answers), display, limits=LIMITS, time=FakeTime().time)
     assert display.notes[0].startswith("the Kubernetes API did not answer")
     assert ending.snapshot is RUNNING

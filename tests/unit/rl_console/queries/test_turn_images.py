@@ -34,7 +34,7 @@ def shown(
         ImageSpan(sha256=name, width=28, height=28, start=at, end=at + 1) for name, at in images
     ]
     given = SimpleNamespace(turns=turns, images=spans, sequence_starts=list(starts))
-    return [[each.sha256 for each in one.shown] for one in by_turn(cast("RolloutAnswer", given))]
+    return [[each.sha256 for each in turn.shown] for turn in by_turn(cast("RolloutAnswer", given))]
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,12 @@ def test_dense_layers_that_the_engine_takes_for_experts_are_refused(
     ],
 )
 def test_experts_that_cannot_have_adapters_are_refused_by_name(family: str, says: str) -> None:
-    found = refused(family, algorithm={}, lora={"experts": "Adapted"})
-    assert [each.message for each in found if says and says in each.message] == [
-        each.message for each in found
+    all_refusals = refused(family, algorithm={}, lora={"experts": "Adapted"})
+    assert [each.message for each in all_refusals if says and says in each.message] == [
+        each.message for each in all_refusals
     ]
-    assert bool(found) == bool(says)
-    for refusal in found:
+    assert bool(all_refusals) == bool(says)
+    for refusal in all_refusals:
         assert (refusal.field, refusal.value) == ("spec.training.lora.experts", "Adapted")
         assert refusal.remedy
 
@@ -106,8 +106,8 @@ ATTENTION = ["q_proj", "v_proj"]
 def test_targets_that_are_matrices_of_frozen_experts_are_refused(
     family: str, targets: list[str], value: str
 ) -> None:
-    found = refused(family, algorithm={}, lora={"targets": targets})
-    assert [(each.field, each.value) for each in found] == (
+    all_refusals = refused(family, algorithm={}, lora={"targets": targets})
+    assert [(each.field, each.value) for each in all_refusals] == (
         [("spec.training.lora.targets", value)] if value else []
     )
     assert not refused("qwen3_moe", algorithm={}, lora={"experts": "Adapted", "targets": []})

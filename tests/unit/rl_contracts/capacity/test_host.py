@@ -24,9 +24,9 @@ def test_loading_needs_no_whole_copy_of_a_model(worked: Worked) -> None:
 @MODELS
 def test_more_processes_read_smaller_parts(worked: Worked) -> None:
     spec = worked.changed(replicas=8, gpus=8, parallelism={}, training={})
-    one = worked.changed(replicas=1, gpus=1, parallelism={}, training={})
+    single_gpu = worked.changed(replicas=1, gpus=1, parallelism={}, training={})
     many, alone = (
-        host_memory(worked.shape, setup(worked, each), processes=1) for each in (spec, one)
+        host_memory(worked.shape, setup(worked, each), processes=1) for each in (spec, single_gpu)
     )
     assert many.loading == pytest.approx(alone.loading / 64)
     assert many.published == pytest.approx(alone.published / 64)

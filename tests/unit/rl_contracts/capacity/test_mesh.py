@@ -32,8 +32,8 @@ SETUP = Setup(microbatch_tokens=8192, longest_tokens=2048)
 
 
 def messages(shape: Shape, sizes: MeshSizes, *, quantization: str | None = None) -> list[str]:
-    found = refusals(shape, sizes, quantization=quantization)
-    return [f"{refusal.field}: {refusal.message}" for refusal in found]
+    refused = refusals(shape, sizes, quantization=quantization)
+    return [f"{refusal.field}: {refusal.message}" for refusal in refused]
 
 
 def test_a_mesh_that_divides_the_model_is_not_refused() -> None:

@@ -15,19 +15,19 @@ BESIDE = [".gitattributes", "LICENSE", "README.md", "modeling_own.py", "onnx/mod
 
 
 @pytest.mark.parametrize(
-    ("uri", "revision", "repo", "found"),
+    ("uri", "revision", "repo", "resolved"),
     [
         ("hf://org/name", None, "org/name", "main"),
         ("hf://org/name", "v1", "org/name", "v1"),
         ("hf://org/name@refs/pr/1", None, "org/name", "refs/pr/1"),
     ],
 )
-def test_an_address_is_parsed(uri: str, revision: str | None, repo: str, found: str) -> None:
-    assert ModelAddress.parse(uri, revision) == ModelAddress(repo=repo, revision=found)
+def test_an_address_is_parsed(uri: str, revision: str | None, repo: str, resolved: str) -> None:
+    assert ModelAddress.parse(uri, revision) == ModelAddress(repo=repo, revision=resolved)
 
 
 @pytest.mark.parametrize(
-    ("names", "part", "own", "found"),
+    ("names", "part", "own", "selected"),
     [
         (
             CONFIG + TOKENIZER + [INDEX, *SHARDS] + BESIDE,
@@ -52,8 +52,8 @@ def test_an_address_is_parsed(uri: str, revision: str | None, repo: str, found: 
         (CONFIG + TOKENIZER + SHARDS, "tokenizer", True, TOKENIZER),
     ],
 )
-def test_files_of_a_model(names: list[str], part: Part, own: bool, found: list[str]) -> None:
-    assert select_files(names, part, own_tokenizer=own) == sorted(found)
+def test_files_of_a_model(names: list[str], part: Part, own: bool, selected: list[str]) -> None:
+    assert select_files(names, part, own_tokenizer=own) == sorted(selected)
 
 
 @pytest.mark.parametrize(

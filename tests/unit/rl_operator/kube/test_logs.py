@@ -75,8 +75,8 @@ def test_failed_reconcile_is_logged_with_job_and_attempt_and_counted(
 
     before = _value("rl_operator_retries_total"), _value("rl_operator_queue_seconds_count")
     _work_once(reconcile)
-    looked, failed = lines
-    assert (looked["job"], looked["attempt"]) == ("ns/job", 3)
+    info_line, failed = lines
+    assert (info_line["job"], info_line["attempt"]) == ("ns/job", 3)
     assert (failed["job"], failed["attempt"], failed["level"]) == ("ns/job", "3", "WARNING")
     assert failed["retry_in"]
     after = _value("rl_operator_retries_total"), _value("rl_operator_queue_seconds_count")

@@ -50,15 +50,15 @@ class Simulation:
 
     def run(self, seconds: float, *, change: Callable[[Simulation], None] | None = None) -> None:
         """Let time pass; ``change`` is applied at half of it."""
-        end, half, looked = self.now + seconds, self.now + seconds / 2, self.now
+        end, half, last_look = self.now + seconds, self.now + seconds / 2, self.now
         while self.now < end:
             if change is not None and self.now >= half:
                 change(self)
                 change = None
             self._tick()
-            if self.now - looked >= LOOK_SECONDS:
+            if self.now - last_look >= LOOK_SECONDS:
                 self._look()
-                looked = self.now
+                last_look = self.now
 
     def needed(self) -> float:
         """Pods that keep the trainer just busy."""

@@ -84,11 +84,11 @@ def test_token_id_outside_the_vocabulary_raises_prompt_error(model: Path, tmp_pa
 
 
 def test_decode_drops_only_the_final_stop_token(prompts: Prompts) -> None:
-    one = prompts.encode([Message(role="user", content="1")])[1]
+    token = prompts.encode([Message(role="user", content="1")])[1]
     assert prompts.stop_tokens == (END_ID,)
-    assert prompts.decode([one, END_ID]) == "1"
-    assert prompts.decode([one, one]) == "11"
-    assert prompts.decode([one, END_ID, one]) == "1<|end|>1"
+    assert prompts.decode([token, END_ID]) == "1"
+    assert prompts.decode([token, token]) == "11"
+    assert prompts.decode([token, END_ID, token]) == "1<|end|>1"
     assert prompts.decode([END_ID]) == ""
 
 

@@ -15,11 +15,11 @@ LIMITS = {"max_running_requests": 64, "max_req_input_len": 1000}
 async def server_info(version: str) -> str:
     """What an engine that says it is of this version is taken for."""
 
-    async def told(request: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.Response:
         return web.json_response({"version": version, **LIMITS})
 
     application = web.Application()
-    application.router.add_get("/server_info", told)
+    application.router.add_get("/server_info", answer)
     async with TestServer(application) as server, open_session() as session:
         return (await Engine(str(server.make_url("")), session=session).server_info()).version
 
@@ -38,7 +38,7 @@ async def test_other_engine_versions_are_refused_with_the_supported_range(versio
     assert f"sglang {version}," in str(no.value)
 
 
-async def told(*, runs: int) -> int:
+async def slots_of_run(*, runs: int) -> int:
     """Slots that one of so many runs takes."""
 
     async def answer(request: web.Request) -> web.Response:
@@ -53,4 +53,4 @@ async def told(*, runs: int) -> int:
 
 @pytest.mark.parametrize(("runs", "slots"), [(1, 64), (2, 32), (3, 21), (100, 1)])
 async def test_runs_share_the_engines_slots_equally(runs: int, slots: int) -> None:
-    assert await told(runs=runs) == slots
+    assert await slots_of_run(runs=runs) == slots

@@ -44,9 +44,9 @@ async def copies(urls: list[str], **options: Any) -> AsyncIterator[EnvironmentSe
 async def test_sessions_fill_copies_one_after_another() -> None:
     first, second = SmallServer(room=1), SmallServer(room=1)
     async with (
-        serving(first) as one,
+        serving(first) as first_url,
         serving(second) as other,
-        copies([one, other]) as environment,
+        copies([first_url, other]) as environment,
         environment.session() as here,
         environment.session() as there,
     ):

@@ -184,7 +184,7 @@ def test_malformed_generation_raises_a_protocol_error(
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted"),
+    ("engine_spans", "wanted"),
     [
         ([("4", 0, 5)], [(4, 3, 2, 7)]),
         ([("4", 0, 2), ("5", 2, 5)], [(4, 3, 2, 4), (5, 4, 4, 7)]),
@@ -192,10 +192,10 @@ def test_malformed_generation_raises_a_protocol_error(
     ],
 )
 def test_version_spans_are_shifted_and_merged(
-    found: list[tuple[str, int, int]], wanted: list[tuple[int, int, int, int]]
+    engine_spans: list[tuple[str, int, int]], wanted: list[tuple[int, int, int, int]]
 ) -> None:
     spans = version_spans(
-        [EngineSpan(version=v, start=a, end=b) for v, a, b in found],
+        [EngineSpan(version=v, start=a, end=b) for v, a, b in engine_spans],
         start=2,
         output=5,
         known=KNOWN,
@@ -204,7 +204,7 @@ def test_version_spans_are_shifted_and_merged(
 
 
 @pytest.mark.parametrize(
-    "found",
+    "engine_spans",
     [
         [("4", 1, 5)],
         [("4", 0, 2), ("5", 3, 5)],
@@ -213,10 +213,12 @@ def test_version_spans_are_shifted_and_merged(
         [("4", 0, 6)],
     ],
 )
-def test_version_spans_with_gaps_or_overlaps_are_refused(found: list[tuple[str, int, int]]) -> None:
+def test_version_spans_with_gaps_or_overlaps_are_refused(
+    engine_spans: list[tuple[str, int, int]],
+) -> None:
     with pytest.raises(EngineProtocolError):
         version_spans(
-            [EngineSpan(version=v, start=a, end=b) for v, a, b in found],
+            [EngineSpan(version=v, start=a, end=b) for v, a, b in engine_spans],
             start=2,
             output=5,
             known=KNOWN,
@@ -230,11 +232,11 @@ def test_version_spans_with_gaps_or_overlaps_are_refused(found: list[tuple[str, 
 def test_version_spans_cover_every_generated_token_once(
     prompt: int, parts: list[tuple[str, int]]
 ) -> None:
-    found, position = [], 0
+    engine_spans, position = [], 0
     for version, length in parts:
-        found.append(EngineSpan(version=version, start=position, end=position + length))
+        engine_spans.append(EngineSpan(version=version, start=position, end=position + length))
         position += length
-    spans = version_spans(found, start=prompt, output=position, known=KNOWN)
+    spans = version_spans(engine_spans, start=prompt, output=position, known=KNOWN)
     labels = [span.version for span in spans for _ in range(span.start, span.end)]
     assert labels == [int(version) for version, length in parts for _ in range(length)]
     assert spans[0].start == prompt
@@ -265,14 +267,14 @@ def test_evaluation_member_is_usable_only_for_its_version() -> None:
 def test_usable_members_of_earlier_attempts_are_adopted() -> None:
     task = a_task(attempt=3, group_size=3)
     first, second = (task.model_copy(update={"attempt": attempt}) for attempt in (1, 2))
-    found = [
+    rollouts = [
         a_rollout(second, 0, spans=spans_of((5, 4))),
         a_rollout(first, 0, spans=spans_of((4, 3))),
         a_rollout(first, 1, spans=spans_of((1, 0))),
         a_rollout(first, 2, spans=spans_of((4, 3))),
         a_rollout(first, 7, spans=spans_of((4, 3))),
     ]
-    members = adopted(found, task=task, oldest_step=3)
+    members = adopted(rollouts, task=task, oldest_step=3)
     assert {number: rollout.attempt for number, rollout in members.items()} == {0: 2, 2: 1}
 
 

@@ -79,9 +79,11 @@ def test_segments_hold_every_span_once_and_keep_digest_spans_whole(
     sizes: list[int], size: int
 ) -> None:
     _, spans = laid_out(sizes)
-    found = segments(spans, size_bytes=size)
-    assert [span for segment in found for span in segment] == spans
-    assert all(sum(span.end - span.begin for span in segment) >= size for segment in found[:-1])
+    all_segments = segments(spans, size_bytes=size)
+    assert [span for segment in all_segments for span in segment] == spans
+    assert all(
+        sum(span.end - span.begin for span in segment) >= size for segment in all_segments[:-1]
+    )
     unknown = segments([Span(0, sum(sizes))], size_bytes=size)
     ends = [segment[-1].end for segment in unknown]
     assert [segment[0].begin for segment in unknown] == [0, *ends[:-1]][: len(ends)]
@@ -117,8 +119,8 @@ def manifest(*files: FileEntry) -> Manifest:
 def test_spans_of_a_file_are_its_header_and_tensors(
     file: FileEntry, wanted: list[tuple[int, int, str]]
 ) -> None:
-    found = spans_of(file, manifest(file))
-    assert [(span.begin, span.end, span.sha256) for span in found] == wanted
+    spans = spans_of(file, manifest(file))
+    assert [(span.begin, span.end, span.sha256) for span in spans] == wanted
 
 
 def test_without_a_manifest_the_whole_file_is_the_only_span() -> None:

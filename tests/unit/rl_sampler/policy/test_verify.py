@@ -106,8 +106,8 @@ def header_changed(data: bytes, change: Callable[[dict[str, dict[str, object]]],
 
 
 def swap_names(header: dict[str, dict[str, object]]) -> None:
-    one, other = "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight"
-    header[one], header[other] = header[other], header[one]
+    name, other = "model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight"
+    header[name], header[other] = header[other], header[name]
 
 
 def overflow(header: dict[str, dict[str, object]]) -> None:

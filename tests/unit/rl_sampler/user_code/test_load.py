@@ -31,8 +31,8 @@ def reward(entry_point: str, **fields: Any) -> dict[str, Any]:
 
 
 def tool(entry_point: str, **fields: Any) -> dict[str, Any]:
-    one = {"entryPoint": f"theirs:{entry_point}", **fields}
-    return {"agent": {"kind": "ToolLoop", "tools": [one]}}
+    section = {"entryPoint": f"theirs:{entry_point}", **fields}
+    return {"agent": {"kind": "ToolLoop", "tools": [section]}}
 
 
 def agent(entry_point: str, **options: Any) -> dict[str, Any]:

@@ -62,8 +62,8 @@ def test_choices_of_experts_are_in_digests_and_samples() -> None:
     kept = {plain.id: RolloutHead.of(routed)}
     rebuilt = trained.rebuilt_digest(trained.sequences(batch, {plain.id: routed}), like=None)
     assert digest(batch_samples(batch, kept)) == rebuilt
-    (one,), (other,) = (trained.unweighted_sequences(each) for each in (plain, routed))
-    assert one.sha256 != other.sha256
+    (plain_sample,), (other,) = (trained.unweighted_sequences(each) for each in (plain, routed))
+    assert plain_sample.sha256 != other.sha256
 
 
 @pytest.mark.parametrize(

@@ -79,11 +79,11 @@ def test_a_part_of_a_microbatch_knows_which_of_its_tokens_are_this_ranks() -> No
     packed = collate([sample(12, 0), sample(9, 1)], (0, 1))
     _, last = members(2)
     whole = own_tokens(packed, last)
-    found = 0
+    num_own = 0
     for place, part in packed.parts(1):
         own = own_tokens(part, last)
         start = max(whole.start, place.start)
         assert own.stop - own.start == max(0, min(whole.stop, place.stop) - start)
-        found += own.stop - own.start
+        num_own += own.stop - own.start
         assert part.lengths == (12, 9), "the row is whole"
-    assert found == whole.stop - whole.start
+    assert num_own == whole.stop - whole.start

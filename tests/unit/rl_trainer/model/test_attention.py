@@ -75,8 +75,8 @@ def test_attention_of_segments_is_that_under_a_dense_mask(
     weights = torch.randn(out.shape, generator=generator)
     wanted = torch.autograd.grad((dense * weights).sum(), (query, key, value))
     given = torch.autograd.grad((out * weights).sum(), (query, key, value))
-    for one, other in zip(given, wanted, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+    for actual, other in zip(given, wanted, strict=True):
+        assert torch.allclose(actual, other, atol=1e-5)
     kernels._band.cache_clear()
 
 
@@ -114,8 +114,8 @@ def test_sinks_take_their_share_of_each_tokens_attention(
     weights = torch.randn(out.shape, generator=generator)
     wanted = torch.autograd.grad((dense * weights).sum(), inputs)
     given = torch.autograd.grad((out * weights).sum(), inputs)
-    for one, other in zip(given, wanted, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+    for actual, other in zip(given, wanted, strict=True):
+        assert torch.allclose(actual, other, atol=1e-5)
     kernels._band.cache_clear()
 
 
@@ -337,5 +337,5 @@ def test_sinks_beside_the_kernel_of_gpus(
     assert torch.allclose(outs[0], outs[1], atol=1e-5)
     weights = torch.randn(outs[0].shape, generator=generator)
     given, wanted = (torch.autograd.grad((out * weights).sum(), inputs) for out in outs)
-    for one, other in zip(given, wanted, strict=True):
-        assert torch.allclose(one, other, atol=1e-5)
+    for actual, other in zip(given, wanted, strict=True):
+        assert torch.allclose(actual, other, atol=1e-5)

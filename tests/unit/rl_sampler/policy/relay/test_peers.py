@@ -31,9 +31,9 @@ class Listed:
         self.given = 0
 
     def below(self, key: str, *, most: int) -> list[Peer]:
-        found = [peer for peer in self.ordered if peer.key <= key][::-1][:most]
-        self.given += len(found)
-        return found
+        peers = [peer for peer in self.ordered if peer.key <= key][::-1][:most]
+        self.given += len(peers)
+        return peers
 
     def first(self) -> Peer | None:
         self.given += 1

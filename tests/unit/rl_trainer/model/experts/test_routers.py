@@ -160,9 +160,9 @@ def test_losses_have_the_gradient_of_their_formulas(
     pulled = make_mixture(recompute=recompute, training=training, algorithm={"experts": EXPERTS})
     for learner in (plain, pulled):
         learner.update(samples, step=1)
-    found, without = gradients(pulled), gradients(plain)
+    with_losses, without = gradients(pulled), gradients(plain)
     for name, wanted in expected_gradient(make_mixture(), samples).items():
-        added = found[name] - without[name]
+        added = with_losses[name] - without[name]
         assert torch.allclose(added, wanted, rtol=1e-4, atol=2e-6), name
 
 

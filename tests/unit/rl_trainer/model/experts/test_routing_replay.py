@@ -122,8 +122,8 @@ def test_own_choices_replayed_change_nothing(make_mixture: Any, make_samples: Ma
     for learner in (plain, replaying):
         learner.update(samples, step=1)
     expected = weights(plain)
-    for name, found in weights(replaying).items():
-        assert torch.allclose(found, expected[name], rtol=0, atol=1e-6), name
+    for name, weight in weights(replaying).items():
+        assert torch.allclose(weight, expected[name], rtol=0, atol=1e-6), name
 
 
 @pytest.mark.parametrize(("tokens", "recompute"), [(16, True), (100, False)])
@@ -135,10 +135,10 @@ def test_replayed_choices_give_the_numbers_of_a_model_that_is_forced_to_them(
     other = make_mixture()
     samples = with_choices(other, make_samples(LENGTHS), seed=3)
     expected = [forced_logprobs(other, sample) for sample in samples]
-    found = learner.models.values(
+    logprobs = learner.models.values(
         samples, lambda packed: learner.models.logprobs(learner.policy, packed)
     )
-    for mine, wanted in zip(found, expected, strict=True):
+    for mine, wanted in zip(logprobs, expected, strict=True):
         assert torch.allclose(mine, wanted, atol=1e-5)
     gaps = torch.cat(
         [
@@ -170,8 +170,8 @@ def test_gradients_flow_through_the_gates_of_replayed_experts(
         name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         for name, parameter in other.parameters.items()
     }
-    for name, found in gradients(learner).items():
-        assert torch.allclose(found, expected[name], rtol=1e-3, atol=1e-6), name
+    for name, gradient in gradients(learner).items():
+        assert torch.allclose(gradient, expected[name], rtol=1e-3, atol=1e-6), name
     assert any(float(expected[name].abs().max()) > 0 for name in expected if ROUTER.search(name))
 
 
