@@ -269,7 +269,7 @@ async def bare_round(url: str, chat: Chat, size: Size, *, streams: bool) -> int:
 
     async def ignore(number: int, tokens: list[int]) -> None: ...
 
-    async def one() -> int:
+    async def run_session() -> int:
         context, tokens = chat.whole(QUESTION), 0
         for _ in range(size.turns):
             request = GenerateRequest(
@@ -287,7 +287,7 @@ async def bare_round(url: str, chat: Chat, size: Size, *, streams: bool) -> int:
 
     async with open_session() as http:
         engine = Engine(url, session=http)
-        return sum(await asyncio.gather(*(one() for _ in range(SESSIONS))))
+        return sum(await asyncio.gather(*(run_session() for _ in range(SESSIONS))))
 
 
 class Parrot:

@@ -162,14 +162,14 @@ def cold_start(server: ApiServer, folder: Path, files: Path, count: int) -> floa
     started = time.monotonic()
     with running(server, folder, module=OURS, recorded=files) as operator:
 
-        def looked() -> bool:
+        def all_reconciled() -> bool:
             samples = operator.samples()
             done = (
                 samples.get(LOOKED.format(kind), 0) >= count for kind in ("RLJob", "SamplerPool")
             )
             return all(done) and not samples["rl_operator_queue_length"]
 
-        until(looked, what="all objects to be looked at", seconds=600)
+        until(all_reconciled, what="all objects to be looked at", seconds=600)
         return round(time.monotonic() - started, 1)
 
 

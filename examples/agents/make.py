@@ -69,7 +69,7 @@ RECIPES = {
 
 def text_of(episode: Episode) -> str:
     """An episode as the chat template has it."""
-    return "".join(f"<|{one['role']}|>{one['content']}{END}" for one in episode)
+    return "".join(f"<|{message['role']}|>{message['content']}{END}" for message in episode)
 
 
 def new_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -79,7 +79,7 @@ def new_tokenizer(texts: Sequence[str]) -> PreTrainedTokenizerFast:
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
     )
     core.decoder = decoders.ByteLevel()
-    special = [AddedToken(one, special=True) for one in (PAD, END, *ROLES)]
+    special = [AddedToken(token, special=True) for token in (PAD, END, *ROLES)]
     trainer = trainers.BpeTrainer(
         vocab_size=512,
         special_tokens=special,
@@ -165,7 +165,7 @@ class Warmstart:
             warming = min(1.0, (step + 1) / recipe.warmup)
             for group in optimizer.param_groups:
                 group["lr"] = recipe.rate * warming * (1 - step / steps)
-            loss = self._update(model, optimizer, [self._episode(one, share) for one in chosen])
+            loss = self._update(model, optimizer, [self._episode(pair, share) for pair in chosen])
         return loss
 
     def _episode(self, pair: Numbers, share: float) -> Episode:
@@ -204,11 +204,11 @@ def make(folder: Path, task: Task, recipe: Recipe, pairs: Split) -> None:
     begin = time.monotonic()
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
-    tokenizer = new_tokenizer([text_of(task.episode(one)) for one in pairs.train])
+    tokenizer = new_tokenizer([text_of(task.episode(pair)) for pair in pairs.train])
     model = new_model(tokenizer)
     warmstart = Warmstart(task, recipe, tokenizer)
     # All pairs but those that are held out.
-    seen = [one for one in split(train=10_000).train if one not in pairs.test]
+    seen = [pair for pair in split(train=10_000).train if pair not in pairs.test]
     loss = warmstart.train(model, seen)
     right = warmstart.right_probability(model.eval(), pairs.test)
     print(f"{time.monotonic() - begin:.0f} s: loss {loss:.3f}, right episodes {right:.3f}")
@@ -225,7 +225,7 @@ def cached(name: str, recipe: Recipe) -> Path:
     here = Path(__file__).parent
     prompt = text_of(task.prompt((10, 10)))
     versions = f"{torch.__version__} {transformers.__version__} {tokenizers.__version__}"
-    sources = b"".join((here / one).read_bytes() for one in ("make.py", "tasks.py"))
+    sources = b"".join((here / file).read_bytes() for file in ("make.py", "tasks.py"))
     key = hashlib.sha256(sources + f"{prompt} {versions}".encode()).hexdigest()[:12]
     root = Path(os.environ.get("RL_CACHE") or Path.home() / ".cache" / "rl-operator") / "models"
     folder = root / f"{name}-{key}"

@@ -73,7 +73,7 @@ def slip(number: int, chooser: random.Random) -> str:
     """The number with one digit wrong."""
     digits = list(str(number))
     place = chooser.randrange(len(digits))
-    digits[place] = chooser.choice([one for one in "0123456789" if one != digits[place]])
+    digits[place] = chooser.choice([digit for digit in "0123456789" if digit != digits[place]])
     return "".join(digits)
 
 

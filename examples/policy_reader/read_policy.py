@@ -40,7 +40,7 @@ def apply(delta, views):
         place, _, part = name.rpartition(":")
         if part == "gaps":
             gaps, values = (
-                np.ascontiguousarray(planes[f"{place}:{one}"].T) for one in ("gaps", "values")
+                np.ascontiguousarray(planes[f"{place}:{suffix}"].T) for suffix in ("gaps", "values")
             )
             tensor, _, start = place.rpartition("@")
             at = int(start) + np.cumsum(gaps.view(f"<u{gaps.shape[1]}")[:, 0], dtype=np.int64)

@@ -139,9 +139,9 @@ def main() -> None:
         for python in PYTHONS:
             # pip replaces whole packages of a folder; compiled files of several versions have
             # different names, so they can lie side by side.
-            one = Path(folder, python)
-            install(one, wanted, python=python, platforms=PLATFORMS[arguments.platform])
-            shutil.copytree(one, site, dirs_exist_ok=True)
+            python_folder = Path(folder, python)
+            install(python_folder, wanted, python=python, platforms=PLATFORMS[arguments.platform])
+            shutil.copytree(python_folder, site, dirs_exist_ok=True)
         archive(site, arguments.out)
     size = arguments.out.stat().st_size / 1e6
     print(f"{arguments.out}: {size:.1f} MB for {arguments.platform}, Python {', '.join(PYTHONS)}")

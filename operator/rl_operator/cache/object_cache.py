@@ -180,7 +180,7 @@ class ObjectCache:
         return _Held(
             uid=meta["uid"],
             version=version,
-            labels=tuple((one, sys.intern(labels[one])) for one in INDEXED if one in labels),
+            labels=tuple((key, sys.intern(labels[key])) for key in INDEXED if key in labels),
             content=self._packing.pack(kind.name, content),
         )
 
@@ -191,7 +191,7 @@ class ObjectCache:
         held = self._held.get(place)
         known = held.version if held is not None else -1
         if not in_turn and (held is None or held.uid != uid):
-            listed = (self._listed.get((place[0], one), -1) for one in ("", place[1]))
+            listed = (self._listed.get((place[0], namespace), -1) for namespace in ("", place[1]))
             known = max(known, *listed)  # a list would have shown it
         return max(known, self._ended.get(uid, -1)) >= version
 

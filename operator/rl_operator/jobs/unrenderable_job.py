@@ -26,7 +26,7 @@ def wanted(snapshot: JobSnapshot) -> list[Wanted]:
         for child in snapshot.children.values()
         if child.kind == kinds.SAMPLER_POOL.name and child.meta.owner_uid == job.meta.uid
     )
-    return [Wanted(manifest=pool.held_back(job.meta, one)) for one in own] if job.held else []
+    return [Wanted(manifest=pool.held_back(job.meta, child)) for child in own] if job.held else []
 
 
 def unwanted(snapshot: JobSnapshot) -> list[Child]:

@@ -32,10 +32,10 @@ def for_parser(text: str) -> str:
         text: without what the prompt ends with and without the token that ended the turn.
     """
 
-    def header(found: re.Match[str]) -> str:
-        tool = TOOL.search(f"{found[1]} {found[2]}")
+    def header(match: re.Match[str]) -> str:
+        tool = TOOL.search(f"{match[1]} {match[2]}")
         if tool is None:
-            return found[0]
+            return match[0]
         return f"{OPENED}{CHANNEL}commentary to={tool[1]} <|constrain|>json<|message|>"
 
     return HEADER.sub(header, OPENED + text) + CALL

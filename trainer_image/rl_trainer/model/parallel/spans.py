@@ -109,7 +109,7 @@ def _key(tensor: Tensor) -> object:
 
 def _of(tensor: DTensor) -> Spans:
     """Where this rank's part lies, found by dividing the indices of each dimension alike."""
-    found = []
+    ranges = []
     for dimension, size in enumerate(tensor.shape):
         # An index is divided as the tensor is in this dimension, and lies in dimension 0.
         placements = [_first(each, dimension, tensor.ndim) for each in tensor.placements]
@@ -119,8 +119,8 @@ def _of(tensor: DTensor) -> Spans:
             placements,
             src_data_rank=None,
         ).to_local()
-        found.append(_ranges(indices.tolist()))
-    return tuple(found)
+        ranges.append(_ranges(indices.tolist()))
+    return tuple(ranges)
 
 
 def _first(placement: Placement, dimension: int, dimensions: int) -> Placement:
