@@ -22,6 +22,7 @@ from rl_operator.process.event_queue import EventQueue
 from rl_operator.process.leadership import Leadership
 from rl_operator.process.work_queue import WorkQueue
 from rl_operator.watch import installed_kinds
+from rl_operator.watch.first_lists import wait_for_lists
 from rl_operator.watch.informer import Informer
 from rl_operator.watch.kopf_watches import watch
 from rl_operator.watch.watchdog import Watchdog
@@ -30,8 +31,6 @@ from rl_operator.wiring import reconcilers
 
 log = logging.getLogger(__name__)
 
-SYNC_SECONDS, SYNC_POLL_SECONDS = 60.0, 0.05
-"""The longest wait of the first reconciles for the first lists, and the interval of its checks."""
 MIN_INTERVAL_SECONDS = {kinds.RLJOB.name: 0.25, kinds.SAMPLER_POOL.name: 1.0}
 """The least time between two reconciles of an object because of changes. While a job starts, its
 objects change two dozen times within seconds, and a reconcile is the largest cost of a change: with
@@ -134,7 +133,7 @@ class _Operator:
 
     def _make_cache(self, cluster: Cluster, *, missing: list[Kind]) -> None:
         """Create the object cache, which the watches and our own writes keep up to date."""
-        store = ObjectCache()
+        store = self._objects = ObjectCache()
         feeding = self._feeding = required_watches(self._settings)
         for kind in others_kinds(self._settings):
             if kind not in missing:
@@ -156,7 +155,7 @@ class _Operator:
     async def _reconcile(self, cluster: Cluster, leadership: Leadership) -> None:
         await leadership.gained.wait()
         metrics.LEADER.set(1)
-        await self._synced()
+        listed = await self._listed()
         events = EventQueue(clock=time.monotonic)
         namespaces = self._settings.watch_namespaces
         made = reconcilers(
@@ -176,17 +175,25 @@ class _Operator:
                 events,
                 workers=self._settings.workers,
                 list_names=lambda kind: cluster.names(kind, namespaces),
-                resync_now=not self._watchdog.have_begun(self._feeding),
+                resync_now=not listed,
             )
         finally:
             made.close()
 
-    async def _synced(self) -> None:
-        """Wait up to ``SYNC_SECONDS`` for the first lists; reconciles before them read live."""
-        deadline = time.monotonic() + SYNC_SECONDS
-        begun = self._watchdog.have_begun
-        while not begun(self._feeding) and time.monotonic() < deadline:  # noqa: ASYNC110 - kopf's
-            await asyncio.sleep(SYNC_POLL_SECONDS)
+    async def _listed(self) -> bool:
+        """Wait for the first lists; return whether all have come."""
+        began = time.monotonic()
+        complete = await wait_for_lists(
+            lambda: self._watchdog.have_begun(self._feeding),
+            lambda: self._objects.count,
+            clock=time.monotonic,
+        )
+        seconds, objects = round(time.monotonic() - began, 1), self._objects.count
+        log.info(
+            "listed" if complete else "the first lists are incomplete; reconciles read live",
+            extra={"seconds": seconds, "objects": objects},
+        )
+        return complete
 
     async def _watch(self) -> None:
         await watch(

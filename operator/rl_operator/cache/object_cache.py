@@ -48,6 +48,11 @@ class ObjectCache:
         self._packing = Packing()
         self._lock = threading.Lock()
 
+    @property
+    def count(self) -> int:
+        """Number of cached objects."""
+        return len(self._held)
+
     def put(self, kind: Kind, raw: Mapping[str, Any], *, in_turn: bool = False) -> bool:
         """Keep a version of an object; return whether anything that is read has changed.
 
