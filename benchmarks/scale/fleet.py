@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,7 +31,8 @@ class Team:
     samplers: dict[str, str] = field(default_factory=dict)
     """Pool by pod, of those that have a node."""
     ready: set[str] = field(default_factory=set)
-    trains: bool = False
+    began: float | None = None
+    """When its trainer got a node, in seconds since the epoch."""
     trainer_ready: bool = False
     over: bool = False
 
@@ -104,7 +106,8 @@ class Fleet:
         if not pod["spec"].get("nodeName"):
             return False
         if labels[names.COMPONENT_LABEL] == "trainer":
-            news, team.trains = not team.trains, True
+            news = team.began is None
+            team.began = team.began or time.time()
             return news
         news = name not in team.samplers
         team.samplers[name] = labels[names.POOL_LABEL]
@@ -121,9 +124,9 @@ class Fleet:
             self._doing.append(self._executor.submit(self._on_change, run, team))
 
     def _write(self, run: str, team: Team) -> None:
-        said = {"samplers": team.samplers, "trains": team.trains, "over": team.over}
+        record = {"samplers": team.samplers, "began": team.began, "over": team.over}
         half = self._folder / f".{run}"
-        half.write_text(json.dumps(said))
+        half.write_text(json.dumps(record))
         half.replace(self._folder / run)
 
     def _trainers(self) -> None:

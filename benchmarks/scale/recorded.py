@@ -129,12 +129,12 @@ class RecordedRunProgress:
         bucket: Reach = REACHED
         if not text:
             return Reading(store=REACHED, bucket=bucket)
-        said = json.loads(text)
-        samplers = tuple(self._sampler(run, pod, pool) for pod, pool in said["samplers"].items())
+        record = json.loads(text)
+        samplers = tuple(self._sampler(run, pod, pool) for pod, pool in record["samplers"].items())
         return Reading(
             store=REACHED,
             bucket=bucket,
-            run=self._run(run, over=said["over"]) if said["trains"] else None,
+            run=self._run(run, record) if record["began"] else None,
             samplers=samplers,
             registrations=samplers,
         )
@@ -152,17 +152,17 @@ class RecordedRunProgress:
             heartbeat_at=self._started,
         )
 
-    def _run(self, run: str, *, over: bool) -> Run:
+    def _run(self, run: str, record: dict[str, Any]) -> Run:
         policy = PolicyPointer(version=1, epoch=1, step=0, prefix=run, manifest_sha256="0" * 64)
         return Run(
             id=run,
             namespace="n",
             job="j",
-            created_at=self._started,
+            created_at=record["began"],
             steps=10,
             epoch=1,
             heartbeat_at=self._started,
-            progress_at=self._started,
+            progress_at=record["began"],
             policy=policy,
-            outcome=SUCCEEDED if over else None,
+            outcome=SUCCEEDED if record["over"] else None,
         )
