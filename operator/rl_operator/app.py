@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 from rl_operator.cache.cached_reader import CachedReader
 from rl_operator.cache.object_cache import ObjectCache
@@ -22,7 +23,6 @@ from rl_operator.process.event_queue import EventQueue
 from rl_operator.process.leadership import Leadership
 from rl_operator.process.work_queue import WorkQueue
 from rl_operator.watch import installed_kinds
-from rl_operator.watch.first_lists import wait_for_lists
 from rl_operator.watch.informer import Informer
 from rl_operator.watch.kopf_watches import watch
 from rl_operator.watch.watchdog import Watchdog
@@ -31,6 +31,8 @@ from rl_operator.wiring import reconcilers
 
 log = logging.getLogger(__name__)
 
+SYNC_SECONDS, SYNC_POLL_SECONDS = 60.0, 0.05
+"""The longest wait of the first reconciles for the first lists, and the interval of its checks."""
 MIN_INTERVAL_SECONDS = {kinds.RLJOB.name: 0.25, kinds.SAMPLER_POOL.name: 1.0}
 """The least time between two reconciles of an object because of changes. While a job starts, its
 objects change two dozen times within seconds, and a reconcile is the largest cost of a change: with
@@ -155,7 +157,7 @@ class _Operator:
     async def _reconcile(self, cluster: Cluster, leadership: Leadership) -> None:
         await leadership.gained.wait()
         metrics.LEADER.set(1)
-        listed = await self._listed()
+        await self._synced()
         events = EventQueue(clock=time.monotonic)
         namespaces = self._settings.watch_namespaces
         made = reconcilers(
@@ -175,25 +177,21 @@ class _Operator:
                 events,
                 workers=self._settings.workers,
                 list_names=lambda kind: cluster.names(kind, namespaces),
-                resync_now=not listed,
+                resync_now=not self._watchdog.have_begun(self._feeding),
             )
         finally:
             made.close()
 
-    async def _listed(self) -> bool:
-        """Wait for the first lists; return whether all have come."""
-        began = time.monotonic()
-        complete = await wait_for_lists(
-            lambda: self._watchdog.have_begun(self._feeding),
-            lambda: self._objects.count,
-            clock=time.monotonic,
-        )
-        seconds, objects = round(time.monotonic() - began, 1), self._objects.count
+    async def _synced(self) -> None:
+        """Wait up to ``SYNC_SECONDS`` for the first lists; reconciles before them read live."""
+        started, complete = time.monotonic(), partial(self._watchdog.have_begun, self._feeding)
+        deadline = started + SYNC_SECONDS
+        while not complete() and time.monotonic() < deadline:  # noqa: ASYNC110 - kopf's threads
+            await asyncio.sleep(SYNC_POLL_SECONDS)
         log.info(
-            "listed" if complete else "the first lists are incomplete; reconciles read live",
-            extra={"seconds": seconds, "objects": objects},
+            "listed" if complete() else "lists are missing; reconciles read live",
+            extra={"seconds": round(time.monotonic() - started, 1), "objects": self._objects.count},
         )
-        return complete
 
     async def _watch(self) -> None:
         await watch(
