@@ -20,7 +20,10 @@ from typing import Any
 import pytest
 
 from rl_console.errors import NotFoundError
+from rl_console.pods import PodView
 from rl_operator.cache.cached_reader import REPAIR_SECONDS
+from rl_operator.kube.names import COMPONENT_LABEL
+from rl_operator.render.reader import COMPONENT as READER
 from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     TRAINED,
@@ -118,6 +121,10 @@ def test_data_policy_decides_whether_data_are_deleted(lab: Lab, uids: dict[str, 
 def test_finished_jobs_rest_until_all_periodic_work_has_come_round(
     lab: Lab, uids: dict[str, str]
 ) -> None:
+    def readers() -> list[PodView]:
+        return lab.cluster.pods(lab.namespace, f"{COMPONENT_LABEL}={READER}")
+
+    until(lambda: not readers(), what="the reader of the stores to go, which nobody asks any more")
     check_rest(lab, seconds=LONGEST_PERIOD_SECONDS)
 
 
