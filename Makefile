@@ -94,7 +94,9 @@ test: unit contract cluster ## All tiers
 SOAK := $(if $(SHARD),--shard $(SHARD)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
 CLUSTERLESS := properties stores policies trainer meshes turns sampler operator console store-server
 
-soak: venv browser $(if $(filter $(CLUSTERLESS),$(SHARD)),,images) ## Long faults: SHARD=operator-cluster SEED=7 MINUTES=20, or all; the local cluster is replaced
+BROWSERLESS := properties stores policies trainer meshes turns operator store-server
+
+soak: venv $(if $(filter $(BROWSERLESS),$(SHARD)),,browser) $(if $(filter $(CLUSTERLESS),$(SHARD)),,images) ## Long faults: SHARD=operator-cluster SEED=7 MINUTES=20, or all; the local cluster is replaced
 	$(VENV)/python -m tests.soak $(SOAK)
 
 soak-list: venv ## The shards of the soak

@@ -45,9 +45,7 @@ SHARDS = {
     "turns": Shard("an engine and a trainer on the same devices", ("chaos/turns",)),
     "sampler": Shard("engines and agents that end, stop and stall", ("chaos/rl_sampler",)),
     "operator": Shard("storms of objects and a restored API server", ("chaos/rl_operator",)),
-    "console": Shard(
-        "the dashboard in Debian's Chromium, which must be installed", ("chaos/rl_console",)
-    ),
+    "console": Shard("the dashboard in a browser", ("chaos/rl_console",)),
     "operator-cluster": Shard(
         "edits, ends, suspensions and evictions on the cluster",
         ("chaos/operator_cluster",),

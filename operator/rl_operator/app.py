@@ -189,7 +189,7 @@ class _Operator:
         while not complete() and time.monotonic() < deadline:  # noqa: ASYNC110 - kopf's threads
             await asyncio.sleep(SYNC_POLL_SECONDS)
         log.info(
-            "listed" if complete() else "lists are missing; reconciles read live",
+            "first lists are complete" if complete() else "first lists are late; reading live",
             extra={"seconds": round(time.monotonic() - started, 1), "objects": self._objects.count},
         )
 

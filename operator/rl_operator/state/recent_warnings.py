@@ -68,7 +68,9 @@ class RecentWarnings:
             if last is not None and now - last.began < self._seconds:
                 return last
             kept = self._listed.items()
-            self._listed = {name: each for name, each in kept if now - each.began < 2 * SECONDS}
+            self._listed = {
+                name: each for name, each in kept if now - each.began < 2 * self._seconds
+            }
             if last is not None:
                 self._listed[namespace] = _Listed(now, last.by_uid, last.whole)
         events, whole = self._cluster.warnings(namespace)
