@@ -102,7 +102,7 @@ soak: venv $(if $(filter $(BROWSERLESS),$(SHARD)),,browser) $(if $(filter $(CLUS
 soak-list: venv ## The shards of the soak
 	@$(VENV)/python -m tests.soak --list
 
-BENCHMARKS := $(filter-out __init__ asynchrony chaos gpu,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHMARKS := $(filter-out __init__ asynchrony chaos gpu gpu_engine gpu_turns,$(basename $(notdir $(wildcard benchmarks/*.py))))
 QUICK ?=
 
 bench: venv ## Every benchmark that needs no cluster, in turn; QUICK=--quick for less of each

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import Any
 from benchmarks import trainer_step
 from benchmarks.memory_model import CASES as SIDES
 from benchmarks.memory_model import SMOKE, TOLERANCE, Case, batch, loaded, spec_of
-from benchmarks.support.result import Result, is_quick
+from benchmarks.support.result import Result, chosen_cases
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import shape_of
 from rl_contracts.capacity.training import GIB, memory
@@ -29,19 +31,56 @@ SIDE, MISSING = "side", 2
 STEPS = 3
 NLL_TOLERANCE = 0.01
 """Relative, of the mean negative log-probability in bfloat16, GPU beside processor."""
-GRADIENT_TOLERANCES = {"FP32": 1e-3, "BF16": 0.02}
+GRADIENT_TOLERANCES = {"FP32": 1e-3, "BF16": 0.02, "FP16": 0.02}
 """Relative, of the gradient's norm, GPU beside processor."""
-SMALL_CASES = {name: SIDES[name] for name in ("float32", "bfloat16", "experts, float32")} | {
+BFLOAT16 = SIDES["bfloat16"]
+SINKS = replace(
+    BFLOAT16,
+    model="gpt_oss",
+    config=BFLOAT16.config
+    | {"head_dim": 64, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 128},
+)
+"""Heads with sinks, and every second layer sees a window."""
+INT8 = SIDES["quantized adapters, checkpointing"]
+SMALL_CASES = {
+    name: SIDES[name]
+    for name in ("float32", "bfloat16", "experts, float32", "adapted experts, bfloat16", "critic")
+} | {
     "uneven lengths, bfloat16": replace(
-        SIDES["bfloat16"],
+        BFLOAT16,
         model="qwen3",
-        config=SIDES["bfloat16"].config
+        config=BFLOAT16.config
         | {"num_attention_heads": 14, "num_key_value_heads": 2, "head_dim": 64},
         length=272,
-    )
+    ),
+    "float16": replace(BFLOAT16, training={**BFLOAT16.training, "precision": "FP16"}),
+    "sinks, bfloat16": SINKS,
+    "sinks, float32": replace(SINKS, training={**SINKS.training, "precision": "FP32"}),
+    "Int8 beside adapters": INT8,
+    "NF4 beside adapters": replace(
+        INT8, training={**INT8.training, "lora": {"rank": 8, "quantization": "NF4"}}
+    ),
+    "parameters offloaded": replace(
+        SIDES["float32"],
+        training={
+            **SIDES["float32"].training,
+            "offloadParameters": True,
+            "offloadOptimizer": True,
+        },
+    ),
+    "reference offloaded": replace(
+        SIDES["bfloat16, checkpointing, reference"],
+        training={
+            **SIDES["bfloat16, checkpointing, reference"].training,
+            "offloadReference": True,
+        },
+    ),
 }
-"""The last has heads as the 0.5 B form, and lengths that are no multiple of a kernel's block."""
-OF_TRL = ("half a billion",)
+"""Uneven lengths have heads as the 0.5 B form, and are no multiple of a kernel's block."""
+OF_TRL = "half a billion"
+ON_PROCESSOR = {"CUDA_VISIBLE_DEVICES": ""}
+AT_ONCE = 4
+"""Processes beside each other whose time is not measured."""
 REDUCED_BYTES = 256 << 20
 HALF_BILLION: dict[str, Any] = {
     "vocab_size": 151_936,
@@ -100,25 +139,17 @@ def main() -> int:
     if sys.argv[1:2] == [SIDE]:
         print(json.dumps(run_side(*sys.argv[2:])))
         return 0
-    quick = is_quick(__doc__)
-    name = gpu_name()
-    if name is None:
+    names, _ = chosen_cases(__doc__, (*ON_GPUS, *OTHERS))
+    machine = gpu_name()
+    if machine is None:
         print(MESSAGE, file=sys.stderr)
         return MISSING
-    result = Result("gpu", machine=name)
-    for case in ON_GPUS[:1] if quick else ON_GPUS:
-        of_case(case, result)
-        shown(result, case)
-    of_parity(result, case="smoke" if quick else ON_GPUS[0])
-    shown(result, "nll")
-    for case in SMALL_CASES:
-        of_gradient(result, case=case)
-        shown(result, f"gradient, {case}")
-    of_nccl(result)
-    if not quick:
-        for case in OF_TRL:
-            of_trl(result, case)
-            shown(result, f"step_s, {case}")
+    result = Result("gpu", machine=machine)
+    for name in names:
+        if name in OTHERS:
+            OTHERS[name](result)
+        else:
+            of_case(name, result)
     print(row(result))
     result.print()
     return 0
@@ -244,25 +275,55 @@ def of_case(name: str, result: Result) -> None:
         "peak_gib": round(taken.peak_bytes / GIB, 2),
         "predicted_gib": round(predicted / GIB, 2),
     }
+    shown(result, name)
     ratio = predicted / taken.peak_bytes
     result.at_least(f"{name}: predicted / measured", ratio, 1 - TOLERANCE)
     result.at_most(f"{name}: predicted / measured, above", ratio, 1 + TOLERANCE)
 
 
-def of_parity(result: Result, *, case: str) -> None:
+def of_parity(result: Result) -> None:
     """The same tokens on the GPU and on the processor."""
-    gpu = asked("nll", case)
-    processor = asked("nll", case, environment={"CUDA_VISIBLE_DEVICES": ""})
+    gpu = asked("nll", ON_GPUS[0])
+    processor = asked("nll", ON_GPUS[0], environment=ON_PROCESSOR)
     result.figures["nll"] = {"gpu": round(gpu, 5), "processor": round(processor, 5)}
+    shown(result, "nll")
     gap = abs(gpu - processor) / processor
     result.at_most("log-probabilities, GPU to processor", gap, NLL_TOLERANCE)
 
 
-def of_gradient(result: Result, *, case: str) -> None:
-    """A first step's gradient on the GPU and on the processor."""
-    gpu = asked("gradient", case)
-    processor = asked("gradient", case, environment={"CUDA_VISIBLE_DEVICES": ""})
-    result.figures[f"gradient, {case}"] = {"gpu": gpu, "processor": processor}
+def of_gradients(result: Result) -> None:
+    """A first step's gradient of each small case, on the GPU and on the processor."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for name, (gpu, processor) in zip(
+            SMALL_CASES, pool.map(gradients, SMALL_CASES), strict=True
+        ):
+            of_gradient(name, gpu, processor, result)
+
+
+def gradients(case: str) -> list[dict[str, float] | None]:
+    """On the GPU and on the processor; None where the process failed."""
+    taken: list[dict[str, float] | None] = []
+    for environment in ({}, ON_PROCESSOR):
+        try:
+            taken.append(asked("gradient", case, environment=environment))
+        except subprocess.CalledProcessError:
+            taken.append(None)  # its error is on stderr
+    return taken
+
+
+def of_gradient(
+    case: str,
+    gpu: dict[str, float] | None,
+    processor: dict[str, float] | None,
+    result: Result,
+) -> None:
+    """Hold a first step's gradient on the GPU against the processor's."""
+    figure = f"gradient, {case}"
+    result.figures[figure] = {"gpu": gpu, "processor": processor}
+    shown(result, figure)
+    result.at_most(f"failed steps, {case}", (gpu, processor).count(None), 0)
+    if gpu is None or processor is None:
+        return
     gap = abs(gpu["norm"] - processor["norm"]) / processor["norm"]
     bar = GRADIENT_TOLERANCES[SMALL_CASES[case].training["precision"]]
     result.at_most(f"gradient norm, GPU to processor, {case}", gap, bar)
@@ -272,10 +333,12 @@ def of_nccl(result: Result) -> None:
     """Bandwidth between the GPUs."""
     speed = asked("nccl")
     result.figures["nccl_gb_per_s"] = None if speed is None else round(speed, 1)
+    shown(result, "nccl_gb_per_s")
 
 
-def of_trl(result: Result, case: str) -> None:
+def of_trl(result: Result) -> None:
     """An optimizer step beside TRL's GRPOTrainer, both in bfloat16 on the GPU."""
+    case = OF_TRL
     ours, rivals = "ours, bfloat16", (*trainer_step.FAST["bfloat16"], trainer_step.LIGER)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -293,11 +356,21 @@ def of_trl(result: Result, case: str) -> None:
             else:
                 taken[side] = min(answer["seconds"])
     result.figures[f"step_s, {case}"] = {side: round(took, 3) for side, took in taken.items()}
+    shown(result, f"step_s, {case}")
     if failed:
         result.figures[f"TRL failed, {case}"] = failed
         print(json.dumps(failed), flush=True)
     fastest = min((took for side, took in taken.items() if side != ours), default=0.0)
     result.at_least(f"tokens/s to TRL at its fastest, {case}", fastest / taken[ours], 1.0)
+
+
+OTHERS: dict[str, Callable[[Result], None]] = {
+    "log-probabilities": of_parity,
+    "gradients": of_gradients,
+    "NCCL": of_nccl,
+    "TRL": of_trl,
+}
+"""What is measured beside the cases."""
 
 
 def row(result: Result) -> str:

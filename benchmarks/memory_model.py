@@ -218,6 +218,8 @@ def loaded(case: Case, folder: Path) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from rl_contracts import adapters
+    from rl_trainer.distributed import rendezvous
+    from rl_trainer.distributed.world import ALONE
     from rl_trainer.model import loading
     from rl_trainer.model.learner import Learner
 
@@ -225,19 +227,21 @@ def loaded(case: Case, folder: Path) -> Any:
     config = AutoConfig.for_model(case.model, **case.config)
     AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
     spec = spec_of(case)
-    section = spec.training.lora
+    section, offload = spec.training.lora, spec.training.offload_parameters
     policy = loading.load(
         folder,
         precision=spec.training.precision,
         uri=spec.model.uri,
         recompute=bool(spec.training.gradient_checkpointing),
         offload=spec.training.offload_activations,
+        offload_parameters=offload,
         quantize=None if section is None else section.quantization,
     )
     entry = None
     if section is not None:
         entry = adapters.adapter_entry(folder, uri=spec.model.uri, section=section)
-    return Learner(policy, spec, adapter=entry)
+    world = rendezvous.with_mesh(ALONE) if offload else ALONE
+    return Learner(policy, spec, adapter=entry, world=world)
 
 
 def batch(case: Case) -> list[Any]:

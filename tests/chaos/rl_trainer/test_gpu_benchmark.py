@@ -1,4 +1,4 @@
-"""The benchmark of GPUs, as far as it goes without one."""
+"""The benchmarks of GPUs, as far as they go without one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from tests.servers import ROOT
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU: run the benchmark")
-def test_without_a_gpu_it_says_what_is_missing() -> None:
+@pytest.mark.parametrize("name", ["gpu", "gpu_engine", "gpu_turns"])
+def test_without_a_gpu_it_says_what_is_missing(name: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", f"benchmarks.{name}"], cwd=ROOT, capture_output=True, text=True
     )
     assert ran.returncode == gpu.MISSING
-    assert ran.stderr.strip() == gpu.MESSAGE
+    assert ran.stderr.strip() == gpu.MESSAGE.replace("benchmarks.gpu", f"benchmarks.{name}")
     assert ran.stdout == ""
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
@@ -16,7 +17,7 @@ from tests.waiting import HUNG_SECONDS, throughout, until
 LONG_SECONDS = 4 * HUNG_SECONDS
 GATE_SECONDS = 5.0
 """A new engine that waits shows nothing else."""
-LEARNING = {"steps": 60, "promptsPerStep": 8, "optimizer": {"learningRate": 1e-2}}
+LEARNING: dict[str, Any] = {"steps": 60, "promptsPerStep": 8, "optimizer": {"learningRate": 1e-2}}
 
 
 def at_step(pod: TurnsPod, step: int) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.context import ForkServerProcess
@@ -61,8 +61,24 @@ class World:
     spec: RLJobSpec
 
     @classmethod
-    def make(cls, folder: Path, stores: Stores, settings: StoreSettings, **training: Any) -> Self:
-        """Upload a tiny model and data, and write the files that a pod mounts."""
+    def make(
+        cls,
+        folder: Path,
+        stores: Stores,
+        settings: StoreSettings,
+        *,
+        model: Mapping[str, Any] = {},
+        **training: Any,
+    ) -> Self:
+        """Upload a tiny model and data, and write the files that a pod mounts.
+
+        Args:
+            folder: of the machine, for what a pod has.
+            stores: of the run.
+            settings: theirs.
+            model: what differs from the tiny model.
+            training: what differs from a short training.
+        """
         objects = stores.objects
         root = f"s3://{objects.bucket}/{objects.prefix}"
         spec = RLJobSpec.model_validate(
@@ -80,7 +96,7 @@ class World:
             }
         )
         world = cls(folder=folder, stores=stores, settings=settings, spec=spec)
-        for path in save_tiny(folder / "model").iterdir():
+        for path in save_tiny(folder / "model", **model).iterdir():
             objects.put_file(f"{objects.prefix}model/{path.name}", path)
         world.put_data("train", range(10))
         world.put_data("test", range(10))

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,11 +33,9 @@ ON_PROCESSOR = [
     *("--device", "cpu", "--attention-backend", "torch_native", "--skip-server-warmup"),
     *("--max-total-tokens", "32768", "--max-running-requests", "64"),
 ]
-ENGINE = {"startupSeconds": 900, "args": ON_PROCESSOR}
 SECTIONS: dict[str, Any] = {
     "placement": "Colocated",
     "agent": {"sampling": {"maxTokensPerTurn": 3, "maxContextTokens": 32}},
-    "samplers": [{"name": "main", "template": {"engine": ENGINE}}],
     "weightSync": {"timeoutSeconds": 60},
 }
 PORTS = ("30000", "8080", "8090", "8093")
@@ -190,12 +188,31 @@ class TurnsPod:
 
 @contextmanager
 def turns_pod(
-    folder: Path, stores: Stores, settings: StoreSettings, **training: Any
+    folder: Path,
+    stores: Stores,
+    settings: StoreSettings,
+    *,
+    engine: Sequence[str] = ON_PROCESSOR,
+    model: Mapping[str, Any] = {},
+    sections: Mapping[str, Any] = {},
+    **training: Any,
 ) -> Iterator[TurnsPod]:
-    """A pod whose init container has ended and whose sidecars run; killed in the end."""
-    world = World.make(folder, stores, settings, **training)
+    """A pod whose init container has ended and whose sidecars run; killed in the end.
+
+    Args:
+        folder: of the machine, for those of the pod.
+        stores: of the run.
+        settings: theirs.
+        engine: its arguments.
+        model: what differs from the tiny model.
+        sections: of the manifest, in place of the test's.
+        training: what differs from a short training.
+    """
+    world = World.make(folder, stores, settings, model=model, **training)
     spec = world.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    world.spec = RLJobSpec.model_validate(spec | SECTIONS)
+    template = {"engine": {"startupSeconds": 900, "args": list(engine)}}
+    samplers = {"samplers": [{"name": "main", "template": template}]}
+    world.spec = RLJobSpec.model_validate(spec | SECTIONS | samplers | dict(sections))
     world.write_mounts()
     job = replace(a_meta("sums"), uid=RUN)
     rendered = trainer.pod_template(job, world.spec, attempt=1, images=IMAGES)["spec"]
