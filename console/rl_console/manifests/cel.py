@@ -38,22 +38,28 @@ def violations(schema: Schema, value: Any, at: str = "") -> Iterator[Violation]:
         value: with its defaults filled in, and of the types that the schema has.
         at: path of the value, empty for the whole object.
     """
+    yield from _walked(schema, value, converted(schema, value), at)
+
+
+def _walked(schema: Schema, value: Any, known: Any, at: str) -> Iterator[Violation]:
+    """As ``violations``; ``known`` is the value as CEL has it, converted once for all rules."""
     for rule in schema.get(RULES, ()):
         if "oldSelf" not in rule["rule"]:
-            yield from _broken(rule, schema, value, at)
+            yield from _broken(rule, known, at)
     if isinstance(value, dict):
         for name, inner in value.items():
             below = schema.get("properties", {}).get(name) or schema.get("additionalProperties")
             if isinstance(below, Mapping):
-                yield from violations(below, inner, f"{at}.{name}" if at else name)
+                part = known[celtypes.StringType(name)]
+                yield from _walked(below, inner, part, f"{at}.{name}" if at else name)
     elif isinstance(value, list) and "items" in schema:
         for index, inner in enumerate(value):
-            yield from violations(schema["items"], inner, f"{at}[{index}]")
+            yield from _walked(schema["items"], inner, known[index], f"{at}[{index}]")
 
 
-def _broken(rule: Mapping[str, str], schema: Schema, value: Any, at: str) -> Iterator[Violation]:
+def _broken(rule: Mapping[str, str], known: Any, at: str) -> Iterator[Violation]:
     field = f"{at}{rule.get('fieldPath', '')}".lstrip(".")
-    names = {"self": converted(schema, value)}
+    names = {"self": known}
     try:
         if _program(rule["rule"]).evaluate(names):
             return
