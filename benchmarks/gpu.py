@@ -266,8 +266,8 @@ def of_case(name: str, result: Result) -> None:
     """Speed and memory of a case, beside what the memory model says without CUDA's own."""
     case, taken = CASES[name], Taken(**asked("steps", name))
     setup = setup_of(spec_of(case), cuda=True)
-    said = memory(shape_of({"model_type": case.model, **case.config}), setup)
-    predicted = said.total - said.device
+    prediction = memory(shape_of({"model_type": case.model, **case.config}), setup)
+    predicted = prediction.total - prediction.device
     assert taken.peak_bytes is not None
     result.figures[name] = {
         "tokens_per_s": round(taken.tokens / taken.seconds),

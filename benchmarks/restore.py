@@ -78,18 +78,18 @@ class End:
     seconds: float
     lost: int
     """Steps that were committed and are not in the lineage any more."""
-    said: str
+    message: str
 
     @property
     def names_loss(self) -> bool:
         """Whether a message says that steps are lost, not only that a checkpoint is."""
-        return any(reason in self.said for reason in ("RunWentBack", "StoreRestored", "RunLost"))
+        return any(reason in self.message for reason in ("RunWentBack", "StoreRestored", "RunLost"))
 
     @property
     def row(self) -> str:
         """A row of the table."""
         state = "goes on" if self.went_on else "refused"
-        return f"{state:8} {self.seconds:5.1f} s  {self.lost} steps lost  {self.said}"
+        return f"{state:8} {self.seconds:5.1f} s  {self.lost} steps lost  {self.message}"
 
 
 def main() -> None:
@@ -130,7 +130,7 @@ def rehearse(world: World, case: Case) -> End:
         return create_again(world, before)
     kept = world.stores.runs.get(RUN)
     started, attempt = time.monotonic(), case.attempt
-    said = []
+    messages = []
     while True:
         trainer = start(world, attempt=attempt)
         first = kept.step if kept else 0
@@ -141,20 +141,20 @@ def rehearse(world: World, case: Case) -> End:
         )
         if trainer.poll() != TOO_LATE:
             break
-        said.append(f"attempt {attempt} ended with exit code {TOO_LATE};")
+        messages.append(f"attempt {attempt} ended with exit code {TOO_LATE};")
         attempt = next_attempt(world.run, attempt)
     seconds = time.monotonic() - started
     went_on = trainer.poll() is None
     kill(trainer)
     run = world.run
-    said += [notice.reason for notice in run.notices]
+    messages += [notice.reason for notice in run.notices]
     if case.attempt > LAST_ATTEMPT:  # else the status that was written before is gone, too
         after = status(kept.step if kept else 0)
-        said += [each.reason for each in of_change(status(before.step), after)]
+        messages += [each.reason for each in of_change(status(before.step), after)]
     if not went_on and run.outcome is not None:
-        said.append(f"{run.outcome.reason}: {run.outcome.message}")
+        messages.append(f"{run.outcome.reason}: {run.outcome.message}")
     lost = before.step - (kept.step if kept else 0)
-    return End(went_on=went_on, seconds=seconds, lost=lost, said=" ".join(said))
+    return End(went_on=went_on, seconds=seconds, lost=lost, message=" ".join(messages))
 
 
 def train_until_killed(world: World) -> tuple[dict[int, Documents], dict[int, Bucket]]:
@@ -194,7 +194,7 @@ def create_again(world: World, before: Run) -> End:
     (notice,) = world.stores.runs.require(other).notices
     seconds = time.monotonic() - started
     assert world.run.step == before.step
-    return End(went_on=True, seconds=seconds, lost=0, said=f"{notice.reason}: {notice.message}")
+    return End(went_on=True, seconds=seconds, lost=0, message=f"{notice.reason}: {notice.message}")
 
 
 def next_attempt(run: Run, attempt: int) -> int:

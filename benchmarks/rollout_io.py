@@ -155,8 +155,8 @@ def forming(result: Result) -> None:
         "seconds to form a batch of 512 rollouts of 8,000 tokens", statistics.median(took), 2.0
     )
     command = [sys.executable, "-m", "benchmarks.rollout_io", FORM]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    before, after = (float(part) for part in said.split())
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    before, after = (float(part) for part in output.split())
     result.figures["form_added_mb"] = round((after - before) / 1e6, 1)
     result.at_most("memory that forming adds, of the batch's bytes", (after - before) / size, 2.0)
 

@@ -118,11 +118,11 @@ class End:
     def row(self) -> str:
         """A row of the table."""
         starts = ", ".join(f"{seconds:.1f}" for seconds in self.starts)
-        said = ", ".join(f"{reason} {count}" for reason, count in self.reasons.items())
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self.reasons.items())
         return (
             f"starts {starts} s; operator {self.operator_mb:.0f} MB, "
             f"restarted {self.restarts} times, largest hostile reader "
-            f"{self.readers_mb:.0f} MB, {self.killed} readers killed; jobs say: {said}"
+            f"{self.readers_mb:.0f} MB, {self.killed} readers killed; jobs say: {reasons}"
         )
 
 

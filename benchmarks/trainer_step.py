@@ -189,10 +189,10 @@ def run_side(name: str, case: str, folder: Path, *, steps: int) -> dict[str, Any
     given = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
     if case == "wide":  # what is freed goes back, so that the resident bytes are those in use
         given |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-    said = subprocess.run(
+    output = subprocess.run(
         [*command, str(steps)], check=True, capture_output=True, text=True, env=given
     ).stdout
-    parsed: dict[str, Any] = json.loads(said.strip().splitlines()[-1])
+    parsed: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     return parsed
 
 

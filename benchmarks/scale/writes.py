@@ -25,10 +25,10 @@ def counted(api: Api) -> dict[str, float]:
         if not line.startswith("apiserver_request_total{"):
             continue
         labels, value = line.removeprefix("apiserver_request_total{").rsplit("} ", 1)
-        said = dict(part.split("=", 1) for part in labels.split(","))
-        verb, code = said["verb"].strip('"'), said["code"].strip('"')
+        label_values = dict(part.split("=", 1) for part in labels.split(","))
+        verb, code = label_values["verb"].strip('"'), label_values["code"].strip('"')
         if verb in VERBS and code.startswith("2"):
-            key = f"{verb} {said['resource'].strip(chr(34))}"
+            key = f"{verb} {label_values['resource'].strip(chr(34))}"
             counts[key] = counts.get(key, 0) + float(value)
     return counts
 

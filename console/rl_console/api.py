@@ -257,10 +257,10 @@ def _not_found(doing: str, error: client.ApiException) -> NotFoundError:
 def _message(error: client.ApiException) -> str:
     """What the API server says, else status and reason."""
     try:
-        said = json.loads(error.body).get("message") or ""
+        message = json.loads(error.body).get("message") or ""
     except (TypeError, ValueError, AttributeError):
-        said = ""
-    return f"{error.status} {error.reason}{': ' if said else ''}{said[:MOST_CHARACTERS]}"
+        message = ""
+    return f"{error.status} {error.reason}{': ' if message else ''}{message[:MOST_CHARACTERS]}"
 
 
 def _cause(error: BaseException) -> str:

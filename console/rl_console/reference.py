@@ -90,8 +90,8 @@ def _meaning(option: Any) -> str:
     default = option.default
     if option.required and option.param_type_name == "option":
         return f"{text} Required."
-    is_said = "Default" in text or default in (None, "", False, ()) or callable(default)
-    return text if is_said else f"{text} Default: {default}."
+    omit_default = "Default" in text or default in (None, "", False, ()) or callable(default)
+    return text if omit_default else f"{text} Default: {default}."
 
 
 def main() -> None:

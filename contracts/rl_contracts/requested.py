@@ -24,7 +24,7 @@ STREAM = "application/x-ndjson"
 played."""
 
 
-class SaidMessage(BaseModel):
+class ChatMessage(BaseModel):
     """A message of a conversation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,7 +40,7 @@ class EpisodeRequest(BaseModel):
 
     task: Annotated[str, Field(max_length=300)] = ""
     """Id of a stored task, whose prompt is sampled and whose scorers judge; empty: ``messages``."""
-    messages: Annotated[tuple[SaidMessage, ...], Field(max_length=1000)] = ()
+    messages: Annotated[tuple[ChatMessage, ...], Field(max_length=1000)] = ()
     """Up to the policy's turn; scored by nobody, because no reference answer is known."""
     temperature: Annotated[float, Field(ge=0, le=10)] | None = None
     """0: the most probable tokens. None: the task's, or ``agent.sampling.temperature``."""
@@ -62,7 +62,7 @@ class EpisodeAnswer(BaseModel):
     text: str
     """The last response."""
     turns: list[Turn]
-    messages: list[SaidMessage]
+    messages: list[ChatMessage]
     """What was said behind the prompt, results of tools included: a next request may go on from
     there."""
     stop_reason: StopReason

@@ -82,11 +82,11 @@ def handed_on(lab: Lab) -> tuple[str, str] | None:
     """A pod whose sampler took a whole policy from another one's, and that one; their uids."""
     for pod in [sampler.name for sampler in lab.pods(NAME) if sampler.role == "sampler"]:
         try:
-            said = lab.kubectl("logs", pod, "-c", "agent")
+            log_text = lab.kubectl("logs", pod, "-c", "agent")
         except RequestRefusedError:  # it has not started yet
             continue
         version = peer = ""
-        for line in said.splitlines():
+        for line in log_text.splitlines():
             if match := DOWNLOADING.search(line):
                 version, peer = match.groups()
             elif "falling back from" in line:

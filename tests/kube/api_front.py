@@ -44,8 +44,8 @@ class Fault:
 
     def body(self) -> bytes:
         """As the API server words it."""
-        said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": self.status}
-        return json.dumps({**said, "message": "a fault that a test makes"}).encode()
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": self.status}
+        return json.dumps({**status, "message": "a fault that a test makes"}).encode()
 
 
 @dataclass

@@ -50,7 +50,7 @@ def flavor(name: str = FLAVOR) -> Raw:
 
 def pending(workload: Raw, message: str, *, reason: str = "Pending") -> Raw:
     """The status of a Workload for which there is no quota."""
-    return _said(workload, ("QuotaReserved", False, reason, message))
+    return _with_conditions(workload, ("QuotaReserved", False, reason, message))
 
 
 def admitted(workload: Raw, *, name: str = FLAVOR, counts: dict[str, int] | None = None) -> Raw:
@@ -64,7 +64,7 @@ def admitted(workload: Raw, *, name: str = FLAVOR, counts: dict[str, int] | None
             words.append(
                 (condition["type"], False, "QuotaReserved", f"Previously: {condition['message']}")
             )
-    status = _said(workload, *words)
+    status = _with_conditions(workload, *words)
     sets = workload["spec"]["podSets"]
     status["admission"] = {
         "clusterQueue": "cq",
@@ -84,19 +84,21 @@ def evicted(
     workload: Raw, *, reason: str = "Preempted", message: str = "Preempted to make room"
 ) -> Raw:
     """The status of an admitted Workload that is to give its quota back."""
-    status = _said(workload, ("Evicted", True, reason, message))
+    status = _with_conditions(workload, ("Evicted", True, reason, message))
     return {**status, "admission": workload["status"]["admission"]}
 
 
 def requeued(workload: Raw) -> Raw:
     """The status of one that Kueue queues again by itself, as after a stopped ClusterQueue."""
-    return _said(workload, ("Requeued", True, "ClusterQueueRestarted", "The queue goes on."))
+    return _with_conditions(
+        workload, ("Requeued", True, "ClusterQueueRestarted", "The queue goes on.")
+    )
 
 
 def condition(workload: Raw, kind: str) -> Raw:
     """A condition of a Workload, empty without it."""
-    said = workload.get("status", {}).get("conditions", [])
-    return next((condition for condition in said if condition["type"] == kind), {})
+    conditions = workload.get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def holds_quota(workload: Raw | None) -> bool:
@@ -115,7 +117,7 @@ def admissible(workload: Raw) -> bool:
     return bool(active and waits and not over and not holds_quota(workload))
 
 
-def _said(workload: Raw, *words: Words) -> Raw:
+def _with_conditions(workload: Raw, *words: Words) -> Raw:
     status: Raw = copy.deepcopy(workload.get("status", {}))
     known = {condition["type"]: condition for condition in status.get("conditions", [])}
     for kind, true, reason, message in words:

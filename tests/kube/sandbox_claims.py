@@ -119,8 +119,8 @@ class ClaimWatch:
 
     def _see_pod(self, pod: Raw) -> None:
         name, now = pod["metadata"]["name"], time.monotonic()
-        said = pod.get("status", {}).get("conditions") or []
-        if any((each["type"], each["status"]) == ("Ready", "True") for each in said):
+        conditions = pod.get("status", {}).get("conditions") or []
+        if any((each["type"], each["status"]) == ("Ready", "True") for each in conditions):
             self.ready.setdefault(name, now)
             if pod["metadata"]["labels"].get(names.CLAIMED_LABEL) == "true":
                 self.served.setdefault(name, now)

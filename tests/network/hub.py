@@ -95,8 +95,8 @@ class FakeHub:
         )
         self.exchanged += 1
         if self.trusts.get(asked["resource"]) != asked["subject_token"]:
-            said = f"invalid_grant: no publisher for {asked['subject_token']}"
-            return 400, {}, json.dumps({"error": said}).encode()
+            error = f"invalid_grant: no publisher for {asked['subject_token']}"
+            return 400, {}, json.dumps({"error": error}).encode()
         return 200, {}, json.dumps({"access_token": self.token, "expires_in": 3600}).encode()
 
     def _is_here(self, asked: re.Match[str]) -> bool:

@@ -238,12 +238,12 @@ class Front:
 
     def _hello(self, header: tuple[int, ...], body: bytes) -> bytes:
         start = 20 if header[3] == OP_REPLY else 5
-        said = bson.decode(body[start:])
-        said["localTime"] += timedelta(seconds=self.clock_ahead)
+        answer = bson.decode(body[start:])
+        answer["localTime"] += timedelta(seconds=self.clock_ahead)
         if self.role != "standalone":
             me = f"127.0.0.1:{self.port}"
             primary = self.role == "primary"
-            said |= {
+            answer |= {
                 "setName": "rs0",
                 "hosts": [f"127.0.0.1:{port}" for port in self.peers or [self.port]],
                 "me": me,
@@ -253,10 +253,10 @@ class Front:
                 "secondary": not primary,
             }
             if primary and self.peers:
-                said |= {"electionId": bson.ObjectId(f"{self.election:024x}"), "primary": me}
+                answer |= {"electionId": bson.ObjectId(f"{self.election:024x}"), "primary": me}
         if self.user:
-            said["saslSupportedMechs"] = ["SCRAM-SHA-256"]
-        reply = body[:start] + bson.encode(said)
+            answer["saslSupportedMechs"] = ["SCRAM-SHA-256"]
+        reply = body[:start] + bson.encode(answer)
         return struct.pack("<iiii", 16 + len(reply), *header[1:]) + reply
 
 

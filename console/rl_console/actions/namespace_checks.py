@@ -76,9 +76,9 @@ def stores(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     """What the jobs of the namespace say about its stores; the console asks no store itself."""
     jobs = [JobObject.parse(raw) for raw in cluster.raw_jobs(namespace)]
     for kind, name in STORE_CONDITIONS.items():
-        said = [each for job in jobs if (each := condition(job.status, kind)) is not None]
-        if said:
-            yield _store(name, max(said, key=lambda each: each.last_transition_time))
+        conditions = [each for job in jobs if (each := condition(job.status, kind)) is not None]
+        if conditions:
+            yield _store(name, max(conditions, key=lambda each: each.last_transition_time))
         else:
             yield Finding(
                 check=name,
@@ -88,14 +88,14 @@ def stores(cluster: Cluster, namespace: str) -> Iterator[Finding]:
             )
 
 
-def _store(name: str, said: Condition) -> Finding:
-    detail = said.message or said.reason
-    if said.status == "True" and said.reason != IN_CLEAR:
+def _store(name: str, store_condition: Condition) -> Finding:
+    detail = store_condition.message or store_condition.reason
+    if store_condition.status == "True" and store_condition.reason != IN_CLEAR:
         return good(name, detail)
-    remedy = f"docs/reference/conditions.md explains {said.reason}"
-    if said.status == "True":
+    remedy = f"docs/reference/conditions.md explains {store_condition.reason}"
+    if store_condition.status == "True":
         return warning(name, detail, remedy)
-    if said.status == "Unknown":
+    if store_condition.status == "Unknown":
         return Finding(check=name, state=UNKNOWN, detail=detail, remedy=remedy)
     return fault(name, detail, remedy)
 

@@ -36,10 +36,10 @@ def pool_of(raw: Mapping[str, Any], group: str) -> tuple[str, str]:
     if not groups:
         raise UsageError(f"RLJob {name} has no samplers")
     if group not in groups and (group or len(groups) > 1):
-        said = (
+        message = (
             f"RLJob {name} has no group {group!r}" if group else f"RLJob {name} has several groups"
         )
-        raise UsageError(said, remedy=f"Choose one with --group: {', '.join(groups)}")
+        raise UsageError(message, remedy=f"Choose one with --group: {', '.join(groups)}")
     chosen = group or next(iter(groups))
     shared = (groups[chosen].get("poolRef") or {}).get("name")
     return chosen, shared or f"{name}-{chosen}"

@@ -40,11 +40,11 @@ def set_suspended(
     """
     doing = f"{'suspending' if suspended else 'resuming'} RLJob {namespace}/{job}"
     _set(cluster, namespace, job, "suspend", suspended, doing=doing)
-    said = f"rljob.{GROUP}/{job} {'suspended' if suspended else 'resumed'}"
+    message = f"rljob.{GROUP}/{job} {'suspended' if suspended else 'resumed'}"
     if wait is None:
-        return said
+        return message
     _await(cluster, namespace, job, _is_suspended if suspended else _is_at_work, seconds=wait)
-    return f"{said}: {'all its pods are gone' if suspended else 'it is at work'}"
+    return f"{message}: {'all its pods are gone' if suspended else 'it is at work'}"
 
 
 def stop_job(cluster: Cluster, namespace: str, job: str, *, wait: float | None) -> str:
@@ -65,8 +65,8 @@ def stop_job(cluster: Cluster, namespace: str, job: str, *, wait: float | None) 
         return f"rljob.{GROUP}/{job} stops"
     ended = _await(cluster, namespace, job, lambda read: has_ended(read.status), seconds=wait)
     final = condition(ended.status, "Failed") or condition(ended.status, "Complete")
-    said = plain_line(final.message) if final else ""
-    return f"rljob.{GROUP}/{job} {ended.status.phase}: {said}"
+    message = plain_line(final.message) if final else ""
+    return f"rljob.{GROUP}/{job} {ended.status.phase}: {message}"
 
 
 def _set(

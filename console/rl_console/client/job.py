@@ -222,7 +222,7 @@ class RLJob(RunQueries):
 
     def chat(
         self,
-        said: str | Sequence[Mapping[str, str]],
+        message: str | Sequence[Mapping[str, str]],
         *,
         temperature: float | None = None,
         max_tokens: int | None = None,
@@ -233,7 +233,7 @@ class RLJob(RunQueries):
         """Ask the policy that the job serves now, with the job's tools. Nothing of it is stored.
 
         Args:
-            said: a message of the user, or a conversation: ``role`` and ``content`` of each
+            message: a message of the user, or a conversation: ``role`` and ``content`` of each
                 message. An answer's ``messages`` continue it.
             temperature: 0: the most probable tokens. None: the job's.
             max_tokens: of one response, never more than the job's; None: the job's.
@@ -251,7 +251,9 @@ class RLJob(RunQueries):
             RequestRefusedError: the sampler refuses it, or kubectl is not installed.
             TimeOverError: it has not ended in time.
         """
-        messages = [{"role": "user", "content": said}] if isinstance(said, str) else list(said)
+        messages = (
+            [{"role": "user", "content": message}] if isinstance(message, str) else list(message)
+        )
         with checked():
             request = EpisodeRequest.model_validate(
                 {"messages": messages, "temperature": temperature, "max_tokens": max_tokens}

@@ -103,8 +103,8 @@ def _finish(draft: Draft) -> None:
 
 def _sum(draft: Draft, path: str, value: int, note: str) -> None:
     draft.put(path, value)
-    said = f"{note} = {value}"
-    draft.lines.append(Line(option="", value="", state="mapped", field=path, note=said))
+    equation = f"{note} = {value}"
+    draft.lines.append(Line(option="", value="", state="mapped", field=path, note=equation))
 
 
 def _summed(path: str) -> Rule:

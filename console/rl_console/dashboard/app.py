@@ -126,15 +126,15 @@ def assembled(
 
     def failed(request: Request, error: Exception) -> Response:
         status, title = next(
-            ((code, said) for kind, code, said in STATUS if isinstance(error, kind)),
+            ((code, heading) for kind, code, heading in STATUS if isinstance(error, kind)),
             (getattr(error, "status_code", 500), "There is no such page"),
         )
-        said = _said(error)
+        message = _message(error)
         if request.url.path.endswith(".json"):
-            return JSONResponse({"problem": said}, status)
+            return JSONResponse({"problem": message}, status)
         viewer = getattr(request.state, "viewer", "")
         shown = templates.get_template("error.html").render(
-            title=title, said=said, status=status, crumbs=[], viewer=viewer
+            title=title, said=message, status=status, crumbs=[], viewer=viewer
         )
         return HTMLResponse(shown, status)
 
@@ -147,7 +147,7 @@ def assembled(
     return app
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -113,8 +113,8 @@ class Guard:
             answer.set_cookie(self._cookie, self._key, httponly=True, samesite="strict", path="/")
             return answer
         if not self._fits(Request(scope).cookies.get(self._cookie, "")):
-            said = "Open the address that `kubectl rl dashboard` printed: it holds a key."
-            return PlainTextResponse(said, 401)
+            message = "Open the address that `kubectl rl dashboard` printed: it holds a key."
+            return PlainTextResponse(message, 401)
         return None
 
     def _fits(self, shown: str) -> bool:

@@ -73,8 +73,8 @@ class Login:
         form = await _form(request)
         token, following = form.get("token", "").strip(), _local(form.get("next", ""))
         if len(token) > MOST_TOKEN:
-            said = f"The token has more than {MOST_TOKEN:,} characters and fits no cookie."
-            return self._asked(following, f"{said} Put a proxy in front that sends it.", 400)
+            message = f"The token has more than {MOST_TOKEN:,} characters and fits no cookie."
+            return self._asked(following, f"{message} Put a proxy in front that sends it.", 400)
         try:
             await run_in_threadpool(self._viewers.of, token)
         except NotLoggedInError:
@@ -98,9 +98,9 @@ class Login:
         self._viewers.forget(token_of(request)[0])
         return to_login(request)
 
-    def _asked(self, following: str, said: str = "", status: int = 200) -> Response:
+    def _asked(self, following: str, message: str = "", status: int = 200) -> Response:
         shown = self._templates.get_template("login.html").render(
-            title="Log in", crumbs=[], viewer="", said=said, next=following, most=MOST_TOKEN
+            title="Log in", crumbs=[], viewer="", said=message, next=following, most=MOST_TOKEN
         )
         return HTMLResponse(shown, status)
 

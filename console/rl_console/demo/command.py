@@ -48,10 +48,10 @@ def run_demo(
         with bucket(cluster, settings.tools, NAMESPACE) as objects:
             prefix = f"{objects.prefix}runs/{job.run}/"
             report, folder = results.fetch(objects, prefix, settings.out)
-        said = results.answers(settings, folder, paths.data)
+        answers = results.answers(settings, folder, paths.data)
     values = results.summary(report, seconds=stages.elapsed)
     results.write_summary(settings.out / "demo.json", values)
-    console.print(results.answers_table(said))
+    console.print(results.answers_table(answers))
     _print_ending(console, settings, report)
 
 

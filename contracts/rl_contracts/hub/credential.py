@@ -80,8 +80,8 @@ class HubCredential:
         if status == TOO_MANY or status >= 500:
             raise _unavailable(f"HTTP {status}")
         if status >= 400:
-            said = response.text.replace(identity, "[hidden]")[:300]
-            raise RefusedError(_not_trusted(trusted_by, f"HTTP {status}: {said}"))
+            text = response.text.replace(identity, "[hidden]")[:300]
+            raise RefusedError(_not_trusted(trusted_by, f"HTTP {status}: {text}"))
         try:
             answer: Any = response.json()
         except ValueError as error:

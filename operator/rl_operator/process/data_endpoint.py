@@ -21,13 +21,13 @@ Answer = Callable[[str, bytes], tuple[int, bytes]]
 """Takes the viewer's token and the request's JSON; returns HTTP status and JSON."""
 
 
-def _said(problem: str) -> bytes:
+def _problem_body(problem: str) -> bytes:
     """A problem, also by the name under which the API server's clients look for one."""
     return json.dumps({"problem": problem, "message": problem}).encode()
 
 
 def _standing_by(token: str, body: bytes) -> tuple[int, bytes]:
-    return 503, _said("This operator stands by. Ask again: another one answers.")
+    return 503, _problem_body("This operator stands by. Ask again: another one answers.")
 
 
 class DataEndpoint(BackgroundEndpoint):
@@ -46,16 +46,16 @@ class DataEndpoint(BackgroundEndpoint):
             def do_POST(self) -> None:
                 length = self.headers.get("Content-Length", "")
                 if self.path != PATH:
-                    self._send(404, _said("There is nothing at this path."))
+                    self._send(404, _problem_body("There is nothing at this path."))
                 elif not length.isdigit() or len(length) > 9 or int(length) > REQUEST_BYTES:
-                    self._send(413, _said("The request is too large."))
+                    self._send(413, _problem_body("The request is too large."))
                 else:
                     self._answer(self.rfile.read(int(length)))
 
             def _answer(self, body: bytes) -> None:
                 """Answer a request that has arrived: one that is still sent holds no slot."""
                 if not slots.acquire(blocking=False):
-                    self._send(503, _said("Too many viewers ask at once. Ask again."))
+                    self._send(503, _problem_body("Too many viewers ask at once. Ask again."))
                     return
                 self.server.keep(self.connection)
                 try:

@@ -77,11 +77,13 @@ class RunData:
             with self._place(request.namespace):
                 return 200, self._ask(request).encode()
         except ValidationError as error:
-            return _said(400, f"The request is not valid: {error.error_count()} problems.")
+            return _problem_answer(
+                400, f"The request is not valid: {error.error_count()} problems."
+            )
         except _Problem as problem:
-            return _said(problem.status, problem.problem)
+            return _problem_answer(problem.status, problem.problem)
         except ClusterError as error:
-            return _said(503, f"The API server did not answer: {error.message}"[:300])
+            return _problem_answer(503, f"The API server did not answer: {error.message}"[:300])
 
     def _check(self, token: str, namespace: str, job: str) -> None:
         """Raise a problem unless the token's user may read the job."""
@@ -164,5 +166,5 @@ def _question(job: Manifest, query: dict[str, Any]) -> tuple[str, QueryRequest]:
     return secret, QueryRequest(run=run, tokenizer=tokenizer, query=query)
 
 
-def _said(status: int, problem: str) -> tuple[int, bytes]:
+def _problem_answer(status: int, problem: str) -> tuple[int, bytes]:
     return status, json.dumps({"problem": problem, "message": problem}).encode()

@@ -335,9 +335,9 @@ class Member:
             {**message, "content": harmony.visible(message["content"])}
             for message in self.conversation
         ]
-        said = await self.policy.claim.run(self.user.speak(shown))
+        user_message = await self.policy.claim.run(self.user.speak(shown))
         self.heard += 1
-        return said
+        return user_message
 
     def blame(self, message: str) -> None:
         """Record what the policy did wrong in its last turn."""

@@ -24,11 +24,11 @@ from rl_contracts.requested import (
     PATH,
     REQUEST_BYTES,
     STREAM,
+    ChatMessage,
     EndEvent,
     EpisodeAnswer,
     EpisodeRequest,
     RefusedEvent,
-    SaidMessage,
 )
 from rl_contracts.spec.agent.agents import Sampling
 from rl_sampler.agents.group import Group
@@ -239,12 +239,12 @@ def _bounded(sampling: Sampling, most: int | None) -> Sampling:
 
 
 def _answer(group: Group, member: Member, rollout: Rollout, why_not: str) -> EpisodeAnswer:
-    said = member.conversation[len(group.messages) :] if member.history else []
+    messages = member.conversation[len(group.messages) :] if member.history else []
     judged = not why_not and rollout.error is None
     return EpisodeAnswer(
         text=rollout.text,
         turns=rollout.turns,
-        messages=[SaidMessage.model_validate(each) for each in said],
+        messages=[ChatMessage.model_validate(each) for each in messages],
         stop_reason=rollout.stop_reason,
         spans=rollout.spans,
         temperature=GREEDY_TEMPERATURE if rollout.greedy else rollout.temperature,

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_sampler.gateway.asked import Asked, Call, Choice, RefusedRequestError, Reply, Said
+from rl_sampler.gateway.asked import Asked, Call, Choice, Message, RefusedRequestError, Reply
 from rl_sampler.gateway.body import (
     MOST_TOOLS,
     Body,
@@ -60,7 +60,7 @@ def parse_count(values: object) -> Asked:
 
 def _parsed(body: Body, most: int | None) -> Asked:
     system = text_of(body.any("system"), kinds=TEXT, at="system")
-    messages = [Said(role="system", text=system)] if system else []
+    messages = [Message(role="system", text=system)] if system else []
     messages += _messages(body.required("messages", list))
     check_turns(messages, parameter="messages")
     allowed, parallel = _tool_choice(body)
@@ -99,7 +99,7 @@ def _tools(listed: list[Any]) -> Iterator[Tool]:
         )
 
 
-def _messages(listed: list[Any]) -> Iterator[Said]:
+def _messages(listed: list[Any]) -> Iterator[Message]:
     names: dict[str, str] = {}
     for index, values in enumerate(listed):
         at = f"messages[{index}]"
@@ -109,16 +109,16 @@ def _messages(listed: list[Any]) -> Iterator[Said]:
         if not isinstance(blocks, list):
             message.refuse("content", "must be a string or a list of blocks")
         if role == "assistant":
-            said = _of_policy(blocks, at=f"{at}.content")
-            names |= {call.id: call.name for call in said.calls}
-            yield said
+            assistant_message = _of_policy(blocks, at=f"{at}.content")
+            names |= {call.id: call.name for call in assistant_message.calls}
+            yield assistant_message
         elif role == "user":
             yield from _of_user(blocks, names, at=f"{at}.content")
         else:
             message.refuse("role", f"is {role!r}: use user or assistant")
 
 
-def _of_policy(blocks: list[Any], *, at: str) -> Said:
+def _of_policy(blocks: list[Any], *, at: str) -> Message:
     calls, texts = [], []
     for index, values in enumerate(blocks):
         block = Body(values, at=f"{at}[{index}]")
@@ -129,10 +129,10 @@ def _of_policy(blocks: list[Any], *, at: str) -> Said:
             calls.append(Call(id=call_id, name=name, arguments=arguments))
         elif kind not in DROPPED:
             texts.append(text_of([values], kinds=TEXT, at=at))
-    return Said(role="assistant", text="".join(texts), calls=tuple(calls))
+    return Message(role="assistant", text="".join(texts), calls=tuple(calls))
 
 
-def _of_user(blocks: list[Any], names: Mapping[str, str], *, at: str) -> Iterator[Said]:
+def _of_user(blocks: list[Any], names: Mapping[str, str], *, at: str) -> Iterator[Message]:
     """Results of tools are messages of their own; the rest is one message behind them."""
     rest = []
     for index, values in enumerate(blocks):
@@ -143,7 +143,7 @@ def _of_user(blocks: list[Any], names: Mapping[str, str], *, at: str) -> Iterato
         text = text_of(block.any("content"), kinds=TEXT, at=f"{at}[{index}].content")
         yield result_of(block.any("tool_use_id"), names, text, at=f"{at}[{index}]")
     if rest:
-        yield Said(role="user", text=text_of(rest, kinds=TEXT, at=at))
+        yield Message(role="user", text=text_of(rest, kinds=TEXT, at=at))
 
 
 def error(refused: RefusedRequestError) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Message:
     """A message of a conversation."""
 
     role: Role
@@ -79,7 +79,7 @@ def _canonical(arguments: str) -> object:
 class Asked:
     """A request, parsed."""
 
-    messages: tuple[Said, ...]
+    messages: tuple[Message, ...]
     """At least one; the last is not the policy's."""
     tools: tuple[Tool, ...] = ()
     calls_allowed: bool = True
@@ -117,9 +117,9 @@ class Choice:
     """Text of each token, where the request asked for log-probabilities."""
 
     @property
-    def said(self) -> Said:
+    def message(self) -> Message:
         """The message that a later request repeats."""
-        return Said(role="assistant", text=self.text, calls=self.calls)
+        return Message(role="assistant", text=self.text, calls=self.calls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class Reply:
         return sum(len(choice.tokens) for choice in self.choices)
 
 
-def chain(tools: Iterable[Tool], messages: Iterable[Said]) -> list[bytes]:
+def chain(tools: Iterable[Tool], messages: Iterable[Message]) -> list[bytes]:
     """Digests of a conversation: of its tools alone, then also of its first messages.
 
     Returns:
@@ -151,7 +151,7 @@ def chain(tools: Iterable[Tool], messages: Iterable[Said]) -> list[bytes]:
     return digests
 
 
-def following(digest: bytes, message: Said) -> bytes:
+def following(digest: bytes, message: Message) -> bytes:
     """The digest of a conversation with another message behind it."""
     return _digest(digest, message.content())
 

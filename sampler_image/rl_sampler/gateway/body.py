@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
-from rl_sampler.gateway.asked import RefusedRequestError, Said
+from rl_sampler.gateway.asked import Message, RefusedRequestError
 from rl_sampler.tools.tool import Tool
 
 T = TypeVar("T")
@@ -146,7 +146,7 @@ def text_of(content: object, *, kinds: Collection[str], at: str) -> str:
     return "".join(parts)
 
 
-def result_of(call_id: object, names: Mapping[str, str], text: str, *, at: str) -> Said:
+def result_of(call_id: object, names: Mapping[str, str], text: str, *, at: str) -> Message:
     """The message with a tool's result.
 
     Args:
@@ -162,10 +162,10 @@ def result_of(call_id: object, names: Mapping[str, str], text: str, *, at: str) 
         raise RefusedRequestError(
             f"{at} is the result of call {call_id!r}, which no message before it has", parameter=at
         )
-    return Said(role="tool", text=text, call_id=call_id, tool=names[call_id])
+    return Message(role="tool", text=text, call_id=call_id, tool=names[call_id])
 
 
-def check_turns(messages: Sequence[Said], *, parameter: str) -> None:
+def check_turns(messages: Sequence[Message], *, parameter: str) -> None:
     """Refuse a conversation that leaves the policy nothing to answer."""
     if not messages:
         raise RefusedRequestError(f"{parameter} must not be empty", parameter=parameter)

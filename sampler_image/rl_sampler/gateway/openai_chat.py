@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_sampler.gateway.asked import Asked, Call, Choice, RefusedRequestError, Reply, Said
+from rl_sampler.gateway.asked import Asked, Call, Choice, Message, RefusedRequestError, Reply
 from rl_sampler.gateway.body import (
     MOST_TOOLS,
     Body,
@@ -91,9 +91,9 @@ def tool_choice(body: Body) -> bool:
     return bool(choice == "auto")
 
 
-def messages_of(listed: list[Any]) -> tuple[Said, ...]:
+def messages_of(listed: list[Any]) -> tuple[Message, ...]:
     """Parse the messages of a request; raises RefusedRequestError."""
-    said: list[Said] = []
+    messages: list[Message] = []
     names: dict[str, str] = {}
     for index, values in enumerate(listed):
         at = f"messages[{index}]"
@@ -101,16 +101,16 @@ def messages_of(listed: list[Any]) -> tuple[Said, ...]:
         role = message.required("role", str)
         text = text_of(message.any("content"), kinds=TEXT_PARTS, at=f"{at}.content")
         if role in ("system", "developer", "user"):
-            said.append(Said(role="user" if role == "user" else "system", text=text))
+            messages.append(Message(role="user" if role == "user" else "system", text=text))
         elif role == "assistant":
             calls = tuple(_calls(message.take("tool_calls", list, []), at=f"{at}.tool_calls"))
             names |= {call.id: call.name for call in calls}
-            said.append(Said(role="assistant", text=text, calls=calls))
+            messages.append(Message(role="assistant", text=text, calls=calls))
         elif role == "tool":
-            said.append(result_of(message.any("tool_call_id"), names, text, at=at))
+            messages.append(result_of(message.any("tool_call_id"), names, text, at=at))
         else:
             message.refuse("role", f"is {role!r}: use system, developer, user, assistant or tool")
-    return tuple(said)
+    return tuple(messages)
 
 
 def _calls(listed: list[Any], *, at: str) -> Iterator[Call]:

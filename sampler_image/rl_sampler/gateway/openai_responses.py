@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from rl_sampler.gateway.asked import Asked, Call, RefusedRequestError, Reply, Role, Said
+from rl_sampler.gateway.asked import Asked, Call, Message, RefusedRequestError, Reply, Role
 from rl_sampler.gateway.body import (
     MOST_TOOLS,
     Body,
@@ -58,7 +58,7 @@ def parse(values: object) -> Asked:
     """Parse a request; raises RefusedRequestError."""
     body = Body(values)
     instructions = body.take("instructions", str, "")
-    messages = [Said(role="system", text=instructions)] if instructions else []
+    messages = [Message(role="system", text=instructions)] if instructions else []
     messages += _messages(body.any("input"))
     check_turns(messages, parameter="input")
     include = body.take("include", list, [])
@@ -91,32 +91,34 @@ def _check_text(body: Body) -> None:
     text.only("format", [{"type": "text"}], why)
 
 
-def _messages(given: object) -> Iterator[Said]:
+def _messages(given: object) -> Iterator[Message]:
     """The conversation; items of one response become one message."""
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(items, list):
         raise RefusedRequestError("input must be a string or a list", parameter="input")
     names: dict[str, str] = {}
-    response: Said | None = None
+    response: Message | None = None
     for index, values in enumerate(items):
-        said = _item(Body(values, at=f"input[{index}]"), names, at=f"input[{index}]")
-        if said is None:
+        message = _item(Body(values, at=f"input[{index}]"), names, at=f"input[{index}]")
+        if message is None:
             continue
-        if said.role == "assistant":
-            before = response or Said(role="assistant", text="")
-            response = Said(
-                role="assistant", text=before.text + said.text, calls=before.calls + said.calls
+        if message.role == "assistant":
+            before = response or Message(role="assistant", text="")
+            response = Message(
+                role="assistant",
+                text=before.text + message.text,
+                calls=before.calls + message.calls,
             )
             continue
         if response is not None:
             yield response
             response = None
-        yield said
+        yield message
     if response is not None:
         yield response
 
 
-def _item(item: Body, names: dict[str, str], *, at: str) -> Said | None:
+def _item(item: Body, names: dict[str, str], *, at: str) -> Message | None:
     """A message; None for an item that shows the policy nothing."""
     kind = item.take("type", str, "message")
     if kind == "message":
@@ -124,12 +126,12 @@ def _item(item: Body, names: dict[str, str], *, at: str) -> Said | None:
         if role not in ROLES:
             item.refuse("role", f"is {role!r}: use system, developer, user or assistant")
         text = text_of(item.any("content"), kinds=PARTS, at=f"{at}.content")
-        return Said(role=ROLES[role], text=text)
+        return Message(role=ROLES[role], text=text)
     if kind == "function_call":
         call_id, name = item.required("call_id", str), item.required("name", str)
         names[call_id] = name
         call = Call(id=call_id, name=name, arguments=item.take("arguments", str, "{}"))
-        return Said(role="assistant", text="", calls=(call,))
+        return Message(role="assistant", text="", calls=(call,))
     if kind == "function_call_output":
         text = text_of(item.any("output"), kinds=PARTS, at=f"{at}.output")
         return result_of(item.any("call_id"), names, text, at=at)

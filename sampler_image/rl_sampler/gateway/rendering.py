@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rl_sampler.agents.chat import Chat
-from rl_sampler.gateway.asked import Call, Said
+from rl_sampler.gateway.asked import Call, Message
 
 
-def whole(chat: Chat, messages: Sequence[Said]) -> list[int]:
+def whole(chat: Chat, messages: Sequence[Message]) -> list[int]:
     """Token ids of a conversation that continues no other; raises PromptError."""
     return chat.whole([_in_chat_form(chat, message) for message in messages])
 
 
-def behind_a_response(chat: Chat, messages: Sequence[Said], *, last: int) -> list[int]:
+def behind_a_response(chat: Chat, messages: Sequence[Message], *, last: int) -> list[int]:
     """Token ids between a response and the policy's next turn.
 
     Args:
@@ -36,7 +36,7 @@ def behind_a_response(chat: Chat, messages: Sequence[Said], *, last: int) -> lis
     return tokens if chat.ends_turn(last) else [chat.closing(role), *tokens]
 
 
-def _in_chat_form(chat: Chat, message: Said) -> Mapping[str, Any]:
+def _in_chat_form(chat: Chat, message: Message) -> Mapping[str, Any]:
     if message.role == "tool":
         return chat.result(message.tool, message.text)
     shown = dict(chat.outside_message(message.role, message.text))

@@ -18,7 +18,7 @@ from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.trace import SampledResponse, sampled_response
 from rl_sampler.engine.errors import EngineError, EngineProtocolError
 from rl_sampler.engine.protocol import Generation
-from rl_sampler.gateway.asked import Asked, Choice, RefusedRequestError, Reply, Said
+from rl_sampler.gateway.asked import Asked, Choice, Message, RefusedRequestError, Reply
 from rl_sampler.gateway.calls import calls_in, grows, marks_of
 from rl_sampler.gateway.past import Past
 from rl_sampler.gateway.posted import posted_in
@@ -71,7 +71,7 @@ class Session:
     on_response: Callable[[], None] | None = None
     """Called when a response that was sampled now is in the tree: one that is given again has been
     saved with others behind it, which a save without them would hide."""
-    conversation: tuple[Said, ...] = ()
+    conversation: tuple[Message, ...] = ()
     """Messages of the request whose response ended last."""
     reward: float | None = None
     """What the program posted, in [0, 1]."""
@@ -291,8 +291,8 @@ class Session:
         asked, chat = placed.asked, placed.chat
         whole = chat.decode(response.tokens)
         cut = response.reason is StopReason.LENGTH
-        said = whole.split(stop)[0] if stop else whole
-        text, calls = await calls_in(said, asked, form=self.form, policy=self.policy)
+        response_text = whole.split(stop)[0] if stop else whole
+        text, calls = await calls_in(response_text, asked, form=self.form, policy=self.policy)
         choice = Choice(
             text=text,
             calls=calls,
@@ -304,7 +304,7 @@ class Session:
         )
         self.tree.add(
             placed.place,
-            choice.said,
+            choice.message,
             response,
             text=whole,
             queue_seconds=queue_seconds,

@@ -20,7 +20,7 @@ from rl_sampler.agents import saving
 from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.trace import SampledResponse, Trace
-from rl_sampler.gateway.asked import Asked, RefusedRequestError, Said, chain, following
+from rl_sampler.gateway.asked import Asked, Message, RefusedRequestError, chain, following
 from rl_sampler.gateway.rendering import behind_a_response, whole
 
 
@@ -161,13 +161,19 @@ class Tree:
         return Place(parent=None, shown=prompt, digest=digests[-1], context=prompt)
 
     def add(
-        self, place: Place, said: Said, response: SampledResponse, *, text: str, **seconds: Any
+        self,
+        place: Place,
+        message: Message,
+        response: SampledResponse,
+        *,
+        text: str,
+        **seconds: Any,
     ) -> Node:
         """Add a response.
 
         Args:
             place: of its request.
-            said: the message that a later request repeats.
+            message: the message that a later request repeats.
             response: as it was sampled.
             text: all of it, decoded.
             seconds: ``queue_seconds`` and ``generate_seconds``.
@@ -184,7 +190,7 @@ class Tree:
         (self._roots if node.parent is None else node.parent.children).append(node)
         grown = len(place.context) if node.is_branch else len(node.shown)
         self.size += grown + len(response.tokens)
-        self._by_digest.setdefault(following(place.digest, said), []).append(node)
+        self._by_digest.setdefault(following(place.digest, message), []).append(node)
         return node
 
     def sequences(self) -> list[list[Node]]:
@@ -207,7 +213,7 @@ class Tree:
         return turns
 
     def _continued(
-        self, digests: Sequence[bytes], messages: Sequence[Said]
+        self, digests: Sequence[bytes], messages: Sequence[Message]
     ) -> tuple[Node | None, int]:
         """The response behind the longest known beginning, and the number of its messages.
 
@@ -239,7 +245,7 @@ def _sequence(node: Node) -> list[Node]:
     return nodes
 
 
-def _tokens_between(node: Node, messages: Iterable[Said], chat: Chat) -> list[int] | None:
+def _tokens_between(node: Node, messages: Iterable[Message], chat: Chat) -> list[int] | None:
     """Tokens behind a response; None where the template cannot show the messages there."""
     try:
         return behind_a_response(chat, list(messages), last=node.response.tokens[-1])

@@ -23,12 +23,12 @@ class _Log:
     """Logs each phase of this pod once."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._last_phase = ""
 
     def say(self, phase: str) -> None:
-        if phase != self._said:
+        if phase != self._last_phase:
             logger.info("%s", phase)
-        self._said = phase
+        self._last_phase = phase
 
     def check(self) -> None:
         """The container's first process dies of SIGTERM by itself."""

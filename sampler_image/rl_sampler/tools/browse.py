@@ -91,9 +91,9 @@ class Browser:
         )
 
     def _purpose(self, arguments: Mapping[str, Any]) -> str:
-        said = arguments.get(self._section.purpose_argument or "")
-        if isinstance(said, str) and said.strip():
-            return said.strip()
+        purpose = arguments.get(self._section.purpose_argument or "")
+        if isinstance(purpose, str) and purpose.strip():
+            return purpose.strip()
         return self._section.purpose or PURPOSE
 
 

@@ -90,8 +90,8 @@ def _judged(session: Session, tested: Judged, task: HarborTask) -> str:
         rewards = rewards_of(tested.reward_json, tested.reward_text)
         session.report({"reward": rewards.reward, "metrics": dict(rewards.metrics)})
     except (NoRewardError, RefusedRequestError) as error:
-        said = tested.log.strip()[-LAST_CHARACTERS:]
-        return f"{error}; the tests ended with exit code {tested.exit_code}: {said}"
+        output = tested.log.strip()[-LAST_CHARACTERS:]
+        return f"{error}; the tests ended with exit code {tested.exit_code}: {output}"
     return ""
 
 

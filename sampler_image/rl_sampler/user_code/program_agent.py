@@ -182,11 +182,11 @@ class ProgramAgent:
     def _failed(self, session: Session, played: Played, limit: float) -> str:
         """Why the program counts as failed; empty where it does not."""
         ran = played.ran
-        said = ran.log.strip()[-LAST_CHARACTERS:]
+        output = ran.log.strip()[-LAST_CHARACTERS:]
         if ran.late:
             return f"it took more than {limit:g} s"
         if ran.exit_code != 0:
-            return f"exit code {ran.exit_code}: {said}"
+            return f"exit code {ran.exit_code}: {output}"
         if played.problem:
             return played.problem
         scorers = [scorer.kind for scorer in self.spec.reward.scorers if not scorer.is_own]
@@ -239,8 +239,8 @@ def _take_over(member: Member, session: Session, played: Played) -> None:
     if member.turns:
         response = member.turns[-1].response
         member.messages = [
-            Message.model_validate({"role": said.role, "content": said.text})
-            for said in session.conversation
+            Message.model_validate({"role": message.role, "content": message.text})
+            for message in session.conversation
         ]
         tokens = member.trace.tokens[response.start : response.end]
         member.history = [GeneratedSegment(tokens)]

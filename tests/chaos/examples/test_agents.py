@@ -67,10 +67,10 @@ def talk(lab: Lab) -> tuple[str, str]:
             assert forwarding.stdout is not None
             match = re.search(r"127\.0\.0\.1:(\d+) ", forwarding.stdout.readline())
             assert match is not None
-            said = [{"role": "user", "content": "The number of my order is 1234."}]
+            messages = [{"role": "user", "content": "The number of my order is 1234."}]
             request = urllib.request.Request(
                 f"http://127.0.0.1:{match.group(1)}/v1/chat/completions",
-                json.dumps({"model": "policy", "messages": said, "max_tokens": 8}).encode(),
+                json.dumps({"model": "policy", "messages": messages, "max_tokens": 8}).encode(),
                 {"Content-Type": "application/json"},
             )
             with urllib.request.urlopen(request, timeout=HUNG_SECONDS) as answer:
@@ -122,8 +122,8 @@ def test_conversations_are_trained_while_people_talk_to_the_policy(act: Act, lab
     _, rollouts, run = act(
         "conversation", "conversation.yaml", meanwhile=lambda: heard.append(talk(lab)), **changes
     )
-    ((said, version),) = heard
-    assert said
+    ((answer, version),) = heard
+    assert answer
     assert 1 <= int(version) <= run.last_version
     assert run.step == 3
     assert {len(rollout.turns) for rollout in rollouts} == {2}

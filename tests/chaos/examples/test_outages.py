@@ -110,11 +110,11 @@ def take_turns(lab: Lab, run: str) -> None:
         for away in TURNS:
             reader.close()  # a tunnel to a pod that is away would be waited for
             scale(lab, away, 0)
-            said = until(
+            condition = until(
                 lambda: outage_condition(lab, away),  # noqa: B023
                 what=f"{away.condition} of {away.target}",
             )
-            assert away.words in said.message
+            assert away.words in condition.message
             throughout(lambda: stays(lab, away), seconds=OUTAGE_SECONDS)  # noqa: B023
             scale(lab, away, 1)
             until(lambda: not outage_condition(lab, away), what=f"{away.condition} to end")  # noqa: B023

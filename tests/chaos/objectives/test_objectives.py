@@ -77,11 +77,11 @@ def put_chats(stores: Stores) -> None:
         lines = stores.objects.get(f"datasets/arithmetic/{split}.jsonl").decode().splitlines()
         chats = []
         for record in map(json.loads, lines[:RECORDS]):
-            said = [
+            turns = [
                 ("user", record["query"]),
                 ("assistant", f"<answer>{record['answer']}</answer>"),
             ]
-            messages = [{"role": role, "content": content} for role, content in said]
+            messages = [{"role": role, "content": content} for role, content in turns]
             chats.append(json.dumps({"id": record["id"], "messages": messages}))
         stores.objects.put(key, "\n".join(chats).encode())
 

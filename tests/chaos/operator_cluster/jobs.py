@@ -145,7 +145,7 @@ def await_suspended_pool(lab: Lab, pool: str) -> None:
     lab.kubectl("wait", "samplerpool", pool, *wait, seconds=HUNG_SECONDS + 10)
 
 
-def said(status: RLJobStatus, kind: str) -> Condition:
+def condition_of(status: RLJobStatus, kind: str) -> Condition:
     """A condition of a job."""
     condition = view.condition(status, kind)
     assert condition is not None, f"{kind} is not said"

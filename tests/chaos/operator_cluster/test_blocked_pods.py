@@ -82,7 +82,7 @@ class FirstSeen:
     message: str = ""
 
 
-def said_of_pods(lab: Lab, job: str) -> str:
+def describe_pods(lab: Lab, job: str) -> str:
     """Statuses of a job's pods and Events about them, as text."""
     pods = lab.get("pods")["items"]
     names = {each["metadata"]["name"] for each in pods if job in each["metadata"]["name"]}
@@ -106,7 +106,7 @@ def first_seen(lab: Lab) -> Iterator[dict[str, FirstSeen]]:
     def look() -> bool:
         for blocked in BLOCKED:
             known = seen[blocked.name]
-            if not known.by_kubernetes and blocked.word in said_of_pods(lab, blocked.name):
+            if not known.by_kubernetes and blocked.word in describe_pods(lab, blocked.name):
                 known.by_kubernetes = time.monotonic()
             ready = lab.condition(blocked.name, "Ready")
             if not known.by_job and ready and all(text in ready.message for text in blocked.says):
@@ -122,7 +122,7 @@ def first_seen(lab: Lab) -> Iterator[dict[str, FirstSeen]]:
 def messages(lab: Lab) -> dict[str, str]:
     """What each job says of itself."""
     ready = {blocked.name: lab.condition(blocked.name, "Ready") for blocked in BLOCKED}
-    return {name: said.message if said else "" for name, said in ready.items()}
+    return {name: condition.message if condition else "" for name, condition in ready.items()}
 
 
 @pytest.mark.timeout(900)

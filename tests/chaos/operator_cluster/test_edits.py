@@ -42,9 +42,9 @@ from tests.chaos.operator_cluster.jobs import (
     await_gone,
     await_phase,
     await_suspended_pool,
+    condition_of,
     order,
     patch,
-    said,
     suspend_pool,
     taught_job,
     trainer_pod,
@@ -295,7 +295,7 @@ def test_suspended_pool_has_no_pods(lab: Lab, uids: dict[str, str]) -> None:
     await_suspended_pool(lab, POOL)
     assert (size(), lab.pods(SAMPLED)) == (0, [])
     message = "main has 0 of 1 (its SamplerPool has spec.suspend)"
-    until(lambda: message in said(lab.job(SAMPLED).status, "Ready").message, what=message)
+    until(lambda: message in condition_of(lab.job(SAMPLED).status, "Ready").message, what=message)
     suspend_pool(lab, POOL, wanted=False)
     until(lambda: size() == 1 and lab.pods(SAMPLED), what="its pod to come back", seen=size)
 

@@ -42,10 +42,10 @@ def offer(lab: Lab, places: int | None) -> None:
         "patch", "node", node, "--subresource=status", "--type=merge", "-p", json.dumps(change)
     )
 
-    def said() -> str:
+    def allocatable() -> str:
         return str(lab.get("node", node)["status"]["allocatable"].get(PLACE, "0"))
 
-    until(lambda: said() == (count or "0"), what="the kubelet to agree", seen=said)
+    until(lambda: allocatable() == (count or "0"), what="the kubelet to agree", seen=allocatable)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     await_gone,
     await_phase,
-    said,
+    condition_of,
     taught_job,
 )
 from tests.cluster.lab import Lab
@@ -47,7 +47,7 @@ def uids(lab: Lab) -> Iterator[dict[str, str]]:
 def test_objects_of_another_controller_are_left_alone(lab: Lab, uids: dict[str, str]) -> None:
     await_phase(lab, OURS, "Succeeded")
     refused = await_phase(lab, NAMES_THEIRS, "Stalled", "PoolRefused")
-    assert f"This SamplerPool is managed by {ANOTHER}." in said(refused, "Ready").message
+    assert f"This SamplerPool is managed by {ANOTHER}." in condition_of(refused, "Ready").message
 
     untouched = lab.get("rljob", THEIRS), lab.get("samplerpool", POOL)
     statuses = [manifest["status"] for manifest in untouched if "status" in manifest]

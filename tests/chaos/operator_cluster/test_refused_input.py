@@ -23,7 +23,7 @@ from tests.chaos.operator_cluster.jobs import (
     attempts,
     await_gone,
     await_phase,
-    said,
+    condition_of,
     taught_job,
 )
 from tests.cluster.lab import Lab
@@ -112,9 +112,9 @@ def test_unusable_model_stalls_with_field_value_and_remedy(
     lab: Lab, stalled: dict[str, RLJobStatus], row: Row
 ) -> None:
     status = stalled[row.name]
-    condition = said(status, "Stalled")
+    condition = condition_of(status, "Stalled")
     assert (condition.status, condition.reason) == ("True", "ModelUnusable")
-    assert said(status, "Ready").message == condition.message
+    assert condition_of(status, "Ready").message == condition.message
     assert condition.message.startswith(f"spec.model.uri = 's3://rl-data/{folder(lab, row)}': ")
     assert row.says in condition.message
     assert "Name a " in condition.message  # the remedy

@@ -28,9 +28,9 @@ from tests.chaos.operator_cluster.jobs import (
     COMPLETE_SECONDS,
     await_phase,
     await_suspended_pool,
+    condition_of,
     evict,
     patch,
-    said,
     suspend_pool,
 )
 from tests.chaos.operator_cluster.rolling import watching
@@ -100,7 +100,7 @@ def test_drain_evicts_one_sampler_at_a_time(lab: Lab, watched: Watched) -> None:
     with pytest.raises(RequestRefusedError, match="disruption budget"):
         evict(lab, second)
     waits = await_phase(lab, NAME, "Recovering", "SamplersStarting")
-    assert said(waits, "Ready").message.startswith("1/2 sampler pods are ready.")
+    assert condition_of(waits, "Ready").message.startswith("1/2 sampler pods are ready.")
     watched.goes_on()
     until(
         lambda: lab.job(NAME).status.samplers.ready == 2 and first not in names_of(lab),

@@ -33,9 +33,9 @@ from tests.chaos.operator_cluster.jobs import (
     await_gone,
     await_phase,
     await_trainer,
+    condition_of,
     order,
     patch,
-    said,
     taught_job,
 )
 from tests.cluster.lab import Lab
@@ -103,8 +103,8 @@ def suspend(lab: Lab, job: str) -> RLJobStatus:
     status = await_phase(lab, job, "Suspended", "Suspended")
     # One whose attempt had ended before stays for its log.
     assert [pod.name for pod in lab.pods(job) if pod.phase not in ("Succeeded", "Failed")] == []
-    assert said(status, "Suspended").status == "True"
-    ready = said(status, "Ready")
+    assert condition_of(status, "Suspended").status == "True"
+    ready = condition_of(status, "Ready")
     assert (ready.status, ready.message) == ("True", REST)
     assert view.condition(status, "Stalled") is None
     assert status.operation is None
@@ -134,7 +134,7 @@ def test_suspend_while_training(lab: Lab, begun: Begun) -> None:
 
 
 def test_resume_before_the_pods_have_terminated(lab: Lab, begun: Begun) -> None:
-    condition = said(begun.stopping, "Reconciling")
+    condition = condition_of(begun.stopping, "Reconciling")
     assert (condition.reason, condition.message) == (
         "Stopping",
         "Waiting for stopping-1-worker-0 to terminate.",
@@ -162,7 +162,7 @@ def trouble(lab: Lab, job: str) -> str:
 
 
 def test_suspend_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
-    message = said(begun.crashed, "Ready").message
+    message = condition_of(begun.crashed, "Ready").message
     assert message.startswith("Attempt 1 ended: Exit code 1. End of its log: ")
     assert message.endswith(f"Attempt 2 starts at {begun.crashed.next_retry_time}.")
     status = suspend(lab, "recovering")
@@ -176,7 +176,7 @@ def test_suspend_in_the_pause_after_a_crash(lab: Lab, begun: Begun) -> None:
 
 
 def test_suspend_while_the_data_are_missing(lab: Lab, begun: Begun) -> None:
-    condition = said(await_phase(lab, "stalled", "Stalled", "DatasetNotFound"), "Stalled")
+    condition = condition_of(await_phase(lab, "stalled", "Stalled", "DatasetNotFound"), "Stalled")
     assert condition.message.startswith(f"spec.data.train[0].uri = '{LATE}'")
     assert suspend(lab, "stalled").attempt == 0
     resume(lab, "stalled")

@@ -58,9 +58,9 @@ SECONDS = 120
 RAISED_SECONDS = SECONDS + 10
 
 
-def rules(*said: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+def rules(*pairs: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     """Rules of the failure policy on exit codes or conditions."""
-    return {"rules": [{"action": action, **when} for action, when in said]}
+    return {"rules": [{"action": action, **when} for action, when in pairs]}
 
 
 def on_code(code: int) -> dict[str, Any]:
@@ -243,19 +243,24 @@ def ended(lab: Lab, name: str) -> RLJobStatus:
 
 def check_conditions(status: RLJobStatus, *, completes: bool) -> None:
     """Phase and conditions of a job that is over agree."""
-    said = {condition.type: (condition.status, condition.reason) for condition in status.conditions}
-    assert said["TrainerReady"] == ("False", "Finished")
-    assert "Reconciling" not in said
+    conditions = {
+        condition.type: (condition.status, condition.reason) for condition in status.conditions
+    }
+    assert conditions["TrainerReady"] == ("False", "Finished")
+    assert "Reconciling" not in conditions
     if completes:
         assert status.phase == "Succeeded"
-        assert (said["Complete"], said["Ready"]) == (("True", "Succeeded"), ("True", "Complete"))
+        assert (conditions["Complete"], conditions["Ready"]) == (
+            ("True", "Succeeded"),
+            ("True", "Complete"),
+        )
         assert status.final_model.startswith("s3://")
         return
     assert status.last_failure is not None
     reason = status.last_failure.reason
     assert status.phase == "Failed"
-    assert (said["Failed"], said["Stalled"]) == (("True", reason), ("True", reason))
-    assert said["Ready"] == ("False", reason)
+    assert (conditions["Failed"], conditions["Stalled"]) == (("True", reason), ("True", reason))
+    assert conditions["Ready"] == ("False", reason)
     last = f"Attempt {status.attempt} was the last one allowed. {status.last_failure.message}"
     words = {condition.type: condition.message for condition in status.conditions}
     assert words["Ready"] == words["Stalled"] == last

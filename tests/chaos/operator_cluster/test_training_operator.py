@@ -23,8 +23,8 @@ from tests.chaos.operator_cluster.jobs import (
     await_gone,
     await_phase,
     await_trainer,
+    condition_of,
     order,
-    said,
     taught_job,
 )
 from tests.cluster.lab import Lab, RunReader
@@ -87,7 +87,7 @@ def waits(lab: Lab) -> str:
     wanted = {"starts": "WebhookUnavailable", "fails": "TrainerEnded"}
     for name, reason in wanted.items():
         status = lab.job(name).status
-        seen = (said(status, "Ready").reason, status.attempt, status.failures)
+        seen = (condition_of(status, "Ready").reason, status.attempt, status.failures)
         if seen != (reason, 1, 0):
             return f"{name}: {seen}"
     return ""
@@ -99,13 +99,15 @@ def test_jobs_wait_while_training_operator_is_down_and_then_continue(
     pods = trainer_uids(lab, "trains")
     take_away(lab)
     lab.apply(taught_job("starts", faults="*=succeed"))
-    refused = said(await_phase(lab, "starts", "Starting", "WebhookUnavailable"), "Ready").message
+    refused = condition_of(
+        await_phase(lab, "starts", "Starting", "WebhookUnavailable"), "Ready"
+    ).message
     assert refused.startswith("pytorchjobs/starts-1 cannot be written for now")
     assert "training-operator" in refused
     order(lab, "wins", "succeed")
     order(lab, "fails", "exit:42")
     await_phase(lab, "wins", "Running", "Finishing")
-    ended = said(await_phase(lab, "fails", "Recovering", "TrainerEnded"), "Ready").message
+    ended = condition_of(await_phase(lab, "fails", "Recovering", "TrainerEnded"), "Ready").message
     assert "training-operator has not reported it yet" in ended
     throughout(lambda: waits(lab), seconds=AWAY_SECONDS, interval=LOOK_SECONDS)
     assert lab.pods("starts") == []

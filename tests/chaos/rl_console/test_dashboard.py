@@ -110,11 +110,11 @@ def test_a_drag_zooms_all_charts_and_the_address_says_where(chromium: Page, addr
     middle = box["top"] + box["height"] / 2
     chromium.drag(box["left"] + box["width"] * 0.25, box["left"] + box["width"] * 0.5, middle)
     chromium.until("location.hash.startsWith('#steps=')")
-    said = chromium.evaluate("document.getElementById('range').textContent")
+    range_text = chromium.evaluate("document.getElementById('range').textContent")
     first, last = map(int, chromium.evaluate("location.hash").removeprefix("#steps=").split("-"))
     assert 60 <= first <= 90
     assert 140 <= last <= 160
-    assert f"steps {first} to {last}" in said
+    assert f"steps {first} to {last}" in range_text
     chromium.open(f"{address}{RUN}#steps=10-20")
     chromium.open(f"{address}/")
     chromium.open(f"{address}{RUN}#steps=10-20")
@@ -140,9 +140,9 @@ def test_the_keyboard_moves_from_token_to_token_and_the_address_follows(
         chromium.press(key)
     chromium.until("document.getElementById('token').textContent.startsWith('token 118')")
     assert chromium.evaluate("location.hash") == "#t=118&c=logprob"
-    said = chromium.evaluate("document.getElementById('token').textContent")
+    token_text = chromium.evaluate("document.getElementById('token').textContent")
     for part in ("generated", "log-probability", "advantage 0.5", "policy version 299"):
-        assert part in said
+        assert part in token_text
 
 
 def test_a_live_run_shows_a_step_as_soon_as_it_is_trained(

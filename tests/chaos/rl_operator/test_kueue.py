@@ -47,9 +47,14 @@ def test_missing_kueue_is_reported_and_used_once_installed(
         job = world.make_job(scheduling=QUEUED)
 
         def reason() -> str:
-            said = world.status(job).get("conditions", [])
+            conditions = world.status(job).get("conditions", [])
             return next(
-                (str(condition["reason"]) for condition in said if condition["type"] == "Ready"), ""
+                (
+                    str(condition["reason"])
+                    for condition in conditions
+                    if condition["type"] == "Ready"
+                ),
+                "",
             )
 
         until(lambda: reason() == "KueueMissing", what="the missing kind to be told", seen=reason)

@@ -40,8 +40,8 @@ def test_a_paused_leader_is_fenced(world: World, start: Starter) -> None:
     paused.server.process.send_signal(signal.SIGCONT)
     until(paused.ended, what="the paused one to end")
     assert paused.server.process.returncode == 1
-    said = [line["message"] for line in paused.lines()[written:]]
-    assert "leadership lost" in said
-    assert not [line for line in said if line.startswith(("apply", "delete", "phase"))]
+    messages = [line["message"] for line in paused.lines()[written:]]
+    assert "leadership lost" in messages
+    assert not [line for line in messages if line.startswith(("apply", "delete", "phase"))]
     assert holder(world) == "awake"
     assert standby.complaints() == []

@@ -46,18 +46,18 @@ class Typed:
         return json.loads(self.out)
 
 
-def typed(lab: Lab, *arguments: str, said: str = "") -> Typed:
+def typed(lab: Lab, *arguments: str, stdin: str = "") -> Typed:
     """Run a command as a person does, in the namespace of the tests."""
     command = command_line(lab.tools, "-n", lab.namespace, *arguments)
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=COMPLETE_SECONDS, input=said
+        command, capture_output=True, text=True, timeout=COMPLETE_SECONDS, input=stdin
     )
     return Typed(done.stdout, done.stderr, done.returncode)
 
 
-def shown(lab: Lab, *arguments: str, said: str = "") -> Typed:
+def shown(lab: Lab, *arguments: str, stdin: str = "") -> Typed:
     """The same of a command that must succeed."""
-    done = typed(lab, *arguments, said=said)
+    done = typed(lab, *arguments, stdin=stdin)
     assert done.code == 0, (arguments, done.out, done.err)
     return done
 
@@ -104,7 +104,7 @@ def test_a_stored_prompt_is_replayed_by_the_policy_that_is_served(lab: Lab, live
 
 
 def test_a_person_chats_with_the_policy(lab: Lab, live: str) -> None:
-    answered = shown(lab, "chat", live, "--temperature", "0", said="17+25=\n1+1=\n")
+    answered = shown(lab, "chat", live, "--temperature", "0", stdin="17+25=\n1+1=\n")
     assert len(re.findall(r"^\[versions? [0-9]", answered.out, re.MULTILINE)) == 2
     asked = shown(lab, "chat", live, "-m", "2+2=", "-o", "json").json
     assert asked["turns"]

@@ -48,7 +48,7 @@ MEANT = {
 }
 
 
-def said_by(program: str, *arguments: str) -> Any:
+def last_output(program: str, *arguments: str) -> Any:
     """What a program of SGLang's Python prints last."""
     done = subprocess.run(
         [ENGINE_PYTHON, "-c", program, *arguments],
@@ -61,9 +61,9 @@ def said_by(program: str, *arguments: str) -> Any:
 
 
 def test_recorded_options_are_those_of_sglang() -> None:
-    assert said_by(DUMP) == RECORDED.read_text().split()
+    assert last_output(DUMP) == RECORDED.read_text().split()
 
 
 def test_typed_options_are_read_by_sglang_as_they_are_meant() -> None:
     arguments = engine_server.arguments(Engine.model_validate(ALL))
-    assert said_by(READ, *arguments) == MEANT
+    assert last_output(READ, *arguments) == MEANT

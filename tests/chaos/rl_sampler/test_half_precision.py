@@ -63,8 +63,8 @@ def test_policies_in_float16_are_loaded_and_sampled_as_transformers_computes(
         tokens = unpack_int32(rollout.tokens)
         part = slice(span.start - 1, span.end - 1)
         wanted = scored(exact, tokens)[part]
-        said = torch.tensor(unpack_float32(rollout.logprobs)[span.start : span.end])
-        ours.append((said - wanted).abs())
+        engine_logprobs = torch.tensor(unpack_float32(rollout.logprobs)[span.start : span.end])
+        ours.append((engine_logprobs - wanted).abs())
         theirs.append((scored(in_half, tokens)[part] - wanted).abs())
     gap, rounding = (float(torch.cat(each).mean()) for each in (ours, theirs))
     assert 0 < gap < 2 * rounding < 5e-3, "of other weights it is 0.1 and more"

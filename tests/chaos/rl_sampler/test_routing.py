@@ -102,10 +102,10 @@ def test_replay_takes_away_most_of_what_flipped_experts_change(folder: Path) -> 
             temperature=1.0,
             policy_steps=torch.zeros(len(tokens), dtype=torch.int64),
         )
-        (said,) = sampler.models.values(
+        (generated_logprobs,) = sampler.models.values(
             [sample], lambda packed: sampler.models.logprobs(sampler.policy, packed)
         )
-        logprobs = torch.zeros(len(tokens)).masked_scatter(sample.mask, said)
+        logprobs = torch.zeros(len(tokens)).masked_scatter(sample.mask, generated_logprobs)
         choices = torch.stack([chosen[layer] for layer in sorted(chosen)], dim=1)
         samples.append(
             replace(sample, logprobs=logprobs, choices=choices.flatten(1).to(torch.int16))

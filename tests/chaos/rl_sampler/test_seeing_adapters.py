@@ -94,14 +94,14 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Said:
+class Sampled:
     """Tokens of a response, and their log-probabilities by the engine."""
 
     output: list[int]
     logprobs: list[float]
 
 
-def response(engine: EngineServer, prompt: Prompt, **fields: object) -> Said:
+def response(engine: EngineServer, prompt: Prompt, **fields: object) -> Sampled:
     """The beginning of a response, before any token that transformers or SGLang take for pixels."""
     for _ in range(ATTEMPTS):
         meta = generate(engine.url, prompt.asked, length=NEW_TOKENS, **prompt.images, **fields)
@@ -109,15 +109,15 @@ def response(engine: EngineServer, prompt: Prompt, **fields: object) -> Said:
             takewhile(lambda pair: pair[1] not in OF_IMAGES, meta["output_token_logprobs"])
         )
         if len(words) >= ENOUGH:
-            return Said([token for _, token, *_ in words], [logprob for logprob, *_ in words])
+            return Sampled([token for _, token, *_ in words], [logprob for logprob, *_ in words])
     pytest.fail(f"none of {ATTEMPTS} responses has {ENOUGH} tokens before one of an image")
 
 
-def again(engine: EngineServer, prompt: Prompt, said: Said) -> list[float]:
+def again(engine: EngineServer, prompt: Prompt, answer: Sampled) -> list[float]:
     """What an engine gives the tokens of a response."""
-    row = [*prompt.asked, *said.output]
+    row = [*prompt.asked, *answer.output]
     meta = generate(engine.url, row, length=1, logprob_start_len=0, **prompt.images)
-    return [logprob for logprob, *_ in meta["input_token_logprobs"][-len(said.output) :]]
+    return [logprob for logprob, *_ in meta["input_token_logprobs"][-len(answer.output) :]]
 
 
 @torch.no_grad()

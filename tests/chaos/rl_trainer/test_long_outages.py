@@ -49,25 +49,25 @@ def test_a_run_outlives_a_minute_without_store_and_one_without_bucket(
                     first = draw.randint(1, STEPS // 3)
                     until(world.at_step(first), what=f"step {first}")
                     away(store.server, draw.uniform(0, 1))
-                    assert process.poll() is None, said_by(world)
+                    assert process.poll() is None, trainer_log(world)
                     second = draw.randint(STEPS // 2, STEPS - 4)
                     until(world.at_step(second), what=f"step {second}")
                     away(minio.server, draw.uniform(0, 1))
-                    assert process.wait(timeout=300) == 0, said_by(world)
+                    assert process.wait(timeout=300) == 0, trainer_log(world)
                 finally:
                     if process.poll() is None:
                         process.kill()
                         process.wait(timeout=30)
-            said = said_by(world)
-            assert "waiting for the document store while" in said
+            log = trainer_log(world)
+            assert "waiting for the document store while" in log
             # A trainer with nothing to publish then waits for samplers, and they for the bucket.
-            assert "waiting for the bucket while" in said + caplog.text
+            assert "waiting for the bucket while" in log + caplog.text
             assert (world.run.trainers, world.run.step) == (1, STEPS)
             world.check_lineage()
             assert not find_orphans(stores.mongo, RUN)
 
 
-def said_by(world: World) -> str:
+def trainer_log(world: World) -> str:
     return (world.folder / "trainer.log").read_text()
 
 

@@ -220,7 +220,7 @@ def test_the_collectors_dry_run_changes_nothing(
         timeout=600,
         check=True,
     ).stdout.splitlines()
-    said = [
+    actions = [
         (2, "mark", "delta"),
         (3, "mark", "delta"),
         (4, "mark", "delta"),
@@ -229,7 +229,7 @@ def test_the_collectors_dry_run_changes_nothing(
     ]
     assert lines[:-1] == [
         f"would {doing} version {version} ({kind}, {line.sent[version].size_bytes} bytes)"
-        for version, doing, kind in said
+        for version, doing, kind in actions
     ]
     freed = line.sent[1].size_bytes
     assert lines[-1] == f"3 to mark, 1 to unmark, 1 to delete: {freed} bytes"

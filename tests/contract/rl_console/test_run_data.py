@@ -95,7 +95,7 @@ def test_every_table_fits_a_terminal_and_cuts_no_number(
 
 def test_a_trajectory_says_everything_that_is_stored(source: ViewedSource) -> None:
     text = trajectory(RunData(source, "ns", "plain")).text
-    for said in (
+    for part in (
         "It was trained in step 5.",
         "cdcd" * 16,
         "advantage:     0.5, loss weight 1",
@@ -104,7 +104,7 @@ def test_a_trajectory_says_everything_that_is_stored(source: ViewedSource) -> No
         "call calculator: failed, 0.2 s",
         "log-prob gap:",
     ):
-        assert said in text, said
+        assert part in text, part
     rows = text.rpartition("TOKEN ")[2].splitlines()[1:]
     assert len(rows) == 48
     assert [row.split()[2] for row in rows] == ["masked"] * 24 + ["policy"] * 24

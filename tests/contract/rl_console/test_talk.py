@@ -34,7 +34,7 @@ def user(world: World, folder: Path, name: str, *rights: tuple[str, str]) -> Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "rights", "code", "said"),
+    ("name", "rights", "code", "message"),
     [
         ("viewer", (READS,), 4, "Ask for the right to create pods/portforward"),
         ("editor", (READS, FORWARDS), 6, "does not have a host assigned"),
@@ -47,9 +47,9 @@ def test_a_chat_takes_the_right_to_forward_ports(
     name: str,
     rights: tuple[tuple[str, str], ...],
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     config = user(world, tmp_path, name, *rights)
     done = run("chat", "live", "-m", "hi", kubeconfig=config)
-    assert said in done.err
+    assert message in done.err
     assert (done.code, done.out) == (code, "")

@@ -79,7 +79,7 @@ def test_a_rule_is_broken_here_as_there(
             return  # the API server reads no further
         messages = [cause["message"] for cause in there if cause["field"] == problem.field]
         assert messages, problem
-        if not any(said in problem.message for said in OWN_WORDS):
+        if not any(words in problem.message for words in OWN_WORDS):
             assert any(message.endswith(problem.message) for message in messages), problem
 
 

@@ -284,7 +284,9 @@ class World:
         check = operator.preflight._checks.get(key)
         if check is not None and check.future is not None:
             return True
-        return any(said["reason"] == "CheckingInputs" for said in status.get("conditions", []))
+        return any(
+            condition["reason"] == "CheckingInputs" for condition in status.get("conditions", [])
+        )
 
     def status(self, key: Key) -> dict[str, Any]:
         job = self.cluster.get(kinds.RLJOB, key.namespace, key.name)
@@ -305,9 +307,9 @@ class World:
 
     def condition_now(self, key: Key, kind: str) -> bool:
         """Whether a condition is there and True, even before the first status."""
-        said = self.status(key).get("conditions", [])
+        conditions = self.status(key).get("conditions", [])
         return any(
-            condition["type"] == kind and condition["status"] == "True" for condition in said
+            condition["type"] == kind and condition["status"] == "True" for condition in conditions
         )
 
     # What the rest of the cluster does.

@@ -12,7 +12,7 @@ from rl_contracts import env
 from tests.contract.rl_sampler.engine_server import ENGINE_START_SECONDS, EngineServer
 from tests.contract.rl_sampler.pods import Pod
 
-SAID = [{"role": "user", "content": "17+25="}]
+QUESTION = [{"role": "user", "content": "17+25="}]
 TOKENS = 24
 
 
@@ -47,15 +47,15 @@ def ask(pod: Pod, path: str, data: bytes | None = None) -> Answer:
 
 def chat(pod: Pod, *, model: str = "policy", **fields: Any) -> Answer:
     """The most probable answer."""
-    said = {"model": model, "messages": SAID, "temperature": 0, "max_tokens": TOKENS, **fields}
-    return ask(pod, "/v1/chat/completions", json.dumps(said).encode())
+    body = {"model": model, "messages": QUESTION, "temperature": 0, "max_tokens": TOKENS, **fields}
+    return ask(pod, "/v1/chat/completions", json.dumps(body).encode())
 
 
 def directly(engine: EngineServer, **fields: Any) -> str:
     """The same of the engine itself; ``fields`` say by which weights."""
     body = {
         "model": "policy",
-        "messages": SAID,
+        "messages": QUESTION,
         "temperature": 0,
         "max_tokens": TOKENS,
         **fields,

@@ -51,10 +51,15 @@ def distances(rollout: Rollout, *, folder: Path, seeds: dict[int, int]) -> list[
         folder: of the model's config.
         seeds: of the published versions.
     """
-    tokens, said = unpack_int32(rollout.tokens), np.array(unpack_float32(rollout.logprobs))
+    tokens, engine_logprobs = (
+        unpack_int32(rollout.tokens),
+        np.array(unpack_float32(rollout.logprobs)),
+    )
     gaps = []
     for span in rollout.spans:
         wanted = logprobs(folder, seeds[span.version], tokens)
         part = slice(span.start, span.end)
-        gaps.append(float(np.abs(said[part] - wanted[span.start - 1 : span.end - 1]).max()))
+        gaps.append(
+            float(np.abs(engine_logprobs[part] - wanted[span.start - 1 : span.end - 1]).max())
+        )
     return gaps

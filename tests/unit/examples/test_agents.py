@@ -39,13 +39,13 @@ def answer(text: str) -> str | None:
 
 def is_right(record: dict[str, Any], final: str) -> bool:
     """Whether what an episode ends with is what the record asks for."""
-    said = answer(final)
-    assert said is not None
-    if not said.startswith("print"):
-        return bool(said == record["answer"])
+    final_answer = answer(final)
+    assert final_answer is not None
+    if not final_answer.startswith("print"):
+        return bool(final_answer == record["answer"])
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(said, {})
+        exec(final_answer, {})
     (case,) = json.loads(record["answer"])
     return bool(printed.getvalue().strip() == case["output"])
 
@@ -110,8 +110,8 @@ def test_the_policy_s_tokens_alone_are_learned(tasks: ModuleType, make: ModuleTy
     warmstart = make.Warmstart(task, make.Recipe(), tokenizer)
     _, labels = warmstart.batch([episode])
     learned = tokenizer.decode([int(label) for label in labels[0] if label != make.IGNORED])
-    said = [message["content"] for message in episode if message["role"] == "assistant"]
-    assert learned == "".join(f"{text}<|end|>" for text in said)
+    responses = [message["content"] for message in episode if message["role"] == "assistant"]
+    assert learned == "".join(f"{text}<|end|>" for text in responses)
     assert re.search(r'"a": 12, "b": 34', learned)
 
 

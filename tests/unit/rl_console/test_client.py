@@ -146,8 +146,8 @@ def test_a_value_that_is_out_of_range_is_named(asked: Callable[[RLJob], Any], fi
 
 
 def a_state(phase: str, *, step: int = 0, ended: str = "") -> JobObject:
-    said = {"status": "True", "reason": "R", "lastTransitionTime": "2026-11-25T09:00:00Z"}
-    conditions = [{"type": ended, "observedGeneration": 1, **said}] if ended else []
+    fields = {"status": "True", "reason": "R", "lastTransitionTime": "2026-11-25T09:00:00Z"}
+    conditions = [{"type": ended, "observedGeneration": 1, **fields}] if ended else []
     status = {"phase": phase, "progress": {"step": step}, "conditions": conditions}
     metadata = {"name": "sums", "namespace": "lab", "uid": "u", "generation": 1}
     return JobObject.parse({"metadata": metadata, "status": status})

@@ -317,14 +317,14 @@ class Life:
     def _pool_status(self, _name: str) -> SamplerPoolStatus:
         if not self.suspend:
             return SamplerPoolStatus()
-        said = Condition(
+        condition = Condition(
             type="Ready",
             status="True",
             reason="Suspended",
             observed_generation=1,
             last_transition_time=format_time(NOW),
         )
-        return SamplerPoolStatus(conditions=[said])
+        return SamplerPoolStatus(conditions=[condition])
 
 
 def _decided(

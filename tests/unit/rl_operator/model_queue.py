@@ -147,11 +147,11 @@ class QueuedLife(Life):
 
     def _pool_status(self, _name: str) -> SamplerPoolStatus:
         generation, admitted = self.scaled
-        said = Condition(
+        condition = Condition(
             type="Ready",
             status="True",
             reason="AllReady" if admitted else "Suspended",
             observed_generation=generation,
             last_transition_time=format_time(NOW),
         )
-        return SamplerPoolStatus(observed_generation=generation, conditions=[said])
+        return SamplerPoolStatus(observed_generation=generation, conditions=[condition])

@@ -208,15 +208,15 @@ class Turns:
         status = self.pool["status"]
         assignments = (status.get("assignment") or {}, *status.get("beside", []))
         mine = manifest["metadata"]["uid"] in [assignment.get("uid") for assignment in assignments]
-        said = [ConditionUpdate(assignment.ASSIGNED, "True", "Assigned", "m")] if mine else []
+        updates = [ConditionUpdate(assignment.ASSIGNED, "True", "Assigned", "m")] if mine else []
         if not mine and not job.suspended and not job.finished:
-            said = [ConditionUpdate(assignment.ASSIGNED, "False", assignment.WAITING, "m")]
-        said += more or [
+            updates = [ConditionUpdate(assignment.ASSIGNED, "False", assignment.WAITING, "m")]
+        updates += more or [
             ConditionUpdate.unchanged(condition)
             for condition in job.status.conditions
             if condition.type in ("Complete", "Failed")
         ]
-        conditions = merged(job.status.conditions, said, generation=1, now=self.now)
+        conditions = merged(job.status.conditions, updates, generation=1, now=self.now)
         manifest["status"] = {
             "observedGeneration": 1,
             "conditions": [condition.model_dump(by_alias=True) for condition in conditions],

@@ -103,18 +103,20 @@ class ChatTemplate:
         if self._placeholders is None:
             raise UntrainableError("it has images, and the model sees none")
         shown = [
-            token for token, said in zip(encoded.tokens, encoded.mask, strict=True) if not said
+            token
+            for token, is_assistant in zip(encoded.tokens, encoded.mask, strict=True)
+            if not is_assistant
         ]
         try:
             self._placeholders.check(shown, images)
         except PlaceholderError as error:
             raise UntrainableError(f"its tokens {error}") from error
         counts, tokens, mask = iter(images), list[int](), list[int]()
-        for token, said in zip(encoded.tokens, encoded.mask, strict=True):
-            stands = token == self._placeholders.token and not said
+        for token, is_assistant in zip(encoded.tokens, encoded.mask, strict=True):
+            stands = token == self._placeholders.token and not is_assistant
             count = self._placeholders.count(next(counts)) if stands else 1
             tokens += [token] * count
-            mask += [said] * count
+            mask += [is_assistant] * count
         return Encoded(tokens, mask, list(self._placeholders.spans(tokens, mask, images, start=0)))
 
     def _marked(self, chat: list[dict[str, object]]) -> Encoded:
@@ -140,17 +142,17 @@ class ChatTemplate:
                     "it {% generation %} blocks, or leave a single turn of the assistant"
                 )
             shown = self._encode(opened.removeprefix(before))
-            said = self._encode(closed.removeprefix(opened))
-            tokens += [*shown, *said]
-            mask += [*[0] * len(shown), *self._own(said)]
+            assistant_tokens = self._encode(closed.removeprefix(opened))
+            tokens += [*shown, *assistant_tokens]
+            mask += [*[0] * len(shown), *self._own(assistant_tokens)]
             before = closed
         return Encoded(tokens, mask)
 
-    def _own(self, said: Sequence[int]) -> list[int]:
+    def _own(self, tokens: Sequence[int]) -> list[int]:
         """1 up to the first token that ends a turn; what a template adds behind it is shown."""
-        ends = [at for at, token in enumerate(said) if token in self._stops]
-        length = ends[0] + 1 if ends else len(said)
-        return [1] * length + [0] * (len(said) - length)
+        ends = [at for at, token in enumerate(tokens) if token in self._stops]
+        length = ends[0] + 1 if ends else len(tokens)
+        return [1] * length + [0] * (len(tokens) - length)
 
     def _render(self, chat: Sequence[Mapping[str, object]], *, prompt: bool) -> str:
         text: str = self._tokenizer.apply_chat_template(

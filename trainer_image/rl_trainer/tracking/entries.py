@@ -118,16 +118,16 @@ def of_evaluations(results: Sequence[EvaluationResult], *, time: float) -> list[
 
 def shown(rollout: Rollout) -> Shown:
     """A rollout to show, with texts cut to ``MAX_TEXT`` characters."""
-    said = []
+    turns = []
     for turn in rollout.turns:
-        said.append(_cut(turn.text))
-        said += [f"[{call.tool}] {_cut(call.result)}" for call in turn.calls]
+        turns.append(_cut(turn.text))
+        turns += [f"[{call.tool}] {_cut(call.result)}" for call in turn.calls]
     return Shown(
         rollout=rollout.id,
         reward=rollout.reward,
         parts={part.scorer: part.value for part in rollout.parts},
         stop_reason=rollout.stop_reason.value,
-        turns=tuple(said or [_cut(rollout.text)]),
+        turns=tuple(turns or [_cut(rollout.text)]),
     )
 
 

@@ -79,14 +79,14 @@ def fetch(url: str, file: HandedFile, folder: Path, *, say: Callable[[str], None
 
 def _receive(url: str, partial: Path, have: int, whole: int, say: Callable[[str], None]) -> None:
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"})
-    said = time.monotonic()
+    reported_at = time.monotonic()
     with open_forwarded(request, seconds=SILENT_SECONDS) as answer:
         while chunk := answer.read(min(CHUNK_BYTES, whole - have)):
             _append(partial, chunk)
             have += len(chunk)
-            if time.monotonic() - said > SAY_SECONDS:
+            if time.monotonic() - reported_at > SAY_SECONDS:
                 say(f"{partial.stem}: {size(have)} of {size(whole)}")
-                said = time.monotonic()
+                reported_at = time.monotonic()
     if have < whole:
         raise http.client.IncompleteRead(b"", whole - have)
 

@@ -65,13 +65,13 @@ def described(endpoint: Endpoint) -> str:
             ("from", f"pods of namespace {namespace}; elsewhere through a port-forward:"),
         ]
     )
-    said = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "Hi"}]})
+    body = json.dumps({"model": "policy", "messages": [{"role": "user", "content": "Hi"}]})
     return (
         f"{facts}\n"
         f"  kubectl -n {namespace} port-forward service/{name} 8000:80\n"
         "  curl localhost:8000/v1/chat/completions \\\n"
         f"  {key}-H 'Content-Type: application/json' \\\n"
-        f"  -d '{said}'"
+        f"  -d '{body}'"
     )
 
 

@@ -79,8 +79,8 @@ def trajectory_table(rows: Sequence[RolloutRow], run: str, *, output: Output) ->
 
 
 def _cells(row: RolloutRow, run: str) -> Sequence[str]:
-    said = f"{row.error.kind}: {row.error.message}" if row.error else row.text
-    text = plain_line(said[: 2 * TEXT_CHARS])
+    full_text = f"{row.error.kind}: {row.error.message}" if row.error else row.text
+    text = plain_line(full_text[: 2 * TEXT_CHARS])
     return (
         short(row.id, run),
         "–" if row.step is None else str(row.step),

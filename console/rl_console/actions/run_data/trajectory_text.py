@@ -91,10 +91,10 @@ def prompt_text(group: GroupRow | None) -> Iterator[str]:
     """The prompt of a group, and what was expected; nothing where it is deleted."""
     if group is None:
         return
-    said = [("dataset", plain_line(f"{group.dataset} {group.example}"))]
-    said += [(role, text) for role, text in group.prompt]
-    said.append(("expected", group.expected))
-    yield f"PROMPT {group.sequence}\n{lines(said)}"
+    rows = [("dataset", plain_line(f"{group.dataset} {group.example}"))]
+    rows += [(role, text) for role, text in group.prompt]
+    rows.append(("expected", group.expected))
+    yield f"PROMPT {group.sequence}\n{lines(rows)}"
 
 
 def _turns(given: RolloutAnswer) -> Iterator[str]:

@@ -16,10 +16,10 @@ from rl_console.queries.source import checked
 from rl_contracts.documents.rollout import Turn
 from rl_contracts.requested import (
     AgainEvent,
+    ChatMessage,
     EpisodeAnswer,
     EpisodeRequest,
     Event,
-    SaidMessage,
     TextEvent,
     TurnEvent,
 )
@@ -42,14 +42,14 @@ class ChatOptions:
     """Of the sampler; empty: any."""
 
 
-def chat_with(invocation: Invocation, job: str, options: ChatOptions, said: list[str]) -> None:
+def chat_with(invocation: Invocation, job: str, options: ChatOptions, messages: list[str]) -> None:
     """Say messages one after the other, and print each answer.
 
     Args:
         invocation: cluster, namespace and form of the output.
         job: whose policy.
         options: how it is asked.
-        said: messages of the user; empty: the lines of standard input, until its end.
+        messages: messages of the user; empty: the lines of standard input, until its end.
 
     Raises:
         ConsoleError: as ``sampler_of`` and ``Sampler.play``, or an episode could not go on.
@@ -57,10 +57,10 @@ def chat_with(invocation: Invocation, job: str, options: ChatOptions, said: list
     cluster = invocation.cluster()
     namespace = cluster.default_namespace
     with sampler_of(cluster, invocation.tools, namespace, job, pod=options.pod) as sampler:
-        if not said and sys.stdin.isatty():
+        if not messages and sys.stdin.isatty():
             print(f"sampler {sampler.pod}; end with Ctrl-D", file=sys.stderr)
         hearing = Hearing(invocation.output)
-        for answer in conversation(sampler, options, said or typed_lines(), hear=hearing.hear):
+        for answer in conversation(sampler, options, messages or typed_lines(), hear=hearing.hear):
             hearing.finish(answer)
             refuse_failed(answer, doing=f"chatting with {namespace}/{job}")
 
@@ -68,7 +68,7 @@ def chat_with(invocation: Invocation, job: str, options: ChatOptions, said: list
 def conversation(
     sampler: Sampler,
     options: ChatOptions,
-    said: Iterable[str],
+    messages: Iterable[str],
     *,
     hear: Callable[[Event], None] | None = None,
 ) -> Iterator[EpisodeAnswer]:
@@ -77,14 +77,14 @@ def conversation(
     Args:
         sampler: that is asked.
         options: how.
-        said: the messages.
+        messages: the messages.
         hear: called with the events of an answer, as they come.
     """
-    system = [SaidMessage(role="system", content=options.system)] if options.system else []
+    system = [ChatMessage(role="system", content=options.system)] if options.system else []
     history = tuple(system)
-    for text in said:
+    for text in messages:
         with checked():
-            history += (SaidMessage(role="user", content=text),)
+            history += (ChatMessage(role="user", content=text),)
             request = EpisodeRequest(
                 messages=history, temperature=options.temperature, max_tokens=options.max_tokens
             )

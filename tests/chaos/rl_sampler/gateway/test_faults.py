@@ -31,12 +31,12 @@ class Waiting:
         make_pod: MakePod,
         model: Path,
         folder: Path,
-        *said: str,
+        *arguments: str,
         place: str = "Pod",
     ) -> None:
         self.trainer, self.folder = trainer, folder / "marks"
         self.folder.mkdir()
-        command = [sys.executable, str(PROGRAMS / "waiter.py"), str(self.folder), *said]
+        command = [sys.executable, str(PROGRAMS / "waiter.py"), str(self.folder), *arguments]
         sections = program_job(trainer, model, command, runsIn=place)
         sections["agent"]["sampling"] = {"maxTokensPerTurn": 16, "maxContextTokens": 400}
         self.pod: Pod = make_pod(**sections)

@@ -107,8 +107,8 @@ def test_a_program_dies_while_the_policy_writes(
     def kill() -> None:
         until(lambda: engine.asked.count(KILLED_TURN) == GROUP, what="the third requests")
         engine.held_turn = 0
-        for said in marks(folder, "1-?"):
-            os.kill(int(said.read_text()), signal.SIGKILL)
+        for mark in marks(folder, "1-?"):
+            os.kill(int(mark.read_text()), signal.SIGKILL)
 
     rollouts = play_on(agent(folder), engine, meanwhile=kill)
     check(rollouts)

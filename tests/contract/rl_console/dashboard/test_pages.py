@@ -108,8 +108,8 @@ def test_hostile_text_is_shown_as_text(browser: TestClient, path: str) -> None:
 
 def test_pages_show_what_is_stored(browser: TestClient) -> None:
     rollout = browser.get(PAGES["rollout"]).text
-    for said in ("It was trained in step 5.", "cdcdcd", "&lt;script&gt;alert(1)", "\\u202e"):
-        assert said in rollout, said
+    for part in ("It was trained in step 5.", "cdcdcd", "&lt;script&gt;alert(1)", "\\u202e"):
+        assert part in rollout, part
     data = json.loads(Markup(rollout).data)
     assert data["advantages"][24:] == [0.5] * 24
     assert data["versions"][24:] == [3] * 12 + [4] * 12
@@ -117,8 +117,8 @@ def test_pages_show_what_is_stored(browser: TestClient) -> None:
     assert browser.get(PAGES["search"]).text.count('class="card rollout"') == 16
     assert "not trained yet" in browser.get(PAGES["deleted step"]).text
     timeline = browser.get(PAGES["timeline"]).text
-    for said in ("Attempt 1: Failed", "Pool hostile-main: 2 → 3", "SamplerLost", "LearningSignal"):
-        assert said in timeline, said
+    for part in ("Attempt 1: Failed", "Pool hostile-main: 2 → 3", "SamplerLost", "LearningSignal"):
+        assert part in timeline, part
 
 
 def test_data_of_charts_hold_every_series(browser: TestClient) -> None:

@@ -28,12 +28,12 @@ TOKEN = "hf_verysecret"
 class Reporter:
     """Records the phases that a pod reports."""
 
-    said: list[str] = field(default_factory=list)
+    phases: list[str] = field(default_factory=list)
     at: dict[str, Callable[[], None]] = field(default_factory=dict)
     """Actions by the beginning of the phase that triggers them."""
 
     def say(self, phase: str) -> None:
-        self.said.append(phase)
+        self.phases.append(phase)
         for start, act in self.at.items():
             if phase.startswith(start):
                 act()

@@ -67,7 +67,7 @@ def test_pods_that_come_at_once_take_the_same_commit(pods: Pods, hub: FakeHub) -
     waited = [
         reporter
         for reporter in progress
-        if any("waiting for another pod" in word for word in reporter.said)
+        if any("waiting for another pod" in word for word in reporter.phases)
     ]
     assert len(waited) == 3
 
@@ -210,10 +210,10 @@ def test_an_identity_that_the_hub_does_not_trust_is_refused(
     hub.token = TOKEN
     file = tmp_path / "token"
     file.write_text("identity-of-a-pod")
-    said = pods.refusal(pods.pod(token_file=file, trusted_by="acme"))
-    assert said.startswith("spec.data.hub.trustedPublisher = acme HubIdentityRefused")
-    assert "HTTP 400" in said
-    assert "identity-of-a-pod" not in said
+    text = pods.refusal(pods.pod(token_file=file, trusted_by="acme"))
+    assert text.startswith("spec.data.hub.trustedPublisher = acme HubIdentityRefused")
+    assert "HTTP 400" in text
+    assert "identity-of-a-pod" not in text
 
 
 def test_a_token_for_an_identity_is_replaced_before_it_expires(

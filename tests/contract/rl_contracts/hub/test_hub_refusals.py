@@ -102,14 +102,14 @@ def test_refusals_name_field_value_and_remedy(
     }
     hub.commits[commit("pickled")] = pickled | {"pytorch_model.bin": b"\x80"}
     hub.branches["pickled"] = commit("pickled")
-    said = pods.refusal(pods.pod(), **({"uri": URI} | source))
-    assert refusal in said
-    assert message in said
+    text = pods.refusal(pods.pod(), **({"uri": URI} | source))
+    assert refusal in text
+    assert message in text
     assert hub.read("pytorch_model.bin") == 0
 
 
 def test_a_gated_model_says_what_to_do(pods: Pods, hub: FakeHub) -> None:
     hub.gated = True
-    said = pods.refusal(pods.pod())
-    assert "ModelAccessDenied" in said
-    assert "Accept its terms on its page" in said
+    text = pods.refusal(pods.pod())
+    assert "ModelAccessDenied" in text
+    assert "Accept its terms on its page" in text

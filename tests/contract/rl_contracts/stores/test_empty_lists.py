@@ -39,16 +39,16 @@ def test_no_query_is_sent_for_an_empty_list_of_ids(
     task = a_task(0)
     stores.tasks.insert([task])
     stores.rollouts.put([a_rollout(task)])
-    call, said = stores.mongo.call, list[str]()
+    call, queries = stores.mongo.call, list[str]()
 
     def noted(doing: str, operation: Callable[[], T]) -> T:
-        said.append(doing)
+        queries.append(doing)
         return call(doing, operation)
 
     monkeypatch.setattr(stores.mongo, "call", noted)
     for name, (act, nothing) in CALLS.items():
         assert act(stores) == nothing, name
-        assert said in ([], ["reading its clock"]), name
-        said.clear()
+        assert queries in ([], ["reading its clock"]), name
+        queries.clear()
     assert set(stores.rollouts.get([a_rollout(task).id])) == {a_rollout(task).id}
-    assert said
+    assert queries

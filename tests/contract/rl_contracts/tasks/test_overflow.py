@@ -117,15 +117,15 @@ def test_many_rollouts_are_read_in_chunks(stores: Stores, monkeypatch: pytest.Mo
         rollout.id: rollout for rollout in (a_rollout(a_task(), member) for member in range(5))
     }
     stores.rollouts.put(list(written.values()))
-    call, said = stores.mongo.call, list[str]()
+    call, reads = stores.mongo.call, list[str]()
 
     def noted(doing: str, operation: Any) -> Any:
-        said.append(doing)
+        reads.append(doing)
         return call(doing, operation)
 
     monkeypatch.setattr(stores.mongo, "call", noted)
     assert stores.rollouts.get(list(written)) == written
-    assert said == ["reading 2 rollouts", "reading 2 rollouts", "reading 1 rollouts"]
+    assert reads == ["reading 2 rollouts", "reading 2 rollouts", "reading 1 rollouts"]
 
 
 def spoiled(content: bytes) -> bytes:

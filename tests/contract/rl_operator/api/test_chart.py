@@ -90,8 +90,8 @@ def test_rendering_may_not_drop_a_namespace_with_running_jobs(
     )
     job = world.make_job()
     if ended:
-        said = {"type": ended, "status": "True", "reason": "R", "observedGeneration": 1}
-        condition = {**said, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        fields = {"type": ended, "status": "True", "reason": "R", "observedGeneration": 1}
+        condition = {**fields, "lastTransitionTime": "2026-01-01T00:00:00Z"}
         world.set_status("rljob", job.name, {"conditions": [condition]})
     assert render(world, world.namespace).returncode == 0
     done = render(world)
@@ -197,7 +197,7 @@ def test_invalid_value_is_refused_with_its_name(world: World, value: str, place:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "expected"),
     [
         ("images.requireDigest=true", ":1, and images.requireDigest is true"),
         ("images.engine=host:5000/engine", "images.engine is host:5000/engine, which names no tag"),
@@ -205,10 +205,10 @@ def test_invalid_value_is_refused_with_its_name(world: World, value: str, place:
         ("kueue.required=true", "kueue.required is true, and without kueue.enabled"),
     ],
 )
-def test_value_that_could_not_be_kept_is_refused(world: World, values: str, said: str) -> None:
+def test_value_that_could_not_be_kept_is_refused(world: World, values: str, expected: str) -> None:
     done = render(world, more=[f"--set={values}"])
     assert done.returncode != 0
-    assert said in done.stderr
+    assert expected in done.stderr
 
 
 def test_rules_of_the_administrator_reach_the_operator_and_the_policy(world: World) -> None:

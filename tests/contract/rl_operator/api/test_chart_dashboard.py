@@ -72,14 +72,14 @@ def test_only_named_peers_may_connect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [
         ("runData.enabled=false", "set runData.enabled=true"),
         ("dashboard.replicas=0", "dashboard/replicas"),
         ("dashboard.tls=true", "tls"),
     ],
 )
-def test_what_it_cannot_do_is_refused(value: str, said: str) -> None:
+def test_what_it_cannot_do_is_refused(value: str, expected: str) -> None:
     done = helm(*ON, value)
     assert done.returncode != 0
-    assert said in done.stderr.replace("dashboard.replicas", "dashboard/replicas")
+    assert expected in done.stderr.replace("dashboard.replicas", "dashboard/replicas")

@@ -95,8 +95,8 @@ def test_a_pool_shows_why_it_is_not_ready(apiserver: ApiServer) -> None:
     template = {"autoscaling": {"mode": "Builtin", "minReplicas": 1, "maxReplicas": 2}}
     pool = {**a_job("shown"), "kind": "SamplerPool", "spec": {"job": "job", "template": template}}
     assert apply(apiserver, pool) == ""
-    said = {"type": "Ready", "status": "False", "reason": "JobNotFound"}
-    patch = json.dumps({"status": {"observedGeneration": 1, "conditions": [said]}})
+    condition = {"type": "Ready", "status": "False", "reason": "JobNotFound"}
+    patch = json.dumps({"status": {"observedGeneration": 1, "conditions": [condition]}})
     apiserver.kubectl(
         "patch", "samplerpool", "shown", "--subresource=status", "--type=merge", "-p", patch
     )

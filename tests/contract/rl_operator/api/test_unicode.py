@@ -85,7 +85,7 @@ def _through_a_job(world: World, text: str) -> tuple[str, str, str]:
     warnings = RecentWarnings(world.cluster, clock=time.monotonic)
     notes = [event["note"] for event in warnings.about(world.namespace, meta.uid)]
     (message,) = [item["message"] for item in written["status"]["conditions"]]
-    kept = "".join(said.removeprefix("note: ") for said in notes if said == note)
+    kept = "".join(event_note.removeprefix("note: ") for event_note in notes if event_note == note)
     return written["spec"]["trainer"]["env"][0]["value"], message, kept
 
 

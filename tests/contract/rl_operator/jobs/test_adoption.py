@@ -43,8 +43,8 @@ def delete_job(world: World, name: str) -> None:
 
 
 def stalled(world: World, job: Key) -> tuple[str, str]:
-    said = world.condition(job, "Stalled")
-    return said.get("reason", ""), said.get("message", "")
+    condition = world.condition(job, "Stalled")
+    return condition.get("reason", ""), condition.get("message", "")
 
 
 def test_run_is_adopted_only_after_its_first_job_is_deleted(world: World, run: str) -> None:

@@ -36,8 +36,8 @@ def place(world: World, attempt: int, *, fits: list[bool]) -> None:
     for number, fit in enumerate(fits):
         name = f"job-{attempt}-worker-{number}"
         world.start_pod(name, of=trainer(world, attempt))
-        said = {"type": "PodScheduled", "status": str(fit), "message": "" if fit else UNFIT}
-        world.set_status("pod", name, {"phase": "Pending", "conditions": [said]})
+        condition = {"type": "PodScheduled", "status": str(fit), "message": "" if fit else UNFIT}
+        world.set_status("pod", name, {"phase": "Pending", "conditions": [condition]})
 
 
 def remove_pods(world: World, attempt: int, *, count: int) -> None:

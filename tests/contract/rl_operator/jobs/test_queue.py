@@ -196,11 +196,13 @@ def test_pool_does_not_grow_beyond_its_admitted_size(queue: World) -> None:
     (deployment,) = queue.objects(kinds.DEPLOYMENT)
     assert (deployment["spec"]["replicas"], status["samplers"]["desired"]) == (2, 2)
     (pool,) = queue.objects(kinds.SAMPLER_POOL)
-    said = {condition["type"]: condition for condition in pool["status"]["conditions"]}[
+    scaling_limited = {condition["type"]: condition for condition in pool["status"]["conditions"]}[
         "ScalingLimited"
     ]
-    assert said["reason"] == "QueueAdmitsFewer"
-    assert said["message"].startswith("spec.replicas = 5: The job's queue has admitted 2 pods.")
+    assert scaling_limited["reason"] == "QueueAdmitsFewer"
+    assert scaling_limited["message"].startswith(
+        "spec.replicas = 5: The job's queue has admitted 2 pods."
+    )
 
 
 def test_a_priority_comes_from_its_class(queue: World) -> None:

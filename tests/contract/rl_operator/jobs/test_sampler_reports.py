@@ -18,7 +18,7 @@ REFUSAL = Refusal(
 SCORERS = [{"kind": "Mine", "entryPoint": "mine:poetry"}]
 
 
-def with_a_sampler(world: World, **said: object) -> tuple[Key, str]:
+def with_a_sampler(world: World, **changes: object) -> tuple[Key, str]:
     """A job whose two samplers have registered; the first says something."""
     world.make_secret()
     world.upload_inputs()
@@ -28,7 +28,7 @@ def with_a_sampler(world: World, **said: object) -> tuple[Key, str]:
     for pod in (POD, OTHER):
         world.start_pod(pod, of=deployment)
     world.register(run, OTHER, scorers=["Mine"])
-    world.register(run, POD, scorers=["Mine"], **said)
+    world.register(run, POD, scorers=["Mine"], **changes)
     return job, run
 
 

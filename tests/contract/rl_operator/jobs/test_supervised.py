@@ -56,11 +56,11 @@ def test_an_offline_job_starts_once_the_earlier_run_has_groups_and_has_ended(wor
     )
 
     def stalled(reason: str | None) -> None:
-        def said() -> bool:
+        def has_reason() -> bool:
             world.settle(key)
             return world.condition(key, "Stalled").get("reason") == reason
 
-        until(said, what=f"reason {reason}", seen=lambda: world.status(key))
+        until(has_reason, what=f"reason {reason}", seen=lambda: world.status(key))
 
     stalled("RunNotFound")
     runs, now = world.stores.runs, world.stores.mongo.now()

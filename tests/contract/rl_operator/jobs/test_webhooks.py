@@ -78,7 +78,7 @@ def silent(world: World) -> Iterator[str]:
     world.apiserver.kubectl("delete", CONFIGURATION, name, "--ignore-not-found")
 
 
-def said(world: World, key: Key, reason: str) -> dict[str, Any]:
+def await_ready_condition(world: World, key: Key, reason: str) -> dict[str, Any]:
     """The Ready condition, once it has a reason; each check reconciles once."""
     operator = world.operator or world.start_operator()
 
@@ -98,7 +98,7 @@ def test_job_names_the_silent_webhook_and_continues_once_it_answers(
     world.make_secret()
     world.upload_inputs()
     key = world.make_job(**SUPERVISED)
-    condition = said(world, key, "WebhookUnavailable")
+    condition = await_ready_condition(world, key, "WebhookUnavailable")
     assert condition["message"].startswith("pytorchjobs/job-1 cannot be written for now")
     assert f'failed calling webhook "{silent}"' in condition["message"]
     assert world.condition(key, "Reconciling")["status"] == "True"
@@ -106,6 +106,6 @@ def test_job_names_the_silent_webhook_and_continues_once_it_answers(
     assert world.status(key)["attempt"] == 1
 
     world.apiserver.kubectl("delete", CONFIGURATION, silent)
-    said(world, key, "TrainerStarting")
+    await_ready_condition(world, key, "TrainerStarting")
     assert world.cluster.get(kinds.PYTORCH_JOB, world.namespace, "job-1") is not None
     assert world.status(key)["failures"] == 0

@@ -72,9 +72,9 @@ def start_pod(world: World, name: str, *, claim: str) -> None:
 def test_a_cluster_without_its_kinds_is_refused_before_a_pod_starts(world: World) -> None:
     job = ready(world).make_job(agent=sandboxed())
     world.settle(job)
-    said = world.condition(job, "Stalled")
-    assert (said["status"], said["reason"]) == ("True", "AgentSandboxMissing")
-    assert "agent.program.podsFrom" in said["message"]
+    condition = world.condition(job, "Stalled")
+    assert (condition["status"], condition["reason"]) == ("True", "AgentSandboxMissing")
+    assert "agent.program.podsFrom" in condition["message"]
     assert not world.objects(kinds.DEPLOYMENT)
 
 

@@ -67,9 +67,12 @@ def control(world: World) -> None:
         world.start_pod(name, of=current_deployment)
         for run in runs:
             world.register(run, name, pool="main")
-    said = {"observedGeneration": current_deployment["metadata"]["generation"], "replicas": count}
+    observed = {
+        "observedGeneration": current_deployment["metadata"]["generation"],
+        "replicas": count,
+    }
     ready = {"readyReplicas": count, "updatedReplicas": count}
-    world.set_status("deployment", POOL, {**said, **ready})
+    world.set_status("deployment", POOL, {**observed, **ready})
 
 
 def settle(world: World, *jobs: Key) -> list[dict[str, Any]]:
@@ -211,9 +214,9 @@ def test_job_waits_for_a_missing_pool(world: World) -> None:
     make_inputs(world)
     job = world.make_job(samplers=GROUPS, lifecycle=LIMIT)
     settle(world, job)
-    said = world.condition(job, "Reconciling")
-    assert said["reason"] == "PoolNotFound"
-    assert said["message"] == (
+    condition = world.condition(job, "Reconciling")
+    assert condition["reason"] == "PoolNotFound"
+    assert condition["message"] == (
         f"spec.samplers[0].poolRef.name = 'shared': Namespace {world.namespace} has no SamplerPool "
         "of this name. Create it, or give the group a template."
     )

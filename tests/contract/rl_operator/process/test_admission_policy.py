@@ -66,13 +66,13 @@ def place(with_trainer_kind: ApiServer, rights: Path) -> Iterator[Place]:
 
 def refusal(write: Callable[[], object]) -> str:
     """What the policy says to a write; empty if it admits it."""
-    said = ""
+    message = ""
     try:
         write()
     except ApiRefusedError as error:
-        said = error.message
-    assert not said or "'rl-system-writes'" in said
-    return said
+        message = error.message
+    assert not message or "'rl-system-writes'" in message
+    return message
 
 
 def refused(cluster: Cluster, manifest: Manifest) -> str:
@@ -186,20 +186,20 @@ def with_cloud_token(pod: Manifest, audience: str) -> Manifest:
 
 
 @pytest.mark.parametrize(
-    ("audience", "said"),
+    ("audience", "expected"),
     [("sts.amazonaws.com", ""), ("", "a token"), ("https://kubernetes.default.svc", "a token")],
 )
 def test_a_reader_may_have_a_token_for_its_cloud_and_for_nothing_else(
-    place: Place, audience: str, said: str
+    place: Place, audience: str, expected: str
 ) -> None:
     answer = refused(place.operator, with_cloud_token(a_reader(place.namespace), audience))
-    assert said in answer
-    assert bool(said) == bool(answer)
+    assert expected in answer
+    assert bool(expected) == bool(answer)
 
 
 @pytest.mark.parametrize("make", [a_trainer, a_deployment])
 @pytest.mark.parametrize(
-    ("audience", "said"),
+    ("audience", "expected"),
     [
         ("https://huggingface.co", ""),
         ("", "a token"),
@@ -208,7 +208,7 @@ def test_a_reader_may_have_a_token_for_its_cloud_and_for_nothing_else(
     ],
 )
 def test_pods_of_a_run_may_have_a_token_for_the_hub_and_for_nothing_else(
-    place: Place, make: Callable[[str], Manifest], audience: str, said: str
+    place: Place, make: Callable[[str], Manifest], audience: str, expected: str
 ) -> None:
     manifest = make(place.namespace)
     spec = manifest["spec"]
@@ -217,8 +217,8 @@ def test_pods_of_a_run_may_have_a_token_for_the_hub_and_for_nothing_else(
     volume = {"name": "hub", "projected": {"sources": [token]}}
     workers["template"]["spec"]["volumes"].append(volume)
     answer = refused(place.operator, manifest)
-    assert said in answer
-    assert bool(said) == bool(answer)
+    assert expected in answer
+    assert bool(expected) == bool(answer)
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public", "kube-node-lease", SYSTEM])
@@ -226,8 +226,8 @@ def test_pods_of_a_run_may_have_a_token_for_the_hub_and_for_nothing_else(
 def test_nothing_is_written_to_the_clusters_own_namespaces(
     place: Place, namespace: str, make: Callable[[str], Manifest]
 ) -> None:
-    said = refused(place.operator, make(namespace))
-    assert "no object of a job in this namespace" in said
+    answer = refused(place.operator, make(namespace))
+    assert "no object of a job in this namespace" in answer
 
 
 READER_CHANGES: dict[str, Change] = {

@@ -179,12 +179,17 @@ def test_no_secret_of_a_job_whose_stores_refuse_it_is_shown(
         for name in ("database", "bucket", "malformed")
     }
 
-    def said() -> dict[str, str]:
+    def current_reasons() -> dict[str, str]:
         return {name: reason() for name, reason in reasons.items()}
 
-    until(lambda: all(said().values()), what="all jobs to stall", seconds=60, seen=said)
-    assert said()["malformed"] == "StoresSecretMalformed"
-    assert len(set(said().values())) == len(reasons), said()
+    until(
+        lambda: all(current_reasons().values()),
+        what="all jobs to stall",
+        seconds=60,
+        seen=current_reasons,
+    )
+    assert current_reasons()["malformed"] == "StoresSecretMalformed"
+    assert len(set(current_reasons().values())) == len(reasons), current_reasons()
     assert_hidden(visible(world, operator, caplog), canaries)
 
 

@@ -60,7 +60,7 @@ def front(world: World, shared_front: ApiFront, operator: Process) -> Iterator[A
         shared_front.expire(plural)
 
 
-def said(world: World, job: Key) -> list[tuple[str, str, str, str]]:
+def conditions_of(world: World, job: Key) -> list[tuple[str, str, str, str]]:
     return sorted(
         (condition["type"], condition["status"], condition["reason"], condition["message"])
         for condition in world.status(job)["conditions"]
@@ -77,7 +77,7 @@ def test_a_job_reaches_the_same_state_after_its_watch_has_expired(
     until(lambda: front.swallowed, what="the new job's event to be lost")
     front.expire(kinds.RLJOB.plural)
     until(lambda: world.condition_now(unseen, "Stalled"), what="the list to show the new job")
-    assert said(world, unseen) == said(world, spared)
+    assert conditions_of(world, unseen) == conditions_of(world, spared)
 
 
 def deployment_of(world: World) -> dict[str, Any]:

@@ -111,8 +111,8 @@ def test_one_read_serves_all_runs_of_a_namespace(
     monkeypatch.setattr(run_poll, "ANSWER_SECONDS", HUNG_SECONDS)
     reader.read(RUNS[0])
     with ThreadPoolExecutor(len(RUNS)) as threads:
-        said = list(threads.map(lambda run: reader.read(run), RUNS))
-    for index, reading in enumerate(said):
+        readings = list(threads.map(lambda run: reader.read(run), RUNS))
+    for index, reading in enumerate(readings):
         assert reading.known
         assert reading.run is not None
         assert reading.run.steps == index + 1

@@ -37,9 +37,9 @@ def test_a_job_that_is_nested_too_deeply_is_refused_and_hides_no_other(
     jobs |= dict.fromkeys((before, after), "StoresSecretMissing")
     for job, reason in jobs.items():
         until(functools.partial(world.condition_now, job, "Stalled"), what=f"{job} to stall")
-        said = world.condition(job, "Stalled")
-        assert said["reason"] == reason
-        assert said["message"].startswith("spec.trainer.podTemplate.spec.a.a.") is (
+        condition = world.condition(job, "Stalled")
+        assert condition["reason"] == reason
+        assert condition["message"].startswith("spec.trainer.podTemplate.spec.a.a.") is (
             reason == "InvalidSpec"
         )
     assert operator.complaints() == []

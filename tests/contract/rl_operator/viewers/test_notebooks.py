@@ -33,17 +33,25 @@ EARLIER = "2026-11-25T09:00:00Z"
 STEPS = 6
 
 
-def said(kind: str, reason: str) -> list[dict[str, Any]]:
+def conditions(kind: str, reason: str) -> list[dict[str, Any]]:
     condition = {"type": kind, "status": "True", "reason": reason, "message": ""}
     return [{**condition, "lastTransitionTime": EARLIER, "observedGeneration": 1}]
 
 
-RUNNING = {"phase": "Running", "progress": {"step": 3}, "conditions": said("Ready", "Training")}
-COMPLETE = {"phase": "Succeeded", "progress": {"step": 6}, "conditions": said("Complete", "Ended")}
+RUNNING = {
+    "phase": "Running",
+    "progress": {"step": 3},
+    "conditions": conditions("Ready", "Training"),
+}
+COMPLETE = {
+    "phase": "Succeeded",
+    "progress": {"step": 6},
+    "conditions": conditions("Complete", "Ended"),
+}
 SUSPENDED = {
     "phase": "Suspended",
     "observedGeneration": 100,
-    "conditions": said("Suspended", "Suspended"),
+    "conditions": conditions("Suspended", "Suspended"),
 }
 
 

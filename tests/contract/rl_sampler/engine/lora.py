@@ -123,7 +123,10 @@ def distance(
     section: LoRA = SECTION,
 ) -> float:
     """How far the engine's log-probabilities are from those of the span's adapter, at most."""
-    tokens, said = unpack_int32(rollout.tokens), np.array(unpack_float32(rollout.logprobs))
+    tokens, engine_logprobs = (
+        unpack_int32(rollout.tokens),
+        np.array(unpack_float32(rollout.logprobs)),
+    )
     (span,) = rollout.spans
     form = (tuple(section.targets), section.rank, section.alpha)
     merged = model(folder, *form, seeds[span.version])
@@ -132,7 +135,7 @@ def distance(
     chosen = torch.log_softmax(logits, dim=-1).gather(1, torch.tensor(tokens[1:])[:, None])[:, 0]
     part = slice(span.start, span.end)
     wanted = chosen.numpy()[span.start - 1 : span.end - 1]
-    return float(np.abs(said[part] - wanted).max())
+    return float(np.abs(engine_logprobs[part] - wanted).max())
 
 
 def named_adapter(version: int) -> str:

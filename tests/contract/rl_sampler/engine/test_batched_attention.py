@@ -62,7 +62,7 @@ def requests() -> list[GenerateRequest]:
     ]
 
 
-def said(generation: Generation) -> Values:
+def logprobs_of(generation: Generation) -> Values:
     return np.array([logprob for logprob, _, _ in generation.meta_info.output_token_logprobs])
 
 
@@ -77,7 +77,7 @@ async def test_engine_logprobs_equal_those_of_transformers(
     for request, members in zip([asked[3], *asked], groups, strict=True):
         for member in members:
             wanted, best = judge(tuple(request.prompt), tuple(member.output_ids))
-            assert float(np.abs(said(member) - wanted).max()) < CLOSE
+            assert float(np.abs(logprobs_of(member) - wanted).max()) < CLOSE
             if request.greedy:  # no token is clearly more probable than the one that was taken
                 assert bool((wanted >= best - CLOSE).all())
     log = (engine_server.folder / "engine.log").read_text()

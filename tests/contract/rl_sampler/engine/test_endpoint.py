@@ -22,7 +22,7 @@ from tests.contract.rl_sampler.pods import new_pod
 from tests.waiting import HUNG_SECONDS, until
 
 KEY = "an-api-key"
-SAID = {
+BODY = {
     "model": "whatever",
     "messages": [{"role": "user", "content": "17+25="}],
     "temperature": 0,
@@ -70,18 +70,18 @@ def test_an_endpoint_asks_for_its_key_and_has_no_call_that_changes_the_engine(
     with serving({**os.environ, **pod.environment}, key_file) as url:
         until(lambda: ask(f"{url}/ready", key="")[0] == 200, what="the endpoint")
         chat = f"{url}/v1/chat/completions"
-        status, body, named = ask(chat, body=SAID)
+        status, body, named = ask(chat, body=BODY)
         assert (status, named) == (200, "final")
         assert json.loads(body)["choices"][0]["message"]["content"] is not None
-        assert ask(chat, body={**SAID, "stream": True})[1].rstrip().endswith("[DONE]")
+        assert ask(chat, body={**BODY, "stream": True})[1].rstrip().endswith("[DONE]")
         assert json.loads(ask(f"{url}/v1/models")[1])["data"][0]["id"] == "policy"
         for wrong in ("", "another"):
-            status, body, _ = ask(chat, key=wrong, body=SAID)
+            status, body, _ = ask(chat, key=wrong, body=BODY)
             assert (status, "API key is missing or wrong" in body) == (401, True)
         for path in ("/pause_generation", "/update_weights_from_disk", "/generate"):
             status, body, _ = ask(f"{url}{path}", body={})
             assert (status, json.loads(body)["error"]["code"]) == (404, 404)
-        status, body, _ = ask(chat, body={**SAID, "user": "x" * BODY_BYTES})
+        status, body, _ = ask(chat, body={**BODY, "user": "x" * BODY_BYTES})
         assert (status, json.loads(body)["error"]["message"]) == (
             413,
             "the body has more than 16 MiB",

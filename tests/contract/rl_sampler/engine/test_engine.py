@@ -69,8 +69,8 @@ async def test_generations_have_tokens_logprobs_and_versions(engine: Engine) -> 
 
 async def test_typed_options_reach_the_engine(engine: Engine, engine_server: EngineServer) -> None:
     status, body = get(f"{engine_server.url}/server_info")
-    said = json.loads(body)
-    assert (status, said["context_length"], said["mem_fraction_static"]) == (200, 1016, 0.4)
+    info = json.loads(body)
+    assert (status, info["context_length"], info["mem_fraction_static"]) == (200, 1016, 0.4)
     full = GenerateRequest(
         prompt=[258] + [16] * 1005,
         members=1,

@@ -179,9 +179,9 @@ async def test_paused_engine_answers_pings_but_is_not_ready(server: Server) -> N
 
 
 async def test_engine_answers_chats_with_the_served_weights(server: Server) -> None:
-    said = [{"role": "user", "content": "1+1="}]
+    messages = [{"role": "user", "content": "1+1="}]
     status, answer = await server.post(
-        "/v1/chat/completions", model="policy", messages=said, max_tokens=4
+        "/v1/chat/completions", model="policy", messages=messages, max_tokens=4
     )
     assert status == 200
     assert answer["usage"]["prompt_tokens"] == len("1+1=") + 3, "by the chat template"

@@ -35,12 +35,12 @@ def gap(rollout: Rollout, folder: Path) -> float:
     """How far its log-probabilities are from those of the whole distribution, at most."""
     scores, tokens = logits(rollout, folder)
     wanted = (scores / rollout.temperature).log_softmax(-1).gather(1, tokens[:, None])[:, 0]
-    said = [
+    engine_logprobs = [
         logprob
         for logprob, bit in zip(unpack_float32(rollout.logprobs), rollout.mask, strict=True)
         if bit
     ]
-    return float((torch.tensor(said) - wanted).abs().max())
+    return float((torch.tensor(engine_logprobs) - wanted).abs().max())
 
 
 def test_baseline_member_is_greedy_and_the_same_each_time(
@@ -111,7 +111,7 @@ def test_baseline_member_is_greedy_in_every_turn(
     for rollout in greedy:
         check_turns(rollout)
         tokens = unpack_int32(rollout.tokens)
-        said = [tokens[turn.response.start : turn.response.end] for turn in rollout.turns]
-        assert said == [[END_ID]] * 3
+        responses = [tokens[turn.response.start : turn.response.end] for turn in rollout.turns]
+        assert responses == [[END_ID]] * 3
     sampled = [rollout for rollout in trainer.chosen(tasks) if not rollout.greedy]
     assert any(rollout.mask.count(1) > 3 for rollout in sampled)

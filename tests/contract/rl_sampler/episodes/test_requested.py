@@ -12,9 +12,9 @@ from rl_console.queries.episodes import Sampler
 from rl_contracts import env
 from rl_contracts.requested import (
     AT_ONCE,
+    ChatMessage,
     EpisodeRequest,
     Event,
-    SaidMessage,
     TextEvent,
     TurnEvent,
 )
@@ -25,7 +25,7 @@ from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.samples.documents import RUN
 from tests.waiting import HUNG_SECONDS, until
 
-SAID = (SaidMessage(role="user", content="17+25="),)
+QUESTION = (ChatMessage(role="user", content="17+25="),)
 
 
 def sampler_of(pod: Pod) -> Sampler:
@@ -49,19 +49,19 @@ def test_a_chat_and_a_replay_name_their_version_and_are_not_stored(
     until(lambda: trainer.all_done([task]), what="the group")
     before = stored(stores)
     sampler = sampler_of(pod)
-    first = sampler.play(EpisodeRequest(messages=SAID, temperature=0))
+    first = sampler.play(EpisodeRequest(messages=QUESTION, temperature=0))
     assert (first.versions, first.greedy, first.reward) == ([1], True, None)
     assert first.not_scored == "a chat has no reference answer"
     assert [each.role for each in first.messages] == ["assistant"]
     assert 0 < first.tokens <= 8
-    assert sampler.play(EpisodeRequest(messages=SAID, temperature=0)).text == first.text
+    assert sampler.play(EpisodeRequest(messages=QUESTION, temperature=0)).text == first.text
     events: list[Event] = []
-    request = EpisodeRequest(messages=SAID, temperature=0)
+    request = EpisodeRequest(messages=QUESTION, temperature=0)
     assert sampler.play(request, hear=events.append).text == first.text
     texts = [each.text for each in events if isinstance(each, TextEvent)]
     assert len(texts) == len(events) > 1
     assert first.text.startswith("".join(texts))
-    short = sampler.play(EpisodeRequest(messages=SAID, temperature=0, max_tokens=2))
+    short = sampler.play(EpisodeRequest(messages=QUESTION, temperature=0, max_tokens=2))
     assert (short.tokens, short.stop_reason) == (2, "length")
     again = sampler.play(EpisodeRequest(task=task))
     assert again.error is None
@@ -73,10 +73,10 @@ def test_a_chat_and_a_replay_name_their_version_and_are_not_stored(
     assert stored(stores) == before
     with pytest.raises(NotFoundError, match=r"task job\.train\.9 is not in the store of this run"):
         sampler.play(EpisodeRequest(task="job.train.9"), hear=events.append)
-    said = (SaidMessage(role="tool", content="x"),)
+    messages = (ChatMessage(role="tool", content="x"),)
     with pytest.raises(RequestRefusedError, match="only users here"):
-        sampler.play(EpisodeRequest(messages=said))
-    many = (SaidMessage(role="user", content="1" * 200),)
+        sampler.play(EpisodeRequest(messages=messages))
+    many = (ChatMessage(role="user", content="1" * 200),)
     with pytest.raises(RequestRefusedError, match="maxContextTokens"):
         sampler.play(EpisodeRequest(messages=many))
 
@@ -93,20 +93,20 @@ def test_a_chat_uses_the_jobs_tools_and_few_talk_at_once(
     pod.wait_version(1)
     sampler = sampler_of(pod)
     events: list[Event] = []
-    answer = sampler.play(EpisodeRequest(messages=SAID), hear=events.append)
+    answer = sampler.play(EpisodeRequest(messages=QUESTION), hear=events.append)
     assert len(answer.turns) >= 2
     ended = [each.turn for each in events if isinstance(each, TurnEvent)]
     assert ended == answer.turns[: len(ended)]
     assert len(ended) >= 1
     assert [each.role for each in answer.messages[:3]] == ["assistant", "user", "assistant"]
-    on = (*SAID, *answer.messages, *SAID)
+    on = (*QUESTION, *answer.messages, *QUESTION)
     assert sampler.play(EpisodeRequest(messages=on, max_tokens=4)).versions == [1]
 
     refused: list[str] = []
 
     def talk() -> None:
         try:
-            sampler.play(EpisodeRequest(messages=SAID), seconds=HUNG_SECONDS)
+            sampler.play(EpisodeRequest(messages=QUESTION), seconds=HUNG_SECONDS)
         except RequestRefusedError as error:
             refused.append(str(error))
 
@@ -118,12 +118,12 @@ def test_a_chat_uses_the_jobs_tools_and_few_talk_at_once(
     assert refused
     assert all(f"plays {AT_ONCE} episodes for people already" in each for each in refused)
     with pytest.raises(TimeOverError, match=r"has not ended after 0 s"):
-        sampler.play(EpisodeRequest(messages=SAID), seconds=0.01)
+        sampler.play(EpisodeRequest(messages=QUESTION), seconds=0.01)
     until(lambda: _plays(sampler), what="the episode that was given up to end")
 
 
 def _plays(sampler: Sampler) -> bool:
     try:
-        return sampler.play(EpisodeRequest(messages=SAID, max_tokens=1)).error is None
+        return sampler.play(EpisodeRequest(messages=QUESTION, max_tokens=1)).error is None
     except RequestRefusedError:
         return False

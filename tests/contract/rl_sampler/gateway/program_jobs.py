@@ -50,7 +50,10 @@ def greatest_distance(rollout: Rollout, *, folder: Path, seeds: dict[int, int]) 
         folder: of the model's config.
         seeds: of the published versions.
     """
-    tokens, said = unpack_int32(rollout.tokens), np.array(unpack_float32(rollout.logprobs))
+    tokens, engine_logprobs = (
+        unpack_int32(rollout.tokens),
+        np.array(unpack_float32(rollout.logprobs)),
+    )
     greatest = 0.0
     for sequence in rollout.sequences:
         for span in rollout.spans:
@@ -59,6 +62,6 @@ def greatest_distance(rollout: Rollout, *, folder: Path, seeds: dict[int, int]) 
             context = tokens[sequence.start : sequence.end]
             wanted = logprobs(folder, seeds[span.version], context)
             first, last = span.start - sequence.start - 1, span.end - sequence.start - 1
-            gaps = np.abs(said[span.start : span.end] - wanted[first:last])
+            gaps = np.abs(engine_logprobs[span.start : span.end] - wanted[first:last])
             greatest = max(greatest, float(gaps.max()))
     return greatest

@@ -108,7 +108,7 @@ def test_a_version_is_handed_out_as_it_was_published(
 ) -> None:
     publish(trainer, seed=1)
     publish(trainer, seed=2)
-    url, folder, said = f"http://127.0.0.1:{handout.PORT}", tmp_path / "here", list[str]()
+    url, folder, lines = f"http://127.0.0.1:{handout.PORT}", tmp_path / "here", list[str]()
     folder.mkdir()
     with handing_out(environment, ["--version", "2"]) as model:
         names = {file.name for file in model.files}
@@ -119,12 +119,12 @@ def test_a_version_is_handed_out_as_it_was_published(
         # As an interrupted download left it.
         (folder / f"{weights.name}.partial").write_bytes(whole.read_bytes()[:100])
         for file in model.files:
-            fetch(url, file, folder, say=said.append)
+            fetch(url, file, folder, say=lines.append)
     assert {path.name for path in folder.iterdir()} == names
     got, wanted = load_file(folder / "model.safetensors"), tensors(2)
     assert all((got[name] == wanted[name]).all() for name in wanted)
     assert json.loads((folder / "config.json").read_bytes())["dtype"] == "float32"
-    assert len(said) == len(names)
+    assert len(lines) == len(names)
 
 
 def test_a_promoted_version_is_a_model_for_jobs_and_stays_the_same(

@@ -120,7 +120,7 @@ async def test_missing_answer_scores_0_without_a_request(court: Court, server: J
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ("vague", "no <score> in"),
         ("strict", "answers 400"),
@@ -129,10 +129,10 @@ async def test_missing_answer_scores_0_without_a_request(court: Court, server: J
     ],
 )
 async def test_unusable_judge_reply_is_neither_an_outage_nor_a_reward(
-    court: Court, server: JudgeServer, model: str, said: str
+    court: Court, server: JudgeServer, model: str, message: str
 ) -> None:
     judge = court.judge(server.endpoint(model), prompt="<score>2</score>")
-    with pytest.raises(NoCompletionError, match=said):
+    with pytest.raises(NoCompletionError, match=message):
         await judge(RIGHT)
     assert court.outages.known == {}
 
@@ -187,16 +187,16 @@ async def test_judge_token_is_read_for_each_request_and_never_shown(
 
 
 @pytest.mark.parametrize(
-    ("prompt", "said"), [("${thread}", "placeholder ${thread}"), ("5 $ or more", "begins no")]
+    ("prompt", "message"), [("${thread}", "placeholder ${thread}"), ("5 $ or more", "begins no")]
 )
 async def test_judge_prompt_with_unknown_placeholders_is_refused(
-    court: Court, prompt: str, said: str
+    court: Court, prompt: str, message: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
         court.judge(nobody(), prompt=prompt)
     refusal = refused.value.refusal
     assert refusal.field == "spec.reward.scorers[0].judge.prompt"
-    assert said in refusal.message
+    assert message in refusal.message
     assert "${reference}" in refusal.remedy
 
 

@@ -146,8 +146,8 @@ async def test_only_named_tools_are_read_and_the_policy_says_what_for(
     offered = {tool.name: set(tool.parameters["properties"]) for tool in tools.listed}
     assert "purpose" in offered["add"]
     assert all("purpose" not in names for name, names in offered.items() if name != "add")
-    said = WantedCall(tool="add", arguments='{"a": 20, "b": 22, "purpose": "its last digit"}')
-    answer = await tools.call(said)
+    call = WantedCall(tool="add", arguments='{"a": 20, "b": 22, "purpose": "its last digit"}')
+    answer = await tools.call(call)
     assert answer.outcome == "answered"
     assert "for this purpose: its last digit" in answer.result
     assert "for this purpose: to know it all" in (await tools.call(SUM)).result

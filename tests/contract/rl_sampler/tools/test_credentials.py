@@ -147,14 +147,14 @@ async def reports(pod: Pod, spec: RLJobSpec) -> dict[str, str]:
     own = await user_code_of(spec, code, Problems())
     assert own.tools is not None
     assert own.agent is not None
-    said = {"tool": (await own.tools.call("rummage", {})).text}
+    reported = {"tool": (await own.tools.call("rummage", {})).text}
     try:
         await own.scorers["Thief"](Response(text="", answer=None, reference=""))
     except UserCodeError as error:
-        said["scorer"] = str(error).partition("ValueError: ")[2]
+        reported["scorer"] = str(error).partition("ValueError: ")[2]
     played = await play(["one"], act=own.agent)
     blamed = played.member.turns[-1].error
-    said["agent"] = blamed.message if blamed is not None else ""
+    reported["agent"] = blamed.message if blamed is not None else ""
     toolbox = Toolbox(
         spec.agent.mcp_servers,
         secrets=pod.folder / "tools",
@@ -163,7 +163,7 @@ async def reports(pod: Pod, spec: RLJobSpec) -> dict[str, str]:
         code=code,
     )
     tools = await toolbox.open()
-    said["MCP server"] = (await tools.call(WantedCall(tool="rummage", arguments="{}"))).result
+    reported["MCP server"] = (await tools.call(WantedCall(tool="rummage", arguments="{}"))).result
     await toolbox.close()
     for answer in ("open('/etc/passwd').read()", "__import__('os').environ", r"\input{/etc/rl}"):
         compared = await code.ask(
@@ -172,7 +172,7 @@ async def reports(pod: Pod, spec: RLJobSpec) -> dict[str, str]:
             seconds=SECONDS,
         )
         assert compared.same is False
-    return said
+    return reported
 
 
 def test_code_of_others_finds_no_credential_of_the_agent(
@@ -204,10 +204,12 @@ def test_code_of_others_finds_no_credential_of_the_agent(
     ):
         pod.wait_version(1)
         spec = RLJobSpec.model_validate_json((shared / "rljob.json").read_bytes())
-        said = asyncio.run(reports(pod, spec))
+        reported = asyncio.run(reports(pod, spec))
         (task,) = trainer.insert(1, group_size=2, max_attempts=1)
         until(lambda: trainer.states([task])[task] is TaskState.DEAD, what="the thief's reward")
-    assert said == dict.fromkeys(("tool", "scorer", "agent", "MCP server"), "user 65531 stole []")
+    assert reported == dict.fromkeys(
+        ("tool", "scorer", "agent", "MCP server"), "user 65531 stole []"
+    )
     reason = trainer.stores.tasks.get([task])[task].reason
     assert "raised ValueError: user 65531 stole []" in reason
     # Its search is a good one: with the agent's own rights it finds all of them.

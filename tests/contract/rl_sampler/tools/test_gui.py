@@ -74,8 +74,8 @@ def scorer() -> ModuleType:
     return module
 
 
-def reward(*said: tuple[str, str]) -> float:
-    messages = [{"role": role, "content": content} for role, content in said]
+def reward(*turns: tuple[str, str]) -> float:
+    messages = [{"role": role, "content": content} for role, content in turns]
     response = Response(text="", answer=None, reference="green", messages=messages)
     return float(scorer().pressed(response))
 

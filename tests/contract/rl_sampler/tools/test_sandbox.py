@@ -186,8 +186,8 @@ print(outcome.ending, outcome.output, outcome.errors)
 
 
 def test_program_that_cannot_be_confined_says_why() -> None:
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", NOT_CONFINED], capture_output=True, text=True, check=True
     ).stdout
-    assert said.startswith("lost  Traceback")
-    assert "Landlock refused the rules" in said
+    assert output.startswith("lost  Traceback")
+    assert "Landlock refused the rules" in output

@@ -168,7 +168,7 @@ async def test_a_service_that_ends_is_no_result_and_is_waited_for(
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "detail"),
     [
         (b"", "the body must be"),
         (b"[]", "the body must be"),
@@ -179,10 +179,10 @@ async def test_a_service_that_ends_is_no_result_and_is_waited_for(
     ],
 )
 def test_the_service_says_what_is_wrong_with_a_request(
-    service: Service, body: bytes, said: str
+    service: Service, body: bytes, detail: str
 ) -> None:
     status, reply = service.post(body)
-    assert (status, reply["detail"][: len(said)]) == (400, said)
+    assert (status, reply["detail"][: len(detail)]) == (400, detail)
 
 
 def test_the_service_answers_several_queries_at_once(service: Service) -> None:

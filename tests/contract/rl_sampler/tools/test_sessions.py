@@ -70,10 +70,10 @@ async def test_episodes_share_no_state_of_a_server(
         group = await toolbox.open()
         episodes = [group.of_episode() for _ in range(3)]
         for turn in "ab":
-            said = await asyncio.gather(
+            calls = await asyncio.gather(
                 *(tell(tools, f"{turn}{number}") for number, tools in enumerate(episodes))
             )
-        assert [call.result for call in said] == ["a0 b0", "a1 b1", "a2 b2"]
+        assert [call.result for call in calls] == ["a0 b0", "a1 b1", "a2 b2"]
         await asyncio.gather(*(tools.close() for tools in episodes))
         later = group.of_episode()
         assert (await tell(later, "c")).result == "c", "its state ended with the episode"

@@ -111,10 +111,10 @@ async def test_tools_are_listed_and_called_and_failures_are_results(
         (WantedCall(tool="add", arguments="{"), "refused", "not JSON"),
         (WantedCall(tool="add", arguments="[1]"), "refused", "not a JSON object"),
     ]
-    for call, wanted_outcome, said in cases:
+    for call, wanted_outcome, text in cases:
         made = await tools.call(call)
         assert made.outcome == wanted_outcome, made
-        assert said in made.result or made.result.endswith("cut off]"), made
+        assert text in made.result or made.result.endswith("cut off]"), made
         assert len(made.result) < 70
         assert made.seconds >= 0
     assert counters.tool_calls == {"answered": 1, "failed": 2, "refused": 3}

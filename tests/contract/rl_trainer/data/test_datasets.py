@@ -165,9 +165,9 @@ def test_a_token_opens_gated_data_and_is_never_logged(
     hub.token = "hf_verysecret"
     monkeypatch.setenv("HF_TOKEN", "hf_verysecret")  # what lies around is not used
     source = {"uri": f"hf://{REPO}/lines"}
-    said = refusal(places, source)
-    assert "this token has no access" in said
-    assert "verysecret" not in said
+    message = refusal(places, source)
+    assert "this token has no access" in message
+    assert "verysecret" not in message
     (tmp_path / "token").write_text("hf_verysecret\n")
     client = HubClient(hub.url, token_file=tmp_path / "token")
     opened = Places(objects=places.objects, hub=client, folder=places.folder)

@@ -68,9 +68,9 @@ def test_damage_is_found_by_the_rank_that_reads_it_and_the_step_is_made_of_other
     dropped = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DEAD)
     reasons = {task.id: task.reason for task in dropped if task.cause is Cause.UNUSABLE}
     assert reasons.keys() == set(store.damaged)
-    said = " ".join(reasons.values())
+    text = " ".join(reasons.values())
     for words in ("(read by rank 0)", "(read by rank 1)", "vocabulary", "its summary says"):
-        assert words in said
+        assert words in text
     trained = {task for batch in world.stores.batches.of_run(RUN) for task in batch.tasks}
     assert not trained & reasons.keys()
     check_audit(world)

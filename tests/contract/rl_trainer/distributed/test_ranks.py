@@ -192,8 +192,8 @@ def announced(world: World, folder: Path) -> dict[str, list[tuple[set[str], set[
                 learner.score(given, temperature=1.0)
             else:
                 learner.assess(given)
-            said = {given[index].rollout for index in needed}
-            seen.setdefault(name, []).append((said, kept.read_ones))
+            expected = {given[index].rollout for index in needed}
+            seen.setdefault(name, []).append((expected, kept.read_ones))
     return seen
 
 
@@ -204,10 +204,10 @@ def test_a_rank_knows_what_it_will_read_before_it_computes(tiny: Path, tmp_path:
     """Else damage would be found in the middle of a computation."""
     for seen in ranks.together(announced, size=2, folder=tiny, scratch=tmp_path):
         for name, computations in seen.items():
-            for purpose, (said, read) in zip(PURPOSES, computations, strict=True):
+            for purpose, (expected, read) in zip(PURPOSES, computations, strict=True):
                 if purpose == "Assess" and not read:
                     continue  # these advantages ask nothing of the models
-                assert said == read, (name, purpose)
+                assert expected == read, (name, purpose)
 
 
 def test_ranks_read_the_tokens_of_their_own_share_alone(
@@ -289,7 +289,7 @@ NOT_FINITE: tuple[Callable[[Sample], Sample], ...] = (
 
 def broken(world: World, folder: Path) -> list[str]:
     """What each kind of number that is not finite says."""
-    said = []
+    messages = []
     for change in NOT_FINITE:
         learner = ranks.learner(folder, world, training=SMALL)
         before = ranks.weights(learner)
@@ -298,10 +298,10 @@ def broken(world: World, folder: Path) -> list[str]:
         with pytest.raises(TrainingFailedError) as caught:
             learner.update(given, step=1)
         assert equal(ranks.weights(learner), before)
-        said.append(str(caught.value))
-    return said
+        messages.append(str(caught.value))
+    return messages
 
 
 def test_a_nonfinite_loss_on_one_rank_stops_all(tiny: Path, tmp_path: Path) -> None:
-    for said in ranks.together(broken, size=2, folder=tiny, scratch=tmp_path):
-        assert all("rollout-4" in message for message in said)
+    for messages in ranks.together(broken, size=2, folder=tiny, scratch=tmp_path):
+        assert all("rollout-4" in message for message in messages)

@@ -19,7 +19,7 @@ from rl_contracts.spec.status import Condition
     ],
 )
 def test_a_condition_of_a_store_is_a_finding(status: str, reason: str, state: str) -> None:
-    said = Condition(
+    condition = Condition(
         type="StateStoreReachable",
         status=status,
         reason=reason,
@@ -27,6 +27,6 @@ def test_a_condition_of_a_store_is_a_finding(status: str, reason: str, state: st
         last_transition_time="t",
         observed_generation=1,
     )
-    finding = namespace_checks._store("state store", said)
+    finding = namespace_checks._store("state store", condition)
     assert (finding.state, finding.detail) == (state, "what was said")
     assert (reason in finding.remedy) == (state != "ok")

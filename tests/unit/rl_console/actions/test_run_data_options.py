@@ -37,7 +37,7 @@ def shown(
 
 
 @pytest.mark.parametrize(
-    ("conditions", "trajectory", "tokens", "said"),
+    ("conditions", "trajectory", "tokens", "message"),
     [
         (Conditions(text="x" * 201), "", False, "text cannot be asked for: .* 200 characters"),
         (Conditions(stopped_by="magic"), "", False, "--stopped-by magic: there is no such reason"),
@@ -49,9 +49,9 @@ def shown(
     ],
 )
 def test_what_has_no_effect_or_no_meaning_is_refused(
-    conditions: Conditions, trajectory: str, *, tokens: bool, said: str
+    conditions: Conditions, trajectory: str, *, tokens: bool, message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         shown(conditions, trajectory, tokens=tokens)
 
 

@@ -25,14 +25,14 @@ def stop(*answers: Answer) -> str:
 
 
 def test_a_crd_that_knows_no_stop_is_an_error() -> None:
-    said = r"stopping RLJob lab/sums: the cluster's CRD does not know spec\.stop\. Upgrade"
-    with pytest.raises(RequestRefusedError, match=said):
+    message = r"stopping RLJob lab/sums: the cluster's CRD does not know spec\.stop\. Upgrade"
+    with pytest.raises(RequestRefusedError, match=message):
         stop(a_job(suspend=False), a_job(suspend=False))
     assert stop(a_job(stop=False), a_job(stop=True)).endswith("/sums stops")
 
 
 def test_a_job_that_is_being_stopped_does_not_go_on() -> None:
     cluster = Cluster(Api(Server(a_job(stop=True, suspend=True)).library))
-    said = "resuming RLJob lab/sums: it is being stopped for good. Once it has ended"
-    with pytest.raises(RequestRefusedError, match=said):
+    message = "resuming RLJob lab/sums: it is being stopped for good. Once it has ended"
+    with pytest.raises(RequestRefusedError, match=message):
         set_suspended(cluster, "lab", "sums", suspended=False, wait=None)

@@ -34,12 +34,12 @@ from rl_contracts.queries.answers import RolloutAnswer
 from rl_contracts.requested import (
     STREAM,
     AgainEvent,
+    ChatMessage,
     EndEvent,
     EpisodeAnswer,
     EpisodeRequest,
     Event,
     RefusedEvent,
-    SaidMessage,
     TextEvent,
     TurnEvent,
 )
@@ -153,14 +153,14 @@ SHOWN_CALL = (
 LAST = TURN.model_copy(update={"text": "So 42.", "calls": []})
 TWO_TURNS = ANSWER.model_copy(update={"turns": [TURN, LAST], "text": LAST.text})
 FACTS_OF_TWO = "[version 7, 6 tokens, stop]\n"
-SAID_FIRST = "42 \\x1b[31mred\\u202e\n"
+SHOWN_TEXT = "42 \\x1b[31mred\\u202e\n"
 END = EndEvent(answer=TWO_TURNS)
 
 
 @pytest.mark.parametrize(
     ("agent", "shown"),
     [
-        (Agent(), f"{SAID_FIRST}{SHOWN_CALL}{FACTS}"),
+        (Agent(), f"{SHOWN_TEXT}{SHOWN_CALL}{FACTS}"),
         (
             streamed(
                 TextEvent(text="42 \x1b"),
@@ -169,11 +169,11 @@ END = EndEvent(answer=TWO_TURNS)
                 TextEvent(text="So "),
                 END,
             ),
-            f"{SAID_FIRST}{SHOWN_CALL}So 42.\n{FACTS_OF_TWO}",
+            f"{SHOWN_TEXT}{SHOWN_CALL}So 42.\n{FACTS_OF_TWO}",
         ),
         (
             streamed(TurnEvent(turn=TURN), TextEvent(text="So 4"), AgainEvent(), END),
-            f"{SAID_FIRST}{SHOWN_CALL}So 4\n{AGAIN}\nSo 42.\n{FACTS_OF_TWO}",
+            f"{SHOWN_TEXT}{SHOWN_CALL}So 4\n{AGAIN}\nSo 42.\n{FACTS_OF_TWO}",
         ),
     ],
     ids=["a sampler of an earlier release", "streamed", "begun again"],
@@ -191,14 +191,16 @@ def test_json_is_printed_once_it_is_whole(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "message"),
     [
         ((RefusedEvent(status=503, message="the engine has ended"),), "the engine has ended"),
         ((), "the pod ended its answer"),
     ],
 )
-def test_a_stream_without_an_answer_is_an_error(events: tuple[BaseModel, ...], said: str) -> None:
-    with pytest.raises(RequestRefusedError, match=said):
+def test_a_stream_without_an_answer_is_an_error(
+    events: tuple[BaseModel, ...], message: str
+) -> None:
+    with pytest.raises(RequestRefusedError, match=message):
         heard(streamed(TextEvent(text="So"), *events))
 
 
@@ -207,8 +209,8 @@ def test_a_stream_that_goes_on_beyond_the_deadline_is_ended() -> None:
         ends = time.monotonic() + SECONDS
         until(lambda: time.monotonic() > ends, what="the deadline")
 
-    said = TextEvent(text="So"), TextEvent(text=" 42"), END
-    with streamed(*said) as sampler, pytest.raises(TimeOverError, match="not ended after 1 s"):
+    events = TextEvent(text="So"), TextEvent(text=" 42"), END
+    with streamed(*events) as sampler, pytest.raises(TimeOverError, match="not ended after 1 s"):
         sampler.play(EpisodeRequest(task="t"), seconds=SECONDS, hear=hear)
 
 
@@ -221,9 +223,9 @@ REFUSALS: dict[str, tuple[int, str, type[ConsoleError], str]] = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refusal_says_what_the_agent_said(name: str) -> None:
-    status, message, kind, said = REFUSALS[name]
+    status, message, kind, expected = REFUSALS[name]
     body = json.dumps({"error": {"message": message, "code": status}}).encode()
-    with Agent(status, body) as sampler, pytest.raises(kind, match=said):
+    with Agent(status, body) as sampler, pytest.raises(kind, match=expected):
         sampler.play(EpisodeRequest(task="t"))
 
 
@@ -243,17 +245,17 @@ def test_a_pod_that_goes_away_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "expected"),
     [
         (JUDGED, "reward now:   0.5"),
         (ANSWER.model_copy(update={"not_scored": "no scorer"}), "not scored: no scorer"),
     ],
 )
-def test_a_replay_shows_both_answers_as_text(now: EpisodeAnswer, said: str) -> None:
+def test_a_replay_shows_both_answers_as_text(now: EpisodeAnswer, expected: str) -> None:
     shown = compared(THEN, now, pod="pod-a")
     assert "version 3" in shown.text
     assert "version 7, 3 tokens, stop, by pod-a" in shown.text
-    assert said in shown.text
+    assert expected in shown.text
     assert "\\x1b[31mred\\u202e" in shown.text
     assert "\x1b" not in shown.text
     assert shown.names == ["rollout/train.00000012.1.0"]
@@ -270,7 +272,7 @@ def test_an_episode_that_failed_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"task": "t", "messages": [SaidMessage(role="user", content="x")]}]
+    "values", [{}, {"task": "t", "messages": [ChatMessage(role="user", content="x")]}]
 )
 def test_a_request_names_one_prompt(values: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="name either a task or messages"):

@@ -36,14 +36,14 @@ def test_what_a_pod_does_is_said(given: dict[str, Any], doing: str, message: str
 
 
 def work(*answers: Answer, seconds: float = 60.0) -> tuple[Working, list[str]]:
-    said: list[str] = []
+    messages: list[str] = []
     made = Working(
         cluster=Cluster(Api(Server(*answers).library)),
         namespace="lab",
         name="j",
-        waits=waiting.Wait(seconds=seconds, say=said.append),
+        waits=waiting.Wait(seconds=seconds, say=messages.append),
     )
-    return made, said
+    return made, messages
 
 
 def pods(*items: dict[str, Any]) -> Answer:
@@ -60,9 +60,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_state_is_said_once() -> None:
     running = pod("Running")
-    made, said = work(pods(), pods(), pods(pod("Pending")), pods(running), pods(running))
+    made, messages = work(pods(), pods(), pods(pod("Pending")), pods(running), pods(running))
     assert made.wait(lambda state: state.phase == "Running").name == "sums-x"
-    assert said == ["waiting for a pod", "pod sums-x: Pending", "pod sums-x: Running"]
+    assert messages == ["waiting for a pod", "pod sums-x: Pending", "pod sums-x: Running"]
 
 
 def test_a_program_that_fails_says_why_once_nothing_replaces_it() -> None:

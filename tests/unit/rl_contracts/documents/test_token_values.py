@@ -63,7 +63,7 @@ def test_an_impossible_length_of_the_index_is_refused(start: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "said"),
+    ("index", "reason"),
     [
         (b"", "cannot be read"),
         (b"[]", "cannot be read"),
@@ -72,6 +72,6 @@ def test_an_impossible_length_of_the_index_is_refused(start: bytes) -> None:
         (b'{"format":"rl-operator/token-values/1","sequences":[["a",0,-1]]}', "negative"),
     ],
 )
-def test_a_damaged_index_is_refused(index: bytes, said: str) -> None:
-    with pytest.raises(IntegrityError, match=said):
+def test_a_damaged_index_is_refused(index: bytes, reason: str) -> None:
+    with pytest.raises(IntegrityError, match=reason):
         parts(index, rollout="a")

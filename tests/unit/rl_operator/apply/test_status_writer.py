@@ -15,7 +15,7 @@ from rl_operator.kube.kinds import RLJOB, Key
 from tests.unit.rl_operator.builders import a_failure, a_meta
 
 
-def said(kind: str, status: Any = "True", reason: str = "R", message: str = "") -> Condition:
+def a_condition(kind: str, status: Any = "True", reason: str = "R", message: str = "") -> Condition:
     return Condition(
         type=kind,
         status=status,
@@ -30,9 +30,15 @@ JOB = RLJobStatus(
     observed_generation=1,
     phase="Starting",
     attempt=1,
-    conditions=[said("Ready", "False"), said("SamplersReady", "False"), said("Stalled", "False")],
+    conditions=[
+        a_condition("Ready", "False"),
+        a_condition("SamplersReady", "False"),
+        a_condition("Stalled", "False"),
+    ],
 )
-POOL = SamplerPoolStatus(observed_generation=1, replicas=3, conditions=[said("Ready", "False")])
+POOL = SamplerPoolStatus(
+    observed_generation=1, replicas=3, conditions=[a_condition("Ready", "False")]
+)
 
 
 def with_conditions(*conditions: Condition) -> dict[str, Any]:
@@ -49,13 +55,13 @@ CHANGES: dict[str, tuple[dict[str, Any], bool]] = {
     "published": ({"weights": JOB.weights.model_copy(update={"version": 3})}, False),
     "pods": ({"samplers": JOB.samplers.model_copy(update={"ready": 2})}, False),
     "a trainer's pod": ({"trainer": JOB.trainer.model_copy(update={"ready": 1})}, False),
-    "words": (with_conditions(said("Ready", "False", message="1 of 3")), False),
-    "a part": (with_conditions(said("SamplersReady")), False),
-    "a part that is new": (with_conditions(said("PolicyPublished")), False),
-    "the whole": (with_conditions(said("Ready")), True),
-    "why not": (with_conditions(said("Ready", "False", "TrainerStarting")), True),
-    "what to do": (with_conditions(said("Stalled", "False", message="Mend it.")), True),
-    "an unknown one": (with_conditions(said("Suspended")), True),
+    "words": (with_conditions(a_condition("Ready", "False", message="1 of 3")), False),
+    "a part": (with_conditions(a_condition("SamplersReady")), False),
+    "a part that is new": (with_conditions(a_condition("PolicyPublished")), False),
+    "the whole": (with_conditions(a_condition("Ready")), True),
+    "why not": (with_conditions(a_condition("Ready", "False", "TrainerStarting")), True),
+    "what to do": (with_conditions(a_condition("Stalled", "False", message="Mend it.")), True),
+    "an unknown one": (with_conditions(a_condition("Suspended")), True),
     "phase": ({"phase": "Running"}, True),
     "attempt": ({"attempt": 2}, True),
     "failure": ({"last_failure": a_failure()}, True),
@@ -76,8 +82,8 @@ def test_job_change_is_urgent_only_if_somebody_waits_for_it(
 
 POOL_CHANGES: dict[str, tuple[dict[str, Any], bool]] = {
     "pods": ({"replicas": 4, "ready": 2, "serving": 1, "unavailable": 2}, False),
-    "available": ({"conditions": [*POOL.conditions, said("Available")]}, False),
-    "ready": ({"conditions": [said("Ready")]}, True),
+    "available": ({"conditions": [*POOL.conditions, a_condition("Available")]}, False),
+    "ready": ({"conditions": [a_condition("Ready")]}, True),
     "whom it serves": ({"assignment_epoch": 2}, True),
     "replaced": ({"replaced": 1}, True),
 }
@@ -99,10 +105,10 @@ def test_first_job_status_is_urgent() -> None:
 
 NEW = SamplerPoolStatus()
 FIRST: dict[str, tuple[dict[str, Any], bool]] = {
-    "nothing to say": ({"conditions": [said("Ready", "False", "PodsStarting")]}, False),
-    "pods": ({"replicas": 3, "ready": 1, "conditions": [said("Available")]}, False),
-    "ready": ({"conditions": [said("Ready")]}, True),
-    "what to do": ({"conditions": [said("Stalled")]}, True),
+    "nothing to say": ({"conditions": [a_condition("Ready", "False", "PodsStarting")]}, False),
+    "pods": ({"replicas": 3, "ready": 1, "conditions": [a_condition("Available")]}, False),
+    "ready": ({"conditions": [a_condition("Ready")]}, True),
+    "what to do": ({"conditions": [a_condition("Stalled")]}, True),
     "whom it serves": ({"assignment_epoch": 1}, True),
     "who waits": ({"waiting_jobs": 1}, True),
     "who shares it": ({"beside": [HOLDER]}, True),
@@ -117,7 +123,9 @@ def test_first_pool_status_is_urgent_only_with_news(change: dict[str, Any], expe
 
 
 def test_first_pool_status_with_trouble_is_urgent() -> None:
-    starting = [said("Ready", "False", "PodsStarting", "0 of 1 pods are ready. exceeded quota")]
+    starting = [
+        a_condition("Ready", "False", "PodsStarting", "0 of 1 pods are ready. exceeded quota")
+    ]
     after = NEW.model_copy(update={"observed_generation": 1, "conditions": starting})
     assert is_urgent_for_pool(NEW, after, has_trouble=True)
     # Later messages are not urgent: they may change all the time.

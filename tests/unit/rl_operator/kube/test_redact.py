@@ -159,21 +159,21 @@ def a_container() -> str:
 
 
 def a_pod_that_fits_no_node() -> str:
-    said = {"type": "PodScheduled", "status": "False", "message": WORDS}
-    raw = {"metadata": META, "status": {"conditions": [said]}}
+    condition = {"type": "PodScheduled", "status": "False", "message": WORDS}
+    raw = {"metadata": META, "status": {"conditions": [condition]}}
     return Pod.parse(raw).trouble()
 
 
 def a_deployment_that_may_have_no_pods() -> str:
-    said = {"type": "ReplicaFailure", "status": "True", "message": WORDS}
+    condition = {"type": "ReplicaFailure", "status": "True", "message": WORDS}
     return DeploymentState.parse(
-        {"metadata": META, "spec": {}, "status": {"conditions": [said]}}
+        {"metadata": META, "spec": {}, "status": {"conditions": [condition]}}
     ).uncreated
 
 
 def a_trainer_s_job() -> str:
-    said = {"type": "Failed", "status": "True", "message": WORDS}
-    raw = {"metadata": META, "status": {"conditions": [said]}}
+    condition = {"type": "Failed", "status": "True", "message": WORDS}
+    raw = {"metadata": META, "status": {"conditions": [condition]}}
     return TrainerJob.parse(Child(kind="PyTorchJob", meta=Meta.parse(raw), raw=raw)).message
 
 
@@ -234,7 +234,7 @@ def test_external_texts_are_redacted(speaker: Callable[[], str]) -> None:
 
 
 def test_secret_at_the_cut_is_redacted_before_cutting() -> None:
-    said = "x" * (MESSAGE_CHARACTERS - 20) + f" https://u:{SECRET}@policy/"
-    shown = translated(an_answer(403, said), "POST /x").message
+    message = "x" * (MESSAGE_CHARACTERS - 20) + f" https://u:{SECRET}@policy/"
+    shown = translated(an_answer(403, message), "POST /x").message
     assert len(shown) == MESSAGE_CHARACTERS
     assert SECRET[:4] not in shown

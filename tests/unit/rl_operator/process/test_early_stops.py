@@ -67,10 +67,10 @@ def test_sigterm_while_the_api_server_hangs_ends_the_process_with_status_0(tmp_p
         try:
             asked.get(timeout=HUNG_SECONDS)
             process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=HUNG_SECONDS)
+            _, stderr = process.communicate(timeout=HUNG_SECONDS)
         finally:
             process.kill()
-    assert process.returncode == 0, said
-    messages = [json.loads(line)["message"] for line in said.splitlines()]
+    assert process.returncode == 0, stderr
+    messages = [json.loads(line)["message"] for line in stderr.splitlines()]
     assert messages[0] == "stopping"
     assert "while these threads wait for answers" in messages[-1]

@@ -27,7 +27,7 @@ from tests.unit.rl_operator.builders import IMAGES, a_failure, a_meta, a_spec
 
 
 def a_status(*conditions: tuple[str, str, str, str], **fields: Any) -> RLJobStatus:
-    said = [
+    status_conditions = [
         Condition(
             type=kind,
             status=status,
@@ -38,7 +38,7 @@ def a_status(*conditions: tuple[str, str, str, str], **fields: Any) -> RLJobStat
         )
         for kind, status, reason, message in conditions
     ]
-    return RLJobStatus(conditions=said, **fields)
+    return RLJobStatus(conditions=status_conditions, **fields)
 
 
 STALLED = ("Stalled", "True", "ModelNotFound", "s3://m is not there.")

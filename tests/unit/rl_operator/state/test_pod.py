@@ -114,8 +114,8 @@ def test_end_of_a_container_is_parsed() -> None:
 
 @pytest.mark.parametrize(("truth", "expected"), [("True", ("Why", "Moving.")), ("False", ("", ""))])
 def test_a_disruption_says_why(truth: str, expected: tuple[str, str]) -> None:
-    said = {"type": "DisruptionTarget", "status": truth, "reason": "Why", "message": "Moving."}
-    pod = Pod.parse(a_raw_pod({"phase": "Running", "conditions": [said]}))
+    condition = {"type": "DisruptionTarget", "status": truth, "reason": "Why", "message": "Moving."}
+    pod = Pod.parse(a_raw_pod({"phase": "Running", "conditions": [condition]}))
     assert (pod.reason, pod.message) == expected
 
 

@@ -57,7 +57,7 @@ def a_pool(**status: Any) -> Pool:
 
 
 def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSnapshot:
-    said = Condition(
+    condition = Condition(
         type="PoolAssigned",
         status="False",
         reason="WaitingForPool" if pool else "PoolNotFound",
@@ -65,7 +65,7 @@ def a_waiting_job(pool: Pool | None, *, asked: bool = True, **job: Any) -> JobSn
         last_transition_time=SINCE,
         observed_generation=1,
     )
-    status = RLJobStatus(conditions=[said] if asked else [])
+    status = RLJobStatus(conditions=[condition] if asked else [])
     job_object = pool_ref.resolved(a_job_object(status, samplers=GROUPS, **job), pool)
     holds = pool is not None and MINE in pool.holders
     pools = (pool,) if pool is not None and holds else ()
@@ -80,9 +80,13 @@ def wait_conditions(snapshot: JobSnapshot, **status_input: Any) -> list[Conditio
 def test_waiting_job_shows_holder_and_position() -> None:
     waiting = [WaitingStatus(job=name, since=SINCE) for name in ("first", "job")]
     pool = a_pool(assignment=OTHERS, waiting=waiting, waiting_jobs=7)
-    (said,) = wait_conditions(a_waiting_job(pool))
-    assert (said.type, said.status, said.reason) == ("PoolAssigned", "False", "WaitingForPool")
-    assert said.message == (
+    (condition,) = wait_conditions(a_waiting_job(pool))
+    assert (condition.type, condition.status, condition.reason) == (
+        "PoolAssigned",
+        "False",
+        "WaitingForPool",
+    )
+    assert condition.message == (
         f"SamplerPool shared serves RLJob other since {SINCE}. This job is number 2 of 7 that wait."
     )
 
@@ -92,21 +96,24 @@ def test_waiting_job_shows_why_it_cannot_join() -> None:
     waiting = [WaitingStatus(job="job", since=SINCE, why=why)]
     third = AssignmentStatus(job="third", uid="u3", run="u3", since=SINCE)
     pool = a_pool(assignment=OTHERS, beside=[third], waiting=waiting, waiting_jobs=1)
-    (said,) = wait_conditions(a_waiting_job(pool))
-    assert said.message == (
+    (condition,) = wait_conditions(a_waiting_job(pool))
+    assert condition.message == (
         f"SamplerPool shared serves RLJob other since {SINCE} and RLJob third since {SINCE}. This "
         f"job is number 1 of 1 that wait. It waits until they release it: {why}."
     )
 
 
 def test_holder_shows_the_other_holders() -> None:
-    (said,) = wait_conditions(a_waiting_job(a_pool(assignment=OTHERS, beside=[MINE])))
-    assert said.message == f"SamplerPool shared serves this run since {SINCE}, beside RLJob other."
+    (condition,) = wait_conditions(a_waiting_job(a_pool(assignment=OTHERS, beside=[MINE])))
+    assert (
+        condition.message
+        == f"SamplerPool shared serves this run since {SINCE}, beside RLJob other."
+    )
 
 
 def test_holder_is_assigned() -> None:
-    (said,) = wait_conditions(a_waiting_job(a_pool(assignment=MINE)))
-    assert (said.status, said.reason) == ("True", "Assigned")
+    (condition,) = wait_conditions(a_waiting_job(a_pool(assignment=MINE)))
+    assert (condition.status, condition.reason) == ("True", "Assigned")
 
 
 STALL = Stall(reason="DatasetNotFound", message="There is none.")
@@ -125,8 +132,8 @@ def test_job_that_cannot_use_the_pool_does_not_ask_for_it(
 
 
 def test_checking_inputs_keeps_the_place_in_the_queue() -> None:
-    (said,) = wait_conditions(a_waiting_job(a_pool()), checking=True)
-    assert said.reason == "WaitingForPool"
+    (condition,) = wait_conditions(a_waiting_job(a_pool()), checking=True)
+    assert condition.reason == "WaitingForPool"
 
 
 def test_a_missing_pool_stalls_in_the_end() -> None:

@@ -125,18 +125,18 @@ def test_losing_most_groups_is_a_condition_with_its_cause_and_remedy() -> None:
     totals = Totals(drops=Drops(by_cause={"stale": 9, "lease": 2, "filtered": 99}))
     run = RUN.model_copy(update={"latest": latest, "totals": totals})
     well = compute(a_status_input())
-    said = find(well.conditions, "RolloutsFresh")
-    assert said is not None
-    assert (said.status, said.reason) == ("True", "WithinLimit")
+    condition = find(well.conditions, "RolloutsFresh")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "WithinLimit")
     after = compute(a_status_input(well, a_reading(run)))
-    said = find(after.conditions, "RolloutsFresh")
-    assert said is not None
-    assert (said.status, said.reason) == ("False", "TooManyDropped")
-    assert "More than 50% of the groups" in said.message
-    assert "most of them as stale" in said.message
-    assert "maxStaleness" in said.message
+    condition = find(after.conditions, "RolloutsFresh")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "TooManyDropped")
+    assert "More than 50% of the groups" in condition.message
+    assert "most of them as stale" in condition.message
+    assert "maxStaleness" in condition.message
     stands = compute(a_status_input(after, Reading(store=DOWN, bucket=REACHED)))
-    assert find(stands.conditions, "RolloutsFresh") == said
+    assert find(stands.conditions, "RolloutsFresh") == condition
 
 
 def test_steps_without_a_learning_signal_are_a_condition_and_an_event_with_examples() -> None:
@@ -150,20 +150,23 @@ def test_steps_without_a_learning_signal_are_a_condition_and_an_event_with_examp
     assert find(well.conditions, "LearningSignal") is None  # too few steps to judge
     run = RUN.model_copy(update={"learning_signal": signal})
     after = compute(a_status_input(well, a_reading(run)))
-    said = find(after.conditions, "LearningSignal")
-    assert said is not None
-    assert (said.status, said.reason) == ("False", "RewardsZero")
-    assert "Check reward.answerSchema. Example 1: reward 0, no answer: …the sum is" in said.message
-    assert "abcdefghijklmnop" not in said.message
+    condition = find(after.conditions, "LearningSignal")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "RewardsZero")
+    assert (
+        "Check reward.answerSchema. Example 1: reward 0, no answer: …the sum is"
+        in condition.message
+    )
+    assert "abcdefghijklmnop" not in condition.message
     notes = [note for note in of_change(well, after) if note.reason == "RewardsZero"]
     assert [note.type for note in notes] == ["Warning"]
     assert of_change(after, after) == []
     stands = compute(a_status_input(after, Reading(store=DOWN, bucket=REACHED)))
-    assert find(stands.conditions, "LearningSignal") == said
+    assert find(stands.conditions, "LearningSignal") == condition
     better = compute(a_status_input(after, a_reading(RUN.model_copy(update={"step": 12}))))
-    said = find(better.conditions, "LearningSignal")
-    assert said is not None
-    assert (said.status, said.reason) == ("True", "Present")
+    condition = find(better.conditions, "LearningSignal")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "Present")
 
 
 def test_a_training_that_may_not_fit_is_a_condition_and_an_event() -> None:
@@ -172,14 +175,14 @@ def test_a_training_that_may_not_fit_is_a_condition_and_an_event() -> None:
     before = compute(a_status_input())
     assert find(before.conditions, "MemoryFits") is None
     after = compute(a_status_input(memory=DeviceMemory(fit=fit)))
-    said = find(after.conditions, "MemoryFits")
-    assert said is not None
-    assert (said.status, said.reason) == ("False", "MayNotFit")
-    assert said.message == f"{message} {fit.remedy}"
+    condition = find(after.conditions, "MemoryFits")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "MayNotFit")
+    assert condition.message == f"{message} {fit.remedy}"
     notes = of_change(before, after)
     assert [(note.reason, note.type) for note in notes] == [("MayNotFit", "Warning")]
     later = compute(a_status_input(after))  # with an attempt the model is not read again
-    assert find(later.conditions, "MemoryFits") == said
+    assert find(later.conditions, "MemoryFits") == condition
     assert of_change(after, later) == []
 
 
@@ -193,10 +196,10 @@ def test_each_reason_that_a_trainer_reports_is_a_reason_of_the_condition() -> No
 def test_a_reason_that_no_release_knows_is_no_reason_of_a_condition() -> None:
     signal = LearningSignal(reason="x y", message="m" * 9000, step=10, examples=["e" * 9000] * 9)
     run = RUN.model_copy(update={"learning_signal": signal})
-    said = find(compute(a_status_input(reading=a_reading(run))).conditions, "LearningSignal")
-    assert said is not None
-    assert said.reason == "NoSignal"
-    assert len(said.message) <= 1024
+    condition = find(compute(a_status_input(reading=a_reading(run))).conditions, "LearningSignal")
+    assert condition is not None
+    assert condition.reason == "NoSignal"
+    assert len(condition.message) <= 1024
 
 
 def test_known_results_stay_while_the_store_is_down() -> None:

@@ -15,16 +15,16 @@ def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
     well = compute(a_status_input())
     assert find(well.conditions, "ScorerUnavailable") is None
     outage = compute(a_status_input(well, a_reading(RUN, samplers=(SAMPLER, UNJUDGED))))
-    said = find(outage.conditions, "ScorerUnavailable")
-    assert said is not None
-    assert (said.status, said.reason) == ("True", "NoAnswer")
-    assert "Scorer Judge: m at http://j cannot be reached. Some samplers" in said.message
+    condition = find(outage.conditions, "ScorerUnavailable")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "NoAnswer")
+    assert "Scorer Judge: m at http://j cannot be reached. Some samplers" in condition.message
     assert outage.phase == "Running"
     for silent in (Reading(store=DOWN, bucket=REACHED), a_reading(RUN)):
-        assert find(compute(a_status_input(outage, silent)).conditions, said.type) == said
-    said = find(compute(a_status_input(outage)).conditions, "ScorerUnavailable")
-    assert said is not None
-    assert said.status == "False"
+        assert find(compute(a_status_input(outage, silent)).conditions, condition.type) == condition
+    condition = find(compute(a_status_input(outage)).conditions, "ScorerUnavailable")
+    assert condition is not None
+    assert condition.status == "False"
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,8 @@ def test_a_judge_s_outage_is_a_condition_that_names_it_and_goes() -> None:
 def test_outage_of_other_services_is_named_without_scorer(name: str) -> None:
     sampler = SAMPLER.model_copy(update={"unavailable": {name: "http://c does not answer"}})
     outage = compute(a_status_input(reading=a_reading(RUN, samplers=(sampler,))))
-    said = find(outage.conditions, "ScorerUnavailable")
-    assert said is not None
-    assert said.message.startswith(f"The {name}: http://c does not answer. Samplers claim nothing")
+    condition = find(outage.conditions, "ScorerUnavailable")
+    assert condition is not None
+    assert condition.message.startswith(
+        f"The {name}: http://c does not answer. Samplers claim nothing"
+    )

@@ -35,12 +35,12 @@ def test_ready_says_what_keeps_the_trainer_from_running(
         trainers=(a_trainer(attempt, created_at=NOW - age),),
         pods=pods,
     )
-    said = find(
+    condition = find(
         compute(StatusInput(snapshot=snapshot, reading=a_reading(), now=NOW)).conditions, "Ready"
     )
-    assert said is not None
-    assert (said.status, said.reason) == ("False", "TrainerStarting")
-    assert words in said.message
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "TrainerStarting")
+    assert words in condition.message
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def test_ready_names_the_object_that_a_webhook_blocks(attempt: int, phase: str) 
             snapshot=a_snapshot(status), reading=a_reading(), now=NOW, blocked_reason=blocked_reason
         )
     )
-    said = {
+    conditions = {
         condition.type: (condition.status, condition.reason, condition.message)
         for condition in computed.conditions
     }
     assert computed.phase == phase
-    assert said["Ready"] == ("False", "WebhookUnavailable", blocked_reason)
-    assert said["Reconciling"] == ("True", "WebhookUnavailable", blocked_reason)
-    assert "Stalled" not in said
+    assert conditions["Ready"] == ("False", "WebhookUnavailable", blocked_reason)
+    assert conditions["Reconciling"] == ("True", "WebhookUnavailable", blocked_reason)
+    assert "Stalled" not in conditions

@@ -62,7 +62,7 @@ def a_pool(status: SamplerPoolStatus | None = None, *, shared: bool = False) -> 
     return PoolSnapshot(key=key, pool=pool, job=a_job_object(), beside=beside, pods=PODS)
 
 
-def said_of(snapshot: PoolSnapshot, reading: Reading, **changes: Any) -> SamplerPoolStatus:
+def status_of(snapshot: PoolSnapshot, reading: Reading, **changes: Any) -> SamplerPoolStatus:
     return status.compute(snapshot, reading, stall=None, replicas=1, now=NOW, **changes)
 
 
@@ -71,28 +71,28 @@ def store_of(status: SamplerPoolStatus) -> Condition | None:
 
 
 def test_a_pool_says_that_the_store_is_away_and_what_is_not_known_for_that() -> None:
-    before = said_of(a_pool(), TOLD)
+    before = status_of(a_pool(), TOLD)
     assert (store_of(before), before.serving) == (None, 1)
-    away = said_of(a_pool(before), AWAY)
-    said = store_of(away)
-    assert said is not None
-    assert (said.status, said.reason) == ("False", "StateStoreUnreachable")
-    assert said.message == (
+    away = status_of(a_pool(before), AWAY)
+    store_condition = store_of(away)
+    assert store_condition is not None
+    assert (store_condition.status, store_condition.reason) == ("False", "StateStoreUnreachable")
+    assert store_condition.message == (
         "db:27017: Connection refused. Which policies the pods serve is unknown until it answers."
     )
     assert (away.serving, away.version, away.target_version) == (None, None, 5)
     assert find(away.conditions, "Ready") == find(before.conditions, "Ready"), "of its pods"
-    assert said_of(a_pool(away), TOLD) == before
+    assert status_of(a_pool(away), TOLD) == before
 
 
 def test_a_pool_of_stores_that_nobody_has_configured_says_so() -> None:
-    said = store_of(said_of(a_pool(), UNCONFIGURED))
-    assert said is not None
-    assert (said.status, said.reason) == ("Unknown", "StoresSecretMissing")
+    store_condition = store_of(status_of(a_pool(), UNCONFIGURED))
+    assert store_condition is not None
+    assert (store_condition.status, store_condition.reason) == ("Unknown", "StoresSecretMissing")
 
 
 def test_of_a_store_that_nobody_asks_nothing_is_said() -> None:
-    assert store_of(said_of(a_pool(), Reading())) is None
+    assert store_of(status_of(a_pool(), Reading())) is None
 
 
 @pytest.mark.parametrize("readings", [(AWAY, TOLD), (TOLD, AWAY)], ids=["first", "second"])
@@ -100,10 +100,10 @@ def test_a_shared_pool_says_that_the_store_of_one_of_its_runs_is_away(
     readings: tuple[Reading, Reading],
 ) -> None:
     first, second = readings
-    after = said_of(a_pool(shared=True), first, others=[second], allocation=ALLOCATION)
-    said = store_of(after)
-    assert said is not None
-    assert (said.status, said.reason) == ("False", "StateStoreUnreachable")
+    after = status_of(a_pool(shared=True), first, others=[second], allocation=ALLOCATION)
+    store_condition = store_of(after)
+    assert store_condition is not None
+    assert (store_condition.status, store_condition.reason) == ("False", "StateStoreUnreachable")
     assert [run.serving for run in after.runs] == [
         1 if reading.known else None for reading in readings
     ]
@@ -113,9 +113,9 @@ def test_a_shared_pool_says_that_the_store_of_one_of_its_runs_is_away(
 def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
     statuses = written(
         SAMPLER_POOL,
-        said_of(a_pool(), TOLD),
+        status_of(a_pool(), TOLD),
         [TOLD, *outage(20), *[TOLD] * 10],
-        lambda before, reading: said_of(a_pool(before), reading),
+        lambda before, reading: status_of(a_pool(before), reading),
         is_urgent_for_pool,
     )
     shown = [
@@ -129,7 +129,7 @@ def test_an_outage_is_one_write_as_it_begins_and_one_as_it_ends() -> None:
 
 
 def test_that_the_store_is_away_waits_as_the_numbers_do_that_go_with_it() -> None:
-    before = said_of(a_pool(), TOLD)
-    away = said_of(a_pool(before), AWAY)
+    before = status_of(a_pool(), TOLD)
+    away = status_of(a_pool(before), AWAY)
     assert not is_urgent_for_pool(before, away)
     assert not is_urgent_for_pool(away, before)

@@ -75,9 +75,9 @@ def test_a_job_is_refused_when_its_reader_is_late_again_and_again() -> None:
 
 def test_a_late_answer_counts_only_in_a_row() -> None:
     passed = CheckAnswer(version="", done=False)
-    said = verdicts(late(), late(), passed, late(), late(), CheckAnswer(version="", done=True))
-    assert [verdict.refusals for verdict in said] == [()] * 6
-    assert said[-1].passed
+    results = verdicts(late(), late(), passed, late(), late(), CheckAnswer(version="", done=True))
+    assert [verdict.refusals for verdict in results] == [()] * 6
+    assert results[-1].passed
 
 
 def test_a_job_is_refused_at_once_when_its_reader_cannot_run() -> None:

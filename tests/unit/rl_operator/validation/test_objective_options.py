@@ -48,12 +48,12 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "field", "said"), REFUSED)
+@pytest.mark.parametrize(("path", "value", "field", "shown_value"), REFUSED)
 def test_options_that_an_evaluation_does_not_read_are_refused(
-    path: str, value: Any, field: str, said: str
+    path: str, value: Any, field: str, shown_value: str
 ) -> None:
     (refusal,) = of_spec(evaluation(**{path: value}))
-    assert (refusal.field, refusal.value) == (f"spec.{field}", said)
+    assert (refusal.field, refusal.value) == (f"spec.{field}", shown_value)
     assert refusal.reason == "OptionUnused"
     assert refusal.remedy
 
@@ -89,7 +89,7 @@ def test_options_that_sampling_reads_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "field", "said"),
+    ("path", "value", "field", "shown_value"),
     [
         ("data__validation", [SOURCE], "data.validation", "set"),
         ("algorithm__estimator__kind", "RLOO", "algorithm.estimator.kind", "RLOO"),
@@ -106,10 +106,10 @@ def test_options_that_sampling_reads_pass() -> None:
     ],
 )
 def test_options_that_sampling_does_not_read_are_refused(
-    path: str, value: Any, field: str, said: str
+    path: str, value: Any, field: str, shown_value: str
 ) -> None:
     (refusal,) = of_spec(sampling(**{path: value}))
-    assert (refusal.field, refusal.value) == (f"spec.{field}", said)
+    assert (refusal.field, refusal.value) == (f"spec.{field}", shown_value)
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ def test_states_of_a_supervised_job(status_input: StatusInput, phase: str, reaso
 def test_supervised_job_has_no_sampler_conditions() -> None:
     run = a_run_document(step=3, steps=60, latest=a_step(3, loss=0.5, time=NOW), progress_at=NOW)
     status = compute(a_status_input(STARTED, a_reading(run), pods=(a_pod(),)))
-    said = {condition.type for condition in status.conditions}
-    assert said == {"Ready", "TrainerReady", "StorageReachable", "StateStoreReachable"}
+    condition_types = {condition.type for condition in status.conditions}
+    assert condition_types == {"Ready", "TrainerReady", "StorageReachable", "StateStoreReachable"}
     assert (status.progress.step, status.progress.reward, status.progress.staleness) == (
         3,
         None,

@@ -90,6 +90,6 @@ def test_an_offline_job_shows_stored_rewards_and_no_staleness() -> None:
     snapshot = a_snapshot(job=job, pods=(a_pod(),))
     status = compute(StatusInput(snapshot=snapshot, reading=reading, bucket="b", now=NOW))
     assert (status.progress.reward, status.progress.staleness) == (0.5, None)
-    said = {condition.type for condition in status.conditions}
-    assert said == {"Ready", "TrainerReady", "StorageReachable", "StateStoreReachable"}
+    condition_types = {condition.type for condition in status.conditions}
+    assert condition_types == {"Ready", "TrainerReady", "StorageReachable", "StateStoreReachable"}
     assert start_gate.find_shortfalls(snapshot, stored(), reading) == ()

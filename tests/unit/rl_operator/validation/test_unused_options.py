@@ -195,8 +195,8 @@ def test_options_that_nothing_reads_are_refused(
     sections: dict[str, Any], refused: list[tuple[str, str]]
 ) -> None:
     refusals = list(of_spec(a_spec(**sections)))
-    said = [(refusal.field.removeprefix("spec."), refusal.value) for refusal in refusals]
-    assert said == refused
+    options = [(refusal.field.removeprefix("spec."), refusal.value) for refusal in refusals]
+    assert options == refused
     for refusal in refusals:
         assert refusal.reason == "OptionUnused"
         assert refusal.remedy == "Remove it."

@@ -97,11 +97,11 @@ def test_continued_tokens_equal_the_template_of_the_whole_conversation(
     ]
     trace = chat.opening([Message(role="system", content="s"), Message(role="user", content="q")])
     for text in texts:
-        said = f"x{text.strip()}y" if name == "llama3" else CALL
-        trace += prompts.tokens(said + end)
+        response = f"x{text.strip()}y" if name == "llama3" else CALL
+        trace += prompts.tokens(response + end)
         reply = chat.result("calc", f"r{text}r")
         trace += chat.between([reply])
-        messages += [{"role": "assistant", "content": said}, reply]
+        messages += [{"role": "assistant", "content": response}, reply]
     assert prompts.decode(trace) == prompts.render(messages, tools=[CALCULATOR.to_chat()])
 
 

@@ -53,7 +53,7 @@ async def test_conversation_ends_after_max_turns(
 
 def test_simulated_user_prompt_holds_scenario_and_conversation() -> None:
     template = prompt_of(PROMPT, PLACEHOLDERS, field="f")
-    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
-    text = template.substitute(scenario="You want 42.", conversation=transcript(said))
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}]
+    text = template.substitute(scenario="You want 42.", conversation=transcript(messages))
     assert "You want 42." in text
     assert "user: Hi\nassistant: Yes?" in text

@@ -21,7 +21,7 @@ from tests.samples.documents import a_task
 ENGINE = ServerInfo(version="0.5.23", max_running_requests=64, max_req_input_len=512)
 
 
-def said(kind: str = "stop", version: str = "1") -> Generation:
+def a_generation(kind: str = "stop", version: str = "1") -> Generation:
     return Generation.model_validate(
         {
             "output_ids": [7],
@@ -52,7 +52,7 @@ def pointer(version: int, step: int) -> PolicyPointer:
 def test_answer_is_invalidated_only_by_an_update(
     kinds: tuple[str, ...], versions: tuple[str, ...], keyed: bool, updated: bool, invalidated: bool
 ) -> None:
-    answer = [said(kind, version) for kind, version in zip(kinds, versions, strict=True)]
+    answer = [a_generation(kind, version) for kind, version in zip(kinds, versions, strict=True)]
     assert is_invalidated(answer, label="1", keyed=keyed, updated=updated) is invalidated
 
 
@@ -66,7 +66,7 @@ class UpdatedEngine:
     async def generate(self, request: GenerateRequest) -> list[Generation]:
         self.keys.append(request.cache_key)
         if len(self.keys) > 1:
-            return [said(version="2")]
+            return [a_generation(version="2")]
         self.serving.commits += 1
         self.serving.policy, self.serving.cache_key = pointer(2, 6), self.serving.cache_key and "2"
         return [self.first()]
@@ -74,7 +74,10 @@ class UpdatedEngine:
 
 @pytest.mark.parametrize(
     ("key", "first", "keys"),
-    [("", lambda: said("abort"), ["", ""]), ("1", lambda: said(version="2"), ["1", "2"])],
+    [
+        ("", lambda: a_generation("abort"), ["", ""]),
+        ("1", lambda: a_generation(version="2"), ["1", "2"]),
+    ],
 )
 async def test_invalidated_answer_is_discarded_and_sampled_again(
     key: str, first: Callable[[], Generation], keys: list[str]
@@ -87,7 +90,7 @@ async def test_invalidated_answer_is_discarded_and_sampled_again(
     )
     policy = a_policy(claim, serving=serving, engine=engine, counters=counters)
     sampled = await policy.sample([1, 2])
-    assert sampled.generations == [said(version="2")]
+    assert sampled.generations == [a_generation(version="2")]
     assert (engine.keys, counters.requests_repeated) == (keys, 1)
     assert claim.sampling_step == 6, "its oldest tokens are of the second answer"
 

@@ -65,8 +65,8 @@ async def test_a_continued_episode_is_the_same_to_the_byte(episode: dict[str, An
         # The tools answer nothing that was answered before.
         used = [made.arguments for turn in save.turns for made in turn.calls]
         answers = {
-            wanted: "called again!" if wanted in used else said
-            for wanted, said in episode["answers"].items()
+            wanted: "called again!" if wanted in used else answer
+            for wanted, answer in episode["answers"].items()
         }
         continued = await play(**{**episode, "script": rest, "answers": answers}, saved=save)
         assert continued.policy.script == [], "as many responses as were left"

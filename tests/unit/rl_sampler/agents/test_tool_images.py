@@ -56,8 +56,8 @@ async def test_images_of_a_result_are_shown_behind_its_text(episode: dict[str, A
     shown = f"41<|vision_start|>{3 * IMAGE}<|vision_end|><|vision_start|>{2 * IMAGE}<|vision_end|>"
     assert shown in played.policy.contexts[1]
     assert [len(made.images) for turn in played.member.turns for made in turn.calls] == [2, 1]
-    said = [message["content"] for message in played.member.conversation]
-    assert not any("vision" in text for text in said), "for judges"
+    contents = [message["content"] for message in played.member.conversation]
+    assert not any("vision" in text for text in contents), "for judges"
 
 
 async def test_discarded_results_take_their_images_with_them() -> None:

@@ -23,10 +23,10 @@ def check_trace(played: Played) -> None:
     trace = played.member.trace
     assert len(trace.tokens) == len(trace.mask) == len(trace.logprobs)
     generated = [at for at, bit in enumerate(trace.mask) if bit]
-    said = [
+    response_positions = [
         at for turn in played.member.turns for at in range(turn.response.start, turn.response.end)
     ]
-    assert generated == said
+    assert generated == response_positions
     assert [at for span in trace.spans for at in range(span.start, span.end)] == generated
     starts = [0, *trace.sequence_starts]
     for turn in played.member.turns:

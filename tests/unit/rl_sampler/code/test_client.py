@@ -31,7 +31,7 @@ async def answering(folder: Path, answer: bytes) -> AsyncIterator[CodeContainer]
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "reason"),
     [
         (b"", "ended during the call"),
         (b'{"value": 0.5}', "ended during the call"),
@@ -45,10 +45,10 @@ async def answering(folder: Path, answer: bytes) -> AsyncIterator[CodeContainer]
     ],
 )
 async def test_answers_out_of_form_are_errors_and_no_rewards(
-    tmp_path: Path, answer: bytes, said: str
+    tmp_path: Path, answer: bytes, reason: str
 ) -> None:
     async with answering(tmp_path, answer) as code:
-        with pytest.raises(CodeContainerError, match=said) as failed:
+        with pytest.raises(CodeContainerError, match=reason) as failed:
             await code.ask(REQUEST, Scored, seconds=60)
     assert len(str(failed.value)) < 300
 

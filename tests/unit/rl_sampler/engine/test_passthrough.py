@@ -44,9 +44,9 @@ async def test_few_are_answered_at_once_and_the_others_are_refused_in_openais_fo
                 for _ in first:
                     await waiting.acquire()
             async with http.post(url, json=BODY) as refused:
-                said = await refused.json()
-                assert (refused.status, said["error"]["code"]) == (429, 429)
-                assert said["error"]["message"].startswith("2 requests are being answered already")
+                body = await refused.json()
+                assert (refused.status, body["error"]["code"]) == (429, 429)
+                assert body["error"]["message"].startswith("2 requests are being answered already")
             go_on.set()
             for each in first:
                 async with await each as answered:
@@ -54,8 +54,8 @@ async def test_few_are_answered_at_once_and_the_others_are_refused_in_openais_fo
             async with http.post(url, json=BODY) as later:
                 assert later.status == 200
             async with http.post(url, data=io.BytesIO(bytes(BODY_BYTES + 1))) as large:
-                said = await large.json()
-                assert (large.status, said["error"]["message"]) == (
+                body = await large.json()
+                assert (large.status, body["error"]["message"]) == (
                     413,
                     "the body has more than 16 MiB",
                 )

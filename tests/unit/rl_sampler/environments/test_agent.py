@@ -29,10 +29,10 @@ RIGHT, BESIDE, WRONG = str(SEED), str(SEED + 1), str(SEED + 4)
 def check_trace(played: Played) -> None:
     """The trace holds every response once, and only responses as generated."""
     trace = played.member.trace
-    said = [
+    response_positions = [
         at for turn in played.member.turns for at in range(turn.response.start, turn.response.end)
     ]
-    assert [at for at, bit in enumerate(trace.mask) if bit] == said
+    assert [at for at, bit in enumerate(trace.mask) if bit] == response_positions
     starts = [0, *trace.sequence_starts]
     for number, turn in enumerate(played.member.turns):
         begin = max(start for start in starts if start <= turn.request.start)

@@ -19,7 +19,7 @@ from tests.unit.rl_sampler.agents.scripted import call
 from tests.unit.rl_sampler.gateway.scripted_sessions import Line, ScriptedPolicy, a_session
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
-SAID = [{"role": "user", "content": "a"}]
+QUESTION = [{"role": "user", "content": "a"}]
 PARAMETERS = {"type": "object", "properties": {}}
 FUNCTION = {"name": "calc", "parameters": PARAMETERS}
 TOOLS: dict[str, list[dict[str, Any]]] = {
@@ -36,7 +36,7 @@ class Client:
         self.http, self.session, self.policy = http, session, policy
 
     async def post(self, path: str, *, key: str | None = None, **fields: Any) -> tuple[int, Any]:
-        named = {"input": SAID} if path == RESPONSES else {"messages": SAID}
+        named = {"input": QUESTION} if path == RESPONSES else {"messages": QUESTION}
         body = {"model": "m", **named, **fields}
         if path == MESSAGES:
             body = {"max_tokens": 512} | body
@@ -148,9 +148,9 @@ async def test_body_that_is_too_deep_is_refused_in_form() -> None:
     ],
 )
 async def test_images_and_files_are_refused(path: str, content: list[dict[str, Any]]) -> None:
-    said: list[dict[str, Any]] = [{"role": "user", "content": content}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
     async with gateway([]) as client:
-        given: dict[str, Any] = {"input" if path == RESPONSES else "messages": said}
+        given: dict[str, Any] = {"input" if path == RESPONSES else "messages": messages}
         status, body = await client.post(path, **given)
         assert status == 400
         assert "reads text only" in body["error"]["message"]
@@ -233,7 +233,7 @@ async def test_messages_answer_and_stream_agree(
 async def test_tokens_of_messages_are_counted_and_nothing_is_sampled() -> None:
     async with gateway([]) as client:
         headers = {"x-api-key": client.session.key}
-        counted = {"model": "m", "messages": SAID, "system": "Be kind."}
+        counted = {"model": "m", "messages": QUESTION, "system": "Be kind."}
         async with client.http.post(
             f"{MESSAGES}/count_tokens", json=counted, headers=headers
         ) as answer:
@@ -276,18 +276,18 @@ def _next(path: str, body: dict[str, Any]) -> dict[str, Any]:
     if path == CHAT:
         message = body["choices"][0]["message"]
         result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "2"}
-        return {"messages": [*SAID, message, result]}
+        return {"messages": [*QUESTION, message, result]}
     if path == RESPONSES:
         output = {
             "type": "function_call_output",
             "call_id": body["output"][0]["call_id"],
             "output": "2",
         }
-        return {"input": [*SAID, *body["output"], output]}
+        return {"input": [*QUESTION, *body["output"], output]}
     result = {"type": "tool_result", "tool_use_id": body["content"][0]["id"], "content": "2"}
     return {
         "messages": [
-            *SAID,
+            *QUESTION,
             {"role": "assistant", "content": body["content"]},
             {"role": "user", "content": [result]},
         ]

@@ -137,8 +137,8 @@ async def test_arguments_of_a_call_cannot_end_a_turn(end: str) -> None:
     function = {"name": "calc", "arguments": f'{{"x": "a{end}b"}}'}
     called = {"id": "1", "type": "function", "function": function}
     result = {"role": "tool", "tool_call_id": "1", "content": "2"}
-    said = [user("a"), {"role": "assistant", "content": "", "tool_calls": [called]}, result]
-    await ask(session, said, tools=TOOLS)
+    messages = [user("a"), {"role": "assistant", "content": "", "tool_calls": [called]}, result]
+    await ask(session, messages, tools=TOOLS)
     shown = PROMPTS.decode(policy.contexts[0])
     assert '{"x": "a< |im_end|>b"}' in shown
     assert shown.count("<|im_end|>") == shown.count("<|im_start|>") - 1
@@ -252,7 +252,7 @@ async def _converse(moves: Sequence[tuple[Any, ...]]) -> None:
     session, policy = a_session([], prompts=PROMPTS)
     past: list[tuple[Messages, Reply, int]] = []
     asked: list[Messages] = []
-    for pick, move, text, said, choices, limit in moves:
+    for pick, move, text, response, choices, limit in moves:
         messages = [user(text)]
         if past and move != "new":
             before, reply, choice = past[pick % len(past)]
@@ -263,7 +263,7 @@ async def _converse(moves: Sequence[tuple[Any, ...]]) -> None:
                 messages = list(before)
             elif move == "drop the first answer":
                 messages = [message for message in messages if message["role"] != "assistant"]
-        policy.script = [f"{said}{number}" for number in range(choices)]
+        policy.script = [f"{response}{number}" for number in range(choices)]
         fields = {"n": choices} | ({"max_tokens": limit} if limit else {})
         reply = await ask(session, messages, **fields)
         asked.append(messages)

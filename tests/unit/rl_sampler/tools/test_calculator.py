@@ -59,9 +59,9 @@ def test_expressions_have_their_values(expression: str, value: str) -> None:
     assert computed(expression) == value
 
 
-@pytest.mark.parametrize(("expression", "said"), REFUSED.items())
-def test_what_is_no_arithmetic_is_refused_with_the_reason(expression: str, said: str) -> None:
-    with pytest.raises(ToolError, match=said):
+@pytest.mark.parametrize(("expression", "reason"), REFUSED.items())
+def test_what_is_no_arithmetic_is_refused_with_the_reason(expression: str, reason: str) -> None:
+    with pytest.raises(ToolError, match=reason):
         computed(expression)
 
 
@@ -69,10 +69,10 @@ def test_what_is_no_arithmetic_is_refused_with_the_reason(expression: str, said:
 def test_every_text_is_computed_or_refused_at_once(expression: str) -> None:
     began = time.process_time()
     try:
-        said = computed(expression)
+        answer = computed(expression)
     except ToolError as error:
-        said = str(error)
-    assert said
+        answer = str(error)
+    assert answer
     assert time.process_time() - began < 0.5
 
 

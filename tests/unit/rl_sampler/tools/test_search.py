@@ -143,15 +143,15 @@ async def test_a_query_is_asked_again_where_the_service_failed(
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "message"),
     [(503, "answers 503"), (404, "answers 404: check the url and token of agent.search")],
 )
 async def test_a_service_that_keeps_failing_is_down_and_no_result(
-    service: Service, status: int, said: str
+    service: Service, status: int, message: str
 ) -> None:
     service.replies = [(status, "")]
     with pytest.raises(
-        ToolDownError, match=f"^the search service at {service.url} {said}$"
+        ToolDownError, match=f"^the search service at {service.url} {message}$"
     ) as down:
         await searched(service)
     assert down.value.kind == SEARCH_SERVICE

@@ -91,16 +91,16 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("sections", "field", "said"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize(("sections", "field", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_unusable_user_code_is_refused_with_its_field(
-    loaded: Callable[..., UserCode], sections: dict[str, Any], field: str, said: str
+    loaded: Callable[..., UserCode], sections: dict[str, Any], field: str, message: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
         loaded(**sections)
     refusal = refused.value.refusal
     assert refusal.field == field
     assert refusal.reason == "EntryPointUnusable"
-    assert said in str(refusal)
+    assert message in str(refusal)
     assert refusal.value
     assert refusal.remedy
 
@@ -140,7 +140,7 @@ async def score_of(score: AsyncScorer, response: Response) -> float:
 
 
 @pytest.mark.parametrize(
-    ("sections", "text", "said"),
+    ("sections", "text", "message"),
     [
         (reward("length"), "a" * 11, "scorer Mine (theirs:length) returned 1.1"),
         (reward("Table", options={"known": {}}), "a", "raised KeyError: 'a'"),
@@ -152,11 +152,11 @@ async def score_of(score: AsyncScorer, response: Response) -> float:
     ],
 )
 def test_failing_user_scorer_raises_user_code_error(
-    loaded: Callable[..., UserCode], sections: dict[str, Any], text: str, said: str
+    loaded: Callable[..., UserCode], sections: dict[str, Any], text: str, message: str
 ) -> None:
     with pytest.raises(UserCodeError) as failed:
         judge(loaded(**sections), text)
-    assert said in str(failed.value)
+    assert message in str(failed.value)
 
 
 def test_user_scorer_may_raise_scoring_error(loaded: Callable[..., UserCode]) -> None:
@@ -241,7 +241,7 @@ async def test_user_agent_is_given_the_fields_of_the_record(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("returns_nothing", "returned None"),
         ("stumbles", "raised KeyError: 'x'"),
@@ -249,9 +249,9 @@ async def test_user_agent_is_given_the_fields_of_the_record(
     ],
 )
 async def test_failing_user_agent_raises_user_code_error(
-    loaded: Callable[..., UserCode], name: str, said: str
+    loaded: Callable[..., UserCode], name: str, message: str
 ) -> None:
-    with pytest.raises(UserCodeError, match=said):
+    with pytest.raises(UserCodeError, match=message):
         await acted(loaded(**agent(name)), ["one"])
 
 

@@ -67,8 +67,8 @@ async def test_program_is_given_its_task_and_a_folder_of_its_own() -> None:
         a_program(code), task={"answer": "42"}, environment={"KEY": "of the session"}
     )
     assert (ran["exit_code"], ran["late"]) == (7, False)
-    said, folder = ran["log"].splitlines()
-    assert said == "42 of the session True"
+    output, folder = ran["log"].splitlines()
+    assert output == "42 of the session True"
     assert not await asyncio.to_thread(os.path.exists, folder), "it is removed"
 
 

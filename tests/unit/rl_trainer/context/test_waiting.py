@@ -22,8 +22,8 @@ def test_samplers_are_described_by_state_with_their_last_error() -> None:
         a_sampler("d", heartbeat_at=80),
         a_sampler("c", state=SamplerState.GONE, last_error="engine died"),
     ]
-    said = describe_samplers(samplers, now=100)
-    assert said == "2 ready, 1 silent, 1 gone; last error: engine died"
+    description = describe_samplers(samplers, now=100)
+    assert description == "2 ready, 1 silent, 1 gone; last error: engine died"
 
 
 def test_tasks_are_described_by_state() -> None:

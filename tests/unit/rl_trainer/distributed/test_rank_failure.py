@@ -19,7 +19,7 @@ from rl_trainer.distributed.rank_failure import RankFailure
 from rl_trainer.errors import TrainingFailedError
 
 WHERE = {"store": "bucket", "doing": "writing a", "cause": "full"}
-SAID: list[tuple[RLError, str]] = [
+REASONS: list[tuple[RLError, str]] = [
     (StoreUnavailableError(**WHERE), "StoreUnavailable"),
     (IntegrityError("a has another digest"), "StoredDataCorrupt"),
     (ObjectTooLargeError("s3://b/a", size_bytes=2, most=1), "StoredDataCorrupt"),
@@ -30,7 +30,7 @@ SAID: list[tuple[RLError, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "reason"), SAID, ids=lambda it: type(it).__name__)
+@pytest.mark.parametrize(("error", "reason"), REASONS, ids=lambda it: type(it).__name__)
 def test_the_attempt_has_the_reason_of_the_error_and_names_the_rank(
     error: RLError, reason: str
 ) -> None:

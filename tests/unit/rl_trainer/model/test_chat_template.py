@@ -23,12 +23,14 @@ FORGETFUL = TEMPLATE.replace(
 REFUSING = "{{ raise_exception('no') }}"
 
 
-def said(*turns: tuple[str, str]) -> list[Message]:
+def messages_of(*turns: tuple[str, str]) -> list[Message]:
     return [Message.model_validate({"role": role, "content": text}) for role, text in turns]
 
 
-ONE = said(("user", "12"), ("assistant", "3"))
-TWO = said(("system", "0"), ("user", "12"), ("assistant", "3"), ("user", "4"), ("assistant", "56"))
+ONE = messages_of(("user", "12"), ("assistant", "3"))
+TWO = messages_of(
+    ("system", "0"), ("user", "12"), ("assistant", "3"), ("user", "4"), ("assistant", "56")
+)
 
 
 def template(text: str) -> ChatTemplate:

@@ -86,10 +86,10 @@ def test_a_model_that_mixes_packed_sequences_is_refused(
 
 @pytest.mark.parametrize("quantize", [None, "Int8"])
 @pytest.mark.parametrize(
-    ("value", "said"), [(math.nan, "NaN"), (math.inf, "infinite"), (-math.inf, "infinite")]
+    ("value", "message"), [(math.nan, "NaN"), (math.inf, "infinite"), (-math.inf, "infinite")]
 )
 def test_weights_that_are_not_finite_are_refused_by_name(
-    value: float, said: str, quantize: Quantization | None, tmp_path: Path
+    value: float, message: str, quantize: Quantization | None, tmp_path: Path
 ) -> None:
     """One number of a row that no probe reads is enough."""
     broken = "model.layers.1.mlp.up_proj.weight"
@@ -97,7 +97,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(
     tensors = load_file(folder / "model.safetensors")
     tensors[broken][3, 5] = value
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(RefusedError, match=said) as caught:
+    with pytest.raises(RefusedError, match=message) as caught:
         loading.load(folder, precision="FP32", uri=URI, field="spec.x", quantize=quantize)
     refusal = caught.value.refusal
     assert (refusal.field, refusal.value, refusal.reason) == ("spec.x", URI, "ModelUnusable")

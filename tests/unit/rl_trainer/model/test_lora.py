@@ -247,7 +247,7 @@ def test_a_checkpoint_holds_adapters_alone_and_goes_on_bit_for_bit(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"base_sha256": "0"}, "base_sha256"),
         ({"rank": 8}, "rank 8"),
@@ -257,14 +257,14 @@ def test_a_checkpoint_holds_adapters_alone_and_goes_on_bit_for_bit(
     ],
 )
 def test_a_checkpoint_of_another_adapter_is_refused(
-    changes: dict[str, Any] | None, said: str, make_adapted: MakeAdapted
+    changes: dict[str, Any] | None, message: str, make_adapted: MakeAdapted
 ) -> None:
     learner = make_adapted()
     entry = learner.policy.adapter
     assert entry is not None
     other = None if changes is None else entry.model_copy(update=changes)
     checkpoint = Saved(tensors=states.stored(states.state(learner)), state=a_state(other))
-    with pytest.raises(IntegrityError, match=said):
+    with pytest.raises(IntegrityError, match=message):
         saved.put_back(checkpoint, learner)
 
 

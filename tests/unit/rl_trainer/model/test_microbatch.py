@@ -63,9 +63,9 @@ def test_what_the_manifest_says_is_kept(
     tiny_folder: Path, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(microbatch, "_device_bytes", lambda *_: 80.0 * (1 << 30))
-    said = {"maxTokensPerMicrobatch": 128, "gradientCheckpointing": False}
+    training = {"maxTokensPerMicrobatch": 128, "gradientCheckpointing": False}
     resolved = microbatch.resolved(
-        make_spec(training=said), tiny_folder, device=GPU, world=ALONE
+        make_spec(training=training), tiny_folder, device=GPU, world=ALONE
     ).training
     assert resolved.max_tokens_per_microbatch == 128
     assert resolved.gradient_checkpointing is False
@@ -85,11 +85,11 @@ def test_the_memory_that_the_manifest_names_limits_microbatches_on_a_processor_t
 def test_a_trainer_refuses_what_cannot_fit_before_it_loads_the_model(
     tiny_folder: Path, make_spec: MakeSpec
 ) -> None:
-    said: dict[str, object] = {"deviceGiB": 0.0001}
+    memory: dict[str, object] = {"deviceGiB": 0.0001}
     with pytest.raises(RefusedError, match=r"By formula training needs .* each process"):
         microbatch.resolved(
-            make_spec(training={"memory": said}), tiny_folder, device=CPU, world=ALONE
+            make_spec(training={"memory": memory}), tiny_folder, device=CPU, world=ALONE
         )
-    warned = make_spec(training={"memory": {**said, "check": "Warn"}})
+    warned = make_spec(training={"memory": {**memory, "check": "Warn"}})
     resolved = microbatch.resolved(warned, tiny_folder, device=CPU, world=ALONE).training
     assert isinstance(resolved.max_tokens_per_microbatch, int)

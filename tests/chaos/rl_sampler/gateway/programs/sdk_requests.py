@@ -87,8 +87,8 @@ def chat_tool_call_and_its_result() -> Any:
     (choice,) = answer.choices
     (call,) = choice.message.tool_calls
     result = {"role": "tool", "tool_call_id": call.id, "content": "4"}
-    said = [*HELLO, choice.message, result]
-    after = chat(messages=said, tools=CHAT_TOOLS)
+    messages = [*HELLO, choice.message, result]
+    after = chat(messages=messages, tools=CHAT_TOOLS)
     return [calls_of(choice), choice.finish_reason, after.choices[0].message.content]
 
 
@@ -254,12 +254,12 @@ def messages_tool_use_and_its_result() -> Any:
     answer = message(tools=MESSAGE_TOOLS)
     *texts, call = answer.content
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "4"}
-    said = [
+    messages = [
         *HELLO,
         {"role": "assistant", "content": answer.content},
         {"role": "user", "content": [result, {"type": "text", "text": "Go on."}]},
     ]
-    after = message(messages=said, tools=MESSAGE_TOOLS)
+    after = message(messages=messages, tools=MESSAGE_TOOLS)
     return [[text.text for text in texts], call.input, answer.stop_reason, after.content[0].text]
 
 

@@ -21,14 +21,14 @@ def post(url: str, **body: Any) -> Any:
 
 def stream(text: str) -> str:
     messages = [*task["messages"], {"role": "user", "content": text}]
-    said = ""
+    content = ""
     with post(f"{URL}/chat/completions", model="m", messages=messages, stream=True) as answer:
         for line in answer:
             if line.startswith(b"data: {"):
                 event = json.loads(line[6:])
                 for choice in event["choices"]:
-                    said += choice["delta"].get("content") or ""
-    return said
+                    content += choice["delta"].get("content") or ""
+    return content
 
 
 task = json.loads(pathlib.Path(os.environ["RL_TASK_FILE"]).read_text())

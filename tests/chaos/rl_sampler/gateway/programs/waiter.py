@@ -32,7 +32,7 @@ def chat(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 task = json.loads(pathlib.Path(os.environ["RL_TASK_FILE"]).read_text())
-said = chat(task["messages"])
+reply = chat(task["messages"])
 if "dies" in sys.argv and (task["attempt"], task["member"]) == (1, 0):
     os.kill(os.getpid(), signal.SIGKILL)
 mark = FOLDER / f"{task['attempt']}-{task['member']}"
@@ -42,5 +42,5 @@ ends = time.monotonic() + 300.0  # a wait that long is a hang
 while not (FOLDER / "go").exists():
     assert time.monotonic() < ends, f"{FOLDER / 'go'} never came"
     time.sleep(0.05)
-chat([*task["messages"], said, {"role": "user", "content": "and?"}])
+chat([*task["messages"], reply, {"role": "user", "content": "and?"}])
 post(os.environ["RL_RESULT_URL"], reward=0.5)

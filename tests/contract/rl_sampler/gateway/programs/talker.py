@@ -25,14 +25,14 @@ def chat(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def stream(messages: list[dict[str, Any]]) -> str:
-    said = ""
+    content = ""
     body = {"model": "policy", "messages": messages, "stream": True}
     with post(f"{URL}/chat/completions", **body) as answer:
         for line in answer:
             if line.startswith(b"data: {"):
                 for choice in json.loads(line[6:])["choices"]:
-                    said += choice["delta"].get("content") or ""
-    return said
+                    content += choice["delta"].get("content") or ""
+    return content
 
 
 task = json.loads(pathlib.Path(os.environ["RL_TASK_FILE"]).read_text())
