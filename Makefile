@@ -102,11 +102,12 @@ soak: venv $(if $(filter $(BROWSERLESS),$(SHARD)),,browser) $(if $(filter $(CLUS
 soak-list: venv ## The shards of the soak
 	@$(VENV)/python -m tests.soak --list
 
-BENCHMARKS := $(filter-out __init__ asynchrony chaos gpu gpu_engine gpu_turns,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHMARKS := $(subst /,.,$(basename $(filter-out %/__init__.py,$(wildcard benchmarks/console.py \
+  $(addprefix benchmarks/,$(addsuffix /*.py,broadcast operator sampler stores trainer))))))
 QUICK ?=
 
 bench: venv ## Every benchmark that needs no cluster, in turn; QUICK=--quick for less of each
-	@for name in $(BENCHMARKS); do $(VENV)/python -m benchmarks.$$name $(QUICK); done
+	@for name in $(BENCHMARKS); do $(VENV)/python -m $$name $(QUICK); done
 
 up: ## Start the local cluster
 	@$(PYTHON) -m rl_local up

@@ -3,8 +3,8 @@
 Counted from transformers' layers as they are (5.19) with torch's rules of what each operation keeps
 (https://docs.pytorch.org/docs/stable/notes/autograd.html#saved-tensors), one line for each tensor.
 It is the count of Korthikanti et al. (arXiv 2205.05198, equation 2), for gated feed-forward layers,
-and under autocast, which keeps a copy of what it casts. ``python -m benchmarks.memory_model``
-compares it with what a step allocates.
+and under autocast, which keeps a copy of what it casts.
+``python -m benchmarks.trainer.memory_model`` compares it with what a step allocates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tenant attacks by each means of ``benchmarks.tenants``, and another tenant's job starts."""
+"""A tenant attacks as ``benchmarks.operator.tenants`` does, and another tenant's job starts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks import tenants
-from benchmarks.tenancy.cases import CASES
-from benchmarks.tenants import Lab
+from benchmarks.operator import tenants
+from benchmarks.operator.tenancy.cases import CASES
+from benchmarks.operator.tenants import Lab
 
 ATTACKS = [name for name in CASES if name != "nobody"]
 

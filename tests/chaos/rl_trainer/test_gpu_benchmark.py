@@ -8,19 +8,19 @@ import sys
 import pytest
 import torch
 
-from benchmarks import gpu
+from benchmarks.gpu import trainer as gpu
 from benchmarks.support.result import Result
 from tests.servers import ROOT
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU: run the benchmark")
-@pytest.mark.parametrize("name", ["gpu", "gpu_engine", "gpu_turns"])
+@pytest.mark.parametrize("name", ["trainer", "engine", "turns"])
 def test_without_a_gpu_it_says_what_is_missing(name: str) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", f"benchmarks.{name}"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", f"benchmarks.gpu.{name}"], cwd=ROOT, capture_output=True, text=True
     )
     assert ran.returncode == gpu.MISSING
-    assert ran.stderr.strip() == gpu.MESSAGE.replace("benchmarks.gpu", f"benchmarks.{name}")
+    assert ran.stderr.strip() == gpu.MESSAGE.replace("gpu.trainer", f"gpu.{name}")
     assert ran.stdout == ""
 
 

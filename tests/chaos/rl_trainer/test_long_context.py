@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchmarks import long_context
+from benchmarks.trainer import long_context
 
 
 def test_memory_of_131072_tokens_is_below_its_bar_and_linear_in_the_length() -> None:

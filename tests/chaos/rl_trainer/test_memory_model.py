@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.memory_model import CASES, compare
 from benchmarks.support.result import Result
+from benchmarks.trainer.memory_model import CASES, compare
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from benchmarks import fleet
-from benchmarks.protocol.remote import Remote
+from benchmarks.sampler import fleet
+from benchmarks.sampler.protocol.remote import Remote
 from tests.servers import StoreServer
 
 AGENTS, FACTOR = 2, 0.25

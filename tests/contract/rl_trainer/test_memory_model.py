@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.memory_model import SMOKE, TOLERANCE, measured, predicted
+from benchmarks.trainer.memory_model import SMOKE, TOLERANCE, measured, predicted
 
 
 def test_a_step_needs_the_memory_that_the_model_says() -> None:

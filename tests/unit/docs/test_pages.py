@@ -77,6 +77,12 @@ OF_MONGODB = {
 }
 """Names of MongoDB's server and of its URIs."""
 KINDS_OF_OTHERS = ("NetworkPolicy", "ResourceQuota", "Role")
+BENCHMARKS = {
+    ".".join(path.relative_to(ROOT / "benchmarks").with_suffix("").parts)
+    for pattern in ("*.py", "*/*.py")
+    for path in (ROOT / "benchmarks").glob(pattern)
+    if "__main__" in path.read_text()
+}
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
@@ -101,12 +107,16 @@ def is_field(token: str) -> bool:
 
 @EVERY_PAGE
 def test_fields_exist(page: Path) -> None:
-    files = {path.name for path in ROOT.rglob("*.py")} | {
-        "metrics.jsonl",
-        "report.json",
-        "manifest.json",
-        "train.jsonl",
-    }
+    files = (
+        {path.name for path in ROOT.rglob("*.py")}
+        | BENCHMARKS
+        | {
+            "metrics.jsonl",
+            "report.json",
+            "manifest.json",
+            "train.jsonl",
+        }
+    )
     dotted = re.compile(r"[a-z][A-Za-z]*(\[\])?(\.[a-z][A-Za-z0-9]*(\[\])?)+")
     camel = re.compile(r"[a-z]+[A-Z][A-Za-z]*")
     for token in own_tokens(page):
@@ -163,8 +173,7 @@ def test_modules_can_be_run(page: Path) -> None:
 def test_every_benchmark_is_on_its_page_and_no_other() -> None:
     page = (ROOT / "docs" / "contributing" / "benchmarks.md").read_text()
     rows = {command.split()[0] for command in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)}
-    modules = (ROOT / "benchmarks").glob("*.py")
-    assert rows == {path.stem for path in modules if "__main__" in path.read_text()}
+    assert rows == BENCHMARKS
 
 
 def test_every_page_is_linked() -> None:

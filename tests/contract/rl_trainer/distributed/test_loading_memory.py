@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import loading_memory
+from benchmarks.trainer import loading_memory
 from rl_contracts.spec.parallelism import MeshSizes
 
 

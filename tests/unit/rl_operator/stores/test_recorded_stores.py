@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from benchmarks.scale import recorded
+from benchmarks.operator.lab import recorded
 from rl_operator import wiring
 
 STAND_INS = {
