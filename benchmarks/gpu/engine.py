@@ -10,73 +10,43 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.gpu.trainer import HALF_BILLION, MESSAGE, MISSING, gpu_name, row, shown
+from benchmarks.gpu.engine_process import (
+    POLL_SECONDS,
+    PROJECTIONS,
+    RANK,
+    Files,
+    Server,
+    ready,
+    server,
+    write,
+)
+from benchmarks.gpu.engine_scores import FIRST, PROMPT, SIDE, score, scored
+from benchmarks.gpu.trainer import MESSAGE, MISSING, gpu_name, row, shown
 from benchmarks.support.result import Result, chosen_cases
-from rl_contracts import engine_server
 from rl_contracts.spec.engine import Engine as Options
 from rl_contracts.spec.storage import Pause
-from rl_sampler.engine.client import Engine, PingResult, open_session
-from rl_sampler.engine.errors import EngineError
+from rl_sampler.engine.client import Engine, open_session
 from rl_sampler.engine.protocol import GenerateRequest, Generation
-from tests.servers import free_port
 
-SIDE = "side"
-FIRST, PROMPT = 20, 16
-"""First token of a prompt, and their number. Not the padding token, 10: its embedding is zero, and
-a first token's state is then zero in every layer, where the gradient of a norm is huge."""
 MEMBERS, TOKENS = 64, 256
 UPDATES = 5
-START_SECONDS, LOAD_SECONDS, POLL_SECONDS = 300.0, 120.0, 0.5
+LOAD_SECONDS = 120.0
 CONTEXT_GIB = 2.0
 """Most that an engine may hold when it gave its memory back: contexts and what CUDA keeps."""
 GAP = 0.05
 """Mean difference of log-probabilities, nats, both in bfloat16."""
 SECONDS_PER_GB = 1.0
-RANK = 16
-PROJECTIONS = ("q_proj", "v_proj")
 GIB = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Two policies in bfloat16, an adapter, and the engine's log."""
-
-    folder: Path
-
-    @property
-    def policies(self) -> tuple[Path, Path]:
-        """In Hugging Face layout."""
-        return self.folder / "first", self.folder / "second"
-
-    @property
-    def adapter(self) -> Path:
-        """In PEFT's layout."""
-        return self.folder / "adapter"
-
-    @property
-    def gigabytes(self) -> float:
-        """Of a policy."""
-        return sum(each.stat().st_size for each in self.policies[0].glob("*.safetensors")) / 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
-    """An engine's process and port."""
-
-    process: subprocess.Popen[bytes]
-    port: int
 
 
 Measure = Callable[[Engine, Files, Result], Awaitable[None]]
@@ -112,7 +82,7 @@ def main() -> int:
         write(files)
         for each in names:
             case = cases()[each]
-            with server(files, arguments, case) as running:
+            with server(files, case.options, arguments, first=case.arguments) as running:
                 asyncio.run(measured(each, case.measure, running, files, result))
     print(row(result))
     result.print()
@@ -130,70 +100,6 @@ def cases() -> dict[str, Case]:
     }
 
 
-def write(files: Files) -> None:
-    """Write the policies and the adapter."""
-    import torch
-    from safetensors.torch import save_file
-
-    from tests.models.tiny_model import tiny_model, tiny_tokenizer
-
-    changes = HALF_BILLION | {"initializer_range": 0.04}
-    for seed, folder in enumerate(files.policies):
-        model = tiny_model(seed, **changes).to(torch.bfloat16)
-        model.save_pretrained(folder)
-        tiny_tokenizer().save_pretrained(folder)
-    files.adapter.mkdir()
-    tensors = {}
-    for name, module in model.named_modules():
-        if name.rpartition(".")[2] in PROJECTIONS:
-            for part, shape in (
-                ("lora_A", (RANK, module.in_features)),
-                ("lora_B", (module.out_features, RANK)),
-            ):
-                values = 0.02 * torch.randn(shape)
-                tensors[f"base_model.model.{name}.{part}.weight"] = values.to(torch.bfloat16)
-    save_file(tensors, files.adapter / "adapter_model.safetensors")
-    config = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "r": RANK,
-        "lora_alpha": RANK,
-        "target_modules": list(PROJECTIONS),
-        "base_model_name_or_path": str(files.policies[0]),
-        "bias": "none",
-        "lora_dropout": 0.0,
-    }
-    (files.adapter / "adapter_config.json").write_text(json.dumps(config))
-
-
-@contextmanager
-def server(files: Files, arguments: list[str], case: Case) -> Iterator[Server]:
-    """Run an engine; the end of its log is shown where the block fails."""
-    port, log = free_port(), files.folder / "engine.log"
-    command = [
-        *(sys.executable, "-m", "sglang.launch_server"),
-        *engine_server.server_arguments(
-            case.options,
-            folder=str(files.policies[0]),
-            port=port,
-            precision="BF16",
-            also=("--mem-fraction-static", "0.4", *case.arguments),
-        ),
-        *arguments,
-    ]
-    given = os.environ | {"HF_HUB_OFFLINE": "1"}
-    with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=given)
-    try:
-        yield Server(process=process, port=port)
-    except BaseException:
-        print(log.read_text(errors="replace")[-6000:], file=sys.stderr)
-        raise
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
 async def measured(
     name: str, measure: Measure, running: Server, files: Files, result: Result
 ) -> None:
@@ -205,23 +111,6 @@ async def measured(
         result.figures[f"start_s, {name}"] = round(time.perf_counter() - began, 1)
         shown(result, f"start_s, {name}")
         await measure(engine, files, result)
-
-
-async def ready(engine: Engine, process: subprocess.Popen[bytes]) -> None:
-    """Wait until the engine samples."""
-    until = time.monotonic() + START_SECONDS
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            raise SystemExit(f"the engine ended with {process.returncode}")
-        if await engine.ping() is PingResult.ANSWERS:
-            try:
-                await engine.check_health()
-            except EngineError:
-                pass  # it listens before it can sample
-            else:
-                return
-        await asyncio.sleep(POLL_SECONDS)
-    raise SystemExit(f"the engine did not sample within {START_SECONDS:.0f} s")
 
 
 async def whole_weights(engine: Engine, files: Files, result: Result) -> None:
@@ -278,94 +167,6 @@ async def sampled(
         adapter=adapter,
     )
     return await engine.generate(request)
-
-
-def scored(
-    files: Files,
-    generations: list[Generation],
-    name: str,
-    result: Result,
-    *,
-    precision: str = "BF16",
-) -> float:
-    """How far the trainer's log-probabilities are from the engine's on this GPU, in the mean."""
-    path = files.folder / "sampled.json"
-    path.write_text(
-        json.dumps(
-            [
-                {
-                    "tokens": each.output_ids,
-                    "logprobs": [entry[0] for entry in each.meta_info.output_token_logprobs],
-                }
-                for each in generations
-            ]
-        )
-    )
-    command = [sys.executable, "-m", "benchmarks.gpu.engine", SIDE, str(path), precision]
-    ran = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    gap: dict[str, float | str] = json.loads(ran.stdout.splitlines()[-1])
-    figure = f"logprob gap, {name}, trainer in {precision}"
-    result.figures[figure] = gap
-    shown(result, figure)
-    result.at_most(f"steps refused, {name}, trainer in {precision}", "refused" in gap, 0)
-    return float(gap["mean"])
-
-
-def score(path: Path, precision: str) -> dict[str, float | str]:
-    """Mean and largest gap of sampled tokens by the trainer's own scoring.
-
-    And the mean weight that the correction (TIS) gives them in a step, or why there is no step.
-    """
-    import torch
-
-    from benchmarks.trainer.memory_model import GRPO, spec_of
-    from benchmarks.trainer.memory_model import Case as Trained
-    from rl_trainer.algorithm.samples import Sample
-    from rl_trainer.errors import TrainingFailedError
-    from rl_trainer.model import loading
-    from rl_trainer.model.learner import Learner
-
-    training = {"precision": precision, "maxTokensPerMicrobatch": 8192}
-    corrected = GRPO | {"offPolicy": {"correction": {"kind": "TIS"}}}
-    spec = spec_of(
-        Trained(
-            model="qwen3",
-            config=HALF_BILLION,
-            training=training,
-            algorithm=corrected,
-            length=1024,
-        )
-    )
-    policy = loading.load(
-        path.parent / "first", precision=spec.training.precision, uri=spec.model.uri
-    )
-    samples = []
-    for number, each in enumerate(json.loads(path.read_text())):
-        length = PROMPT + len(each["tokens"])
-        samples.append(
-            Sample(
-                tokens=torch.tensor([*range(FIRST, FIRST + PROMPT), *each["tokens"]]),
-                mask=torch.arange(length) >= PROMPT,
-                logprobs=torch.tensor([0.0] * PROMPT + each["logprobs"]),
-                temperature=1.0,
-                policy_steps=torch.zeros(length, dtype=torch.int64),
-                rollout=str(number),
-                group="0",
-                advantage=(-1.0) ** number,
-            )
-        )
-    learner = Learner(policy, spec)
-    gap = learner.score(samples, temperature=1.0)
-    figures: dict[str, float | str] = {
-        "mean": round(gap.mean, 5),
-        "max": round(gap.largest, 4),
-        "tokens": gap.tokens,
-    }
-    try:
-        figures["correction_weight"] = round(learner.update(samples, step=1).correction_weight, 4)
-    except TrainingFailedError as error:
-        figures["refused"] = str(error)
-    return figures
 
 
 async def pauses(engine: Engine, files: Files, mode: Pause, name: str, result: Result) -> float:
