@@ -10,8 +10,9 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_operator.kube.cluster import Cluster
 from tests.contract.rl_operator.processes import Starter, grant, trainer_kind
+from tests.contract.rl_operator.reconciling import IMAGES, RULES, Writes
 from tests.contract.rl_operator.viewing import Viewing, answered
-from tests.contract.rl_operator.world import IMAGES, RULES, WORLD_SYSTEM, World, Writes, a_namespace
+from tests.contract.rl_operator.world import WORLD_SYSTEM, World, a_namespace
 from tests.kube.apiserver import ApiServer
 from tests.kube.kubelet import ReaderKubelet
 

@@ -15,7 +15,8 @@ from rl_operator.kube import kinds
 from rl_operator.process.data_endpoint import PATH, TOKEN_HEADER, DataEndpoint
 from rl_operator.stores.readers import Readers
 from rl_operator.stores.run_data import RunData
-from tests.contract.rl_operator.world import IMAGES, WORLD_SYSTEM, World, a_namespace
+from tests.contract.rl_operator.reconciling import IMAGES
+from tests.contract.rl_operator.world import WORLD_SYSTEM, World, a_namespace
 from tests.kube.apiserver import ApiServer, kubeconfig
 from tests.kube.published import publish_operator
 from tests.samples.viewed_run import Shape, fill

@@ -22,7 +22,8 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.metadata import Meta
 from rl_operator.render import reader, trainer
 from rl_operator.render.samplers import deployment, own_pods
-from tests.contract.rl_operator.world import IMAGES, a_namespace
+from tests.contract.rl_operator.reconciling import IMAGES
+from tests.contract.rl_operator.world import a_namespace
 from tests.kube.apiserver import ApiServer
 from tests.samples.manifests import EXAMPLES, documents
 from tests.servers import ROOT, binary

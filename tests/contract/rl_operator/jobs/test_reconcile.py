@@ -11,7 +11,8 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_operator.kube import kinds, metrics
 from rl_operator.kube.api_errors import ApiConflictError
 from rl_operator.kube.kinds import Key, Kind
-from tests.contract.rl_operator.world import CrashError, World
+from tests.contract.rl_operator.reconciling import CrashError
+from tests.contract.rl_operator.world import World
 from tests.kube.apiserver import apply
 from tests.samples.manifests import changed
 

@@ -15,7 +15,8 @@ from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.pools.used_pods import EPISODE_ENDED
 from rl_operator.state.pod import SANDBOX_LABEL
 from tests.contract.rl_operator.pools.test_own_pods import agent, exists, patch, sizes
-from tests.contract.rl_operator.world import RULES, World
+from tests.contract.rl_operator.reconciling import RULES
+from tests.contract.rl_operator.world import World
 from tests.kube import agent_sandbox
 from tests.kube.apiserver import ApiServer
 

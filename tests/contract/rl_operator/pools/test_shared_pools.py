@@ -9,7 +9,8 @@ import pytest
 from rl_contracts.documents.run import Outcome
 from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key
-from tests.contract.rl_operator.world import CrashError, World
+from tests.contract.rl_operator.reconciling import CrashError
+from tests.contract.rl_operator.world import World
 from tests.kube.apiserver import apply
 from tests.waiting import until
 

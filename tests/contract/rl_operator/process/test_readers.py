@@ -18,7 +18,8 @@ from rl_operator.stores import reader_key
 from rl_operator.stores.reader_pods import ReaderDownError
 from rl_operator.stores.readers import IDLE_SECONDS, Readers
 from tests.contract.rl_operator.processes import SYSTEM, Starter, bring_up
-from tests.contract.rl_operator.world import IMAGES, World
+from tests.contract.rl_operator.reconciling import IMAGES
+from tests.contract.rl_operator.world import World
 from tests.kube.apiserver import ApiServer
 from tests.kube.kubelet import ReaderKubelet
 from tests.waiting import HUNG_SECONDS, until

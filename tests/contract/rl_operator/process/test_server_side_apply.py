@@ -15,7 +15,8 @@ from rl_operator.kube.kinds import Kind
 from rl_operator.kube.names import SPEC_MANAGER
 from rl_operator.kube.perform import perform
 from rl_operator.kube.plan import Apply, Create
-from tests.contract.rl_operator.world import CrashError, Writes, a_namespace
+from tests.contract.rl_operator.reconciling import CrashError, Writes
+from tests.contract.rl_operator.world import a_namespace
 from tests.kube.apiserver import ApiServer
 
 Manifest = dict[str, Any]
