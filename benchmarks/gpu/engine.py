@@ -30,9 +30,10 @@ from benchmarks.gpu.engine_process import (
     server,
     write,
 )
-from benchmarks.gpu.engine_scores import FIRST, PROMPT, SIDE, score, scored
+from benchmarks.gpu.engine_scores import FIRST, GAP, PROMPT, SIDE, score, scored
 from benchmarks.gpu.trainer import MESSAGE, MISSING, gpu_name, row, shown
 from benchmarks.support.result import Result, chosen_cases
+from rl_contracts.capacity.training import GIB
 from rl_contracts.spec.engine import Engine as Options
 from rl_contracts.spec.storage import Pause
 from rl_sampler.engine.client import Engine, open_session
@@ -43,10 +44,7 @@ UPDATES = 5
 LOAD_SECONDS = 120.0
 CONTEXT_GIB = 2.0
 """Most that an engine may hold when it gave its memory back: contexts and what CUDA keeps."""
-GAP = 0.05
-"""Mean difference of log-probabilities, nats, both in bfloat16."""
 SECONDS_PER_GB = 1.0
-GIB = 1 << 30
 
 
 Measure = Callable[[Engine, Files, Result], Awaitable[None]]

@@ -14,6 +14,8 @@ from rl_sampler.engine.protocol import Generation
 
 SIDE = "side"
 """Argument of the process that scores."""
+GAP = 0.05
+"""Largest mean difference of log-probabilities of engine and trainer, nats, both in bfloat16."""
 FIRST, PROMPT = 20, 16
 """First token of a prompt, and their number. Not the padding token, 10: its embedding is zero, and
 a first token's state is then zero in every layer, where the gradient of a norm is huge."""

@@ -62,11 +62,7 @@ SMALL_CASES = {
     ),
     "parameters offloaded": replace(
         SIDES["float32"],
-        training={
-            **SIDES["float32"].training,
-            "offloadParameters": True,
-            "offloadOptimizer": True,
-        },
+        training={**SIDES["float32"].training, "offloadParameters": True},
     ),
     "reference offloaded": replace(
         SIDES["bfloat16, checkpointing, reference"],

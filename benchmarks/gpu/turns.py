@@ -18,28 +18,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.trainer import MESSAGE, MISSING, gpu_name, row, shown
+from benchmarks.gpu.engine_scores import GAP
+from benchmarks.gpu.trainer import HALF_BILLION, MESSAGE, MISSING, gpu_name, row, shown
 from benchmarks.support.result import Result, chosen_cases
+from rl_contracts.capacity.training import GIB
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
 from tests.contract.turns.pod import TurnsPod, turns_pod
+from tests.models.tiny_model import VOCABULARY
 from tests.servers import running_minio, running_store, settings_of
 
 ON_GPU = (
     *("--attention-backend", "triton", "--mem-fraction-static", "0.5"),
     "--disable-prefill-cuda-graph",
 )
-"""Graphs of 58 lengths of prompts take minutes to compile; these prompts have three tokens."""
+"""Graphs of 58 lengths of prompts are compiled otherwise; these prompts have three tokens."""
 LIMIT_SECONDS = 420.0
 ENDS = 3
 """Steps at each end of a run whose rewards are compared."""
 GAIN = 0.5
 ON_POLICY = {"groupSize": 4, "offPolicy": {"maxStaleness": 0}}
 """Each step has a turn of its own, and its gap is that of engine and trainer alone."""
-GIB = 1 << 30
-GAP = 0.05
-"""Mean difference of log-probabilities of engine and trainer, nats, both in bfloat16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +61,6 @@ SMALL = {
     "head_dim": 64,
     "initializer_range": 0.05,
 }
-HALF_BILLION = {
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 14,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
-    "initializer_range": 0.04,
-}
 CASES = {
     "small": Case(
         model=SMALL,
@@ -82,12 +73,12 @@ CASES = {
         },
     ),
     "0.36 B": Case(
-        model=HALF_BILLION,
+        model=HALF_BILLION | {"vocab_size": VOCABULARY, "initializer_range": 0.04},
         training={"precision": "BF16", "steps": 5, "optimizer": {"learningRate": 1e-5}},
         learns=False,
     ),
 }
-"""The second is the 0.5 B form of ``benchmarks.gpu.trainer`` with a vocabulary of 16."""
+"""The second is the 0.5 B form of ``benchmarks.gpu.trainer``, with the tokenizer's vocabulary."""
 
 
 def main() -> int:
