@@ -15,7 +15,8 @@ from rl_contracts.spec.training.lora import Quantization
 from rl_contracts.spec.training.training import Precision
 from rl_trainer.algorithm.packing import collate
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.model import attention, probes, quantization, vision
+from rl_trainer.model import probes, quantization, vision
+from rl_trainer.model.attention import within_sequences
 from rl_trainer.model.files.stored_weights import StoredWeights
 from rl_trainer.model.files.unusable import UNLOADABLE, first_line, refused
 from rl_trainer.model.parallel import sharding
@@ -70,7 +71,7 @@ def load(
     _check_unquantized(config, uri=uri, field=field)
     seeing = _vision(config, folder, images, uri=uri, field=field)
     _check_attention(folder, uri=uri, field=field)
-    attention.register()
+    within_sequences.register()
     kind = AutoModelForCausalLM if seeing is None else AutoModelForImageTextToText
     stored = StoredWeights(folder=folder, uri=uri, field=field)
     try:
@@ -78,7 +79,7 @@ def load(
             module = kind.from_config(
                 AutoConfig.from_pretrained(folder, local_files_only=True),
                 dtype=torch.float32,
-                attn_implementation=_attention(attention.NAME, seeing),
+                attn_implementation=_attention(within_sequences.NAME, seeing),
             )
         stored.check(module)
     except UNLOADABLE as error:
@@ -234,12 +235,12 @@ def check(policy: Policy, *, uri: str, field: str = "spec.model.uri", world: Wor
         packed = collate(samples, tuple(range(len(samples)))).to(policy.device)
         try:
             together = exact.token_logprobs(packed, temperature=1.0)
-        except attention.UnsupportedAttentionError as error:
+        except within_sequences.UnsupportedAttentionError as error:
             message = f"{type(policy.module).__name__} cannot be trained: {error}."
             raise refused(uri, message, field=field, remedy=LISTED) from error
-        policy.module.set_attn_implementation(attention.ordinary(policy.module))
+        policy.module.set_attn_implementation(within_sequences.ordinary(policy.module))
         alone = torch.cat([probes.ordinary(exact, sample) for sample in samples])
-        policy.module.set_attn_implementation(_attention(attention.NAME, policy.vision))
+        policy.module.set_attn_implementation(_attention(within_sequences.NAME, policy.vision))
     sharding.rest(policy.module)
     policy.module.train(was_training)
     gap = max(world.gather(float((together - alone).abs().max())))

@@ -26,7 +26,8 @@ from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.vocabulary import WHOLE, Vocabulary
 from rl_trainer.distributed.context_ranks import ContextRanks
 from rl_trainer.distributed.tensor_ranks import TensorRanks
-from rl_trainer.model import attention, memory, microbatch
+from rl_trainer.model import memory, microbatch
+from rl_trainer.model.attention import within_sequences
 from rl_trainer.model.experts.routers import Routers
 from rl_trainer.model.files.stored_weights import StoredWeights
 from rl_trainer.model.parallel import sharding
@@ -245,7 +246,7 @@ def hidden_states(
 def run_row_with_images(layers: Any, packed: Packed, vision: Vision) -> Tensor:
     """Of the last layer of a model that sees images, ``[1, T, H]``; on one rank."""
     given = vision.inputs(layers, packed)
-    with attention.packed(packed.lengths), showing(packed):
+    with within_sequences.packed(packed.lengths), showing(packed):
         hidden: Tensor = layers(input_ids=packed.tokens, use_cache=False, **given).last_hidden_state
     return hidden
 
@@ -256,7 +257,7 @@ def run_row(layers: Any, packed: Packed, context: ContextRanks | None) -> Tensor
     if context is not None:
         tokens, lengths = context.part(tokens), context.lengths(lengths)
         positions = context.part(positions)
-    with attention.packed(lengths, context):
+    with within_sequences.packed(lengths, context):
         hidden: Tensor = layers(
             input_ids=tokens, position_ids=positions, use_cache=False
         ).last_hidden_state

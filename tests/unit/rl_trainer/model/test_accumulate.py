@@ -10,8 +10,9 @@ from torch import Tensor
 from rl_trainer.algorithm import objective
 from rl_trainer.algorithm.logprobs import TokenStatistics
 from rl_trainer.algorithm.packing import Packed
-from rl_trainer.model import attention, model_outputs
+from rl_trainer.model import model_outputs
 from rl_trainer.model.accumulate import accumulate
+from rl_trainer.model.attention import within_sequences
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 from tests.models.tiny_model import VOCABULARY, tiny_model
@@ -60,7 +61,7 @@ def distributions(policy: Policy, packed: Packed) -> Tensor:
     given = {"input_ids": packed.tokens, "position_ids": packed.positions}
     policy.module.set_attn_implementation("sdpa")
     all_logits: Tensor = policy.module(**given, use_cache=False).logits
-    policy.module.set_attn_implementation(attention.NAME)
+    policy.module.set_attn_implementation(within_sequences.NAME)
     logits = all_logits.flatten(0, 1)[packed.sources]
     return (logits / 0.7).log_softmax(-1)
 

@@ -15,9 +15,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from rl_contracts.errors import RefusedError
 from rl_trainer.algorithm.packing import Packed, collate
-from rl_trainer.model import attention, attention_sinks, loading
-from rl_trainer.model import attention_kernels as kernels
-from rl_trainer.model.attention import Segments, UnsupportedAttentionError
+from rl_trainer.model import loading
+from rl_trainer.model.attention import kernels, sinks, within_sequences
+from rl_trainer.model.attention.within_sequences import Segments, UnsupportedAttentionError
 from rl_trainer.model.policy import Policy
 from tests.models.families import SIZES, config_of, sample
 
@@ -70,7 +70,7 @@ def test_attention_of_segments_is_that_under_a_dense_mask(
         query, key, value, attn_mask=seen(LENGTHS, window), scale=0.3, enable_gqa=True
     ).transpose(1, 2)
     segments = Segments(lengths=LENGTHS, window=window)
-    out, _ = attention.attend(torch.nn.Module(), query, key, value, segments, scaling=0.3)
+    out, _ = within_sequences.attend(torch.nn.Module(), query, key, value, segments, scaling=0.3)
     assert torch.allclose(out, dense, atol=1e-5)
     weights = torch.randn(out.shape, generator=generator)
     wanted = torch.autograd.grad((dense * weights).sum(), (query, key, value))
@@ -107,7 +107,7 @@ def test_sinks_take_their_share_of_each_tokens_attention(
     inputs = (query, key, value, sinks)
     dense = dense_with_sinks(*inputs, mask=seen(LENGTHS, window))
     segments = Segments(lengths=LENGTHS, window=window)
-    out, _ = attention.attend(
+    out, _ = within_sequences.attend(
         torch.nn.Module(), query, key, value, segments, scaling=0.3, s_aux=sinks
     )
     assert torch.allclose(out, dense, atol=1e-5)
@@ -195,10 +195,10 @@ def test_no_tensor_of_all_pairs_of_tokens_is_ever_made(family: str, tmp_path: Pa
 
 def test_a_layer_whose_mask_is_not_computed_is_refused() -> None:
     given = torch.zeros(1, 1, 12, 8)
-    attend = partial(attention.attend, torch.nn.Module(), given, given, given)
+    attend = partial(within_sequences.attend, torch.nn.Module(), given, given, given)
 
     def ask(mask: Any, **options: Any) -> Segments:
-        made = attention.segments(q_length=12, kv_length=12, mask_function=mask, **options)
+        made = within_sequences.segments(q_length=12, kv_length=12, mask_function=mask, **options)
         attend(made)
         return made
 
@@ -206,9 +206,12 @@ def test_a_layer_whose_mask_is_not_computed_is_refused() -> None:
         return key <= query
 
     assert ask(causal) == Segments(lengths=(12,))
-    with attention.packed((5, 7)):  # of a model that does not pass on positions
+    with within_sequences.packed((5, 7)):  # of a model that does not pass on positions
         assert ask(causal) == Segments(lengths=(5, 7))
-    with attention.packed((5, 7)), pytest.raises(UnsupportedAttentionError, match="not causal"):
+    with (
+        within_sequences.packed((5, 7)),
+        pytest.raises(UnsupportedAttentionError, match="not causal"),
+    ):
         # The second sequence sees the first one's last token alone.
         ask(lambda row, head, query, key: (key <= query) & ((query < 5) | (key >= 4)))
     with pytest.raises(UnsupportedAttentionError, match="not causal"):
@@ -287,7 +290,7 @@ def test_sinks_beside_the_kernel_of_gpus(
     window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not a GPU: its kernels are written out, and torch checks what they are called with."""
-    forward, backward = varlen_attn, attention_sinks.kernel_backward
+    forward, backward = varlen_attn, sinks.kernel_backward
     mask = seen(LENGTHS, window)
 
     def scores(query: Tensor, key: Tensor) -> Tensor:
@@ -322,8 +325,8 @@ def test_sinks_beside_the_kernel_of_gpus(
             of_value.reshape(shape).sum(2),
         )
 
-    monkeypatch.setattr(attention_sinks, "varlen_attn", attend)
-    monkeypatch.setattr(attention_sinks, "kernel_backward", derive)
+    monkeypatch.setattr(sinks, "varlen_attn", attend)
+    monkeypatch.setattr(sinks, "kernel_backward", derive)
     generator = torch.Generator().manual_seed(2)
     inputs = [
         torch.randn(1, heads, sum(LENGTHS), 8, generator=generator, requires_grad=True)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from rl_contracts.capacity.experts import ROUTERS
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.model import attention, loading
+from rl_trainer.model import loading
+from rl_trainer.model.attention import within_sequences
 from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
 from tests.unit.rl_trainer.compared import gradients, weights
@@ -48,7 +49,7 @@ def make_mixture(mixture: Path, make_spec: MakeSpec) -> MakeMixture:
 def router_logits(learner: Learner, samples: list[Sample]) -> list[Tensor]:
     """Of each layer with experts, for all tokens of all samples: run one by one, with gradient."""
     module = learner.policy.module
-    module.set_attn_implementation(attention.ordinary(module))
+    module.set_attn_implementation(within_sequences.ordinary(module))
     kept: dict[int, list[Tensor]] = {}
     watched = [m for m in module.modules() if type(m).__name__.endswith(routers.CLASSES)]
     hooks = [
@@ -61,7 +62,7 @@ def router_logits(learner: Learner, samples: list[Sample]) -> list[Tensor]:
         module(input_ids=sample.tokens[None], use_cache=False)
     for hook in hooks:
         hook.remove()
-    module.set_attn_implementation(attention.NAME)
+    module.set_attn_implementation(within_sequences.NAME)
     return [torch.cat(kept[at]) for at in range(len(watched))]
 
 

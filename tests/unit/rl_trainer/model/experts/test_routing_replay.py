@@ -13,7 +13,8 @@ from torch import Tensor
 
 from rl_contracts.capacity.experts import ROUTERS
 from rl_trainer.algorithm.samples import Sample
-from rl_trainer.model import attention, loading
+from rl_trainer.model import loading
+from rl_trainer.model.attention import within_sequences
 from rl_trainer.model.experts import routers
 from rl_trainer.model.learner import Learner
 from tests.unit.rl_trainer.compared import gradients, weights
@@ -106,9 +107,9 @@ def forced_logprobs(learner: Learner, sample: Sample) -> Tensor:
         )
         for layer, router in watched(learner).items()
     ]
-    module.set_attn_implementation(attention.ordinary(module))
+    module.set_attn_implementation(within_sequences.ordinary(module))
     logits = module(input_ids=sample.tokens[None], use_cache=False).logits[0]
-    module.set_attn_implementation(attention.NAME)
+    module.set_attn_implementation(within_sequences.NAME)
     for hook in hooks:
         hook.remove()
     chosen = logits[:-1].log_softmax(-1).gather(-1, sample.tokens[1:, None])[:, 0]

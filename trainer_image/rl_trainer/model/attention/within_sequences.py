@@ -26,7 +26,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 
 from rl_contracts.errors import RLError
 from rl_trainer.distributed.context_ranks import ContextRanks
-from rl_trainer.model import attention_kernels
+from rl_trainer.model.attention import kernels
 
 NAME = "within_sequences"
 """Of this attention, for transformers' ``attn_implementation``."""
@@ -182,7 +182,7 @@ def attend(
     if ranks is not None:
         query, key, value = (ranks.all_tokens(each) for each in (query, key, value))
         sinks = None if sinks is None else ranks.own_heads(sinks)
-    out = attention_kernels.compute(
+    out = kernels.compute(
         query,
         key,
         value,

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.attention.varlen import varlen_attn
 
-from rl_trainer.model import attention_sinks
-from rl_trainer.model.attention_sinks import Sink
+from rl_trainer.model.attention import sinks as attention_sinks
+from rl_trainer.model.attention.sinks import Sink
 
 MOST_BLOCK = 512
 """Queries of a sliding window that share a band of keys."""
