@@ -71,7 +71,8 @@ class ShardRequester(Generic[Request, Response]):
 
         Raises:
             TrainingFailedError: another rank failed or does not respond, or ``end`` was called.
-            RLError: what rank 0's own response raises.
+            RLError: what rank 0's own response raises, or another rank's where no other attempt
+                helps.
         """
         if self._world.size == 1:
             return [self._own.respond(requests[0])]

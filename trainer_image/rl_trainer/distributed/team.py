@@ -63,7 +63,7 @@ class Team:
 
         Raises:
             TrainingFailedError: another rank failed or is gone.
-            RLError: what ``own`` raised.
+            RLError: what ``own`` raised, or another rank where no other attempt helps.
             OutOfMemoryError: the same; the others still wait for this rank.
         """
         if self.world.size == 1:
