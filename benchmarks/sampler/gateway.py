@@ -288,8 +288,8 @@ async def bare_round(url: str, chat: Chat, size: Size, *, streams: bool) -> int:
             )
             (made,) = await engine.generate(request, progress=ignore if streams else None)
             tokens += len(made.output_ids)
-            closing = [] if made.output_ids[-1] == END_ID else [END_ID]
-            context = [*context, *made.output_ids, *closing, *chat.between([NEXT])]
+            between = chat.between([NEXT], response=made.output_ids)
+            context = [*context, *made.output_ids, *between]
         return tokens
 
     async with open_session() as http:

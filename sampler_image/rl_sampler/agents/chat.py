@@ -58,20 +58,29 @@ class Chat:
         """
         return self._prompts.tokens(self._prompts.render(messages, tools=self._tools))
 
-    def closing(self, role: str) -> int:
-        """The token that ends a response that was cut, before messages of a role."""
-        return self._continuation.closing(role)
-
-    def ends_turn(self, token: int) -> bool:
-        """Whether the policy ends its turn with this token."""
-        return token in self._prompts.stop_tokens
-
     def harmless(self, text: str) -> str:
         """Text from outside with its special tokens broken up."""
         return self._prompts.harmless(text)
 
-    def between(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of messages between two responses; raises TemplateRefusedError."""
+    def between(
+        self, messages: Sequence[Mapping[str, Any]], *, response: Sequence[int]
+    ) -> list[int]:
+        """Token ids of messages between two responses.
+
+        Args:
+            messages: at least 1, none of the policy.
+            response: the one that they follow. Where it does not end with a token that ends a
+                turn (a stop text ended it, or it was cut), that token comes first.
+
+        Raises:
+            TemplateRefusedError: the template breaks the delta rule for these messages.
+        """
+        tokens = self._shown(messages)
+        if response and response[-1] in self._prompts.stop_tokens:
+            return tokens
+        return [self._continuation.closing(str(messages[0]["role"])), *tokens]
+
+    def _shown(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         tokens, images = self._continuation.tokens(messages), images_in(messages)
         if not images:
             return tokens

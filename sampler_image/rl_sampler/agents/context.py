@@ -29,7 +29,7 @@ async def show(member: Member, reply: Sequence[Mapping[str, Any]]) -> bool:
         False where no token could follow the messages; then nothing was appended.
     """
     context = member.agent.context or Context()
-    tokens = member.chat.between(reply)
+    tokens = member.between(reply)
     left = member.room - len(tokens) - member.agent.sampling.max_tokens_per_turn
     if context.overflow == "DiscardTools" and left < 0:
         whole: list[Segment] = [*member.history, ShownSegment(reply)]
@@ -63,7 +63,7 @@ async def _restart_with_notes(
     """Clear the context; only the policy's own notes stay, at most ``limit`` tokens of them."""
     request = [*reply, {"role": "user", "content": SUMMARISE}]
     notes = ""
-    if limit and member.show(request, member.chat.between(request)):
+    if limit and member.show(request, member.between(request)):
         notes = member.chat.harmless((await member.respond(limit=limit)).text)
     return member.begin(member.chat.opening(_with_notes(member.messages, notes)))
 

@@ -166,11 +166,13 @@ class Member:
         tokens = list(prompt)
         of_prompt = [image for message in self.messages for image in message.images]
         images = placed(tokens, of_prompt, self.chat.placeholders)
+        response: Sequence[int] = ()
         for segment in history:
             if isinstance(segment, GeneratedSegment):
-                tokens += segment.tokens
+                response = segment.tokens
+                tokens += response
             else:
-                shown = self.chat.between(segment.messages)
+                shown = self.chat.between(segment.messages, response=response)
                 images += self._placed(shown, segment.messages, start=len(tokens))
                 tokens += shown
         if self.policy.room(len(tokens)) < 1:
@@ -268,12 +270,16 @@ class Member:
         (generation,) = sampled.generations
         return self._take(generation, sampled)
 
+    def between(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Token ids of messages behind the last response; raises TemplateRefusedError."""
+        return self.chat.between(messages, response=self.last_tokens)
+
     def show(self, messages: Sequence[Mapping[str, Any]], tokens: Sequence[int]) -> bool:
         """Append messages to the last response.
 
         Args:
             messages: the messages.
-            tokens: their token ids, from ``Chat.between``.
+            tokens: their token ids, from ``between``.
 
         Returns:
             False where no token could follow; then nothing has changed.

@@ -46,7 +46,8 @@ class Step:
     call: WantedCall | None = None
     final: bool = False
     invented: bool = False
-    """The policy wrote an observation itself instead of waiting for it."""
+    """The policy wrote an observation itself instead of waiting for it. The label alone is none:
+    as a stop text it ends the response."""
 
 
 async def react(member: Member) -> StopReason:
@@ -69,11 +70,14 @@ def read(text: str) -> Step:
         return Step()
     name = text[marks[0].end() : marks[1].start()].strip()
     try:
-        arguments, _ = json.JSONDecoder().raw_decode(text[marks[1].end() :].lstrip())
-    except ValueError:
+        parsed, _ = json.JSONDecoder().raw_decode(text[marks[1].end() :].lstrip())
+        arguments = json.dumps(parsed, ensure_ascii=False)
+        arguments.encode()  # escapes may hold half a surrogate pair, which no store takes
+    except (ValueError, RecursionError):
         return Step()
-    call = WantedCall(tool=name, arguments=json.dumps(arguments, ensure_ascii=False))
-    return Step(call=call, invented="Observation" in labels[2:])
+    call = WantedCall(tool=name, arguments=arguments)
+    observed = next((mark for mark in marks[2:] if mark["label"] == "Observation"), None)
+    return Step(call=call, invented=observed is not None and bool(text[observed.end() :].strip()))
 
 
 async def _reply(member: Member, turn: Turn, position: TurnPosition) -> Messages | None:

@@ -15,14 +15,15 @@ def whole(chat: Chat, messages: Sequence[Message]) -> list[int]:
     return chat.whole([_in_chat_form(chat, message) for message in messages])
 
 
-def behind_a_response(chat: Chat, messages: Sequence[Message], *, last: int) -> list[int]:
+def behind_a_response(
+    chat: Chat, messages: Sequence[Message], *, response: Sequence[int]
+) -> list[int]:
     """Token ids between a response and the policy's next turn.
 
     Args:
         chat: the model's template with the request's tools.
         messages: what follows the response: at least 1, none of the policy.
-        last: token that ended the response. Where it does not end a turn, the token that does
-            comes first.
+        response: its tokens.
 
     Raises:
         PromptError: the template refuses these messages, or breaks the delta rule with them.
@@ -31,9 +32,8 @@ def behind_a_response(chat: Chat, messages: Sequence[Message], *, last: int) -> 
     ordered = sorted(messages, key=lambda message: message.role != "tool")
     for unusual in {message.role for message in ordered} - {"tool", "user"}:
         chat.check_role(unusual)
-    role = ordered[0].role
-    tokens = chat.between([_in_chat_form(chat, message) for message in ordered])
-    return tokens if chat.ends_turn(last) else [chat.closing(role), *tokens]
+    shown = [_in_chat_form(chat, message) for message in ordered]
+    return chat.between(shown, response=response)
 
 
 def _in_chat_form(chat: Chat, message: Message) -> Mapping[str, Any]:

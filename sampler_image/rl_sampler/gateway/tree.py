@@ -248,6 +248,6 @@ def _sequence(node: Node) -> list[Node]:
 def _tokens_between(node: Node, messages: Iterable[Message], chat: Chat) -> list[int] | None:
     """Tokens behind a response; None where the template cannot show the messages there."""
     try:
-        return behind_a_response(chat, list(messages), last=node.response.tokens[-1])
+        return behind_a_response(chat, list(messages), response=node.response.tokens)
     except PromptError:
         return None

@@ -78,6 +78,8 @@ class ScriptedPolicy:
     shown: list[list[ImageSpan]] = field(default_factory=list)
     """Where images were in each context."""
     routed: bool = False
+    stops: tuple[str, ...] = ()
+    """Texts that end a response, as the engine ends it: no stop token follows them."""
 
     def room(self, context: int) -> int:
         return self.longest - context
@@ -97,7 +99,9 @@ class ScriptedPolicy:
         self.contexts.append(self.prompts.decode([*context, -1][:-1]))
         room = min(limit or self.per_turn, self.room(len(context)))
         assert room >= 1, "the policy was asked without room for a token"
-        whole = self.prompts.tokens(self.script.pop(0) + self.prompts.stop_texts[0])
+        line = self.script.pop(0)
+        end = "" if line.endswith(self.stops or ("\0",)) else self.prompts.stop_texts[0]
+        whole = self.prompts.tokens(line + end)
         output = whole[:room]
         generation = Generation.model_validate(
             {
@@ -159,6 +163,7 @@ async def play(
     per_turn: int = 512,
     act: Agent | None = None,
     model: str = "qwen3",
+    stops: Sequence[str] = (),
     user: Sequence[str] = (),
     tools: Sequence[Tool] = (TOOL,),
     offered: Tools | None = None,
@@ -177,6 +182,7 @@ async def play(
         per_turn: most tokens of a response.
         act: in the place of the manifest's agent.
         model: whose chat template it is.
+        stops: texts that end a response.
         user: what a scripted user says.
         tools: that are offered.
         offered: real ones, in place of both ``tools`` and ``answers``.
@@ -194,13 +200,22 @@ async def play(
     prompt = chat.opening(messages)
     longest = len(prompt) + room
     policy = ScriptedPolicy(
-        prompts, list(script), longest=longest, per_turn=per_turn, images=images
+        prompts,
+        list(script),
+        longest=longest,
+        per_turn=per_turn,
+        images=images,
+        stops=tuple(stops),
     )
     agent = AgentSpec.model_validate(
         {
             "kind": "ToolLoop",
             "mcpServers": [{"name": "calculator", "url": "http://calculator/mcp"}],
-            "sampling": {"maxTokensPerTurn": per_turn, "maxContextTokens": longest},
+            "sampling": {
+                "maxTokensPerTurn": per_turn,
+                "maxContextTokens": longest,
+                "stop": list(stops),
+            },
             **options,
         }
     )

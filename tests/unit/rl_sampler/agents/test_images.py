@@ -88,7 +88,7 @@ def test_images_are_where_each_sequence_of_a_trace_shows_them(prompts: Prompts) 
     trace.tokens += [4, IMAGE, END]
     trace.mask += b"\1\1\1"
     trace.logprobs += [-1.0] * 3
-    shown = Chat(prompts, []).between([RESULT])
+    shown = Chat(prompts, []).between([RESULT], response=[END])
     trace.show(shown, placed(shown, [SECOND], prompts.placeholders))
     first = trace.shown_images
     trace.restart(PROMPT, of_prompt(prompts))
@@ -112,9 +112,14 @@ def test_instructions_leave_images_where_they_are(prompts: Prompts) -> None:
 
 def test_a_message_between_responses_shows_its_images_behind_its_text(prompts: Prompts) -> None:
     chat = Chat(prompts, [])
-    assert chat.between([{"role": "user", "content": "5"}]) == [USER, 5, END, ASSISTANT]
+    assert chat.between([{"role": "user", "content": "5"}], response=[END]) == [
+        USER,
+        5,
+        END,
+        ASSISTANT,
+    ]
     image = [START, *[IMAGE] * 2, STOP]
-    assert chat.between([RESULT]) == [TOOL, 7, *image, END, ASSISTANT]
+    assert chat.between([RESULT], response=[END]) == [TOOL, 7, *image, END, ASSISTANT]
 
 
 def test_a_template_that_leaves_images_of_tools_out_is_refused() -> None:
@@ -125,7 +130,7 @@ def test_a_template_that_leaves_images_of_tools_out_is_refused() -> None:
     placeholders = Placeholders(token=IMAGE, side=SIDE)
     prompts = Prompts(blind, vocabulary=32, stop_tokens=(END,), placeholders=placeholders)
     with pytest.raises(TemplateRefusedError, match="does not show each image of a message of role"):
-        Chat(prompts, []).between([RESULT])
+        Chat(prompts, []).between([RESULT], response=[END])
 
 
 def test_a_model_without_vision_refuses_a_prompt_with_images() -> None:

@@ -27,6 +27,10 @@ CALL = WantedCall(tool="calc", arguments='{"a": 1}')
         (ACT + "\n", Step(call=CALL)),
         ('Action: calc\nAction Input:\n{\n "a": 1\n}', Step(call=CALL)),
         (ACT + "\nObservation: 7\nFinal Answer: 7", Step(call=CALL, invented=True)),
+        (ACT + "\nObservation:", Step(call=CALL)),
+        (ACT + "\nObservation:\nObservation: 7", Step(call=CALL, invented=True)),
+        (ACT.replace("1", "[" * 5000), Step()),
+        (ACT.replace("1", '"\\ud83d"'), Step()),
         (DONE, Step(final=True)),
         ("Final Answer: 42\n" + ACT, Step(final=True)),
         ("42", Step()),
@@ -108,3 +112,18 @@ async def test_react_blames_an_invented_observation_and_ignores_it() -> None:
     assert error is not None
     assert "an observation of its own" in error.message
     assert "Observation: 41" in played.policy.contexts[1]
+
+
+@pytest.mark.parametrize("context", [{}, {"overflow": "DiscardTools"}])
+async def test_a_turn_that_a_stop_text_ended_is_closed_before_the_next(
+    context: dict[str, str],
+) -> None:
+    options = {"room": 400, "per_turn": 300, "context": context} if context else {}
+    script = [ACT + "\nObservation:", DONE]
+    played = await react(script, stops=["Observation:"], **options)
+    assert [turn.error for turn in played.member.turns] == [None, None]
+    assert len(played.member.trace.sequence_starts) == len(context)
+    assert (
+        "Observation:<end_of_turn>\n<start_of_turn>user\nObservation: 41"
+        in played.policy.contexts[1]
+    )
