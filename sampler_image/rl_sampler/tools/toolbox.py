@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rl_contracts import tracing
 from rl_contracts.documents.rollout import ToolCall
@@ -146,12 +147,9 @@ class Tools:
             return self._refused(
                 f"There is no tool {wanted.tool!r}. Tools: {', '.join(self._offers)}."
             )
-        try:
-            arguments = json.loads(wanted.arguments or "{}")
-        except ValueError as error:
-            return self._refused(f"The arguments are not JSON: {error}.")
-        if not isinstance(arguments, dict):
-            return self._refused("The arguments are not a JSON object.")
+        arguments = _arguments(wanted)
+        if isinstance(arguments, str):
+            return self._refused(arguments)
         source = await self._sessions.source(offer.server) or offer.source
         known = {name: value for name, value in arguments.items() if name != offer.added}
         result: ToolResult = await source.call(offer.source_name, known)
@@ -311,3 +309,18 @@ def _connections(
         {server.name: Connection(server, secrets=secrets, code=code) for server in servers},
         {server.name: of_episodes(server) for server in servers if server.scope == "Episode"},
     )
+
+
+def _arguments(wanted: WantedCall) -> dict[str, Any] | str:
+    """The arguments of a call, or what is wrong with them."""
+    try:
+        arguments = json.loads(wanted.arguments or "{}")
+        # What cannot be sent would close the connection to a server that other episodes use, too.
+        json.dumps(arguments, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return "The arguments hold half of a surrogate pair, which is no text."
+    except RecursionError:
+        return "The arguments are nested too deep."
+    except ValueError as error:
+        return f"The arguments are not JSON: {error}."
+    return arguments if isinstance(arguments, dict) else "The arguments are not a JSON object."

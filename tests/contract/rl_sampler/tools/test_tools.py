@@ -110,6 +110,8 @@ async def test_tools_are_listed_and_called_and_failures_are_results(
         (wanted("cook"), "refused", "There is no tool 'cook'"),
         (WantedCall(tool="add", arguments="{"), "refused", "not JSON"),
         (WantedCall(tool="add", arguments="[1]"), "refused", "not a JSON object"),
+        (WantedCall(tool="add", arguments='{"a": "\\ud83d"}'), "refused", "half of a surrogate"),
+        (WantedCall(tool="add", arguments="[" * 100_000), "refused", "nested too deep"),
     ]
     for call, wanted_outcome, text in cases:
         made = await tools.call(call)
@@ -117,7 +119,7 @@ async def test_tools_are_listed_and_called_and_failures_are_results(
         assert text in made.result or made.result.endswith("cut off]"), made
         assert len(made.result) < 70
         assert made.seconds >= 0
-    assert counters.tool_calls == {"answered": 1, "failed": 2, "refused": 3}
+    assert counters.tool_calls == {"answered": 1, "failed": 2, "refused": 5}
 
 
 async def test_slow_tool_is_distinguished_from_a_server_that_is_down(
