@@ -40,8 +40,12 @@ def reference_answer(reference: str) -> str:
     ``solution``), or else the whole reference. A number is written plainly.
     """
     marked = HASHES.findall(reference)
-    answer = marked[-1] if marked else boxed_answer(reference) or reference
-    return numbers.value(answer) or answer.strip()
+    if marked:
+        return numbers.value(marked[-1]) or marked[-1].strip()
+    boxed = boxed_answer(reference)
+    if boxed:
+        return numbers.written_alone(boxed) or boxed.strip()
+    return numbers.value(reference) or reference.strip()
 
 
 def auto_answer(reply: str, *, reference: str, cut_off: bool) -> str | None:
@@ -66,8 +70,7 @@ def auto_answer(reply: str, *, reference: str, cut_off: bool) -> str | None:
     if stated is None:
         return numbers.last_number(reply)
     answer = _like_number(stated, reference)
-    exact = numbers.value(answer) is not None or numbers.OPERATORS.search(numbers.untyped(stated))
-    return answer if exact else numbers.first_number(stated) or answer
+    return answer if numbers.value(answer) else numbers.first_number(stated) or answer
 
 
 def marked_answer(reply: str, *, cut_off: bool) -> str | None:

@@ -3,6 +3,7 @@ r"""Numbers as language models write them: ``$1,234.50``, ``\frac{3}{4}``, ``2 1
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
 MAX_CHARACTERS = 60
@@ -14,21 +15,38 @@ NUMBER = re.compile(
     rf"|(?P<top>{DECIMAL})\s?/\s?(?P<bottom>\d+)(?![\d/])"
     rf"|(?P<decimal>{DECIMAL})(?P<exponent>[eE][-+]?\d{{1,2}}(?!\w))?)(?P<percent>\s?%|\s?percent\b)?"
 )
-UNIT = re.compile(
-    r"\s+[^\W\d_][^\d=<>^*/\\]{0,60}|[^\W\d_]{2,12}\d?|[mghskL°]|\s?°\s?[CF]?", re.DOTALL
+LETTER = r"[^\W\d_]"
+UNIT = (
+    r"(?:[munckMdh]?[mgslLWVAJN]|[kMGT]?(?:Hz|B|Pa|eV)|[kMG]?Wh|k?cal|[ckm]?m[23]|ft2?|in|yd|mi|lbs?"
+    r"|oz|hr?s?|mins?|secs?|yrs?|[ap]m|[AP]M|st|nd|rd|th|mph|k[mp]h|rad|deg|mol|p[tx]s?|°[CF]?"
+    rf"|{LETTER}{{4,12}})(?:/{LETTER}+)?|-{LETTER}{{3,}}|/(?!pi\b){LETTER}{{2,}}|['’]s"
 )
-"""What may follow a number that is the whole answer: `` apples``, ``km``, ``m``, ``°C``."""
+"""What may follow a number without a space. Hazard: ``6xy`` is a product, so units are listed."""
+AROUND = r"[.,;:!?\"'’()\[\]…]*"
+COUNTED = re.compile(rf"[\"'(\[]*(?:about|[~≈])?\0(?:{UNIT})?{AROUND}")
+"""A number as it stands between the words of a text."""
+WORD = re.compile(
+    rf"{AROUND}(?:{LETTER}-)?{LETTER}{{2,}}(?:['’./-]{LETTER}+)*{AROUND}|{AROUND}m/s{AROUND}"
+)
+FUNCTION = re.compile(rf"{AROUND}(?:log|ln|sin|cos|tan|cot|sec|csc|exp|sqrt|max|min|mod){AROUND}")
+UNITS = re.compile(rf"(?:[mghsLCF]|°\s?[CF]?){AROUND}")
+"""Of one letter, right behind a number and a space."""
+BESIDE_WORDS = re.compile(rf"{AROUND}{LETTER}?{AROUND}|[-–—]|&")
+"""What stands for itself in a text that has words: ``x is 3`` is a text, and ``3 - x`` is none."""
+OR = re.compile(r"\s*,?\s*or\s*", re.IGNORECASE)
+SPLIT_SIGN = re.compile(r"^([-+])\s+(?=[\d.\\])")
+EQUALS = re.compile(r"(?<![<>!])=")
+JOINED = re.compile(r"\b(?:or|and)\b|[,;](?!\d)")
 BEFORE = re.compile(
     r"(?:about|approximately|around|exactly|roughly|only|just|[~≈])?\s*", re.IGNORECASE
 )
-OPERATORS = re.compile(r"[\\^*+=<>{}]")
 TYPED = {
     r"\$": "$", r"\%": "%", r"{,}": ",", r"\,": "", r"\!": "", r"\;": " ", r"\ ": " ", "~": " ",
     r"\left": "", r"\right": "", r"^{\circ}": "°", r"^\circ": "°", "−": "-", "–": "-",
-    "\u202f": " ", "\u00a0": " ", r"\approx": "=", "≈": "=",
+    "\u202f": " ", "\u00a0": " ", r"\approx": "=", "≈": "=", "→": "=", "✓": "", "✔": "", "✅": "",
 }  # fmt: skip
 NAMED = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
-CURRENCY = re.compile(r"[$€£¥]|\\[()\[\]]|\bUSD\b")
+CURRENCY = re.compile(r"[$€£¥₹₩₽]|\\[()\[\]]|\bUSD\b")
 
 
 def untyped(text: str) -> str:
@@ -42,48 +60,85 @@ def untyped(text: str) -> str:
 def value(text: str) -> str | None:
     """The number that a text is or contains alone, in plain form; None where it has several.
 
-    Examples: as ``written_alone``; ``She sold 72 clips.`` → ``72``; ``2^{10}``, ``5x`` → None.
+    Beside the number there are words alone: what is a part of a formula is no number.
+    Examples: as ``written_alone``; ``She sold 72 clips.`` → ``72``; ``2^{10}``, ``5x``, ``x/2``,
+    ``n - 1``, ``(x, 3)`` → None.
     """
     alone = written_alone(text)
-    plain = untyped(text)
-    numbers = list(NUMBER.finditer(plain)) if alone is None else []
-    if len(numbers) != 1 or OPERATORS.search(plain.replace(numbers[0][0], "")):
+    if alone is not None:
         return alone
-    return _plain(numbers[0]) if _apart(plain, numbers[0]) else None
+    plain = untyped(text)
+    numbers = list(NUMBER.finditer(plain))
+    return _plain(numbers[0]) if len(numbers) == 1 and _in_words(plain) else None
 
 
 def written_alone(text: str) -> str | None:
     """The number that a text is, in plain form; None where it is not one number, with a unit.
 
     What precedes the last ``=`` is left out. A percent sign counts as a unit: ``50%`` is 50.
-    Examples: ``$1,234.00`` → ``1234``; ``x = 7`` → ``7``; ``0.50 km`` → ``0.5``; ``2^{10}`` → None.
+    Examples: ``$1,234.00`` → ``1234``; ``x = 7`` → ``7``; ``0.50 km`` → ``0.5``; ``- 3`` → ``-3``;
+    ``2^{10}``, ``x >= 3``, ``x = 3 or x = 4`` → None.
     """
     plain = untyped(text)
-    for part in (plain, plain.rpartition("=")[2]):
-        part = part.strip().rstrip(".!,;:").rstrip()
+    for part in (plain, _behind_equals(plain)):
+        part = SPLIT_SIGN.sub(r"\1", part.strip().rstrip(".!,;:").rstrip())
         before = BEFORE.match(part)
         match = NUMBER.match(part, before.end() if before else 0)
-        if match and (match.end() == len(part) or UNIT.fullmatch(part, match.end())):
+        if match and NUMBER.search(part, match.end()) is None and _in_words(part[match.start() :]):
             return _plain(match)
     return None
 
 
 def first_number(text: str) -> str | None:
-    """The first number of a text in plain form."""
-    match = NUMBER.search(untyped(text))
-    return _plain(match) if match else None
+    """The first number of a text of words and numbers in plain form.
+
+    None in a formula, and where ``or`` offers another.
+    """
+    plain = untyped(text)
+    matches = list(NUMBER.finditer(plain))
+    if not matches or _alternatives(plain, matches[:2]) or not _in_words(plain):
+        return None
+    return _plain(matches[0])
 
 
 def last_number(text: str) -> str | None:
-    """The last number of a text in plain form."""
-    matches = list(NUMBER.finditer(untyped(text)))
-    return _plain(matches[-1]) if matches else None
+    """The last number of a text in plain form; None where ``or`` offers another before it."""
+    plain = untyped(text)
+    matches = list(NUMBER.finditer(plain))
+    return _plain(matches[-1]) if matches and not _alternatives(plain, matches[-2:]) else None
 
 
-def _apart(text: str, match: re.Match[str]) -> bool:
-    """Whether a number is not part of a name such as ``x2`` or ``5x``."""
-    before, after = text[: match.start()][-1:], text[match.end() :][:1]
-    return not before.isalnum() and not after.isalpha()
+def _alternatives(text: str, pair: Sequence[re.Match[str]]) -> bool:
+    """Whether nothing but ``or`` stands between two numbers."""
+    if len(pair) < 2:
+        return False
+    first, second = pair
+    return OR.fullmatch(text, first.end(), second.start()) is not None
+
+
+def _behind_equals(text: str) -> str:
+    """What follows the last ``=``; empty where an earlier equation says something else."""
+    *earlier, last = EQUALS.split(text)
+    return "" if any(map(JOINED.search, earlier[1:])) else last
+
+
+def _in_words(text: str) -> bool:
+    """Whether all that a text has beside its numbers are words, and units."""
+    marked = NUMBER.sub("\0", text)
+    worded, behind_number = False, False
+    apart = []
+    for token in marked.split():
+        unit = behind_number and UNITS.fullmatch(token)
+        behind_number = token.endswith("\0")
+        if unit or COUNTED.fullmatch(token):
+            continue
+        if WORD.fullmatch(token) and not FUNCTION.fullmatch(token):
+            worded = True
+        elif BESIDE_WORDS.fullmatch(token):
+            apart.append(token)
+        else:
+            return False
+    return worded or not apart
 
 
 def _plain(match: re.Match[str]) -> str | None:
