@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import struct
 from collections.abc import Sequence
@@ -91,7 +92,6 @@ ALLOWED: dict[str, Numbers] = {
     "getresgid": (120, 150),
     "sigaltstack": (131, 132),
     "arch_prctl": (158, None),
-    "setrlimit": (160, 164),
     "gettid": (186, 178),
     "time": (201, None),
     "futex": (202, 98),
@@ -133,6 +133,7 @@ SOCKETPAIR: Numbers = (53, 199)
 KILL_CALL: Numbers = (62, 129)
 FCNTL: Numbers = (72, 25)
 PRCTL: Numbers = (157, 167)
+SETRLIMIT: Numbers = (160, 164)
 TGKILL: Numbers = (234, 131)
 OPENAT: Numbers = (257, 56)
 PRLIMIT: Numbers = (302, 261)
@@ -172,7 +173,8 @@ def program(pid: int, *, machine: str) -> bytes:
         (IOCTL, _one_of(1, PIPE_COMMANDS, otherwise=errno.ENOTTY)),
         (KILL_CALL, _signals(pid, signal_at=1)),
         (TGKILL, _signals(pid, signal_at=2)),
-        (PRLIMIT, _one_of(0, [0])),
+        (PRLIMIT, _own_limits()),
+        (SETRLIMIT, _one_of(0, [resource.RLIMIT_STACK])),
         (FCNTL, _one_of(1, DESCRIPTOR_COMMANDS)),
         (PRCTL, _one_of(0, PROCESS_COMMANDS)),
         (SOCKETPAIR, _stream_pair()),
@@ -188,9 +190,9 @@ def _when(number: int | None, steps: Sequence[Step]) -> list[Step]:
     return [] if number is None else [(EQUAL, 0, len(steps), number), *steps]
 
 
-def _argument(index: int) -> Step:
-    """Load the lower half of an argument; all checked arguments are ints."""
-    return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index)
+def _argument(index: int, *, upper: bool = False) -> Step:
+    """Load the lower half of an argument, which is all of an int, or the upper half."""
+    return (LOAD, 0, 0, ARGUMENTS_AT + 8 * index + 4 * upper)
 
 
 def _refused(why: int) -> Step:
@@ -214,6 +216,26 @@ def _signals(pid: int, *, signal_at: int) -> list[Step]:
         (EQUAL, 0, 3, pid),
         _argument(signal_at),
         (EQUAL, 1, 0, signal.SIGKILL),
+        (RETURN, 0, 0, ALLOW),
+        _refused(errno.EPERM),
+    ]
+
+
+def _own_limits() -> list[Step]:
+    """Reads all limits of the process itself, and sets that of its stack alone.
+
+    A lower limit of processor time would end it with SIGKILL, as a kill from outside does.
+    """
+    pid, kind, new_limit = 0, 1, 2
+    return [
+        _argument(pid),
+        (EQUAL, 0, 7, 0),
+        _argument(kind),
+        (EQUAL, 4, 0, resource.RLIMIT_STACK),
+        _argument(new_limit),
+        (EQUAL, 0, 3, 0),
+        _argument(new_limit, upper=True),
+        (EQUAL, 0, 1, 0),
         (RETURN, 0, 0, ALLOW),
         _refused(errno.EPERM),
     ]

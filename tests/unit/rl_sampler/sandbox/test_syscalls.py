@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import signal
 import struct
 
@@ -38,6 +39,7 @@ CHECKED = {
     syscalls.TGKILL,
     syscalls.OPENAT,
     syscalls.PRLIMIT,
+    syscalls.SETRLIMIT,
 }
 
 
@@ -120,7 +122,10 @@ def test_signals_reach_the_process_itself_only(
 @pytest.mark.parametrize(
     ("call", "allowed", "refused"),
     [
-        (syscalls.PRLIMIT, (0,), (OTHER,)),
+        (syscalls.PRLIMIT, (0, resource.RLIMIT_CPU, 0), (OTHER, resource.RLIMIT_CPU, 0)),
+        (syscalls.PRLIMIT, (0, resource.RLIMIT_STACK, 1), (0, resource.RLIMIT_CPU, 1)),
+        (syscalls.PRLIMIT, (0, resource.RLIMIT_STACK, 1), (0, resource.RLIMIT_CPU, 1 << 32)),
+        (syscalls.SETRLIMIT, (resource.RLIMIT_STACK, 1), (resource.RLIMIT_CPU, 1)),
         (syscalls.PRCTL, (15,), (4,)),
         (syscalls.FCNTL, (1, 1030), (1, 8)),
         (syscalls.SOCKETPAIR, (1, 0o4000 | 1), (1, 2)),
