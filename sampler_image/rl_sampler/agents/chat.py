@@ -22,8 +22,10 @@ class Chat:
 
         Args:
             prompts: tokenizer and template.
-            tools: in the form that chat templates take (``Tool.to_chat``).
+            tools: in the form that chat templates take (``Tool.to_chat``). Special tokens in
+                their texts are broken up: no tool may end a turn or speak for the policy.
         """
+        tools = json.loads(prompts.harmless(json.dumps(list(tools), ensure_ascii=False)))
         self._prompts, self._tools = prompts, tools
         self._continuation = Continuation(
             lambda messages: prompts.render(messages, tools=tools),
@@ -123,6 +125,10 @@ class Chats:
     def placeholders(self) -> Placeholders | None:
         """Of images; None where the model sees none."""
         return self._prompts.placeholders
+
+    def harmless(self, text: str) -> str:
+        """Text from outside with its special tokens broken up."""
+        return self._prompts.harmless(text)
 
     def of(self, tools: Sequence[Tool], *, several_turns: bool) -> Chat:
         """The chat with these tools.

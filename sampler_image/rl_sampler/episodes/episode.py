@@ -159,7 +159,8 @@ class EpisodeRunner:
         tools = await claim.run(self.toolbox.open())
         messages, listed = task.messages, tools.listed
         if agent.kind in IN_TEXT:
-            messages, listed = with_instructions(messages, IN_TEXT[agent.kind](listed)), []
+            instructions = self.chats.harmless(IN_TEXT[agent.kind](listed))
+            messages, listed = with_instructions(messages, instructions), []
         chat = self.chats.of(listed, several_turns=agent.kind != "SingleTurn")
         prompt = [] if agent.begins_itself else chat.opening(messages)
         check_length(prompt, most=longest)
