@@ -124,7 +124,8 @@ def _of_policy(blocks: list[Any], *, at: str) -> Message:
         block = Body(values, at=f"{at}[{index}]")
         kind = block.required("type", str)
         if kind == "tool_use":
-            arguments = json.dumps(block.take("input", dict, {}))
+            # Any JSON, as the policy may have written it; SDKs send back what they were given.
+            arguments = json.dumps(block.any("input", missing={}))
             call_id, name = block.required("id", str), block.required("name", str)
             calls.append(Call(id=call_id, name=name, arguments=arguments))
         elif kind not in DROPPED:

@@ -40,6 +40,7 @@ class Body:
         if not isinstance(values, dict):
             raise RefusedRequestError(f"{at or 'the body'} must be an object", parameter=at or None)
         self._at = f"{at}." if at else ""
+        self._null = {name for name, value in values.items() if value is None}
         self._left = {name: value for name, value in values.items() if value is not None}
 
     def take(self, name: str, kind: type[T], default: T) -> T:
@@ -56,9 +57,9 @@ class Body:
         given: T = self._left[name]
         return self.take(name, kind, given)
 
-    def any(self, name: str) -> Any:
-        """A field's value of any type; None where it is missing."""
-        return self._left.pop(name, None)
+    def any(self, name: str, *, missing: object = None) -> Any:
+        """A field's value of any type, also null; ``missing`` where the body lacks it."""
+        return self._left.pop(name, None if name in self._null else missing)
 
     def count(self, name: str, default: int | None, *, most: int) -> int | None:
         """A field's value, which must be in [1, most]."""

@@ -49,6 +49,7 @@ def _call(chat: Chat, call: Call) -> dict[str, Any]:
     try:
         # JSON may hide a special token in escapes, which the template would undo.
         plain = json.dumps(json.loads(call.arguments or "{}"), ensure_ascii=False)
+        plain.encode()  # escapes may hold half a surrogate pair, which is no text
         arguments: Any = json.loads(chat.harmless(plain))
     except (ValueError, RecursionError):
         arguments = {"value": chat.harmless(call.arguments)}

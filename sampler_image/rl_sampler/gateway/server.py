@@ -145,6 +145,9 @@ async def _in_api_form(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     except RefusedRequestError as error:
         return web.json_response(api.error(error), status=error.status)
+    except RecursionError:
+        refused = RefusedRequestError("the body is nested too deep")
+        return web.json_response(api.error(refused), status=refused.status)
     except web.HTTPException as error:
         refused = RefusedRequestError(
             f"{request.method} {request.path}: {error.reason}", status=error.status

@@ -129,6 +129,16 @@ async def test_body_that_cannot_fit_is_refused_before_it_is_tokenized(
             assert "leaves no room" in (await answer.json())["error"]["message"]
 
 
+async def test_half_of_a_surrogate_pair_in_arguments_is_shown_as_it_is_written() -> None:
+    async with gateway(["b"]) as client:
+        function = {"name": "calc", "arguments": r'{"a": "\ud83d"}'}
+        called = {"role": "assistant", "tool_calls": [{"id": "1", "function": function}]}
+        result = {"role": "tool", "tool_call_id": "1", "content": "2"}
+        status, _ = await client.post(CHAT, messages=[*QUESTION, called, result])
+        assert status == 200
+        assert r"\ud83d" in client.policy.prompts.decode(client.policy.contexts[0])
+
+
 async def test_body_that_is_too_deep_is_refused_in_form() -> None:
     async with gateway([]) as client:
         headers = {"x-api-key": client.session.key}
@@ -268,6 +278,17 @@ async def test_conversation_with_a_tool_continues_its_tokens(path: str) -> None:
         _, _ = await client.post(path, tools=TOOLS[path], **_next(path, body))
         before = client.policy.contexts[0] + client.policy.outputs[0]
         assert client.policy.contexts[1][: len(before)] == before
+        assert len(client.session.tree.sequences()) == 1
+
+
+@pytest.mark.parametrize("arguments", ["[1, 2]", '"20 + 22"', "5", "null"])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+async def test_a_call_with_other_arguments_can_be_sent_back(path: str, arguments: str) -> None:
+    script = f'<tool_call>\n{{"name": "calc", "arguments": {arguments}}}\n</tool_call>'
+    async with gateway([script, "2"]) as client:
+        _, body = await client.post(path, tools=TOOLS[path])
+        status, _ = await client.post(path, tools=TOOLS[path], **_next(path, body))
+        assert status == 200
         assert len(client.session.tree.sequences()) == 1
 
 
