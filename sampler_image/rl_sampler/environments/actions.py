@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -34,7 +35,7 @@ def object_in(text: str) -> dict[str, Any]:
 
 def parsed(written: str) -> dict[str, Any]:
     """The JSON object that a text begins with; raises NotAnActionError where there is none."""
-    decoder = json.JSONDecoder(parse_constant=_refuse)
+    decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
     try:
         value, _ = decoder.raw_decode(written.strip())
     except (ValueError, RecursionError) as error:
@@ -46,6 +47,12 @@ def parsed(written: str) -> dict[str, Any]:
 
 def _refuse(constant: str) -> float:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(written: str) -> float:
+    """A number; one that is too large would be sent as ``Infinity``, which is not JSON."""
+    number = float(written)
+    return number if math.isfinite(number) else _refuse(written)
 
 
 def tool_of_schema(schema: Mapping[str, Any]) -> Tool:

@@ -44,18 +44,20 @@ def rewards_of(written: str | None, text: str | None) -> Rewards:
 
 def _of_object(written: str) -> Rewards:
     try:
-        value = json.loads(written)
+        value = json.loads(written, parse_int=float)  # too large for a float: infinite
     except (ValueError, RecursionError) as error:
         raise NoRewardError("reward.json holds no JSON") from error
     values = value if isinstance(value, dict) else {REWARD: value}
     for name, number in values.items():
-        if isinstance(number, bool) or not isinstance(number, int | float):
+        if not isinstance(number, float):
             raise NoRewardError(f"{name[:64]} in reward.json is no number")
+        if not math.isfinite(number):
+            raise NoRewardError(f"{name[:64]} in reward.json is {number}")
     name = next(iter(values)) if len(values) == 1 else REWARD
     if name not in values:
         raise NoRewardError("reward.json has several numbers, and none is called reward")
-    reward = _in_range(float(values[name]), f"{name[:64]} in reward.json")
-    return Rewards(reward, {key: float(number) for key, number in values.items() if key != name})
+    reward = _in_range(values[name], f"{name[:64]} in reward.json")
+    return Rewards(reward, {key: number for key, number in values.items() if key != name})
 
 
 def _in_range(number: float, place: str) -> float:

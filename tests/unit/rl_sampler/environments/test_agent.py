@@ -108,7 +108,16 @@ async def test_json_actions_are_read_from_the_response(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["no object", "[1]", '{"message": NaN}', '{"message": 4}', '{"word": "4"}', "[" * 400]
+    "text",
+    [
+        "no object",
+        "[1]",
+        '{"message": NaN}',
+        '{"message": 1e999}',
+        '{"message": 4}',
+        '{"word": "4"}',
+        "[" * 400,
+    ],
 )
 async def test_what_is_no_action_is_the_policys_mistake_and_no_step(text: str) -> None:
     server = SmallServer()

@@ -39,7 +39,9 @@ def test_rewards(written: str | None, text: str | None, rewards: Rewards) -> Non
         ('{"reward": true}', None, "is no number"),
         ('{"reward": "1"}', None, "is no number"),
         ("[1]", None, "is no number"),
-        ("1e999", None, "rewards are in"),
+        ("1e999", None, "is inf"),
+        ('{"reward": 1, "style": NaN}', None, "style in reward.json is nan"),
+        ('{"reward": 1, "style": 1' + "0" * 400 + "}", None, "style in reward.json is inf"),
     ],
 )
 def test_no_reward(written: str | None, text: str | None, problem: str) -> None:
