@@ -82,6 +82,7 @@ class Checkpointer:
         )
         self._aborted_at = job.clock()
         self._batches: list[Batch] = []
+        """Of steps that no checkpoint holds yet; changed by the training thread alone."""
         self._submitted = durable.step if durable else 0
         self._metrics_file: MetricsFile | None = None
 
@@ -97,6 +98,8 @@ class Checkpointer:
         assert progress.head is not None
         self._uploader.check()
         self._submitted = progress.step
+        written = self._durable.step if self._durable else 0
+        self._batches = [batch for batch in self._batches if batch.step > written]
         state = State(
             step=progress.step,
             head=progress.head,
@@ -168,7 +171,6 @@ class Checkpointer:
         self._durable = pointer
         for batch in pending.batches:
             job.stores.batches.mark(batch, BatchState.DURABLE)
-        self._batches = [batch for batch in self._batches if batch.step > step]
         log.info("step %d is durable after %.2f s", step, job.clock() - started)
         self._retire()
         self.sweep()
