@@ -119,8 +119,8 @@ def begin(job: Job, learner: Learner, run: Run) -> Progress:
 
     Under ``Auto`` that is the run's last checkpoint, or none. ``Never`` refuses to resume:
     it is for a run that must not depend on an earlier attempt. ``From`` takes weights, moments,
-    coefficients, critic and reference from another run's checkpoint. Steps and data start at 0, and
-    once this run has a checkpoint of its own it resumes from that.
+    critic and reference from another run's checkpoint, and what changes by itself in both runs.
+    Steps and data start at 0, and once this run has a checkpoint of its own it resumes from that.
 
     Raises:
         RefusedError: the mode forbids it, or the checkpoint cannot be used.

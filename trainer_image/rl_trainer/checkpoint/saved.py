@@ -73,7 +73,7 @@ def state(objects: Objects, prefix: str, manifest: Manifest) -> State:
 
 
 def put_back(checkpoint: Saved, learner: Learner) -> None:
-    """Give the learner a checkpoint's weights, moments, coefficients, critic and reference.
+    """Give the learner a checkpoint's weights, moments, critic, reference and adapted values.
 
     Each rank reads the pieces that hold its part, on whatever mesh they were written. One that
     trains nothing takes the weights alone, of whatever algorithm they are.
@@ -100,7 +100,7 @@ def put_back(checkpoint: Saved, learner: Learner) -> None:
             f"the checkpoint does not fit the algorithm's critic or reference: {error}"
         ) from error
     if checkpoint.state.controls is not None:
-        learner.controls = checkpoint.state.controls
+        learner.resume_controls(checkpoint.state.controls)
 
 
 def _check_adapter(saved: AdapterEntry | None, wanted: AdapterEntry | None) -> None:

@@ -19,6 +19,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm import loss_scale, minibatches, objective
 from rl_trainer.algorithm.assessment import Assessment
 from rl_trainer.algorithm.kl import controller
+from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.objective import Terms
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.algorithm.samples import Sample
@@ -140,6 +141,10 @@ class Learner:
             self.controls = self.controls.model_copy(
                 update={"reward_baselines": batch.reward_baselines}
             )
+
+    def resume_controls(self, saved: Controls) -> None:
+        """Go on with a checkpoint's values of what changes by itself under this manifest, too."""
+        self.controls = controller.resumed(saved, self._algorithm)
 
     def score(self, samples: Sequence[Sample], *, temperature: float) -> Gap:
         """Compare log-probabilities of the present weights with the samplers'.

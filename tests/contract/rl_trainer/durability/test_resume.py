@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rl_contracts.documents.run import Run
+from rl_contracts.spec.algorithm.kl import KL
 from rl_trainer.checkpoint import saved
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
@@ -37,12 +38,16 @@ def test_a_run_starts_from_another_runs_checkpoint(
     pointer, objects = world.run.durable, world.stores.objects
     assert pointer is not None
     monkeypatch.setattr(worlds, "RUN", NEXT)
+    penalty = world.spec.algorithm.model_copy(update={"kl": KL(coefficient=0.5)})
+    world.spec = world.spec.model_copy(update={"algorithm": penalty})
     resume(world, mode="From", uri=objects.uri(pointer.prefix))
     with sampling(TestSampler(world.stores, NEXT)):
         assert world.attempt() == 0
     assert world.run.step == 2
     batches = world.stores.batches.lineage(world.run.head_batch)
     assert [batch.step for batch in batches] == [1, 2]
+    metrics = [batch.metrics for batch in batches]
+    assert [step.kl_coefficient for step in metrics if step is not None] == [0.5, 0.5]
     policy = loading.load(world.folder / "model", precision="FP32", uri=world.spec.model.uri)
     learner = Learner(policy, world.spec)
     restored = saved.read(objects, pointer.prefix, manifest_sha256=pointer.manifest_sha256)

@@ -215,6 +215,90 @@ def test_tau_follows_weight_entropy_within_its_bounds() -> None:
     assert controller.mean_entropy([[1.0, 1.0], [2.0, 0.0]]) == pytest.approx(math.log(2) / 2)
 
 
+ADAPTIVE = {"kind": "Adaptive", "target": 0.1, "horizon": 1000}
+TUNED = {"targetEntropy": 1.0}
+
+
+def max_ent(**options: Any) -> dict[str, Any]:
+    return {"estimator": {"kind": "MaxEnt", "maxent": options}, "loss": {"kind": "MaxEnt"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({}, {"kl": {"coefficient": 0.5}}, {"kl_coefficient": 0.5}),
+        ({}, {"kl": {"coefficient": 0.5, "controller": ADAPTIVE}}, {"kl_coefficient": 0.5}),
+        ({"kl": {"coefficient": 0.1}}, {"kl": {"coefficient": 0.5}}, {"kl_coefficient": 0.5}),
+        (
+            {"kl": {"coefficient": 0.1}},
+            {"kl": {"coefficient": 0.5, "controller": ADAPTIVE}},
+            {"kl_coefficient": 0.5},
+        ),
+        (
+            {"kl": {"coefficient": 0.1, "controller": ADAPTIVE}},
+            {"kl": {"coefficient": 0.5}},
+            {"kl_coefficient": 0.5},
+        ),
+        (
+            {"kl": {"coefficient": 0.1, "controller": ADAPTIVE}},
+            {"kl": {"coefficient": 0.5, "controller": ADAPTIVE}},
+            {"kl_coefficient": pytest.approx(0.12)},
+        ),
+        ({"kl": {"coefficient": 0.1}}, {}, {"kl_coefficient": 0.0}),
+        (
+            {},
+            {"objective": "Distillation", "teacher": "s3://bucket/teacher"},
+            {"kl_coefficient": 1.0},
+        ),
+        ({}, max_ent(tau=0.1), {"tau": 0.1}),
+        (max_ent(tau=0.5), max_ent(tau=0.1, tuneTau=TUNED), {"tau": 0.1}),
+        (max_ent(tau=0.5, tuneTau=TUNED), max_ent(tau=0.1), {"tau": 0.1, "weight_entropy": None}),
+        (
+            max_ent(tau=0.5, tuneTau={"targetEntropy": 0.8}),
+            max_ent(tau=0.1, tuneTau=TUNED),
+            {"tau": pytest.approx(0.5), "weight_entropy": 0.8},
+        ),
+        ({"estimator": {"kind": "RAE"}}, {}, {"reward_baselines": {}}),
+        ({}, {"estimator": {"kind": "RAE"}}, {"reward_baselines": {"a": 0.25}}),
+    ],
+)
+def test_a_run_goes_on_only_with_values_that_change_by_themselves_in_both_runs(
+    before: dict[str, Any], after: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    made, wanted = algorithm(**before), algorithm(**after)
+    left = controller.advance(
+        controller.initial(made), made, kl=9.0, rollouts=1000, weight_entropy=0.8
+    ).model_copy(update={"reward_baselines": {"a": 0.25}, "loss_scale": 2.0, "finite_updates": 3})
+    taken = controller.resumed(left, wanted)
+    assert expected.items() <= dict(taken).items()
+    assert (taken.loss_scale, taken.finite_updates) == (2.0, 3)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {},
+        {"kl": {"coefficient": 0.1}},
+        {"kl": {"coefficient": 0.1, "controller": ADAPTIVE}},
+        max_ent(tau=0.5, tuneTau=TUNED),
+        {"estimator": {"kind": "RAE"}},
+    ],
+)
+def test_under_an_unchanged_manifest_all_values_go_on(section: dict[str, Any]) -> None:
+    made = algorithm(**section)
+    state = controller.initial(made)
+    for _ in range(2):
+        assert controller.resumed(state, made) == state
+        state = controller.advance(state, made, kl=9.0, rollouts=100, weight_entropy=0.8)
+
+
+def test_a_checkpoint_of_an_earlier_release_goes_on_with_its_adaptive_coefficient() -> None:
+    section = algorithm(kl={"coefficient": 0.5, "controller": ADAPTIVE})
+    for saved, coefficient in ({"kl_coefficient": 0.1}, 0.1), ({"kl_coefficient": 0.0}, 0.5):
+        controls = controller.resumed(Controls.model_validate(saved), section)
+        assert controls.kl_coefficient == coefficient
+
+
 def weights(rewards: list[float], references: list[float], **options: Any) -> list[float]:
     state = State(kl_coefficient=options.pop("beta", 0.0), tau=options.pop("tau", 1.0))
     section = Estimator.model_validate({"kind": "MaxEnt", "maxent": options})

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from rl_contracts.documents.base import Record
 from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.kl import KLController
 
 LARGEST_ERROR = 0.2
 MEMORY = 0.9
@@ -26,6 +27,9 @@ class Controls(Record):
 
     kl_coefficient: float = 0.0
     """β ≥ 0."""
+    kl_adapted: bool | None = None
+    """Whether β is an adaptive controller's; None in checkpoints of earlier releases, which do not
+    say it."""
     tau: float = 1.0
     """τ > 0."""
     weight_entropy: float | None = None
@@ -41,7 +45,26 @@ class Controls(Record):
 def initial(algorithm: Algorithm) -> Controls:
     """The values at the start of a run."""
     beta = 0.0 if algorithm.divergence is None else algorithm.divergence.coefficient
-    return Controls(kl_coefficient=beta, tau=algorithm.estimator.weighting.tau)
+    return Controls(kl_coefficient=beta, kl_adapted=False, tau=algorithm.estimator.weighting.tau)
+
+
+def resumed(saved: Controls, algorithm: Algorithm) -> Controls:
+    """The values with which a run goes on from a checkpoint, of whatever manifest that is.
+
+    A value that this manifest fixes is the manifest's. One that changes by itself is the
+    checkpoint's, if it changed by itself in the run that wrote it, too.
+    """
+    kept = ["loss_scale", "finite_updates"]  # without FP16 still as at the start
+    # β is 0 in a run without KL, and no factor would ever raise it.
+    adapted = saved.kl_adapted is not False and saved.kl_coefficient > 0
+    if adapted and _adaptive(algorithm) is not None:
+        kept += ["kl_coefficient", "kl_adapted"]
+    # Only ``tuneTau`` keeps a mean of the entropy.
+    if saved.weight_entropy is not None and algorithm.estimator.weighting.tune_tau is not None:
+        kept += ["tau", "weight_entropy"]
+    if algorithm.estimator.kind == "RAE":
+        kept.append("reward_baselines")
+    return initial(algorithm).model_copy(update={name: getattr(saved, name) for name in kept})
 
 
 def advance(
@@ -61,24 +84,28 @@ def advance(
         rollouts: that the step trained.
         weight_entropy: mean over its groups, in nats; None where weights are none.
     """
-    beta = controls.kl_coefficient
-    if algorithm.divergence is not None and kl is not None:
-        controller = algorithm.divergence.controller
-        if controller.kind == "Adaptive":
-            assert controller.target is not None
-            assert controller.horizon is not None
-            error = min(max(kl / controller.target - 1, -LARGEST_ERROR), LARGEST_ERROR)
-            # A factor of 0 or less would end the penalty: the API server refuses such a horizon.
-            beta *= max(0.0, 1 + error * rollouts / controller.horizon)
     tau, average = _temperature(controls, algorithm, weight_entropy)
-    return controls.model_copy(
-        update={"kl_coefficient": beta, "tau": tau, "weight_entropy": average}
-    )
+    changes: dict[str, float | bool | None] = {"tau": tau, "weight_entropy": average}
+    adaptive = _adaptive(algorithm)
+    if adaptive is not None and kl is not None:
+        assert adaptive.target is not None
+        assert adaptive.horizon is not None
+        error = min(max(kl / adaptive.target - 1, -LARGEST_ERROR), LARGEST_ERROR)
+        # A factor of 0 or less would end the penalty: the API server refuses such a horizon.
+        factor = max(0.0, 1 + error * rollouts / adaptive.horizon)
+        changes |= {"kl_coefficient": controls.kl_coefficient * factor, "kl_adapted": True}
+    return controls.model_copy(update=changes)
 
 
 def mean_entropy(groups: Sequence[Sequence[float]]) -> float:
     """Mean over groups of the entropy of their members' weights, each at least 0, in nats."""
     return math.fsum(_entropy(group) for group in groups) / len(groups)
+
+
+def _adaptive(algorithm: Algorithm) -> KLController | None:
+    """The controller that changes β; None where β stays as it is."""
+    controller = None if algorithm.divergence is None else algorithm.divergence.controller
+    return controller if controller is not None and controller.kind == "Adaptive" else None
 
 
 def _entropy(weights: Sequence[float]) -> float:
