@@ -78,10 +78,10 @@ class Demonstrations(WithoutSamplers):
         started = self._job.clock()
         groups: list[Group] = []
         rollouts: list[Rollout] = []
-        skipped = 0
+        skipped, sequence = 0, progress.next_sequence
         while len(groups) < self._job.spec.training.prompts_per_step:
-            task = self._stream.task(progress.next_sequence, step=progress.step)
-            progress.next_sequence += 1
+            task = self._stream.task(sequence, step=progress.step)
+            sequence += 1
             try:
                 rollouts.append(self._rollout(task))
                 groups.append(_group(task, rollouts[-1]))
@@ -95,6 +95,7 @@ class Demonstrations(WithoutSamplers):
         self._job.stores.rollouts.put(rollouts)
         self._reader.remember(rollouts)
         self._job.stores.tasks.insert([group.task for group in groups])
+        progress.next_sequence = sequence
         return Collected(groups=groups, wait_seconds=self._job.clock() - started)
 
     def evaluate(

@@ -61,13 +61,15 @@ class StoredGroups(WithoutSamplers):
         """
         started, wanted = self._job.clock(), self._job.spec.training.prompts_per_step
         groups: list[Group] = []
+        first = progress.next_sequence
         while len(groups) < wanted:
             self._job.heartbeat.check()
             count = min(GROUPS_AT_ONCE, wanted - len(groups))
-            first = progress.next_sequence
             tasks = [self._stream.task(first + at, step=progress.step) for at in range(count)]
-            progress.next_sequence += count
+            first += count
             groups += self._copied(tasks)
+        # Not before the last safe point: a checkpoint saved there would pass over these groups.
+        progress.next_sequence = first
         return Collected(groups=groups, wait_seconds=self._job.clock() - started)
 
     def close_step(self, groups: int) -> tuple[Drops, float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -16,14 +17,17 @@ from rl_contracts.documents.arrays import unpack_float32, unpack_int32
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import Holder
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.ids import RunId, task_id
 from rl_contracts.queries import rollouts as rollout_queries
 from rl_contracts.queries.answers import RolloutAnswer
 from rl_contracts.queries.kinds import RolloutQuery
 from rl_contracts.queries.tokenizer import Vocabularies
+from rl_trainer.algorithm.groups import Group
 from rl_trainer.checkpoint import base_model
+from rl_trainer.rollouts import stored as stored_groups
 from rl_trainer.rollouts.demonstrations import NO_SAMPLER
+from rl_trainer.rollouts.stored import StoredGroups
 from tests.contract.rl_trainer import world as worlds
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import train_over_crashes
@@ -295,6 +299,30 @@ def test_purged_groups_are_left_out_where_the_manifest_says_so(earlier: World) -
     assert (summary.records, summary.skipped) == (7, 1)
     assert summary.first_skipped == [f"{EARLIER}.train.00000003: its rollouts were deleted"]
     assert (earlier.run.step, earlier.run.steps) == (2, 2)
+
+
+def test_a_step_that_sigterm_interrupts_collects_the_same_groups_again(
+    earlier: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of step 2 the first half is copied when SIGTERM comes, and step 1 becomes durable."""
+    change(earlier, training={"steps": None, "epochs": 1})
+    terminated, asked = threading.Event(), []
+    copied = StoredGroups._copied
+
+    def interrupted(self: StoredGroups, tasks: Sequence[Task]) -> list[Group]:
+        asked.append(tasks)
+        if len(asked) == 3:
+            terminated.set()
+        return copied(self, tasks)
+
+    monkeypatch.setattr(stored_groups, "GROUPS_AT_ONCE", PER_STEP // 2)
+    monkeypatch.setattr(StoredGroups, "_copied", interrupted)
+    assert earlier.attempt(terminated) == 143
+    assert earlier.run.durable is not None
+    assert (earlier.run.step, earlier.run.durable.step) == (1, 1)
+    assert earlier.attempt() == 0
+    origins = [rollout.origin for step in earlier.trained() for rollout in step]
+    assert len(set(origins)) == len(origins) == 8 * MEMBERS
 
 
 def test_a_pass_without_signal_ends_the_attempt(earlier: World) -> None:
