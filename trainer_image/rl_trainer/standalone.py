@@ -63,6 +63,7 @@ def fill(job: Job, run: Run) -> Outcome:
     stream = TrainStream(run=job.run, spec=job.spec, datasets=datasets)
     windows = sampling.Windows(job, stream, pointer=pointer, limits=limits)
     known = run.sampled
+    windows.retire_recorded(known.windows)
     while known.windows < job.spec.training.total_steps:
         window, dead = windows.sample(known.windows)
         groups = [group for group, _ in window]

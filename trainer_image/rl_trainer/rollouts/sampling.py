@@ -58,6 +58,16 @@ class Windows:
         dead = [task for task in ended if task.state is TaskState.DEAD]
         return self._groups([task for task in ended if task.state is TaskState.DONE]), dead
 
+    def retire_recorded(self, count: int) -> None:
+        """Take the first ``count`` windows out of the queue: who recorded them may have died first.
+
+        They are on record. What is left in the queue when the run ends counts as not sampled.
+        """
+        tasks, run = self._job.stores.tasks, self._job.run
+        for state, take in ((TaskState.DONE, tasks.retire), (TaskState.DEAD, tasks.bury)):
+            ended = tasks.find(run, queue=Queue.TRAIN, state=state)
+            take([task.id for task in ended if task.sequence < count * self._size])
+
     def retire(self, groups: Iterable[Group], dead: Iterable[Task]) -> None:
         """Take a recorded window out of the queue."""
         self._job.stores.tasks.retire([group.task.id for group in groups])
