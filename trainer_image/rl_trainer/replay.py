@@ -13,9 +13,10 @@ from rl_contracts.documents import trained
 from rl_contracts.documents.batch import FIRST_TRAINED_FORMAT, Batch, BatchState
 from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.run import Run
+from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import IntegrityError
 from rl_trainer.algorithm.samples import Sample, batch_samples, digest
-from rl_trainer.algorithm.step_metrics import Circumstances, step_metrics
+from rl_trainer.algorithm.step_metrics import Circumstances, as_first_made, step_metrics
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.distributed.rank_commands import TrainStep
 from rl_trainer.distributed.share import ShareReader
@@ -46,9 +47,10 @@ def replay(
     for batch in batches:
         job.heartbeat.check()
         job.heartbeat.say(f"replaying: step {batch.step} of {run.step}")
-        _train_again(job, work, progress, batch)
-        job.stores.batches.mark(batch, BatchState.TRAINED)
-        # The earlier trainer may have ended between its commit and this.
+        # The earlier trainer may have ended between its commit and what follows it.
+        first = run.latest if batch.step == run.step else batch.metrics
+        _train_again(job, work, progress, batch, first=first)
+        job.stores.batches.mark(batch, BatchState.TRAINED, metrics=first)
         job.stores.tasks.retire(batch.tasks)
         made(batch)
     if run.latest is not None and batches:
@@ -71,7 +73,10 @@ def _lineage(job: Job, run: Run, *, after_step: int) -> list[Batch]:
     return batches
 
 
-def _train_again(job: Job, work: RankWork, progress: Progress, batch: Batch) -> None:
+def _train_again(
+    job: Job, work: RankWork, progress: Progress, batch: Batch, *, first: StepMetrics | None
+) -> None:
+    """Train a batch; ``first`` are the metrics of its first time, where they are known."""
     heads = _heads(work.reader, batch)
     samples = batch_samples(batch, heads)
     _check_digest(job, batch, samples)
@@ -92,7 +97,8 @@ def _train_again(job: Job, work: RankWork, progress: Progress, batch: Batch) -> 
         replayed=True,
     )
     members = [heads[member.rollout] for member in batch.members]
-    progress.metrics.append(step_metrics(members, update, circumstances))
+    metrics = step_metrics(members, update, circumstances)
+    progress.metrics.append(metrics if first is None else as_first_made(metrics, first))
     progress.step, progress.head = batch.step, batch.id
     progress.next_sequence = batch.next_sequence
     log.info("replayed step %d", batch.step)

@@ -17,6 +17,23 @@ from rl_trainer.algorithm.losses.ratios import MAX_LOG_RATIO
 from rl_trainer.algorithm.step_totals import Update
 from rl_trainer.phases import WAIT
 
+HAPPENED_ONCE = (
+    "time",
+    "wait_seconds",
+    "train_seconds",
+    "seconds",
+    "tokens_per_second",
+    "mfu",
+    "gpus",
+    "dropped_stale",
+    "dropped_no_signal",
+    "drops",
+    "dropped_share",
+    "tracking_behind",
+    "policy_version",
+)
+"""Fields that say how a step was made, not what was computed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Circumstances:
@@ -99,6 +116,14 @@ def step_metrics(
         policy_version=circumstances.policy_version,
         replayed=circumstances.replayed,
     )
+
+
+def as_first_made(metrics: StepMetrics, first: StepMetrics) -> StepMetrics:
+    """The metrics of a step that was replayed, with how it was made the first time.
+
+    So sums over the lineage are those of the run's totals, and counters do not fall.
+    """
+    return metrics.model_copy(update={name: getattr(first, name) for name in HAPPENED_ONCE})
 
 
 def _waits(circumstances: Circumstances) -> dict[str, float]:

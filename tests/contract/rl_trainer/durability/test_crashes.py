@@ -159,9 +159,18 @@ def test_sigterm_checkpoints_replayed_steps(
                 world.newest("metrics.jsonl")
         assert world.attempt() == 0
     lines = world.newest("metrics.jsonl").splitlines()
-    replayed = [StepMetrics.model_validate_json(line).replayed for line in lines]
-    assert replayed == [True, True, True, True, False, False, False, False]
+    metrics = [StepMetrics.model_validate_json(line) for line in lines]
+    replayed = [True, True, True, True, False, False, False, False]
+    assert [step.replayed for step in metrics] == replayed
     assert world.run.totals.rollouts_trained == sum(len(step) for step in world.trained())
+    # Replayed steps are counted as they were first made.
+    first = [batch.metrics for batch in world.stores.batches.lineage(world.run.head_batch)]
+    assert [(step.seconds, step.drops, step.policy_version) for step in metrics] == [
+        (step.seconds, step.drops, step.policy_version) for step in first if step is not None
+    ]
+    for name in ("wait_seconds", "train_seconds"):
+        summed = sum(getattr(step, name) for step in metrics)
+        assert summed == pytest.approx(getattr(world.run.totals, name))
     world.check_lineage()
 
 

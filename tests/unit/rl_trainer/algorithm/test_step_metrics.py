@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rl_contracts.documents.rollout import VersionSpan
 from rl_contracts.documents.run import Totals
-from rl_contracts.documents.step_metrics import Drops
-from rl_trainer.algorithm.step_metrics import Circumstances, add, step_metrics
+from rl_contracts.documents.step_metrics import Drops, GpuUse
+from rl_trainer.algorithm.step_metrics import (
+    HAPPENED_ONCE,
+    Circumstances,
+    add,
+    as_first_made,
+    step_metrics,
+)
 from rl_trainer.algorithm.step_totals import Gap, Update
 from tests.samples.documents import a_head, a_task
 
@@ -27,6 +35,24 @@ CIRCUMSTANCES = Circumstances(
     dropped_share=0.25,
     policy_version=8,
 )
+
+
+def test_a_replayed_step_keeps_how_it_was_first_made() -> None:
+    rollouts = [a_head(a_task(), 0)]
+    gpus = (GpuUse(peak_bytes=1, used_bytes=2, size_bytes=3),)
+    update = replace(UPDATE, phases={"update": 0.5}, mfu=0.4, gpus=gpus)
+    first = step_metrics(rollouts, update, replace(CIRCUMSTANCES, tracking_behind={"wandb": 1}))
+    slower = replace(UPDATE, loss=0.25, seconds=9.0, phases={"update": 9.0})
+    bare = Circumstances(
+        step=5, epoch=3, time=20.0, wait_seconds=0, policy_version=0, replayed=True
+    )
+    again = step_metrics(rollouts, slower, bare)
+    kept = as_first_made(again, first)
+    for name in HAPPENED_ONCE:
+        assert getattr(kept, name) == getattr(first, name) != getattr(again, name)
+    assert (kept.loss, kept.epoch, kept.replayed) == (0.25, 3, True)
+    differs = {name for name, value in first if value != getattr(again, name)}
+    assert differs == {*HAPPENED_ONCE, "loss", "epoch", "replayed"}
 
 
 def test_step_metrics_by_hand() -> None:
