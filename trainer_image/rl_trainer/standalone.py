@@ -61,7 +61,8 @@ def fill(job: Job, run: Run) -> Outcome:
     job, datasets, learner, limits = startup.prepare(job, run)
     pointer = _pinned(job, learner, run)
     stream = TrainStream(run=job.run, spec=job.spec, datasets=datasets)
-    windows = sampling.Windows(job, stream, pointer=pointer, limits=limits)
+    versions = _of_same_weights(job, pointer)
+    windows = sampling.Windows(job, stream, versions=versions, limits=limits)
     known = run.sampled
     windows.retire_recorded(known.windows)
     while known.windows < job.spec.training.total_steps:
@@ -74,9 +75,10 @@ def fill(job: Job, run: Run) -> Outcome:
         job.stores.runs.record_sampled(job.run, epoch=job.epoch, sampled=known)
         windows.retire(groups, dead)
     _report(job, pointer, [])
+    used = ", ".join(sorted(known.versions, key=int)) or pointer.version
     message = (
-        f"{known.rollouts} rollouts of {known.prompts} prompts were sampled by policy "
-        f"{pointer.version}; {known.given_up} prompts were given up."
+        f"{known.rollouts} rollouts of {known.prompts} prompts were sampled by policy {used}; "
+        f"{known.given_up} prompts were given up."
     )
     return Outcome(kind="Succeeded", reason="Sampled", message=message)
 
@@ -96,6 +98,14 @@ def _pinned(job: Job, learner: Learner, run: Run) -> PolicyPointer:
     finally:
         publisher.close(wait=published)
     return pointer
+
+
+def _of_same_weights(job: Job, pointer: PolicyPointer) -> set[int]:
+    """The version, and earlier ones that were lost and published again with the same weights."""
+    records = {record.version: record for record in job.stores.policies.of_run(job.run)}
+    wanted = records[pointer.version].weights_sha256 if pointer.version in records else ""
+    same = [name for name, record in records.items() if record.weights_sha256 == wanted]
+    return {pointer.version, *(same if wanted else ())}
 
 
 def _measured(

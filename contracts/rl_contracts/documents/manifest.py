@@ -123,6 +123,19 @@ class Manifest(Record):
             DTYPE_BYTES.get(tensor.dtype, 0) * math.prod(tensor.shape) for tensor in self.tensors
         )
 
+    @property
+    def weights_sha256(self) -> str:
+        """Digest of all tensors, and of whose adapter they are: the same for the same weights.
+
+        It depends neither on the version nor on how the tensors are divided among files.
+        """
+        tensors = sorted(
+            (tensor.name, tensor.dtype, tensor.shape, tensor.sha256) for tensor in self.tensors
+        )
+        adapter = None if self.adapter is None else self.adapter.model_dump()
+        encoded = json.dumps([tensors, adapter], sort_keys=True).encode()
+        return hashlib.sha256(encoded).hexdigest()
+
     def to_bytes(self) -> bytes:
         """Canonical JSON: the same manifest has the same digest."""
         return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":")).encode()
@@ -156,6 +169,8 @@ class PolicyRecord(Document):
     """Previous version; 0 for the first."""
     prefix: str
     manifest_sha256: str
+    weights_sha256: str = ""
+    """``Manifest.weights_sha256``; empty in documents of earlier releases."""
     size_bytes: int
     """Bytes in the bucket."""
     published_at: float

@@ -123,7 +123,7 @@ def lost_policy(job: Job, run: Run, pointer: PolicyPointer) -> bool:
         return False
     message = (
         f"Policy version {pointer.version}, {job.stores.objects.uri(pointer.prefix)}, is not in "
-        "the bucket: the bucket was restored from a backup. The same weights are published again."
+        "the bucket: the bucket was restored from a backup. The run's model is published again."
     )
     note(job, run, "PolicyMissing", message)
     return True

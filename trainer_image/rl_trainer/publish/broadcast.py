@@ -55,6 +55,7 @@ class Sent:
     """A policy that is complete in the bucket."""
 
     manifest_sha256: str
+    weights_sha256: str
     content: Literal["full", "delta"]
     base_version: int
     """0 when it has no delta."""
@@ -137,6 +138,7 @@ def _commit(
     name = BasePolicy(version=pointer.version, prefix=pointer.prefix, manifest_sha256=sha256)
     return Sent(
         manifest_sha256=sha256,
+        weights_sha256=manifest.weights_sha256,
         content=manifest.content,
         base_version=entry.base.version if entry else 0,
         size_bytes=manifest.full_bytes + (entry.size_bytes if entry else 0) + len(stored),

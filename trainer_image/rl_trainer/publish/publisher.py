@@ -199,6 +199,7 @@ class Publisher:
             parent=self.version,
             prefix=pointer.prefix,
             manifest_sha256=pointer.manifest_sha256,
+            weights_sha256=sent.weights_sha256,
             size_bytes=sent.size_bytes,
             published_at=job.stores.mongo.now(),
             publish_seconds=seconds,

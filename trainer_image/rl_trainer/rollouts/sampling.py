@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout, tokens_by_version
-from rl_contracts.documents.run import PolicyPointer, Sampled
+from rl_contracts.documents.run import Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_trainer.algorithm.groups import Group, Limits, assemble
 from rl_trainer.context.job import Job
@@ -31,14 +31,14 @@ class Windows:
     Args:
         job: whose prompts, with its number of steps known.
         stream: where they come from.
-        pointer: the one policy that may sample them.
+        versions: of the one policy that may sample them; several where it was published again.
         limits: of usable rollouts.
     """
 
     def __init__(
-        self, job: Job, stream: TrainStream, *, pointer: PolicyPointer, limits: Limits
+        self, job: Job, stream: TrainStream, *, versions: Collection[int], limits: Limits
     ) -> None:
-        self._job, self._stream, self._pointer, self._limits = job, stream, pointer, limits
+        self._job, self._stream, self._versions, self._limits = job, stream, versions, limits
         self._size = job.spec.training.prompts_per_step
 
     def sample(self, number: int) -> tuple[list[Answered], list[Task]]:
@@ -121,13 +121,18 @@ class Windows:
         if isinstance(group, str):
             raise TrainingFailedError(reason="SamplingFailed", message=f"{task.id}: {group}.")
         versions = {span.version for rollout in group.rollouts for span in rollout.spans}
-        if versions != {self._pointer.version}:
+        if not versions.issubset(self._versions):
             raise TrainingFailedError(
                 reason="SamplingFailed",
-                message=f"{task.id} was sampled by policy {sorted(versions)}, "
-                f"not by {self._pointer.version} alone.",
+                message=f"{task.id} was sampled by policy {_listed(versions)}, and only the "
+                f"weights of policy {_listed(self._versions)} may sample. A new job without "
+                "spec.runId samples all prompts again.",
             )
         return group, [rollouts[head.id] for head in group.rollouts]
+
+
+def _listed(versions: Iterable[int]) -> str:
+    return ", ".join(str(version) for version in sorted(versions))
 
 
 def lines(window: Iterable[Answered]) -> bytes:

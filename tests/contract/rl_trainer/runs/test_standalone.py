@@ -14,11 +14,13 @@ from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores import reports
 from rl_contracts.stores.runs import RunStore
 from rl_trainer.rollouts import evaluate
+from rl_trainer.rollouts.sampling import Windows
 from tests.contract.rl_trainer import world as worlds
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.runs.test_adapters import AdapterSampler
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.models.tiny_model import save_tiny
 
 NEXT = "33333333-4444"
 SAMPLES = 3
@@ -295,6 +297,34 @@ def test_a_resumed_sampling_repeats_only_an_uncounted_window(
         assert world.attempt() == 0
     assert asked == windows_asked
     check_windows(world)
+
+
+@pytest.mark.parametrize("restored", ["the model", "another model"])
+def test_answers_of_a_lost_policy_count_if_the_same_weights_are_published_again(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, restored: str
+) -> None:
+    world = sampling_run(make_world)
+    with sampling(TestSampler(world.stores, RUN)), monkeypatch.context() as patched:
+        patched.setattr(Windows, "_groups", interrupted)  # once the first window is answered
+        with pytest.raises(KeyboardInterrupt):
+            world.attempt()
+    policy = world.run.policy
+    assert policy is not None
+    world.stores.objects.delete_prefix(policy.prefix)
+    if restored == "another model":
+        folder = save_tiny(world.folder / "other", seed=1)
+        for path in folder.iterdir():
+            world.stores.objects.put_file(f"{world.stores.objects.prefix}model/{path.name}", path)
+    with sampling(TestSampler(world.stores, RUN)):
+        code = world.attempt()
+    run, outcome = world.run, world.outcome
+    if restored == "another model":
+        assert (code, outcome.reason, run.sampled.windows) == (1, "SamplingFailed", 0)
+        assert "sampled by policy 1, and only the weights of policy 2 may" in outcome.message
+        return
+    assert (code, run.sampled.prompts, run.last_version) == (0, 12, 2)
+    assert set(run.sampled.versions) == {"1", "2"}
+    assert "were sampled by policy 1, 2;" in outcome.message
 
 
 def test_unsampled_prompts_are_counted(make_world: MakeWorld) -> None:

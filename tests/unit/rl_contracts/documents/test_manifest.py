@@ -3,12 +3,19 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rl_contracts.documents.manifest import FileEntry, Manifest, parse_safetensors_header
+from rl_contracts.documents.manifest import (
+    AdapterEntry,
+    FileEntry,
+    Manifest,
+    TensorEntry,
+    parse_safetensors_header,
+)
 from rl_contracts.errors import IntegrityError
 
 HEADER = {
@@ -57,6 +64,32 @@ def test_every_truncation_is_refused(length: int) -> None:
     stored = file_of(HEADER)[:length]
     with pytest.raises(IntegrityError):
         parse_safetensors_header(stored, file_bytes=length)
+
+
+A = TensorEntry(name="a", file="1", dtype="F32", shape=[2], sha256="0" * 64)
+B = TensorEntry(name="b", file="1", dtype="F32", shape=[3], sha256="1" * 64)
+ADAPTER = AdapterEntry(
+    base_uri="s3://b/m", base_sha256="2" * 64, rank=2, alpha=4.0, dropout=0.0, targets=["q_proj"]
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"version": 2, "epoch": 2, "files": [FileEntry(name="f", size_bytes=1)]}, True),
+        ({"tensors": [B.model_copy(update={"file": "2"}), A]}, True),
+        ({"tensors": [A]}, False),
+        ({"tensors": [A, B.model_copy(update={"sha256": "3" * 64})]}, False),
+        ({"tensors": [A, B.model_copy(update={"name": "c"})]}, False),
+        ({"adapter": ADAPTER}, False),
+    ],
+)
+def test_the_digest_of_weights_is_of_tensors_alone(changes: dict[str, Any], same: bool) -> None:
+    manifest = Manifest(
+        kind="policy", run="r", epoch=1, step=0, version=1, files=[], tensors=[A, B]
+    )
+    changed = manifest.model_copy(update=changes)
+    assert (changed.weights_sha256 == manifest.weights_sha256) is same
 
 
 def test_a_manifest_comes_back_by_its_digest_only() -> None:
