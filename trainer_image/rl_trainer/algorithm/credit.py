@@ -21,6 +21,12 @@ from rl_trainer.algorithm.estimators.records import Advantage, Episode, State
 from rl_trainer.algorithm.shaping import Scored
 
 TRUNCATED = (StopReason.LENGTH, StopReason.CONTEXT)
+EQUAL = "its rewards do not differ"
+CUT_OFF = (
+    "all of its responses reached a token limit, and algorithm.shaping.dropTruncated leaves these "
+    "out"
+)
+NONE_LEFT = "the filters leave none of its rollouts"
 
 
 def members(
@@ -79,13 +85,19 @@ def reward_baselines(
 def no_signal(
     group: Sequence[RolloutHead], algorithm: Algorithm, *, baseline: RolloutHead | None = None
 ) -> str:
-    """Why a complete group would teach nothing under the manifest; empty when it may."""
+    """Why a complete group would teach nothing under the manifest; empty when it may.
+
+    Returns ``CUT_OFF``, ``EQUAL`` or ``NONE_LEFT``, or "".
+    """
+    # First: rewards of responses that were cut off are often equal, and that is not the cause.
+    if algorithm.shaping.drop_truncated and all(_scored(rollout).truncated for rollout in group):
+        return CUT_OFF
     compared = [*group, baseline] if baseline is not None else group
     if shaping.dull([_scored(rollout) for rollout in compared], algorithm.shaping):
-        return "its rewards do not differ"
+        return EQUAL
     filtered = algorithm.shaping.filters_members
     if filtered and not _kept(group, _alone(group, baseline, algorithm), algorithm):
-        return "the filters leave none of its rollouts"
+        return NONE_LEFT
     return ""
 
 

@@ -63,6 +63,8 @@ class Ledger:
 
     step: Drops = field(default_factory=Drops)
     in_a_row: Drops = field(default_factory=Drops)
+    filtered: Counter[str] = field(default_factory=Counter)
+    """Groups filtered out since the last step, by reason (``credit.no_signal``)."""
     last_reason: str = ""
     _window: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=WINDOW_STEPS))
 
@@ -71,6 +73,8 @@ class Ledger:
         lost = dropped(cause, rollouts)
         self.step, self.in_a_row = total(self.step, lost), total(self.in_a_row, lost)
         self.last_reason = reason
+        if cause is Cause.FILTERED:
+            self.filtered[reason] += 1
 
     def keep(self) -> None:
         """Reset ``in_a_row``: a usable group has come."""
@@ -84,6 +88,7 @@ class Ledger:
             in [0, 1]; groups that the manifest filters out do not count.
         """
         drops, self.step, self.in_a_row = self.step, Drops(), Drops()
+        self.filtered = Counter()
         self._window.append((faults(drops), groups))
         lost = sum(faults_of_step for faults_of_step, _ in self._window)
         return drops, lost / (lost + sum(number for _, number in self._window))

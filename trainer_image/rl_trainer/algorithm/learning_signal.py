@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rl_contracts.documents.head import RolloutHead
@@ -9,6 +10,7 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import LearningSignal
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_trainer.algorithm.credit import CUT_OFF, EQUAL, NONE_LEFT
 
 MOST = 0.5
 """Share of responses above which a fault of theirs is reported."""
@@ -21,6 +23,16 @@ EXAMPLES = 2
 EXAMPLE_CHARACTERS = 160
 FILTERED_BATCHES = 3
 """Batches' worth of groups without signal after which a step that is not made is reported."""
+ADVICE: dict[str, str] = {
+    EQUAL: "Use easier or harder data, check the scorers, or remove the filter "
+    "(algorithm.shaping.dynamicSampling).",
+    CUT_OFF: "Raise agent.sampling.maxTokensPerTurn and maxContextTokens, ask for shorter "
+    "responses, or remove dropTruncated.",
+    NONE_LEFT: "Check the scorers, use easier or harder data, or fewer filters in "
+    "algorithm.shaping.",
+}
+"""By the reason for which groups are replaced."""
+STORED_ADVICE = "Use the rollouts of another run, or fewer filters in algorithm.shaping."
 
 Check = tuple[str, Callable[[StepMetrics], bool], str]
 RL: tuple[Check, ...] = (
@@ -122,22 +134,31 @@ def _checks(algorithm: Algorithm, *, first: int) -> list[Check]:
     return [check for check in CHECKS[algorithm.objective] if check not in left_out]
 
 
-def find_filtered(filtered: int, *, per_step: int, step: int) -> LearningSignal | None:
-    """What keeps a step from being made: groups whose rewards carry no signal are replaced.
+def find_filtered(
+    filtered: Counter[str], *, per_step: int, step: int, objective: str
+) -> LearningSignal | None:
+    """What keeps a step from being made: groups that teach nothing are replaced.
 
     Args:
-        filtered: groups replaced since the last step.
+        filtered: groups replaced since the last step, by reason.
         per_step: groups that a step needs.
         step: steps made so far.
+        objective: the manifest's.
     """
-    if filtered < FILTERED_BATCHES * per_step:
+    if filtered.total() < FILTERED_BATCHES * per_step:
         return None
     text = (
-        f"At least {FILTERED_BATCHES} steps' worth of groups were replaced for one step, because "
-        "their rewards do not differ enough for algorithm.shaping. Use easier or harder data, "
-        "check the scorers, or remove the filter."
+        f"At least {FILTERED_BATCHES} steps' worth of groups were replaced for one step. "
+        f"{why_filtered(filtered, objective=objective)}"
     )
     return LearningSignal(reason="GroupsFiltered", message=text, step=step)
+
+
+def why_filtered(filtered: Counter[str], *, objective: str) -> str:
+    """The most frequent reason for which groups (at least one) were replaced, and what to do."""
+    ((reason, _),) = filtered.most_common(1)
+    advice = STORED_ADVICE if objective == "Offline" else ADVICE[reason]
+    return f"The most frequent reason for a group: {reason}. {advice}"
 
 
 def worst(heads: Sequence[RolloutHead]) -> list[str]:

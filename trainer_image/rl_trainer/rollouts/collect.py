@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +14,7 @@ from rl_contracts.staleness import oldest_trainable_step
 from rl_trainer.algorithm import reuse
 from rl_trainer.algorithm.drops import Ledger, describe
 from rl_trainer.algorithm.groups import Group, Limits, select
+from rl_trainer.algorithm.learning_signal import why_filtered
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.context.waiting import queue_summary
 from rl_trainer.data.stream import TrainStream
@@ -112,7 +113,7 @@ class Collector:
             news = now if came else news
             missing = self._per_step - len(chosen)
             if missing:
-                signals.while_collecting(self._job, progress, self._ledger.step)
+                signals.while_collecting(self._job, progress, self._ledger.filtered)
                 self._guard(silent=now - news, have=len(chosen), step=progress.step)
                 self._job.heartbeat.say(self._describe(len(chosen), waited=now - started))
             elif self._pacing.holds(chosen, step=progress.step + 1, read=self._complete):
@@ -176,6 +177,11 @@ class Collector:
                 message=f"{self._damaged} groups in a row were damaged when they were read, the "
                 f"last one because: {self._ledger.last_reason}.",
             )
+
+    @property
+    def filtered(self) -> Counter[str]:
+        """Groups filtered out since the previous step, by reason."""
+        return self._ledger.filtered
 
     def close_step(self, groups: int) -> tuple[Drops, float]:
         """End a step that trained so many groups.
@@ -279,6 +285,10 @@ class Collector:
     def _count(self, loss: LostGroup) -> None:
         self._ledger.drop(loss.cause, loss.reason, loss.rollouts)
 
+    def _why_filtered(self) -> str:
+        objective = self._job.spec.algorithm.objective
+        return why_filtered(self.filtered, objective=objective)
+
     def _publishing_lags(self, step: int) -> bool:
         """Whether a due policy is not published yet, so that samplers cannot sample fresh groups.
 
@@ -291,21 +301,21 @@ class Collector:
     def _guard(self, *, silent: float, have: int, step: int) -> None:
         row = self._ledger.in_a_row
         lost, filtered = sum(row.by_cause.values()), row.by_cause.get(Cause.FILTERED, 0)
-        taught = self._ledger.step.by_cause.get(Cause.FILTERED, 0)
-        if taught >= NO_SIGNAL_BATCHES * self._per_step:
+        if self.filtered.total() >= NO_SIGNAL_BATCHES * self._per_step:
             raise TrainingFailedError(
                 reason="NoSignal",
-                message=f"{taught} groups were replaced because their rewards carry no signal, "
-                f"and {have} of {self._per_step} are complete. Try easier or harder data, or fewer "
-                "filters in spec.algorithm.shaping.",
+                message=f"{self.filtered.total()} groups were replaced for one step, and {have} of "
+                f"{self._per_step} are complete. {self._why_filtered()}",
             )
         if lost >= self._job.spec.rollouts.max_empty_batches * self._per_step:
             if self._publishing_lags(step):
                 return  # the publisher raises the bucket's error
+            mostly = 2 * filtered > lost
+            last = f"The last one was lost because: {self._ledger.last_reason}."
             raise TrainingFailedError(
-                reason="NoSignal" if 2 * filtered > lost else "RolloutsFailing",
-                message=f"{lost} groups in a row were lost ({describe(row)}), the last one "
-                f"because: {self._ledger.last_reason}. "
+                reason="NoSignal" if mostly else "RolloutsFailing",
+                message=f"{lost} groups in a row were lost ({describe(row)}). "
+                f"{self._why_filtered() if mostly else last} "
                 f"{queue_summary(self._job, queue=Queue.TRAIN)}",
             )
         if silent > self._deadline:

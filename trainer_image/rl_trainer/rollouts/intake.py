@@ -67,9 +67,7 @@ class Intake:
                 result.rollouts, self._job.spec.algorithm, baseline=result.baseline
             )
             if dull:
-                update.lost.append(
-                    self.drop(task, Cause.FILTERED, f"no signal: {dull}", group=result)
-                )
+                update.lost.append(self.drop(task, Cause.FILTERED, dull, group=result))
             else:
                 update.groups.append(result)
         return update

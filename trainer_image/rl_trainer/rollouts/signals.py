@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.run import LearningSignal
-from rl_contracts.documents.step_metrics import Drops
-from rl_contracts.documents.task import Cause
 from rl_trainer.algorithm.learning_signal import example, find, find_filtered, worst
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.errors import TrainingFailedError
@@ -16,8 +15,17 @@ from rl_trainer.errors import TrainingFailedError
 log = logging.getLogger(__name__)
 
 
-def after_step(job: Job, progress: Progress, rollouts: Sequence[RolloutHead]) -> None:
-    """Record the finding over the last steps, where it has another reason than before."""
+def after_step(
+    job: Job, progress: Progress, rollouts: Sequence[RolloutHead], *, filtered: Counter[str]
+) -> None:
+    """Record the finding over the last steps, where it has another reason than before.
+
+    Args:
+        job: whose run.
+        progress: with the step.
+        rollouts: that it trained.
+        filtered: groups that were replaced for it, by reason.
+    """
     training, algorithm = job.spec.training, job.spec.algorithm
     window = training.no_signal_steps
     signal = find(progress.metrics, window=window, algorithm=algorithm)
@@ -26,17 +34,12 @@ def after_step(job: Job, progress: Progress, rollouts: Sequence[RolloutHead]) ->
         read = job.stores.rollouts.read(names).whole
         examples = [example(read[name]) for name in names if name in read]
         signal = signal.model_copy(update={"examples": examples})
-    if signal is None and progress.metrics:
-        filtered = progress.metrics[-1].dropped_no_signal
-        signal = find_filtered(filtered, per_step=training.prompts_per_step, step=progress.step)
-    _record(job, progress, signal)
+    _record(job, progress, signal or _filtered(job, progress, filtered))
 
 
-def while_collecting(job: Job, progress: Progress, drops: Drops) -> None:
+def while_collecting(job: Job, progress: Progress, filtered: Counter[str]) -> None:
     """Record that a step cannot be made, because its groups are replaced again and again."""
-    per_step = job.spec.training.prompts_per_step
-    filtered = drops.by_cause.get(Cause.FILTERED, 0)
-    signal = find_filtered(filtered, per_step=per_step, step=progress.step)
+    signal = _filtered(job, progress, filtered)
     if signal is not None:
         _record(job, progress, signal)
 
@@ -56,6 +59,11 @@ def check(job: Job, progress: Progress) -> None:
         reason="NoSignal",
         message=f"{signal.reason}: {signal.message} (training.onNoSignal is Fail)",
     )
+
+
+def _filtered(job: Job, progress: Progress, filtered: Counter[str]) -> LearningSignal | None:
+    per_step, objective = job.spec.training.prompts_per_step, job.spec.algorithm.objective
+    return find_filtered(filtered, per_step=per_step, step=progress.step, objective=objective)
 
 
 def _record(job: Job, progress: Progress, signal: LearningSignal | None) -> None:

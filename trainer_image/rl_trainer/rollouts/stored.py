@@ -8,6 +8,7 @@ those of the policy that sampled it, with which losses and corrections compare.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 
 from rl_contracts import ids
@@ -71,6 +72,11 @@ class StoredGroups(WithoutSamplers):
         # Not before the last safe point: a checkpoint saved there would pass over these groups.
         progress.next_sequence = first
         return Collected(groups=groups, wait_seconds=self._job.clock() - started)
+
+    @property
+    def filtered(self) -> Counter[str]:
+        """Groups filtered out since the previous step, by reason."""
+        return self._ledger.filtered
 
     def close_step(self, groups: int) -> tuple[Drops, float]:
         """Groups that were left out since the previous step, and their share of the last steps."""

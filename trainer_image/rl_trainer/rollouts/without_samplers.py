@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rl_contracts.documents.batch import Batch
@@ -36,6 +37,11 @@ class WithoutSamplers:
         """Raise IntegrityError: what was just written is already damaged."""
         name, why = next(iter(damaged.items()))
         raise IntegrityError(f"rollout {name}, which this attempt has written: {why}")
+
+    @property
+    def filtered(self) -> Counter[str]:
+        """Groups filtered out since the previous step, by reason: none."""
+        return Counter()
 
     def close_step(self, groups: int) -> tuple[Drops, float]:
         """Nothing is lost."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from typing import Any
 
 from rl_contracts.capacity.fit import Fit
@@ -18,6 +19,7 @@ from rl_operator.status.job_conditions import compute
 from rl_operator.status.learning_signal import REASONS
 from rl_operator.status.status_input import StatusInput
 from rl_operator.validation.device_memory import DeviceMemory
+from rl_trainer.algorithm.credit import EQUAL
 from rl_trainer.algorithm.learning_signal import CHECKS, find_filtered
 from tests.samples.documents import a_sampler, a_step
 from tests.unit.rl_operator.builders import (
@@ -187,7 +189,7 @@ def test_a_training_that_may_not_fit_is_a_condition_and_an_event() -> None:
 
 
 def test_each_reason_that_a_trainer_reports_is_a_reason_of_the_condition() -> None:
-    filtered = find_filtered(99, per_step=1, step=1)
+    filtered = find_filtered(Counter({EQUAL: 99}), per_step=1, step=1, objective="RL")
     assert filtered is not None
     reported = {reason for checks in CHECKS.values() for reason, _, _ in checks}
     assert set(REASONS) == reported | {filtered.reason}

@@ -20,13 +20,15 @@ def test_a_step_counts_lost_groups_by_cause_and_length() -> None:
     rollouts = [a_head(task, 0), a_head(task, 1)]
     ledger.drop(Cause.STALE, "stale", rollouts)
     ledger.drop(Cause.LEASE, "lease of a ran out")
-    ledger.drop(Cause.FILTERED, "no signal", rollouts)
+    ledger.drop(Cause.FILTERED, "its rewards do not differ", rollouts)
+    assert ledger.filtered == {"its rewards do not differ": 1}
     drops, share = ledger.close_step(groups=2)
     assert drops == Drops(
         by_cause={"stale": 1, "lease": 1, "filtered": 1}, by_length={"16": 2}, rollouts=4, tokens=8
     )
     assert share == 0.5  # what the manifest filters out is not lost
     assert describe(drops) == "1 filtered, 1 lease, 1 stale"
+    assert not ledger.filtered
     drops, share = ledger.close_step(groups=2)
     assert drops == Drops()
     assert share == pytest.approx(2 / 6)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -10,6 +11,8 @@ from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.critic import Critic
 from rl_contracts.spec.algorithm.kl import KL
+from rl_operator.status.learning_signal import MESSAGE_CHARACTERS
+from rl_trainer.algorithm.credit import CUT_OFF, EQUAL, NONE_LEFT
 from rl_trainer.algorithm.learning_signal import example, find, find_filtered, worst
 from rl_trainer.algorithm.step_metrics import step_metrics
 from tests.samples.documents import a_head, a_rollout, a_task
@@ -116,8 +119,21 @@ def test_metrics_count_equal_groups_cut_off_responses_and_missing_answers() -> N
     assert metrics.cut_off_share == 0.25
 
 
-def test_groups_that_are_replaced_again_and_again_are_found_without_a_step() -> None:
-    assert find_filtered(11, per_step=4, step=0) is None
-    signal = find_filtered(12, per_step=4, step=0)
+@pytest.mark.parametrize(
+    ("filtered", "objective", "named"),
+    [
+        ({EQUAL: 9, CUT_OFF: 3}, "RL", ["rewards do not differ", "dynamicSampling", "harder data"]),
+        ({EQUAL: 3, CUT_OFF: 9}, "RL", ["dropTruncated", "maxTokensPerTurn", "maxContextTokens"]),
+        ({NONE_LEFT: 12}, "RL", ["leave none of its rollouts", "fewer filters"]),
+        ({CUT_OFF: 12}, "Offline", ["dropTruncated", "another run"]),
+    ],
+)
+def test_groups_that_are_replaced_again_and_again_are_found_without_a_step(
+    filtered: dict[str, int], objective: str, named: list[str]
+) -> None:
+    assert find_filtered(Counter({EQUAL: 11}), per_step=4, step=0, objective=objective) is None
+    signal = find_filtered(Counter(filtered), per_step=4, step=0, objective=objective)
     assert signal is not None
     assert signal.reason == "GroupsFiltered"
+    assert all(words in signal.message for words in named)
+    assert len(signal.message) < MESSAGE_CHARACTERS

@@ -147,8 +147,13 @@ def test_members_without_a_positive_advantage_are_skipped() -> None:
 def test_a_group_whose_members_are_all_left_out_is_no_signal() -> None:
     cut = group([1.0, 0.0], stop_reason=StopReason.LENGTH)
     assert credit.no_signal(cut, algorithm()) == ""
-    assert "leave none" in credit.no_signal(cut, algorithm(dropTruncated=True))
-    assert "do not differ" in credit.no_signal(group([1, 1]), algorithm(dynamicSampling=True))
+    assert credit.no_signal(cut, algorithm(dropTruncated=True)) == credit.CUT_OFF
+    equal = group([0, 0], stop_reason=StopReason.CONTEXT)
+    both = algorithm(dropTruncated=True, dynamicSampling=True)
+    assert credit.no_signal(equal, both) == credit.CUT_OFF
+    assert credit.no_signal([*cut, *group([1.0, 0.0])], both) == ""
+    assert credit.no_signal(group([1, 1]), both) == credit.EQUAL
+    assert credit.no_signal(group([1, 1]), algorithm(dropZeroAdvantage=True)) == credit.NONE_LEFT
 
 
 def test_turns_are_runs_of_generated_tokens() -> None:
