@@ -46,7 +46,7 @@ class Applier:
     """Makes the cluster hold the wanted objects. Safe for any thread, one per key at a time.
 
     What it remembers are reads that need not be repeated: without that, each of the dozens of
-    reconciles of a start would render all objects and read three of them, and so would each poll of
+    reconciles of a start would render all objects and read four of them, and so would each poll of
     5,000 jobs at rest.
     """
 
@@ -126,7 +126,7 @@ class Applier:
             begun: the owner has a status, so some of these objects may have been made before.
             settled: the owner's status says that all of this was made. Objects of unwatched kinds
                 then count as seen when this process first meets them: a new process would read
-                15,000 of 5,000 jobs before it does anything else.
+                20,000 of 5,000 jobs before it does anything else.
 
         Raises:
             ApiConflictError: an object was created or changed since it was observed.

@@ -134,12 +134,20 @@ def trainer(job: str, attempt: int) -> str:
 
 
 def spec_config(job: str, spec: RLJobSpec) -> str:
-    """Name of the ConfigMap that holds a spec.
+    """Name of the ConfigMap from which sampler pods read a spec.
 
-    It changes with the fields that sampler pods read: an edit creates new pods and never changes a
-    file under running ones.
+    It changes with the fields that they read: an edit creates new pods and never changes a file
+    under running ones.
     """
     return f"{job}-spec-{_digest_of(spec)}"
+
+
+def trainer_config(job: str, spec: RLJobSpec) -> str:
+    """Name of the ConfigMap from which the trainer's pods read a spec.
+
+    It changes with every field: each attempt reads the spec as it is when its trainer is created.
+    """
+    return f"{job}-spec-{_whole_digest_of(spec)}"
 
 
 def _digest(spec: RLJobSpec) -> str:
@@ -153,3 +161,11 @@ def _digest(spec: RLJobSpec) -> str:
 
 
 _digest_of = WeakMemo(_digest)
+
+
+def _whole_digest(spec: RLJobSpec) -> str:
+    # With the other digest: one of these names exists only where the other is made as here.
+    return digest([_digest_of(spec), spec.model_dump(mode="json", by_alias=True)])
+
+
+_whole_digest_of = WeakMemo(_whole_digest)

@@ -39,7 +39,7 @@ def wanted(
         admitted: sampler pods that the job's queue admits, by group; None without a queue.
     """
     meta, status = snapshot.job.meta, snapshot.job.status
-    result = [Wanted(manifest=objects.spec_config(meta, spec), immutable=True)]
+    result = _configs(snapshot, spec, run_trainer=run_trainer)
     if checked or status.attempt or snapshot.pools:
         if spec.network_policy != "None":
             ports = [METRICS_PORT, *([colocated.agent_port()] if spec.colocated else [])]
@@ -61,6 +61,27 @@ def wanted(
         manifest = trainer.render(meta, spec, attempt=status.attempt, images=images, size=size)
         result.append(Wanted(manifest=manifest, immutable=True))
     return result
+
+
+def _configs(snapshot: JobSnapshot, spec: RLJobSpec, *, run_trainer: bool) -> list[Wanted]:
+    """ConfigMaps with the spec: for sampler pods, and for the trainer's.
+
+    A trainer that exists keeps the one that it was created with. That one can be made again only
+    while the spec has the same name for it.
+    """
+    meta, current = snapshot.job.meta, snapshot.current_trainer()
+    of_samplers = names.spec_config(meta.name, spec)
+    of_trainer = names.trainer_config(meta.name, spec)
+    read = {of_samplers} if spec.pooled else set()
+    if current is not None:
+        read.add(current.config)
+    elif run_trainer:
+        read.add(of_trainer)
+    return [
+        Wanted(manifest=objects.spec_config(meta, spec, name=name), immutable=True)
+        for name in (of_samplers, of_trainer)
+        if name in read
+    ]
 
 
 def _may_have_pool(snapshot: JobSnapshot, group: str, admitted: Mapping[str, int] | None) -> bool:

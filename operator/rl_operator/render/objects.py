@@ -21,15 +21,18 @@ _text_of: WeakMemo[RLJobSpec, str] = WeakMemo(
 )
 
 
-def spec_config(job: Meta, spec: RLJobSpec) -> Manifest:
-    """The ConfigMap from which pods read the job's validated spec, defaults filled in."""
+def spec_config(job: Meta, spec: RLJobSpec, *, name: str = "") -> Manifest:
+    """The ConfigMap from which pods read the job's validated spec, defaults filled in.
+
+    ``name``: that of the trainer's pods; without it, the one of sampler pods.
+    """
     text = _text_of(spec)
     return stamped(
         {
             "apiVersion": kinds.CONFIG_MAP.api_version,
             "kind": kinds.CONFIG_MAP.name,
             "metadata": {
-                "name": names.spec_config(job.name, spec),
+                "name": name or names.spec_config(job.name, spec),
                 "namespace": job.namespace,
                 "labels": labels(job=job.name, run=job.run),
                 "ownerReferences": owned_by(job, kinds.RLJOB),

@@ -47,11 +47,10 @@ def render(
     hence ``Never`` and none of training-operator's own.
     """
     size = size or spec.trainer.replicas
-    spec = spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"replicas": size})})
     worker = KubeflowOrgV1ReplicaSpec(
         replicas=size,
         restart_policy="Never",
-        template=pod_template(job, spec, attempt=attempt, images=images),
+        template=pod_template(job, spec, attempt=attempt, images=images, size=size),
         **ONCE,
     )
     body = KubeflowOrgV1PyTorchJob(
@@ -77,9 +76,14 @@ def render(
     return stamped(manifest)
 
 
-def pod_template(job: Meta, spec: RLJobSpec, *, attempt: int, images: Images) -> Manifest:
-    """The template of the trainer's pods."""
-    config = names.spec_config(job.name, spec)
+def pod_template(
+    job: Meta, spec: RLJobSpec, *, attempt: int, images: Images, size: int | None = None
+) -> Manifest:
+    """The template of the trainer's pods, which are ``size`` (default: ``trainer.replicas``)."""
+    config = names.trainer_config(job.name, spec)
+    if size is not None and size != spec.trainer.replicas:
+        resized = spec.trainer.model_copy(update={"replicas": size})
+        spec = spec.model_copy(update={"trainer": resized})
     tracking = spec.training.tracking.secret_name
     shared = disk.ranks_memory_gib(spec.trainer)
     pod = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 
 from rl_contracts.documents.sampler import Sampler, SamplerState
@@ -64,7 +65,7 @@ def base_locations(assignment: Assignment, stores: Stores) -> BaseLocations:
         holder=env.pod_uid,
         folder=assignment.weights.base.parent,
         progress=_Log(),
-        wait_seconds=assignment.spec.lifecycle.pending_deadline_seconds,
+        wait_seconds=math.inf,  # the operator ends a start that takes too long
     )
     while True:
         try:

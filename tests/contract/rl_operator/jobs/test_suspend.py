@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pydantic import create_model
@@ -11,6 +12,7 @@ from pydantic import create_model
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
+from rl_operator.kube.names import SPEC_KEY, SPEC_VOLUME
 from rl_operator.state import observe
 from tests.contract.rl_operator.world import World
 from tests.waiting import until
@@ -217,6 +219,56 @@ def test_the_trainer_section_may_change_while_suspended(world: World) -> None:
     assert "spec.trainer cannot change while the trainer runs" in refused.stderr
     suspend(world, job, suspended=True)
     world.apiserver.kubectl(*arguments)
+
+
+def patched(world: World, job: Key, spec: dict[str, Any]) -> None:
+    patch = json.dumps({"spec": spec})
+    world.apiserver.kubectl(
+        "-n", job.namespace, "patch", "rljob", job.name, "--type=merge", "-p", patch
+    )
+
+
+def read_by(world: World, attempt: int) -> RLJobSpec:
+    """The spec that the trainer's pods of an attempt mount."""
+    trainer = world.cluster.get(kinds.PYTORCH_JOB, world.namespace, f"job-{attempt}")
+    assert trainer is not None
+    pod = trainer["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    (name,) = (
+        volume["configMap"]["name"] for volume in pod["volumes"] if volume["name"] == SPEC_VOLUME
+    )
+    config = world.cluster.get(kinds.CONFIG_MAP, world.namespace, name)
+    assert config is not None
+    assert config["metadata"]["ownerReferences"][0]["name"] == "job"
+    return RLJobSpec.model_validate_json(config["data"][SPEC_KEY])
+
+
+def test_edits_of_trainer_and_lifecycle_reach_the_next_attempt_and_no_earlier_one(
+    world: World,
+) -> None:
+    job = at_work(world)
+    (first,), (deployment,) = world.objects(kinds.PYTORCH_JOB), world.objects(kinds.DEPLOYMENT)
+    began_with = read_by(world, 1)
+    retention = {"checkpoints": {"maxBytes": 10**9}}
+    patched(world, job, {"lifecycle": {"retention": retention, "pendingDeadlineSeconds": 99}})
+    world.settle(job)
+    assert world.objects(kinds.PYTORCH_JOB) == [first], "an edit changed a running attempt"
+    assert read_by(world, 1) == began_with
+
+    suspend(world, job, suspended=True)
+    world.settle(job)
+    for pod in ("job-1-worker-0", "job-main-x-1", "job-main-x-2"):
+        end_pod(world, pod)
+    world.settle(job)
+    patched(world, job, {"trainer": {"parallelism": {"fsdp": 1}}})
+    suspend(world, job, suspended=False)
+    world.start_samplers(str(world.settle(job)["runId"]))
+    assert world.settle(job)["attempt"] == 2
+    now = read_by(world, 2)
+    assert now.trainer.parallelism != began_with.trainer.parallelism
+    assert now.trainer.parallelism.fsdp == 1
+    assert now.lifecycle.retention.checkpoints.max_bytes == 10**9
+    (after,) = world.objects(kinds.DEPLOYMENT)
+    assert after["spec"]["template"] == deployment["spec"]["template"], "sampler pods were replaced"
 
 
 def refuse(world: World, job: Key, _monkeypatch: pytest.MonkeyPatch) -> str:

@@ -86,6 +86,7 @@ def test_the_first_pass_creates_everything_in_order() -> None:
     actions = [str(action) for action in planned(ModelCluster(), job, run_trainer=True).actions]
     assert actions == [
         f"create ConfigMap {config_name()}",
+        f"create ConfigMap {names.trainer_config('job', a_spec())}",
         "create NetworkPolicy job",
         "create SamplerPool job-main",
         "create PyTorchJob job-1",

@@ -13,11 +13,11 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Child
-from rl_operator.render import objects, pool
+from rl_operator.render import objects, pool, trainer
 from rl_operator.render.samplers import agents
 from rl_operator.render.samplers.engine import ARGUMENTS, ROUTING
 from rl_operator.state.trainer_job import TrainerJob
-from tests.unit.rl_operator.builders import RUN, a_meta, a_spec
+from tests.unit.rl_operator.builders import IMAGES, RUN, a_meta, a_spec
 from tests.unit.rl_operator.rendered import (
     JOB,
     POOL,
@@ -346,6 +346,33 @@ def test_samplers_roll_only_for_what_they_read(sections: dict[str, Any], rolls: 
     before = names.spec_config("job", a_spec(**samplers))
     after = names.spec_config("job", a_spec(**{**samplers, **sections}))
     assert (before != after) is rolls
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        *(sections for sections, _ in ROLLS.values()),
+        {"trainer": {"parallelism": {"fsdp": 1}}},
+        {"lifecycle": {"retention": {"checkpoints": {"maxBytes": 10**9}}}},
+        {"lifecycle": {"progressDeadlineSeconds": 86400}},
+    ],
+    ids=str,
+)
+def test_a_trainer_reads_every_field_as_it_is_when_it_is_created(sections: dict[str, Any]) -> None:
+    samplers = {"samplers": [{"name": "main"}]}
+    before, after = a_spec(**samplers), a_spec(**{**samplers, **sections})
+    mounted = {
+        volume["configMap"]["name"]
+        for spec in (before, after)
+        for size in (None, 2)
+        for volume in trainer.pod_template(JOB, spec, attempt=1, images=IMAGES, size=size)["spec"][
+            "volumes"
+        ]
+        if volume["name"] == names.SPEC_VOLUME
+    }
+    assert mounted == {names.trainer_config("job", spec) for spec in (before, after)}
+    assert len(mounted) == 2
+    assert not mounted & {names.spec_config("job", spec) for spec in (before, after)}
 
 
 def test_a_pool_never_names_its_replicas_but_at_first() -> None:
