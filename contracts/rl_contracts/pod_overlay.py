@@ -8,6 +8,8 @@ from typing import Any
 Manifest = dict[str, Any]
 
 CONTAINER_LISTS = ("containers", "initContainers")
+ITEM_LISTS = (*CONTAINER_LISTS, "volumes")
+"""Lists of a pod whose items have names."""
 ADDED_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 """Of containers that the user adds: the rest comes from the pod's context."""
 
@@ -18,18 +20,32 @@ def laid_over(rendered: Manifest, template: Mapping[str, Any] | None) -> Manifes
     Maps are merged key by key, lists of mounts by their path, of other named items by name, and
     other lists are joined. A volume replaces the rendered one of its name, since it can have one
     source only. A container that the user adds has no more rights than ours, unless it says so.
+    A list, the metadata or the spec without a value (``containers:``) is as if it were not there.
     """
     if not template:
         return rendered
+    template = _filled(template)
     merged: Manifest = _merged(rendered, template)
     _restrict(merged["spec"], rendered["spec"])
-    volumes = (template.get("spec") or {}).get("volumes")
+    volumes = template["spec"].get("volumes")
     if volumes:
         wanted = {volume["name"]: volume for volume in volumes}
         rendered_volumes = rendered["spec"].get("volumes", [])
         kept = [wanted.pop(volume["name"], volume) for volume in rendered_volumes]
         merged["spec"]["volumes"] = [*kept, *wanted.values()]
     return merged
+
+
+def _filled(template: Mapping[str, Any]) -> Manifest:
+    """A template without the nulls that empty keys of YAML leave."""
+    metadata, pod = template.get("metadata") or {}, template.get("spec") or {}
+    return {
+        **template,
+        "metadata": {key: value for key, value in metadata.items() if value is not None},
+        "spec": {
+            key: value for key, value in pod.items() if value is not None or key not in ITEM_LISTS
+        },
+    }
 
 
 def _restrict(pod: Manifest, rendered: Manifest) -> None:
@@ -63,7 +79,7 @@ def _merged(base: Any, over: Any) -> Any:
             _merged(item, wanted.pop(item[key])) if item[key] in wanted else item for item in base
         ]
         return [*kept, *wanted.values()]
-    return over
+    return base if over is None and isinstance(base, list) else over
 
 
 def _key(items: list[Any]) -> str:
@@ -75,4 +91,5 @@ def _key(items: list[Any]) -> str:
 
 def is_named(item: Any) -> bool:
     """Whether an item of a list has a name by which it can be merged."""
-    return isinstance(item, Mapping) and isinstance(item.get("name"), str)
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return isinstance(name, str) and name != ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from posixpath import normpath
 from typing import Any
 
 from rl_contracts.errors import Refusal
-from rl_contracts.pod_overlay import CONTAINER_LISTS, is_named
+from rl_contracts.pod_overlay import ITEM_LISTS, is_named
 from rl_contracts.spec.resources import GROUP
 
 OWN_PREFIXES = (
@@ -45,6 +46,15 @@ SHAPES: dict[str, dict[str, type]] = {
     "spec": {"containers": list, "initContainers": list, "volumes": list},
 }
 """Expected types of the parts that are merged or searched for reserved keys."""
+CONTAINER_SHAPES: dict[str, type] = {
+    **dict.fromkeys(("args", "command", "env", "envFrom", "ports", "volumeMounts"), list),
+    **dict.fromkeys(("lifecycle", "resources", "securityContext"), dict),
+    **dict.fromkeys(("livenessProbe", "readinessProbe", "startupProbe"), dict),
+}
+Malformed = tuple[str, str, Any]
+"""A path, the type that its value must have, and the value."""
+NAMES: dict[type, str] = {list: "list", dict: "map"}
+"""Of types, as the user knows them from YAML."""
 
 
 def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
@@ -55,10 +65,10 @@ def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
         template: as the user wrote it.
     """
     malformed = list(_malformed(template or {}))
-    for path, wanted in malformed:
+    for path, wanted, value in malformed:
         yield Refusal(
             field=f"{at}.{path}",
-            value="",
+            value=json.dumps(value)[:200],
             reason="TemplateMalformed",
             message=f"This must be a {wanted}.",
             remedy="Write it as in a core/v1 PodTemplateSpec.",
@@ -75,36 +85,40 @@ def refusals(at: str, template: Mapping[str, Any] | None) -> Iterator[Refusal]:
         )
 
 
-def _malformed(template: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Paths whose value has not the type that merging by name needs, and that type."""
+def _malformed(template: Mapping[str, Any]) -> Iterator[Malformed]:
+    """Parts whose type does not let them be merged by name or searched."""
     for part, fields in SHAPES.items():
         section = template.get(part)
         if section is None:
             continue
         if not isinstance(section, Mapping):
-            yield part, "map"
+            yield part, "map", section
             continue
-        for key, shape in fields.items():
-            value = section.get(key)
-            if value is not None and not isinstance(value, shape):
-                yield f"{part}.{key}", "list" if shape is list else "map"
-            elif isinstance(value, list):
-                yield from _unnamed(f"{part}.{key}", value)
+        yield from _misshapen(f"{part}.", section, fields)
+        for key in ITEM_LISTS:
+            if isinstance(items := section.get(key), list):
+                yield from _of_items(f"{part}.{key}", items)
 
 
-def _unnamed(at: str, items: list[Any]) -> Iterator[tuple[str, str]]:
+def _of_items(at: str, items: list[Any]) -> Iterator[Malformed]:
     for index, item in enumerate(items):
         if not is_named(item):
-            yield f"{at}[{index}]", "map with a name"
+            yield f"{at}[{index}]", "map with a name", item
             continue
-        variables = item.get("env")
-        if variables is None:
-            continue
-        if not isinstance(variables, list):
-            yield f"{at}[{index}].env", "list"
-            continue
-        bad = (place for place, variable in enumerate(variables) if not is_named(variable))
-        yield from ((f"{at}[{index}].env[{place}]", "map with a name") for place in bad)
+        yield from _misshapen(f"{at}[{index}].", item, CONTAINER_SHAPES)
+        if isinstance(variables := item.get("env"), list):
+            bad = ((place, each) for place, each in enumerate(variables) if not is_named(each))
+            yield from ((f"{at}[{index}].env[{n}]", "map with a name", each) for n, each in bad)
+
+
+def _misshapen(
+    before: str, section: Mapping[str, Any], shapes: Mapping[str, type]
+) -> Iterator[Malformed]:
+    """Fields of a wrong type; a field without a value is as if it were not there."""
+    for key, shape in shapes.items():
+        value = section.get(key)
+        if value is not None and not isinstance(value, shape):
+            yield f"{before}{key}", NAMES[shape], value
 
 
 def _reserved(template: Mapping[str, Any]) -> Iterator[str]:
@@ -118,7 +132,7 @@ def _reserved(template: Mapping[str, Any]) -> Iterator[str]:
             if key.startswith(OWN_PREFIXES)
         )
     yield from (f"spec.{key}" for key in OWN_POD_KEYS if key in pod)
-    for key in ("volumes", *CONTAINER_LISTS):
+    for key in ITEM_LISTS:
         for index, item in enumerate(pod.get(key) or []):
             if key == "volumes" and item["name"] in OWN_VOLUMES:
                 yield f"spec.volumes[{index}].name"

@@ -22,7 +22,7 @@ Found = tuple[str, Any]
 ROOT = 0
 OF_NODE = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
 """``shareProcessNamespace``: programs of the sandbox would see the agent's processes."""
-CAPABILITIES = frozenset({"NET_BIND_SERVICE"})
+CAPABILITIES = ("NET_BIND_SERVICE",)
 """Those that the restricted standard lets a container add."""
 SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/"

@@ -229,6 +229,15 @@ MALFORMED: dict[str, tuple[Any, str]] = {
         {"spec": {"containers": [{"name": "agent", "env": {"A": "b"}}]}},
         "spec.containers[0].env",
     ),
+    "mounts in a number": (
+        {"spec": {"initContainers": [{"name": "mine", "volumeMounts": 1}]}},
+        "spec.initContainers[0].volumeMounts",
+    ),
+    "a context in a list": (
+        {"spec": {"containers": [{"name": "mine", "securityContext": []}]}},
+        "spec.containers[0].securityContext",
+    ),
+    "an empty name": ({"spec": {"containers": [{"name": ""}]}}, "spec.containers[0]"),
     "a variable in a word": (
         {"spec": {"containers": [{"name": "agent", "env": ["A=b"]}]}},
         "spec.containers[0].env[0]",
@@ -243,6 +252,11 @@ def test_malformed_pod_template_is_refused_by_field(template: Any, path: str) ->
         "TemplateMalformed",
         f"spec.trainer.podTemplate.{path}",
     )
+
+
+def test_malformed_value_is_shown() -> None:
+    (refusal,) = refusals("t", {"spec": {"containers": {"agent": {}}}})
+    assert (refusal.value, refusal.message) == ('{"agent": {}}', "This must be a list.")
 
 
 def test_other_keys_of_a_pod_template_are_allowed() -> None:
