@@ -69,6 +69,7 @@ def build() -> typer.Typer:
     """The command line with all commands."""
     app = typer.Typer(
         name="kubectl-rl",
+        add_completion=False,  # typer's would replace kubectl's: kubectl calls kubectl_complete-rl
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         epilog=EPILOG,

@@ -32,7 +32,7 @@ take none of them, and `-o` is for commands that show something.
 
 """
 SHARED_NAMES = {*OF_CLUSTER, *OF_OUTPUT}
-HIDDEN = {"install_completion", "show_completion", "help"}
+HIDDEN = {"help"}
 
 
 def page() -> str:

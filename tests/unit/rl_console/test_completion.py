@@ -32,6 +32,12 @@ def test_every_command_is_offered() -> None:
     assert {"list", "status", "demo"} <= set(candidates)
 
 
+def test_no_option_installs_a_completion_in_place_of_kubectl_s() -> None:
+    candidates, _ = completion.candidates(["--"])
+    assert "--version" in candidates
+    assert [each for each in candidates if "completion" in each] == []
+
+
 def test_a_cluster_that_does_not_answer_completes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
