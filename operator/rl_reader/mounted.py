@@ -142,7 +142,8 @@ class Folder:
             value=self._secret,
             reason="StoresSecretMissing",
             message=f"Namespace {self._namespace} has no such Secret.",
-            remedy="Create it, or add the namespace to stores.namespaces of the chart.",
+            remedy="Create it; or, with the chart's stores.embedded.enabled, add the namespace to "
+            "stores.namespaces.",
         )
 
 

@@ -25,6 +25,9 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- else -}}
 {{- $help := printf "set image.registry to where the images are, for example ghcr.io/you/rl-operator, or images.%s to a full image reference" $name -}}
 {{- $registry := required $help (index . 0).Values.image.registry | trimSuffix "/" -}}
+{{- if contains "://" $registry -}}
+{{- fail (printf "image.registry is %s: leave out https://, as in ghcr.io/you/rl-operator" $registry) -}}
+{{- end -}}
 {{- $tag := default (index . 0).Chart.AppVersion (index . 0).Values.image.tag -}}
 {{- $digest := index (index . 0).Values.image.digests $name -}}
 {{- printf "%s/%s:%s%s" $registry $name $tag (empty $digest | ternary "" (printf "@%s" $digest)) -}}

@@ -50,7 +50,10 @@ def secret(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     try:
         StoreSettings.from_mapping(cluster.secret(namespace, STORES_SECRET))
     except NotFoundError:
-        remedy = f"Create it, or add the namespace to stores.namespaces: {STORES_PAGE}"
+        remedy = (
+            "Create it; or, with the chart's stores.embedded.enabled, add the namespace to "
+            f"stores.namespaces: {STORES_PAGE}"
+        )
         yield fault("secret", f"{namespace} has no Secret {STORES_SECRET}", remedy)
     except RefusedError as error:
         remedy = f"{STORES_PAGE} lists the keys"

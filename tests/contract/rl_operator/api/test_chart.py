@@ -202,11 +202,12 @@ def test_invalid_value_is_refused_with_its_name(world: World, value: str, place:
         ("images.requireDigest=true", ":1, and images.requireDigest is true"),
         ("images.engine=host:5000/engine", "images.engine is host:5000/engine, which names no tag"),
         ("images.engine=engine:latest", "images.engine is engine:latest"),
+        ("stores.embedded.enabled=false", "[a], and it is for the embedded stores, which are off"),
         ("kueue.required=true", "kueue.required is true, and without kueue.enabled"),
     ],
 )
 def test_value_that_could_not_be_kept_is_refused(world: World, values: str, expected: str) -> None:
-    done = render(world, more=[f"--set={values}"])
+    done = render(world, "a", more=[f"--set={values}"])
     assert done.returncode != 0
     assert expected in done.stderr
 

@@ -74,7 +74,10 @@ def test_the_engine_is_sglangs_own_image_of_the_version_that_is_tested() -> None
         ([REGISTRY, "images.engine="], "set images.engine to a full image reference"),
         ([REGISTRY, "image.digests.trainer=sha256:1"], "/image/digests/trainer"),
         ([REGISTRY, f"image.digests.engine={DIGEST}"], "/image/digests"),
-        (["image.registry=https://ghcr.io"], "/image/registry"),
+        (
+            ["image.registry=https://ghcr.io"],
+            "image.registry is https://ghcr.io: leave out https://",
+        ),
         ([REGISTRY, "image.tag=a b"], "/image/tag"),
     ],
 )
