@@ -1,4 +1,4 @@
-"""The pages name only fields, conditions, reasons, metrics, files and commands that exist."""
+"""The pages name only fields, conditions, metrics, files and commands that exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pydantic import BaseModel, TypeAdapter
 
 from rl_contracts.documents.evaluation import EvaluationResult
 from rl_contracts.documents.step_metrics import Drops, GpuUse
-from rl_contracts.reader import IN_CLEAR
 from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus
@@ -36,7 +35,6 @@ from tests.unit.docs.pages import (
     own_tokens,
     quoted,
     reachable,
-    strings,
     trees,
 )
 
@@ -204,65 +202,6 @@ def test_each_condition_is_described() -> None:
         for condition_type in sorted(condition_types())
         if not re.search(rf"\b{condition_type}\b", text)
     ] == []
-
-
-REASONS = {
-    "Headline": 1,
-    "ConditionUpdate": 2,
-    "Stall": 0,
-    "Reach": 1,
-    "not_reached": 0,
-    "EventNote": 0,
-    "Refusal": 2,
-    "Outcome": 1,
-    "TrainingFailedError": 0,
-}
-"""Where these are given their reason when it has no keyword."""
-SAID_BY = trees(
-    "operator/rl_operator",
-    "operator/rl_reader",
-    "trainer_image/rl_trainer",
-    "contracts/rl_contracts/capacity",
-    "contracts/rl_contracts/documents",
-    "contracts/rl_contracts/hub",
-    "contracts/rl_contracts/stores",
-)
-"""Whose reasons get into a status."""
-
-
-def test_each_reason_is_described() -> None:
-    reasons = {
-        argument
-        for argument in arguments(SAID_BY, REASONS, keyword="reason")
-        if re.fullmatch(r"[A-Z]\w+", argument)
-    }
-    assert len(reasons) > 40
-    assert sorted(reasons - everything_quoted()) == []
-
-
-def test_each_class_that_is_given_a_reason_exists() -> None:
-    without = [
-        name
-        for name, place in REASONS.items()
-        if not arguments(SAID_BY, {name: place}, keyword="reason")
-    ]
-    assert without == []
-
-
-def test_no_reason_is_made_up() -> None:
-    known = strings(SAID_BY + trees("sampler_image/rl_sampler"))
-    known |= {IN_CLEAR}
-    known |= {"OOMKilled", "Evicted", "DisruptionTarget"}  # the kubelet's
-    kinds = {"SamplerPool", "SamplerPools", "RLJob"}
-    page = ROOT / "docs" / "reference" / "conditions.md"
-    named = {token for token in quoted(page) if re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", token)}
-    # Some are put together from two words.
-    made_up = [
-        name
-        for name in named - known - kinds
-        if not any({name[:cut], name[cut:]} <= known for cut in range(1, len(name)))
-    ]
-    assert made_up == []
 
 
 def of_trainer() -> CollectorRegistry:
