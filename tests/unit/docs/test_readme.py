@@ -22,6 +22,12 @@ def test_the_first_job_is_the_example() -> None:
     assert len(minimal.splitlines()) == 20
 
 
+def test_the_first_job_needs_nothing_but_the_namespace_and_its_stores() -> None:
+    spec = yaml.safe_load((ROOT / "examples" / "minimal.yaml").read_text())["spec"]
+    sources = [spec["model"], *spec["data"]["train"], *spec["data"]["validation"]]
+    assert [each["uri"] for each in sources if not each["uri"].startswith("hf://")] == []
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_fit_the_models(path: Path) -> None:
     manifests = list(yaml.safe_load_all(path.read_text()))
