@@ -83,6 +83,16 @@ class PlanError(UsageError):
     """A manifest or a model's config cannot be planned; the message names file, field and cause."""
 
 
+class DoesNotFitError(ConsoleError):
+    """Jobs whose trainer or engines need more memory than GPUs have, by formula."""
+
+    def __init__(self, jobs: Sequence[str], *, device_gib: float) -> None:
+        super().__init__(
+            f"{', '.join(jobs)} cannot fit on GPUs of {device_gib:g} GiB",
+            remedy="The lines above say what to change",
+        )
+
+
 class StageFailedError(RLError):
     """A stage failed: the failed condition, the remedy, and the last lines of a log."""
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
-from rl_console.errors import PlanError
+from rl_console.errors import DoesNotFitError, PlanError
 from rl_console.manifests.checks import problems
 from rl_contracts.capacity import engine_division, mesh
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.engine import Options, engine_memory, options_of
 from rl_contracts.capacity.host import host_memory
 from rl_contracts.capacity.of_spec import setup_of
-from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
+from rl_contracts.capacity.shape import FAMILIES, SEEING, Shape, UnknownShapeError, shape_of
 from rl_contracts.capacity.text import arithmetic, host_arithmetic, remedies
 from rl_contracts.capacity.training import CUDA_BYTES, GIB, SPARE_SHARE, Setup, memory
 from rl_contracts.errors import RefusedError
@@ -25,6 +26,8 @@ from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
 from rl_contracts.spec.workers import SamplerGroup, gpus_of
 
 T = TypeVar("T")
+Lines = Generator[str, None, bool]
+"""Lines of text; returns whether what they describe can fit."""
 
 
 def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
@@ -37,15 +40,22 @@ def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
 
     Raises:
         PlanError: one of the files cannot be used.
+        DoesNotFitError: after all lines, for the jobs that cannot fit.
     """
     shape = _read(config, lambda text: shape_of(json.loads(text)))
     documents = _read(manifest, lambda text: list(yaml.safe_load_all(text)))
     jobs = [each for each in documents if isinstance(each, dict) and each.get("kind") == "RLJob"]
     if not jobs:
         raise PlanError(f"{manifest} holds no RLJob.")
+    _check_family(config, shape)
     yield f"model: {shape.family}, {shape.parameters / 1e9:.2f} billion parameters"
+    too_large = []
     for job in jobs:
-        yield from _job(job, shape, device_gib=device_gib)
+        fits = yield from _job(job, shape, device_gib=device_gib)
+        if not fits:
+            too_large.append(job["metadata"]["name"])
+    if too_large:
+        raise DoesNotFitError(too_large, device_gib=device_gib)
 
 
 def _read(path: Path, parse: Callable[[str], T]) -> T:
@@ -53,6 +63,15 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
         return parse(path.read_text())
     except (OSError, ValueError, AttributeError, yaml.YAMLError, UnknownShapeError) as error:
         raise PlanError(f"{path} cannot be used: {error}") from error
+
+
+def _check_family(config: Path, shape: Shape) -> None:
+    if shape.family not in FAMILIES:
+        seeing = (name for name in SEEING if not name.endswith("_text"))
+        raise PlanError(
+            f"{config}: model_type is {shape.family!r}, and the formula is not known to hold for "
+            f"it. It holds for {', '.join((*FAMILIES, *seeing))}"
+        )
 
 
 def _setup(name: str, spec: RLJobSpec, shape: Shape) -> Setup:
@@ -70,7 +89,7 @@ def _setup(name: str, spec: RLJobSpec, shape: Shape) -> Setup:
     return setup
 
 
-def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[str]:
+def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Lines:
     name = (job.get("metadata") or {}).get("name", "")
     refused = problems(job)
     if refused:
@@ -81,16 +100,19 @@ def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[st
     if spec.training.max_tokens_per_microbatch == AUTO:
         size = device_gib * GIB
         choice = choose_microbatch(shape, setup, device_bytes=size, most=MOST_AUTO_TOKENS)
-        tokens, needed, how = choice.tokens, choice.memory, " (Auto)"
+        setup, how = replace(setup, microbatch_tokens=choice.tokens), " (Auto)"
     else:
-        tokens, needed, how = setup.microbatch_tokens, memory(shape, setup), ""
+        how = ""
+    needed = memory(shape, setup)
     yield (
-        f"{name}: {setup.mesh.processes} processes ({setup.mesh}), microbatches of {tokens} "
-        f"tokens{how}"
+        f"{name}: {setup.mesh.processes} processes ({setup.mesh}), microbatches of "
+        f"{setup.microbatch_tokens} tokens{how}"
     )
     yield f"  each GPU needs {arithmetic(needed)} of {device_gib:g} GiB"
-    if needed.fixed > device_gib * GIB:
-        yield f"  it cannot fit: weights, gradients and moments alone exceed it. {remedies(setup)}"
+    fits = needed.fixed <= device_gib * GIB
+    if not fits:
+        changes = remedies(setup, too_large=True)
+        yield f"  it cannot fit: weights, gradients and moments alone exceed it. {changes}"
     elif needed.total > device_gib * GIB * (1 - SPARE_SHARE):
         yield f"  it may not fit: {SPARE_SHARE:.0%} should stay free. {remedies(setup)}"
     else:
@@ -98,10 +120,12 @@ def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Iterator[st
     host = host_memory(shape, setup, processes=spec.trainer.processes)
     yield f"  of its host the first pod needs {host_arithmetic(host)}"
     for group in spec.samplers:
-        yield from _engine(spec, group, shape, device_gib=device_gib)
+        holds = yield from _engine(spec, group, shape, device_gib=device_gib)
+        fits = fits and holds
         if spec.colocated:
             yield from _turns(spec, group, shape, device_gib=device_gib)
     yield f"  it makes {', '.join(_made(name, spec))}; {_gpus(spec)} GPUs in all"
+    return fits
 
 
 def _made(name: str, spec: RLJobSpec) -> Iterator[str]:
@@ -152,12 +176,10 @@ def _turns(
     )
 
 
-def _engine(
-    spec: RLJobSpec, group: SamplerGroup, shape: Shape, *, device_gib: float
-) -> Iterator[str]:
+def _engine(spec: RLJobSpec, group: SamplerGroup, shape: Shape, *, device_gib: float) -> Lines:
     """Lines about the engines of a group; nothing of a shared pool, whose manifest is another."""
     if group.pool_ref is not None:
-        return
+        return True
     engine = group.template.engine
     for refusal in engine_division.refusals(f"samplers {group.name}: engine", engine, shape):
         raise PlanError(str(RefusedError(refusal)))
@@ -167,8 +189,8 @@ def _engine(
     yield (
         f"  samplers {group.name}: each of an engine's {held.gpus} GPUs ({_sizes(options)}) holds "
         f"weights {held.weights / GIB:.2f} + cache {max(0.0, held.cache) / GIB:.2f} GiB, "
-        f"{held.fraction:.0%} of {device_gib:g} GiB; {held.table / GIB:.2f} GiB beside them say "
-        "where each request's tokens are"
+        f"{held.fraction:.0%} of {device_gib:g} GiB, + {held.table / GIB:.2f} GiB for the engine's "
+        "table of requests"
     )
     if held.tokens < context:
         yield (
@@ -176,7 +198,7 @@ def _engine(
             "engine.tensorParallel or engine.memoryFraction, set engine.cachePrecision, or lower "
             "agent.sampling.maxContextTokens"
         )
-        return
+        return False
     episodes = group.template.max_concurrent_groups * spec.algorithm.group_size
     yield (
         f"  the cache holds {held.tokens} tokens, {held.tokens // context} whole episodes of "
@@ -188,6 +210,7 @@ def _engine(
             f"--max-running-requests says otherwise), each with {engine.speculation.draft_tokens} "
             "guessed tokens a pass"
         )
+    return True
 
 
 def _sizes(options: Options) -> str:

@@ -14,10 +14,19 @@ def plan(
     invocation: Invocation,
     *,
     manifest: Annotated[Path, typer.Option("--filename", "-f", help="Manifest with RLJobs.")],
-    config: Annotated[Path, typer.Option(help="config.json of the model.")],
+    config: Annotated[
+        Path,
+        typer.Option(
+            help="config.json of the model. That of hf://ORG/NAME is at "
+            "https://huggingface.co/ORG/NAME/raw/main/config.json."
+        ),
+    ],
     device_gib: Annotated[float, typer.Option(min=1, help="Memory of one GPU in GiB.")] = 80.0,
 ) -> None:
-    """Show what a job needs of each GPU, by formula. Asks no cluster."""
+    """Show what a job needs of each GPU, by formula. Asks no cluster.
+
+    The exit code is 1 if a job cannot fit.
+    """
     from rl_console.plan import plan as lines
 
     for line in lines(manifest, config, device_gib=device_gib):

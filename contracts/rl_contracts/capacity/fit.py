@@ -80,8 +80,9 @@ def fit(
     if spec.trainer.elastic is not None and ranks is None:
         pods = spec.trainer.elastic.min_replicas
         each = f"{each[:-1]}, in the smallest attempt (trainer.elastic.minReplicas {pods})."
-    remedy = f"To need less: {remedies(setup)}."
-    if needed.fixed > size_gib * GIB:
+    too_large = needed.fixed > size_gib * GIB
+    remedy = f"To need less: {remedies(setup, too_large=too_large)}."
+    if too_large:
         message = f"By formula training needs {fixed_arithmetic(needed)} before any activation on "
         return Fit(verdict="TooLarge", message=message + each, remedy=remedy)
     message = f"By formula a step needs {arithmetic(needed)} on {each}"

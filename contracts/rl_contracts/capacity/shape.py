@@ -70,6 +70,11 @@ HEADS_NORMED = frozenset({"qwen3", "qwen3_moe", "gemma3_text"})
 """Families that normalize each query's and key's head."""
 
 
+FAMILIES = (
+    *("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "qwen2_moe", "gemma3_text", "phi3"),
+    *("glm4", "deepseek_v3", "gpt_oss"),
+)
+"""``model_type`` of the language models whose sizes are compared with transformers' models."""
 SEEING = {
     "qwen2_5_vl": "qwen2",
     "qwen2_5_vl_text": "qwen2",

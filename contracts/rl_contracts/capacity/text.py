@@ -51,8 +51,28 @@ def _sum(memory: Memory | HostMemory, names: tuple[str, ...], total: float) -> s
     return f"{' + '.join(shown)} = {whole}" if shown else whole
 
 
-def remedies(setup: Setup) -> str:
-    """What of the manifest makes a step smaller, the cheapest first."""
+def remedies(setup: Setup, *, too_large: bool = False) -> str:
+    """What of the manifest makes a step smaller, the cheapest first.
+
+    Args:
+        setup: with the tokens of a microbatch that were chosen.
+        too_large: what no smaller microbatch saves exceeds the device (``Memory.fixed``).
+    """
+    changes = [] if too_large else _of_passes(setup)
+    if not setup.adapter_rank:
+        changes.append("train adapters (training.lora)")
+    if setup.cuda and not too_large and setup.reference and not _offloads_reference(setup):
+        changes.append("set training.offloadReference")
+    if setup.cuda and not setup.offload_parameters and setup.optimizer == "AdamW":
+        changes.append("set training.offloadParameters")
+    if not too_large and setup.mesh.processes > 1 and setup.mesh.tp == 1:
+        changes.append("set trainer.parallelism.tp, which divides activations and logits, too")
+    changes.append(f"raise {setup.replicas_field}: more pods divide weights, gradients and moments")
+    return "; ".join(changes)
+
+
+def _of_passes(setup: Setup) -> list[str]:
+    """What makes activations and logits smaller."""
     changes = []
     if not setup.checkpointing:
         changes.append("set training.gradientCheckpointing to true")
@@ -62,13 +82,8 @@ def remedies(setup: Setup) -> str:
             f"{setup.longest_tokens})"
         )
     changes.append(f"lower agent.sampling.maxContextTokens from {setup.longest_tokens}")
-    if not setup.adapter_rank:
-        changes.append("train adapters (training.lora)")
-    if setup.cuda and setup.reference and not (setup.offload_reference or setup.offload_parameters):
-        changes.append("set training.offloadReference")
-    if setup.cuda and not setup.offload_parameters and setup.optimizer == "AdamW":
-        changes.append("set training.offloadParameters")
-    if setup.mesh.processes > 1 and setup.mesh.tp == 1:
-        changes.append("set trainer.parallelism.tp, which divides activations and logits, too")
-    changes.append(f"raise {setup.replicas_field}: more pods divide weights, gradients and moments")
-    return "; ".join(changes)
+    return changes
+
+
+def _offloads_reference(setup: Setup) -> bool:
+    return setup.offload_reference or setup.offload_parameters

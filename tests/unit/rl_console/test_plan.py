@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from rl_console.errors import PlanError
+from rl_console import app
+from rl_console.errors import FAILED, DoesNotFitError, PlanError
 from rl_console.plan import plan
 from tests.models.families import SIZES
 from tests.samples.manifests import a_job
@@ -27,7 +29,11 @@ QWEN = {
 def planned(folder: Path, config: dict[str, Any], **sections: Any) -> list[str]:
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "job.yaml").write_text(yaml.safe_dump(a_job(**sections)))
-    return list(plan(folder / "job.yaml", folder / "config.json", device_gib=80))
+    lines = []
+    with suppress(DoesNotFitError):
+        for line in plan(folder / "job.yaml", folder / "config.json", device_gib=80):
+            lines.append(line)
+    return lines
 
 
 def test_a_small_model_fits(tmp_path: Path) -> None:
@@ -41,6 +47,49 @@ def test_eight_billion_parameters_do_not_fit_one_gpu(tmp_path: Path) -> None:
     assert lines[0] == "model: qwen3, 8.19 billion parameters"
     assert "it cannot fit: weights, gradients and moments alone exceed it" in lines[3]
     assert "training.lora" in lines[3]
+
+
+def test_no_number_of_tokens_is_a_remedy_where_weights_alone_are_too_large(tmp_path: Path) -> None:
+    lines = planned(tmp_path, QWEN)
+    assert "Tokens" not in lines[3]
+    assert "gradientCheckpointing" not in lines[3]
+
+
+def test_a_remedy_begins_with_the_tokens_that_auto_chose(tmp_path: Path) -> None:
+    lines = planned(
+        tmp_path, QWEN | {"num_hidden_layers": 19}, training={"steps": 1, "precision": "BF16"}
+    )
+    assert "microbatches of 8192 tokens (Auto)" in lines[1]
+    assert "it may not fit" in lines[3]
+    assert "from 32768" not in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("config", "engine"),
+    [(QWEN, {}), (QWEN | {"num_hidden_layers": 2}, {"memoryFraction": 0.06})],
+    ids=["the trainer", "an engine"],
+)
+def test_a_job_that_cannot_fit_is_an_error_after_all_lines(
+    tmp_path: Path,
+    config: dict[str, Any],
+    engine: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    samplers = [{"name": "main", "template": {"engine": engine}}]
+    planned(tmp_path, config, samplers=samplers)
+    files = ["-f", str(tmp_path / "job.yaml"), "--config", str(tmp_path / "config.json")]
+    assert app.run(["plan", *files]) == FAILED
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1].startswith("  it makes 1 trainer pod")
+    assert shown.err == (
+        "error: job cannot fit on GPUs of 80 GiB. The lines above say what to change\n"
+    )
+
+
+def test_a_family_whose_formula_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    known = "qwen2_5_vl, qwen3_vl$"
+    with pytest.raises(PlanError, match=rf"model_type is 'bert', .* llama, mistral, .*{known}"):
+        planned(tmp_path, {**QWEN, "model_type": "bert"})
 
 
 def plan_of(folder: Path, samplers: list[dict[str, Any]]) -> list[str]:
@@ -60,7 +109,7 @@ def test_engines_are_planned_by_group(tmp_path: Path) -> None:
     )
     assert lines[5] == (
         "samplers main: each of an engine's 2 GPUs (tensor 2) holds weights 7.63 + cache 59.62 "
-        "GiB, 84% of 80 GiB; 0.12 GiB beside them say where each request's tokens are"
+        "GiB, 84% of 80 GiB, + 0.12 GiB for the engine's table of requests"
     )
     assert lines[6].startswith("the cache holds 868305 tokens, ")
     assert lines[7].startswith(

@@ -40,6 +40,7 @@ def test_a_small_model_fits_large_gpus_alone(gib: float, verdict: str) -> None:
     assert compared.verdict == verdict
     assert f"it has {gib:g} GiB" in compared.message
     assert bool(compared.remedy) == (verdict != "Fits")
+    assert ("maxContextTokens" in compared.remedy) == (verdict == "MayNotFit")
 
 
 def test_what_cannot_fit_is_refused_with_the_arithmetic() -> None:

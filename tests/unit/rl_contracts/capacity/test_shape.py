@@ -6,9 +6,14 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+from rl_contracts.capacity.shape import FAMILIES as PLANNED
 from rl_contracts.capacity.shape import UnknownShapeError, kept_fields, shape_of
 from tests.models.families import FAMILIES, SIZES, config_of
 from tests.models.tiny_vision import SEEING, seeing_config
+
+
+def test_the_families_that_are_planned_are_those_that_are_tried() -> None:
+    assert set(PLANNED) == set(FAMILIES)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
