@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
 from rl_console.errors import DoesNotFitError, PlanError
 from rl_console.manifests.checks import problems
+from rl_console.manifests.files import read
 from rl_contracts.capacity import engine_division, mesh
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.engine import Options, engine_memory, options_of
@@ -34,17 +33,17 @@ def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
     """Lines about each RLJob of a manifest.
 
     Args:
-        manifest: YAML, of one or more documents.
+        manifest: YAML or JSON of one or more objects, a folder of such files, or ``-``.
         config: the model's ``config.json``.
         device_gib: memory of one GPU in GiB.
 
     Raises:
-        PlanError: one of the files cannot be used.
+        UsageError: one of the files cannot be used.
         DoesNotFitError: after all lines, for the jobs that cannot fit.
     """
     shape = _read(config, lambda text: shape_of(json.loads(text)))
-    documents = _read(manifest, lambda text: list(yaml.safe_load_all(text)))
-    jobs = [each for each in documents if isinstance(each, dict) and each.get("kind") == "RLJob"]
+    documents = [each.manifest for each in read([manifest])]
+    jobs = [each for each in documents if each.get("kind") == "RLJob"]
     if not jobs:
         raise PlanError(f"{manifest} holds no RLJob.")
     _check_family(config, shape)
@@ -61,7 +60,7 @@ def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
 def _read(path: Path, parse: Callable[[str], T]) -> T:
     try:
         return parse(path.read_text())
-    except (OSError, ValueError, AttributeError, yaml.YAMLError, UnknownShapeError) as error:
+    except (OSError, ValueError, AttributeError, UnknownShapeError) as error:
         raise PlanError(f"{path} cannot be used: {error}") from error
 
 
@@ -89,7 +88,7 @@ def _setup(name: str, spec: RLJobSpec, shape: Shape) -> Setup:
     return setup
 
 
-def _job(job: dict[str, Any], shape: Shape, *, device_gib: float) -> Lines:
+def _job(job: Mapping[str, Any], shape: Shape, *, device_gib: float) -> Lines:
     name = (job.get("metadata") or {}).get("name", "")
     refused = problems(job)
     if refused:

@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from rl_console.manifests import loading
+
 ASSIGNMENT = re.compile(r"^\+{0,2}([A-Za-z_][\w.]*)=(.*)$", re.DOTALL)
 FLAG = re.compile(r"^--?([A-Za-z][\w.-]*)(?:=(.*))?$", re.DOTALL)
 DEFAULT = re.compile(r"^\$\{\w+:?-([^${}]*)\}$")
@@ -46,7 +48,7 @@ def parse(text: str) -> list[Given]:
 def _of_yaml(text: str) -> list[Given]:
     """Options of a YAML mapping, nested ones with dots; empty if the text is none."""
     try:
-        loaded = yaml.safe_load(text)
+        loaded = loading.value_of(text)
     except yaml.YAMLError:
         return []
     return list(_leaves(loaded, "")) if isinstance(loaded, dict) else []
@@ -119,8 +121,6 @@ def value_of(text: str) -> Any:
     if default := DEFAULT.match(text):
         text = default[1]
     try:
-        return (
-            float(text) if re.fullmatch(r"[+-]?[\d.]+[eE][+-]?\d+", text) else yaml.safe_load(text)
-        )
+        return loading.value_of(text)
     except (yaml.YAMLError, ValueError):
         return text

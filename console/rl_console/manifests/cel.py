@@ -117,7 +117,10 @@ def _closing(expression: str, start: int) -> int:
 
 
 def converted(schema: Schema, value: Any) -> Any:
-    """A value as CEL has it: a field of type ``number`` is a double, also where it is written 1."""
+    """A value as CEL has it: of the type that its field has, also where a number is written 1.
+
+    An integer that is written 1.0 is an integer, too.
+    """
     if isinstance(value, dict):
         properties, others = schema.get("properties", {}), schema.get("additionalProperties")
         return celtypes.MapType(
@@ -131,4 +134,6 @@ def converted(schema: Schema, value: Any) -> Any:
         return celtypes.ListType([converted(items, inner) for inner in value])
     if schema.get("type") == "number" and not isinstance(value, bool):
         return celtypes.DoubleType(value)
+    if schema.get("type") == "integer" and isinstance(value, float):
+        return celtypes.IntType(int(value))
     return celpy.json_to_cel(value)

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from rl_console.errors import UsageError
+from rl_console.manifests import loading
 
 STANDARD_INPUT = Path("-")
 OURS = ("RLJob", "SamplerPool")
@@ -62,11 +63,12 @@ def _documents(path: Path) -> Iterator[Document]:
     name = "standard input" if path == STANDARD_INPUT else str(path)
     try:
         text = sys.stdin.read() if path == STANDARD_INPUT else path.read_text()
-        loaded = list(yaml.safe_load_all(text))
+        loaded = [value for _, value in loading.documents(text)]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{name} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise UsageError(f"{name} is no YAML: {error}", remedy="Correct the named line") from error
+        cause = loading.explained(error)
+        raise UsageError(f"{name} is no YAML: {cause}", remedy="Correct it there") from error
     for document in loaded:
         if document is None:
             continue

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,18 @@ def test_what_is_no_manifest_is_refused_with_its_file(text: str, tmp_path: Path)
     file.write_text(text)
     with pytest.raises(UsageError, match=r"x\.yaml"):
         read([file])
+
+
+def test_numbers_and_dates_of_a_file_are_those_that_kubectl_reads(tmp_path: Path) -> None:
+    """A rate without a point is a number, 10.0 an integer, and a label like a date a text."""
+    manifest = manifest_of(ANSWERS)
+    manifest["metadata"]["labels"] = {"since": "DATE"}
+    manifest["spec"]["training"] = {"steps": 10.0, "optimizer": {"learningRate": "RATE"}}
+    written = json.dumps(manifest).replace('"DATE"', "2024-01-01").replace('"RATE"', "1e-6")
+    (tmp_path / "x.yaml").write_text(f"# YAML\n{written}")
+    (document,) = read([tmp_path / "x.yaml"])
+    assert problems(document.manifest) == []
+    assert document.manifest["metadata"]["labels"] == {"since": "2024-01-01"}
 
 
 HUB, BUCKET = "hf://org/name/data/", "s3://abc/tasks/"

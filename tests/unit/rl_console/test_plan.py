@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rl_console import app
-from rl_console.errors import FAILED, DoesNotFitError, PlanError
+from rl_console.errors import FAILED, DoesNotFitError, PlanError, UsageError
 from rl_console.plan import plan
 from tests.models.families import SIZES
 from tests.samples.manifests import a_job
@@ -168,5 +168,15 @@ def test_a_config_without_sizes_is_named(tmp_path: Path) -> None:
 def test_a_manifest_that_is_no_yaml_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
     (tmp_path / "job.yaml").write_text("spec: [")
-    with pytest.raises(PlanError, match=r"job\.yaml cannot be used: "):
+    with pytest.raises(UsageError, match=r"job\.yaml is no YAML: line 1: "):
         list(plan(tmp_path / "job.yaml", tmp_path / "config.json", device_gib=80))
+
+
+def test_a_manifest_is_read_as_validate_reads_it(tmp_path: Path) -> None:
+    """A rate without a point is a number, and a folder is its files."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN))
+    (tmp_path / "jobs").mkdir()
+    written = yaml.safe_dump(a_job(training={"steps": 1, "optimizer": {"learningRate": 7}}))
+    (tmp_path / "jobs" / "job.yaml").write_text(written.replace("7", "1e-6"))
+    lines = list(plan(tmp_path / "jobs", tmp_path / "config.json", device_gib=80))
+    assert lines[1].startswith("job: 1 processes")

@@ -170,3 +170,8 @@ def test_a_variable_with_a_default_has_this_value() -> None:
     spec = convert(FRAMEWORKS["stateset"], given).manifest["spec"]
     assert spec["training"]["optimizer"]["learningRate"] == 1e-6
     assert spec["model"]["uri"] == "hf://a/b"
+
+
+def test_a_rate_without_a_point_is_a_number_in_yaml_too() -> None:
+    spec = convert(FRAMEWORKS["trl"], "learning_rate: 1e-6\n").manifest["spec"]
+    assert spec["training"]["optimizer"]["learningRate"] == 1e-6
