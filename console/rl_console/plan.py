@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rl_console.errors import DoesNotFitError, PlanError
 from rl_console.manifests.checks import problems
-from rl_console.manifests.files import read
+from rl_console.manifests.files import name_of, read
 from rl_contracts.capacity import engine_division, mesh
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.engine import Options, engine_memory, options_of
@@ -52,7 +52,7 @@ def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
     for job in jobs:
         fits = yield from _job(job, shape, device_gib=device_gib)
         if not fits:
-            too_large.append(job["metadata"]["name"])
+            too_large.append(name_of(job))
     if too_large:
         raise DoesNotFitError(too_large, device_gib=device_gib)
 
@@ -89,7 +89,7 @@ def _setup(name: str, spec: RLJobSpec, shape: Shape) -> Setup:
 
 
 def _job(job: Mapping[str, Any], shape: Shape, *, device_gib: float) -> Lines:
-    name = (job.get("metadata") or {}).get("name", "")
+    name = name_of(job)
     refused = problems(job)
     if refused:
         more = f" ({len(refused) - 1} more: `kubectl rl validate`)" if len(refused) > 1 else ""

@@ -47,6 +47,8 @@ def _spec(invocation: Invocation, given: str) -> tuple[str, Spec]:
     raw.pop("status", None)
     fill_defaults(schema_of("RLJob"), raw)
     spec = raw.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise UsageError(f"{given}: spec is no object", remedy="`kubectl rl validate` says more")
     return given, {key: value for key, value in spec.items() if key not in IGNORED}
 
 

@@ -20,6 +20,8 @@ class InvalidError(ConsoleError):
 
 def problem_lines(document: Document) -> list[str]:
     """A line for each thing that is wrong with an object of ours; empty: it is valid."""
+    if document.fault:
+        return [document.fault]
     if not document.ours:
         return []
     place = f"{document.file}: {document.name}"

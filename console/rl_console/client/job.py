@@ -19,7 +19,7 @@ from rl_console.following.follow import POLL_SECONDS, STALLED_SECONDS, Limits
 from rl_console.following.session import Session
 from rl_console.jobs import JobObject
 from rl_console.manifests.checks import problems
-from rl_console.manifests.files import Document, read
+from rl_console.manifests.files import Document, name_of, read
 from rl_console.queries.episodes import sampler_of
 from rl_console.queries.run_data import RunData
 from rl_console.queries.source import checked
@@ -80,10 +80,14 @@ class RLJob(RunQueries):
                 remedy="Name a file with one RLJob; create the others with `kubectl rl submit -f`",
             )
         manifest = documents[0].manifest
-        metadata = manifest.get("metadata") or {}
+        metadata, spec = manifest.get("metadata") or {}, manifest.get("spec") or {}
+        if not isinstance(metadata, Mapping) or not isinstance(spec, Mapping):
+            raise UsageError(
+                f"{file}: metadata or spec is no object", remedy="`kubectl rl validate` says more"
+            )
         return cls(
-            str(metadata.get("name", "")),
-            manifest.get("spec") or {},
+            name_of(manifest),
+            spec,
             namespace=metadata.get("namespace"),
             labels=metadata.get("labels"),
             annotations=metadata.get("annotations"),

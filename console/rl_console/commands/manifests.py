@@ -75,9 +75,9 @@ def validate(
     model exists, is checked when the job is created.
     """
     from rl_console.actions.submitting import create, report
-    from rl_console.manifests.files import read
+    from rl_console.manifests.files import read_all
 
-    documents = read(files)
+    documents = read_all(files)
     for line in report(documents):
         print(line)
     if server:
@@ -96,9 +96,9 @@ def submit(
 ) -> None:
     """Check manifests and create their jobs and pools."""
     from rl_console.actions.submitting import create, require_valid
-    from rl_console.manifests.files import read
+    from rl_console.manifests.files import read_all
 
-    documents = read(files)
+    documents = read_all(files)
     require_valid(documents)
     for line in create(invocation.cluster(), documents, dry_run=dry_run):
         print(line)

@@ -19,6 +19,7 @@ from celpy import celtypes
 RULES = "x-kubernetes-validations"
 Schema = Mapping[str, Any]
 OPTIONAL = re.compile(r"(\w+(?:\.\w+)*)\.\?(\w+(?:\.\w+)*)\.orValue\(")
+MOST_INTEGER = 2**63
 PLACEHOLDER = re.compile(r"%[s%]")
 
 
@@ -136,4 +137,6 @@ def converted(schema: Schema, value: Any) -> Any:
         return celtypes.DoubleType(value)
     if schema.get("type") == "integer" and isinstance(value, float):
         return celtypes.IntType(int(value))
+    if isinstance(value, int) and abs(value) >= MOST_INTEGER:
+        return celtypes.DoubleType(value)
     return celpy.json_to_cel(value)

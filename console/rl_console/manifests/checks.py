@@ -38,7 +38,7 @@ def problems(manifest: Mapping[str, Any]) -> list[Problem]:
 
 def _of_heading(manifest: Mapping[str, Any]) -> Iterator[Problem]:
     kind, version = manifest.get("kind"), manifest.get("apiVersion")
-    if kind not in MODELS:
+    if not isinstance(kind, str) or kind not in MODELS:
         yield Problem("kind", f"{kind!r} is none of {', '.join(MODELS)}")
     elif version != API_VERSION:
         yield Problem("apiVersion", f"is {version!r}: write {API_VERSION}")

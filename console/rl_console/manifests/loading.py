@@ -27,6 +27,7 @@ SCALARS = {
 }
 """By type: which texts without quotes are of it. The first type that fits counts."""
 OCTAL = re.compile(r"^([-+]?)0(?=[0-7])")
+MOST_DIGITS = 300
 MOST_INTEGER = 2**53
 """Integers below it are exact as numbers."""
 TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
@@ -61,6 +62,8 @@ class Values(yaml.SafeLoader):
     def number(self, node: yaml.ScalarNode) -> float | str:
         """A number; a text if it is too large for one."""
         text = self.construct_scalar(node).replace("_", "")
+        if len(text) > MOST_DIGITS:
+            return text
         if node.tag == f"{TAG}int":
             return int(OCTAL.sub(r"\g<1>0o", text), 0)
         value = float(text)

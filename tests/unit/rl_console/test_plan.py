@@ -178,5 +178,5 @@ def test_a_manifest_is_read_as_validate_reads_it(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     written = yaml.safe_dump(a_job(training={"steps": 1, "optimizer": {"learningRate": 7}}))
     (tmp_path / "jobs" / "job.yaml").write_text(written.replace("7", "1e-6"))
-    lines = list(plan(tmp_path / "jobs", tmp_path / "config.json", device_gib=80))
+    lines = list(plan(tmp_path / "jobs", tmp_path / "config.json", device_gib=800))
     assert lines[1].startswith("job: 1 processes")
