@@ -27,6 +27,8 @@ from rl_operator.stores.refusals import shown
 
 RETRY_FIRST_SECONDS = 5.0
 RETRY_MAX_SECONDS = 30.0
+MOST_DOUBLINGS = 10
+"""Of the delay: a job that is refused for hours must not overflow it."""
 AGAIN_SECONDS = 0.5
 LATE_TIMES = 3
 """A job is refused after so many requests in a row without an answer in time: where the node is
@@ -166,7 +168,8 @@ class Preflight:
         check.done, check.version, check.refusals = True, answer.version, answer.refusals
         check.model = answer.model
         check.failures = check.failures + 1 if check.refusals else 0
-        delay = min(self._retry_seconds * 2.0 ** (check.failures - 1), RETRY_MAX_SECONDS)
+        doublings = min(check.failures - 1, MOST_DOUBLINGS)
+        delay = min(self._retry_seconds * 2.0**doublings, RETRY_MAX_SECONDS)
         check.retry_at = self._clock() + delay
 
     def _verdict(self, check: _Check) -> Verdict:
