@@ -242,7 +242,8 @@ class JobReconciler:
         """Release a deleted job once nothing has to be done before it goes."""
         if not deletion.has_finalizer(snapshot.job.meta):
             return None  # the garbage collector does the rest
-        step = deletion.proceed(snapshot, self.inputs.deletions, now=self.now())
+        inputs = self.inputs
+        step = deletion.proceed(snapshot, inputs.deletions, inputs.adoption, now=self.now())
         for action in step.actions:
             perform(self.cluster, snapshot.key.namespace, action)
         if step.done:

@@ -18,6 +18,7 @@ from rl_operator.kube.timestamps import parse_time
 from rl_operator.kueue import admission
 from rl_operator.state.snapshot import Job, JobSnapshot
 from rl_operator.status.operation import STOP_SECONDS
+from rl_operator.stores.adoption import Adoption
 from rl_operator.stores.deletions import Deletions
 
 TRUE = "true"
@@ -67,17 +68,24 @@ def _may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
 
 
 def set_finalizer(cluster: Cluster, job: Meta, *, present: bool) -> None:
-    """Add our finalizer to a job, or remove it."""
-    finalizers = [names.FINALIZER] if present else []
+    """Add our finalizer to a job, or remove it.
+
+    It is removed whoever added it: a restored backup has it, and an apply of ours would take away
+    only what our manager owns.
+
+    Raises:
+        ApiConflictError: the job has changed since it was observed.
+    """
+    metadata: dict[str, object] = {"name": job.name, "namespace": job.namespace, "uid": job.uid}
+    if not present:
+        others = [each for each in job.finalizers if each != names.FINALIZER]
+        metadata |= {"finalizers": others, "resourceVersion": job.resource_version}
+        cluster.merge(kinds.RLJOB, {"metadata": metadata})
+        return
     manifest = {
         "apiVersion": kinds.RLJOB.api_version,
         "kind": kinds.RLJOB.name,
-        "metadata": {
-            "name": job.name,
-            "namespace": job.namespace,
-            "uid": job.uid,
-            "finalizers": finalizers,
-        },
+        "metadata": metadata | {"finalizers": [names.FINALIZER]},
     }
     cluster.apply(kinds.RLJOB, manifest, manager=names.FINALIZER_MANAGER)
 
@@ -91,10 +99,13 @@ class Progress:
     stall: Stall | None = None
 
 
-def proceed(snapshot: JobSnapshot, deletions: Deletions, *, now: float) -> Progress:
+def proceed(
+    snapshot: JobSnapshot, deletions: Deletions, adoption: Adoption, *, now: float
+) -> Progress:
     """Take the next step of a deletion that our finalizer delays.
 
-    The trainer and the samplers are stopped first: they could write deleted data again.
+    The trainer and the samplers are stopped first: they could write deleted data again. Data of a
+    run that the job was refused stay: they are another job's.
     """
     if snapshot.job.meta.annotations.get(names.ABANDON_ANNOTATION) == TRUE:
         return Progress(done=True)
@@ -110,11 +121,12 @@ def proceed(snapshot: JobSnapshot, deletions: Deletions, *, now: float) -> Progr
         return Progress(actions=stopping, stall=_pods_not_stopping(snapshot, now))
     if not snapshot.job.basics.deletes_data:
         return Progress(done=True)
-    key = snapshot.key
-    if snapshot.job.spec is None:
-        return Progress(stall=_blocked(key, f"The spec is not valid: {snapshot.job.spec_error}"))
-    secret = snapshot.job.spec.storage.secret_name
-    deleted = deletions.proceed(key, secret, snapshot.job.meta.run)
+    key, job = snapshot.key, snapshot.job
+    if not adoption.owns_run(job.meta, attempts=job.status.attempt):
+        return Progress(done=True)
+    if job.spec is None:
+        return Progress(stall=_blocked(key, f"The spec is not valid: {job.spec_error}"))
+    deleted = deletions.proceed(key, job.spec.storage.secret_name, job.meta.run)
     stall = _blocked(key, deleted.problem) if deleted.problem else None
     return Progress(done=deleted.done, stall=stall)
 

@@ -41,7 +41,7 @@ class Adoption:
                 "Take status.runId of the job that it had, or leave the field out.",
             )
         holder = self._first_job(job, run.job)
-        holder = holder or self.claims.take(f"run-{job.run}", kinds.RLJOB, job)
+        holder = holder or self.claims.take(_claim(job), kinds.RLJOB, job)
         if holder:
             return _refused(
                 job, "RunInUse", f"RLJob {holder} has this run.", "Delete that job first."
@@ -51,6 +51,22 @@ class Adoption:
             message = f"Pods of its former job still exist: {', '.join(left[:5])}."
             return _refused(job, "RunInUse", message, "Wait until they have terminated.")
         return None
+
+    def owns_run(self, job: Meta, *, attempts: int) -> bool:
+        """Whether a job's run is its own, so that its data may be deleted with it.
+
+        A job that was refused the run that it names never had it: another job trains it, or it is
+        another namespace's. The claim of one that had it may be gone before the job: a foreground
+        deletion takes dependents first.
+
+        Args:
+            job: the job.
+            attempts: that it has begun.
+        """
+        if not job.adopted_run:
+            return True
+        holder = self.claims.holder(_claim(job), job.namespace)
+        return holder == job.uid or (not holder and attempts > 0)
 
     def _first_job(self, job: Meta, name: str) -> str:
         """The job that the run was created for if it still exists; else empty."""
@@ -70,6 +86,10 @@ class Adoption:
             if pod.labels.get(beside, pod.labels.get(names.JOB_LABEL)) != job.name
             or pod.created_at < job.created_at
         )
+
+
+def _claim(job: Meta) -> str:
+    return f"run-{job.run}"
 
 
 def _refused(job: Meta, reason: str, message: str, remedy: str) -> Refusal:

@@ -51,6 +51,11 @@ class Claims:
         self.cluster.replace(LEASE, taken)
         return ""
 
+    def holder(self, name: str, namespace: str) -> str:
+        """UID of the object that has the named thing; empty if none has."""
+        lease = self.cluster.get(LEASE, namespace, name)
+        return "" if lease is None else str(_owner(lease).get("uid", ""))
+
     def release(self, name: str, holder: Meta) -> None:
         """Release the named thing if the holder has it."""
         lease = self.cluster.get(LEASE, holder.namespace, name)

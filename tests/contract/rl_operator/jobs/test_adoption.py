@@ -15,8 +15,14 @@ from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.metadata import Meta
 from rl_operator.stores.claims import Claims
+from tests.contract.rl_operator.jobs.test_deletion import (
+    finalizers,
+    reconcile,
+    reconcile_until_gone,
+)
 from tests.contract.rl_operator.world import World
 from tests.kube.api_requests import delete_all
+from tests.waiting import until
 
 POLICY = PolicyPointer(version=3, epoch=2, step=7, prefix="p/", manifest_sha256="d")
 LEASES = kinds.LEASE
@@ -171,6 +177,29 @@ def test_deleting_a_refused_adopter_keeps_the_run_s_data(world: World, run: str)
     second = world.make_job("second", runId=run, lifecycle={"dataPolicy": "Delete"})
     world.settle(second)
     world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", "second", "--timeout=30s")
+    assert world.stores.runs.get(run) is not None
+
+
+def reconciled_finalizers(world: World, job: Key) -> list[str]:
+    reconcile(world, job)
+    return finalizers(world, job)
+
+
+@pytest.mark.parametrize("restored", [False, True], ids=["after a stop", "with our finalizer"])
+def test_deleting_a_refused_adopter_that_has_the_finalizer_keeps_the_run_s_data(
+    world: World, run: str, *, restored: bool
+) -> None:
+    second = world.make_job(
+        "second", runId=run, stop=not restored, lifecycle={"dataPolicy": "Delete"}
+    )
+    if restored:  # as the manifest of a backup has it, which kubectl owns then
+        patch = json.dumps({"metadata": {"finalizers": [names.FINALIZER]}})
+        patched = ("patch", "rljob", "second", "--type=merge", "-p")
+        world.apiserver.kubectl("-n", world.namespace, *patched, patch)
+    else:
+        until(lambda: reconciled_finalizers(world, second) == [names.FINALIZER], what="it is held")
+    world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", "second", "--wait=false")
+    reconcile_until_gone(world, second)
     assert world.stores.runs.get(run) is not None
 
 
