@@ -10,14 +10,14 @@ from rl_operator.apply.applier import Applier
 from rl_operator.apply.requeue import RESYNC_SECONDS, UNSETTLED_INTERVALS
 from rl_operator.apply.status_writer import StatusWriter
 from rl_operator.cache.cached_reader import CachedReader
-from rl_operator.kube import kinds, logs, names
+from rl_operator.kube import logs, names
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import is_true
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import Images, JobRules
-from rl_operator.pools import assignment, runs, stalls, used_pods
+from rl_operator.pools import assignment, emptying, runs, stalls, used_pods
 from rl_operator.pools.assignment import Allocation
-from rl_operator.pools.child_applier import PoolChildApplier, empty_own_pods
+from rl_operator.pools.child_applier import PoolChildApplier
 from rl_operator.pools.container_restarts import ContainerRestarts
 from rl_operator.pools.pod_removal import PodRemoval
 from rl_operator.pools.runs import Served
@@ -26,7 +26,6 @@ from rl_operator.pools.shared_pool import SharedPools
 from rl_operator.pools.status import NOTHING_LOST, Scaled
 from rl_operator.pools.status_reporter import PoolStatusReporter
 from rl_operator.process.events import EventRecorder
-from rl_operator.render.samplers import deployment
 from rl_operator.state import observe
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
@@ -88,9 +87,8 @@ class PoolReconciler:
         _note(snapshot)
         stall = stalls.of_own(snapshot, self.rules)
         if stall is not None or snapshot.job is None or snapshot.pool.spec is None:
-            if _must_be_empty(snapshot):  # removing all pods needs no template
-                self._empty(snapshot)
-                stall = None
+            if _is_own(snapshot) and _rests(snapshot):
+                stall = emptying.empty(self.cluster, snapshot)
             return self._reporter.report(snapshot, Reading(), stall, Scaled(replicas=0))
         return self._advance(snapshot, snapshot.pool.spec, snapshot.job)
 
@@ -102,12 +100,6 @@ class PoolReconciler:
         self.scaler.forget(key)
         self.faulty_since.pop(key, None)
         self.restarts.forget(key)
-
-    def _empty(self, snapshot: PoolSnapshot) -> None:
-        child = snapshot.children.get((kinds.DEPLOYMENT.name, snapshot.key.name))
-        if child is not None and snapshot.deployment.declared:
-            self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(child.meta))
-        empty_own_pods(self.cluster, snapshot)
 
     def _changes_hands(self, snapshot: PoolSnapshot | None) -> bool:
         """Whether a shared pool is about to get another run, which a stale read must not decide."""
@@ -128,11 +120,12 @@ class PoolReconciler:
         reassigned = allocation.epoch != snapshot.pool.status.assignment_epoch
         step = assignment.step(snapshot, now=self.now())
         writes = SharedPools(cluster=self.cluster)
-        if step == "Empty":
-            writes.empty(snapshot, allocation=allocation)
+        refused = writes.empty(snapshot, allocation=allocation) if step == "Empty" else None
         if writes.guard(snapshot.pool.meta, in_use=assignment.in_use(snapshot, allocation)):
             return SOON_SECONDS
-        stall = stalls.of_shared(snapshot, spec, self.rules)
+        stall = refused or stalls.of_shared(snapshot, spec, self.rules)
+        if stall is not None and spec.suspend:
+            stall = emptying.empty(self.cluster, snapshot) or stall
         if (
             not reassigned
             and allocation.holder is not None
@@ -160,7 +153,7 @@ class PoolReconciler:
         allocation: Allocation | None = None,
     ) -> float:
         """Scale a pool that serves a run, and replace its faulty pods."""
-        key, rests = snapshot.key, _needs_no_pods(job) or snapshot.held or spec.suspend
+        key, rests = snapshot.key, _rests(snapshot)
         stopped = rests and not snapshot.pods
         if stopped:
             self.progress.forget(key)
@@ -174,6 +167,8 @@ class PoolReconciler:
         ready_to_shrink = removal.choose_victims(snapshot, runs.by_pod(readings), replicas)
         size = replicas if ready_to_shrink else snapshot.deployment.declared
         stall = self._children.make(snapshot, spec, job, size)
+        if stall is not None and not size:
+            stall = emptying.empty(self.cluster, snapshot) or (None if rests else stall)
         used_pods.remove(self.cluster, snapshot)
         served = [Served(*pair) for pair in zip(snapshot.served, readings, strict=False)]
         lost = removal.replace(snapshot, spec, served, replicas) if replicas else NOTHING_LOST
@@ -243,11 +238,17 @@ def _needs_no_pods(job: Job) -> bool:
     return (job.finished and not job.keeps_samplers) or job.suspended
 
 
-def _must_be_empty(snapshot: PoolSnapshot) -> bool:
-    """Whether the pool's own job is suspended, or its queue allows no pods."""
-    job = snapshot.job
-    is_own = job is not None and job.meta.uid == snapshot.pool.meta.owner_uid
-    return is_own and job is not None and (job.suspended or snapshot.held)
+def _is_own(snapshot: PoolSnapshot) -> bool:
+    """Whether the pool belongs to its job."""
+    return snapshot.job is not None and snapshot.job.meta.uid == snapshot.pool.meta.owner_uid
+
+
+def _rests(snapshot: PoolSnapshot) -> bool:
+    """Whether the pool must have no pods: it or its job rests, or its queue allows none."""
+    job, spec = snapshot.job, snapshot.pool.spec
+    if spec is not None and spec.suspend:
+        return True
+    return job is not None and (_needs_no_pods(job) or snapshot.held)
 
 
 def is_at_rest(snapshot: PoolSnapshot, reading: Reading) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rl_contracts.spec.resources import SamplerPoolSpec
@@ -11,9 +11,10 @@ from rl_operator.apply.applier import Applier
 from rl_operator.kube import kinds
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall, is_true
-from rl_operator.kube.metadata import Child, Meta
+from rl_operator.kube.metadata import Meta
 from rl_operator.kube.plan import Manifest, Wanted
 from rl_operator.kube.settings import Images
+from rl_operator.pools.emptying import empty_own_pods, keepers_beside, own_children
 from rl_operator.render import objects
 from rl_operator.render.pods import sampler_image
 from rl_operator.render.samplers import agents, deployment, own_pods, sandboxes
@@ -21,8 +22,6 @@ from rl_operator.render.samplers.shared_engine import PORT_STEP
 from rl_operator.state import observe
 from rl_operator.state.snapshot import Job, Pool, PoolSnapshot
 
-KEEPERS = {kind.name: kind for kind in (kinds.DEPLOYMENT, kinds.SANDBOX_WARM_POOL)}
-"""Kinds that keep a number of pods."""
 UNGUARDED_SECONDS = 30.0
 """A budget is created once a pod is ready: unready pods may be evicted at any time, and so no start
 of a job waits for its budget. A pool that is older than this has one in any case."""
@@ -68,7 +67,7 @@ class PoolChildApplier:
         claims = {each.reference for each in wanted if each.kind == kinds.SANDBOX_CLAIM}
         empty_own_pods(self.cluster, snapshot, but={*((keeper, name) for name in kept), *claims})
         dropped = objects.of_pool_not_wanted(meta, spec)
-        if had := [child.meta.name for child in _keepers_beside(snapshot)]:
+        if had := [child.meta.name for child in keepers_beside(snapshot)]:
             dropped += own_pods.not_wanted(meta, job.spec, ours=ours, had=had)
         made = self.applier.make(
             snapshot.key,
@@ -120,7 +119,7 @@ class PoolChildApplier:
         others = [each for each in made if each["kind"] != kinds.SANDBOX_CLAIM.name]
         existing = [
             child.meta.name
-            for child in _own(snapshot)
+            for child in own_children(snapshot)
             if child.kind == kinds.SANDBOX_CLAIM.name and child.meta.deleted_at is None
         ]
         return others + sandboxes.named(claims, existing=existing, token=_token)
@@ -130,42 +129,9 @@ def _token() -> str:
     return secrets.token_hex(3)
 
 
-def empty_own_pods(
-    cluster: Cluster, snapshot: PoolSnapshot, *, but: Collection[tuple[str, str]] = ()
-) -> None:
-    """Remove the pods of programs and environments; what keeps them goes with their pool.
-
-    Args:
-        cluster: to write to.
-        snapshot: of the pool.
-        but: kind and name of what keeps its pods.
-    """
-    for child in _keepers_beside(snapshot):
-        if (child.kind, child.meta.name) not in but and child.raw["spec"].get("replicas", 1):
-            cluster.merge(KEEPERS[child.kind], deployment.emptied(child.meta))
-    for child in _own(snapshot):
-        if child.kind == kinds.SANDBOX_CLAIM.name and (child.kind, child.meta.name) not in but:
-            namespace, meta = snapshot.key.namespace, child.meta
-            cluster.delete(kinds.SANDBOX_CLAIM, namespace, meta.name, uid=meta.uid)
-
-
 def _wanted(manifest: Manifest) -> Wanted:
     """Claims serve one episode: they are replaced, never changed."""
     return Wanted(manifest=manifest, immutable=manifest["kind"] == kinds.SANDBOX_CLAIM.name)
-
-
-def _own(snapshot: PoolSnapshot) -> list[Child]:
-    owner = snapshot.pool.meta.uid
-    return [child for child in snapshot.children.values() if child.meta.owner_uid == owner]
-
-
-def _keepers_beside(snapshot: PoolSnapshot) -> list[Child]:
-    own = (kinds.DEPLOYMENT.name, snapshot.key.name)
-    return [
-        child
-        for child in _own(snapshot)
-        if child.kind in KEEPERS and (child.kind, child.meta.name) != own
-    ]
 
 
 def _beside(meta: Meta, spec: SamplerPoolSpec, job: Job, *, guarded: bool) -> list[Wanted]:

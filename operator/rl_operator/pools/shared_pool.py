@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import kinds, names
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.plan import Manifest
+from rl_operator.pools import emptying
 from rl_operator.pools.assignment import Allocation
-from rl_operator.render.samplers import deployment
 from rl_operator.state import pool_ref
 from rl_operator.state.snapshot import Job, PoolSnapshot
 
@@ -37,19 +38,18 @@ class SharedPools:
         self._apply(kinds.SAMPLER_POOL, pool, {"finalizers": finalizers})
         return True
 
-    def empty(self, snapshot: PoolSnapshot, *, allocation: Allocation) -> None:
-        """Scale the Deployment to 0 pods.
+    def empty(self, snapshot: PoolSnapshot, *, allocation: Allocation) -> Stall | None:
+        """Scale the Deployment to 0 pods; return what prevents that, if anything.
 
         Without a holder the new epoch is written, too: an operator that still takes the last job
         for the holder must not scale it up again.
         """
-        deployment_meta = snapshot.children[(kinds.DEPLOYMENT.name, snapshot.key.name)].meta
         epoch = (
             {names.ASSIGNMENT_ANNOTATION: str(allocation.epoch)}
             if allocation.holder is None
             else {}
         )
-        self.cluster.merge(kinds.DEPLOYMENT, deployment.emptied(deployment_meta, epoch))
+        return emptying.empty(self.cluster, snapshot, epoch)
 
     def create(self, manifest: Manifest) -> None:
         """Create the Deployment without pods: a late write of a paused operator starts none.

@@ -36,6 +36,15 @@ class Pool:
         first = self.status.assignment
         return (first, *self.status.beside) if first is not None else ()
 
+    @property
+    def trouble(self) -> str:
+        """Why it can create no pods, or cannot be changed; empty if nothing is known."""
+        for kind, reason in (("Stalled", ""), ("Ready", NOT_CREATED)):
+            condition = find(self.status.conditions, kind)
+            if condition is not None and reason in ("", condition.reason):
+                return f"SamplerPool {self.meta.name}: {condition.message}"
+        return ""
+
     def serves(self, job: Job) -> bool:
         """Whether the pool serves this very job's run."""
         return self.given(job) is not None
@@ -180,11 +189,8 @@ class JobSnapshot:
 
     def sampler_trouble(self) -> str:
         """What keeps sampler pods from being created or from running; empty if nothing is known."""
-        for pool in self.pools:
-            ready = find(pool.status.conditions, "Ready")
-            if ready is not None and ready.reason == NOT_CREATED:
-                return f"SamplerPool {pool.meta.name}: {ready.message}"
-        return first_trouble(self.sampler_pods())
+        troubles = (pool.trouble for pool in self.pools)
+        return next(filter(None, troubles), "") or first_trouble(self.sampler_pods())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

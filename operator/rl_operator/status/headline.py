@@ -120,7 +120,9 @@ def _stopping(status_input: StatusInput, after: RLJobStatus) -> Headline:
     left = ", ".join(names[:5]) or "the pools' Deployments"
     due = parse_time(after.operation.deadline) if after.operation else None
     if due is not None and status_input.now > due:
-        message = f"These pods did not terminate by {format_time(due)}: {left}. Check their nodes."
+        trouble = next(filter(None, (pool.trouble for pool in status_input.snapshot.pools)), "")
+        message = f"These pods did not terminate by {format_time(due)}: {left}. "
+        message += trouble or "Check their nodes."
         return Headline("Suspending", "PodsNotStopping", message, "Stalled")
     return Headline("Suspending", "Stopping", f"Waiting for {left} to terminate.")
 

@@ -129,17 +129,22 @@ class World:
         deadline = time.monotonic() + HUNG_SECONDS
         while True:
             before = self.writes.count
-            self.beat()
-            with contextlib.suppress(ApiConflictError):  # the refused write counts, too
-                operator.jobs.reconcile(key)
-                for pool in self.objects(kinds.SAMPLER_POOL):
-                    name = pool["metadata"]["name"]
-                    operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
-            status = self.status(key)
+            status = self.reconcile(key)
             if self.writes.count == before and not self._checks(operator, key, status):
                 return status
             assert time.monotonic() < deadline, f"never at rest: {status}"
             time.sleep(0.02)
+
+    def reconcile(self, key: Key) -> dict[str, Any]:
+        """Reconcile a job and its pools once; the job's status."""
+        operator = self.operator or self.start_operator()
+        self.beat()
+        with contextlib.suppress(ApiConflictError):  # the refused write counts, too
+            operator.jobs.reconcile(key)
+            for pool in self.objects(kinds.SAMPLER_POOL):
+                name = pool["metadata"]["name"]
+                operator.pools.reconcile(Key("SamplerPool", self.namespace, name))
+        return self.status(key)
 
     def _checks(self, operator: Operator, key: Key, status: dict[str, Any]) -> bool:
         """Whether a job's inputs are being checked, by its status or in truth.

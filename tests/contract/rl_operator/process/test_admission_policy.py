@@ -230,6 +230,24 @@ def test_no_pod_with_more_rights_is_rendered(place: Place, how: str) -> None:
         assert "may render no pod" in refused(place.operator, manifest)
 
 
+def test_pods_that_are_no_longer_allowed_can_be_removed_and_nothing_else(place: Place) -> None:
+    deployment = a_deployment(place.namespace)
+    deployment["spec"] |= {"replicas": 2}
+    TEMPLATE_CHANGES["in the node's network"](deployment["spec"]["template"])
+    deployment["metadata"]["name"] = "job-open"
+    stored = place.administrator.create(kinds.DEPLOYMENT, deployment)
+    named = {"metadata": {key: stored["metadata"][key] for key in ("name", "namespace")}}
+    changed = {"replicas": 0, "template": {"spec": {"hostPID": True}}}
+    for spec in ({"replicas": 1}, changed):
+        write = functools.partial(place.operator.merge, kinds.DEPLOYMENT, {**named, "spec": spec})
+        assert "may render no pod" in refusal(write)
+    place.operator.merge(kinds.DEPLOYMENT, {**named, "spec": {"replicas": 0}})
+    again = functools.partial(
+        place.operator.merge, kinds.DEPLOYMENT, {**named, "spec": {"replicas": 2}}
+    )
+    assert "may render no pod" in refusal(again)
+
+
 def test_unowned_objects_are_neither_created_nor_changed_nor_deleted(place: Place) -> None:
     job, unowned = job_of(place.namespace), "that an RLJob or SamplerPool owns"
     config_map = objects.spec_config(job, RLJobSpec.model_validate(a_job()["spec"]))

@@ -342,6 +342,22 @@ def test_ready_names_the_cause() -> None:
     assert crash.message == words
 
 
+def test_pods_that_do_not_stop_name_what_their_pool_says() -> None:
+    refused = AT_REST.model_copy(
+        update={"type": "Stalled", "reason": "ChildRefused", "message": "frozen"}
+    )
+    status = SamplerPoolStatus(conditions=[refused])
+    pools = (dataclasses.replace(POOLS[0], status=status),)
+    job = a_job_object(STARTED.model_copy(update={"operation": LATE}), suspend=True)
+    for known, words in ((POOLS, "Check their nodes."), (pools, "SamplerPool job-main: frozen")):
+        snapshot = a_snapshot(job=job, pools=known, pods=AT_WORK["pods"])
+        after = compute(a_status_input(snapshot=snapshot, decision=Wait(why="Stopping")))
+        stalled = find(after.conditions, "Stalled")
+        assert stalled is not None
+        assert stalled.reason == "PodsNotStopping"
+        assert stalled.message.endswith(words)
+
+
 def test_failed_goes_with_stalled_and_stays() -> None:
     after = compute(TABLE["failed for good"][0])
     assert {"Failed", "Stalled"} <= {condition.type for condition in after.conditions}
