@@ -93,12 +93,13 @@ Quantity = Annotated[
 OPAQUE = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 Opaque = Annotated[dict[str, Any], WithJsonSchema(OPAQUE)]
 """A part of a core/v1 object, passed on as it is; the API server checks it there."""
-PERCENT = "^[0-9]{1,4}$|^([0-9]|[1-9][0-9]|100)%$"
+PERCENT = "^([0-9]|[1-9][0-9]|100)%$"
+MOST_PODS = 10_000
 IntOrPercent = Annotated[
-    Annotated[int, Field(ge=0)] | str,
-    WithJsonSchema({**INT_OR_STRING, "pattern": PERCENT}),
+    Annotated[int, Field(ge=0, le=MOST_PODS)] | Annotated[str, Field(pattern=PERCENT)],
+    WithJsonSchema({**INT_OR_STRING, "maximum": MOST_PODS, "pattern": PERCENT}),
 ]
-"""A number of pods, ≥ 0, or a share of them, e.g. ``25%``."""
+"""A number of pods, 0 to ``MOST_PODS``, or a share of them in quotes, e.g. ``"25%"``."""
 Quantities = Annotated[dict[str, Quantity], Field(max_length=16)]
 ObjectName = Annotated[
     str,

@@ -201,11 +201,11 @@ class Rollout(Model):
         )
     )
     max_unavailable: IntOrPercent = "25%"
-    """Number or share of pods that may be missing while pods are replaced, also pods that are
-    replaced because they are stale or silent."""
+    """Number or share (`25%`) of pods that may be missing while pods are replaced, also pods that
+    are replaced because they are stale or silent."""
     max_surge: IntOrPercent = 0
-    """Number or share of pods that may exist beyond the wanted number while pods are replaced. 0: a
-    new pod waits for the place of an old one."""
+    """Number or share (`25%`) of pods that may exist beyond the wanted number while pods are
+    replaced. 0: a new pod waits for the place of an old one."""
 
 
 class Disruption(Model):

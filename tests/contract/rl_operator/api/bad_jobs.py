@@ -211,6 +211,14 @@ REFUSED_JOBS = {
         changed("spec.samplers.0.template.rollout", {"maxUnavailable": "0%", "maxSurge": 0}),
         "must not both be 0",
     ),
+    "a number of pods in quotes": (
+        changed("spec.samplers.0.template.rollout", {"maxUnavailable": "1"}),
+        "maxUnavailable",
+    ),
+    "more pods than any pool has": (
+        changed("spec.samplers.0.template.rollout", {"maxSurge": 3_000_000_000}),
+        "maxSurge",
+    ),
     "no share": (
         changed("spec.samplers.0.template.rollout", {"maxUnavailable": "many"}),
         "maxUnavailable",
