@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from rl_contracts import env
-from rl_contracts.spec.base import EnvironmentVariable
+from rl_contracts.spec.base import EnvironmentVariable, Resources
 from rl_contracts.spec.workers import Placement, SamplerTemplate
 from rl_operator.kube.names import SPEC_KEY, SPEC_VOLUME
 from rl_operator.kube.settings import Images
@@ -45,6 +45,17 @@ def container_security() -> Manifest:
         "capabilities": {"drop": ["ALL"]},
         "readOnlyRootFilesystem": True,
     }
+
+
+def resources(section: Resources, default: Mapping[str, str]) -> Manifest:
+    """A container's resources: what has a limit and no request is requested up to its limit.
+
+    Args:
+        section: what the manifest says.
+        default: what is requested otherwise.
+    """
+    unset = {name: value for name, value in default.items() if name not in section.limits}
+    return ({"requests": unset} if unset else {}) | section.to_kubernetes()
 
 
 def environment(

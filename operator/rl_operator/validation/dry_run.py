@@ -51,6 +51,10 @@ PLACES = {
     "spec.priorityClassName": "priorityClassName",
     "spec.serviceAccountName": "serviceAccountName",
 }
+PROGRAM = "spec.agent.program"
+OF_PROGRAM = {"spec.runtimeClassName": "runtimeClassName"}
+OF_SAMPLERS = ("engine", "agent", "stage")
+"""Containers of samplers; in the trainer's pod where they take turns on its GPUs."""
 OF_METADATA = ("labels", "annotations")
 CONTAINER_FIELDS = {
     ("pytorch", "resources"): "resources",
@@ -225,7 +229,8 @@ def field_of(at: str, path: str, template: Manifest) -> str:
         path: in the pod template, e.g. ``spec.tolerations[0].operator``.
         template: the pod template.
     """
-    for start, ours in PLACES.items():
+    places = PLACES | (OF_PROGRAM if at == PROGRAM else {})
+    for start, ours in places.items():
         if path.startswith(start):
             return f"{at}.{ours}{path.removeprefix(start)}"
     if path.startswith(OF_METADATA):  # the API server leaves "metadata" out
@@ -234,10 +239,19 @@ def field_of(at: str, path: str, template: Manifest) -> str:
     if inside is not None:
         container = template["spec"][inside[1]][int(inside[2])]
         ours = CONTAINER_FIELDS.get((container["name"], inside[3]), "")
-        if ours and not (inside[3] == "env" and _added(container, inside[4])):
-            section = "spec.code" if container["name"] == user_code.NAME else at
-            return f"{section}.{ours}{inside[4]}"
+        # One of these names that podTemplate adds has no image, which is reserved.
+        rendered = "image" in container
+        if ours and rendered and not (inside[3] == "env" and _added(container, inside[4])):
+            return f"{_section_of(at, container)}.{ours}{inside[4]}"
     return f"{at}.podTemplate.{path}".rstrip(".")
+
+
+def _section_of(at: str, container: Manifest) -> str:
+    """The section of the spec that describes one of our containers."""
+    if container["name"] == user_code.NAME:
+        return "spec.code"
+    colocated = at == "spec.trainer" and container["name"] in OF_SAMPLERS
+    return "spec.samplers[0].template" if colocated else at
 
 
 def _added(container: Manifest, place: str) -> bool:

@@ -83,7 +83,7 @@ class Beside:
             "image": image,
             "env": pods.environment(variables, section.env),
             "ports": [{"name": "calls", "containerPort": self.port, "protocol": "TCP"}],
-            "resources": {"requests": dict(REQUESTS)} | section.resources.to_kubernetes(),
+            "resources": pods.resources(section.resources, REQUESTS),
             "securityContext": pods.container_security(),
             "terminationMessagePolicy": "FallbackToLogsOnError",
         }

@@ -52,7 +52,7 @@ def container(agent: Manifest, spec: RLJobSpec) -> Manifest:
         "restartPolicy": "Always",
         "command": ["python", "-m", "rl_sampler.user_code.server", SOCKET],
         "env": pods.environment(own, code.env),
-        "resources": {"requests": dict(REQUESTS)} | code.resources.to_kubernetes(),
+        "resources": pods.resources(code.resources, REQUESTS),
         "securityContext": pods.container_security() | {"runAsUser": USER, "runAsGroup": USER},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,

@@ -185,6 +185,8 @@ def test_standby_is_scheduled_to_another_node(world: World) -> None:
         ('stores.password="short"', "password"),
         ('extraLabels={"helm.sh/chart": "mine"}', "helm.sh/chart"),
         ('extraLabels={"team": 5}', "extraLabels"),
+        ('extraLabels={"team": "b c"}', "extraLabels"),
+        ('stores.size="abc"', "size"),
         ("operator.replica=2", "replica"),
         ('networkpolicy={"enabled": false}', "networkpolicy"),
     ],

@@ -134,6 +134,26 @@ def test_container_code_gets_no_token_of_a_clouds_identity() -> None:
     }
 
 
+LIMITED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"requests": {"cpu": "50m", "memory": "128Mi"}}),
+    (
+        {"limits": {"memory": "64Mi"}},
+        {"limits": {"memory": "64Mi"}, "requests": {"cpu": "50m"}},
+    ),
+    ({"limits": {"memory": 1, "cpu": 1}}, {"limits": {"memory": 1, "cpu": 1}}),
+    ({"requests": {"cpu": 2}}, {"requests": {"cpu": 2}}),
+]
+
+
+@pytest.mark.parametrize(("given", "rendered"), LIMITED)
+def test_what_has_a_limit_is_requested_up_to_it(
+    given: dict[str, Any], rendered: dict[str, Any]
+) -> None:
+    code = {"configMapRef": {"name": "mine"}, "resources": given}
+    pod = pod_of(a_deployment(code=code, reward={"scorers": [SCORER]}))
+    assert named(pod)["code"]["resources"] == rendered
+
+
 def test_container_code_is_as_spec_code_says() -> None:
     own = {
         "configMapRef": {"name": "second-look"},

@@ -76,7 +76,7 @@ def test_what_the_manifest_names_is_used() -> None:
     assert environment_of(container)["MAX_CONCURRENT_ENVS"] == "8"
     assert container["envFrom"] == sources
     assert container["resources"]["limits"] == {"memory": "2Gi"}
-    assert container["resources"]["requests"] == beside.REQUESTS
+    assert container["resources"]["requests"] == {"cpu": beside.REQUESTS["cpu"]}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert container[probe]["httpGet"] == {"path": "/health", "port": 9000}
 

@@ -76,7 +76,7 @@ def test_what_the_manifest_names_for_the_pod_is_used() -> None:
     assert environment_of(container)[env.PROGRAMS] == "", "no key of a Secret can set it"
     assert container["envFrom"] == sources
     assert container["resources"]["limits"] == {"memory": "2Gi"}
-    assert container["resources"]["requests"] == beside.REQUESTS
+    assert container["resources"]["requests"] == {"cpu": beside.REQUESTS["cpu"]}
 
 
 @pytest.mark.parametrize(

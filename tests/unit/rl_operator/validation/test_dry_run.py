@@ -13,10 +13,15 @@ from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
 
 TEMPLATE: dict[str, Any] = {
     "spec": {
-        "initContainers": [{"name": "stage"}, {"name": "engine"}],
+        "initContainers": [{"name": "stage", "image": "x"}, {"name": "engine", "image": "x"}],
         "containers": [
-            {"name": "agent", "env": [{"name": "A"}, {"name": "RL_RUN"}, {"name": "B"}]},
+            {
+                "name": "agent",
+                "image": "x",
+                "env": [{"name": "A"}, {"name": "RL_RUN"}, {"name": "B"}],
+            },
             {"name": "theirs"},
+            {"name": "pytorch"},  # of podTemplate: it has no image
         ],
     }
 }
@@ -38,6 +43,8 @@ PLACES = {
     "spec.containers[1].envFrom[0]": "t.podTemplate.spec.containers[1].envFrom[0]",
     "spec.containers[0].resources.requests": "t.podTemplate.spec.containers[0].resources.requests",
     "spec.containers[1].image": "t.podTemplate.spec.containers[1].image",
+    "spec.containers[2].image": "t.podTemplate.spec.containers[2].image",
+    "spec.runtimeClassName": "t.podTemplate.spec.runtimeClassName",
     "spec.affinity.podAffinity": "t.podTemplate.spec.affinity.podAffinity",
     "labels": "t.podTemplate.metadata.labels",
     "annotations": "t.podTemplate.metadata.annotations",
@@ -48,6 +55,13 @@ PLACES = {
 @pytest.mark.parametrize(("path", "field"), PLACES.items())
 def test_dry_run_names_the_field_of_the_manifest(path: str, field: str) -> None:
     assert field_of("t", path, TEMPLATE) == field
+
+
+def test_dry_run_names_fields_that_other_sections_have() -> None:
+    program, trainer = "spec.agent.program", "spec.trainer"
+    assert field_of(program, "spec.runtimeClassName", TEMPLATE) == f"{program}.runtimeClassName"
+    image = field_of(trainer, "spec.initContainers[1].image", TEMPLATE)
+    assert image == "spec.samplers[0].template.engine.image"
 
 
 class Webhook:
