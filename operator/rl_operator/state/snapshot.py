@@ -31,6 +31,14 @@ class Pool:
     status: SamplerPoolStatus
 
     @property
+    def stall(self) -> str:
+        """Why it cannot be reconciled until somebody acts; empty if it can."""
+        stalled = find(self.status.conditions, "Stalled")
+        if stalled is None or stalled.status != "True":
+            return ""
+        return f"SamplerPool {self.meta.name} is Stalled ({stalled.reason}): {stalled.message}"
+
+    @property
     def holders(self) -> tuple[AssignmentStatus, ...]:
         """Of a shared pool: the jobs that it serves, in the order in which they got it."""
         first = self.status.assignment
@@ -39,11 +47,10 @@ class Pool:
     @property
     def trouble(self) -> str:
         """Why it can create no pods, or cannot be changed; empty if nothing is known."""
-        for kind, reason in (("Stalled", ""), ("Ready", NOT_CREATED)):
-            condition = find(self.status.conditions, kind)
-            if condition is not None and reason in ("", condition.reason):
-                return f"SamplerPool {self.meta.name}: {condition.message}"
-        return ""
+        ready = find(self.status.conditions, "Ready")
+        if self.stall or ready is None or ready.reason != NOT_CREATED:
+            return self.stall
+        return f"SamplerPool {self.meta.name}: {ready.message}"
 
     def serves(self, job: Job) -> bool:
         """Whether the pool serves this very job's run."""
@@ -186,6 +193,10 @@ class JobSnapshot:
         if spec is not None and spec.colocated:
             return self.trainer_pods(attempt)
         return tuple(pod for pod in self.pods if pod.component == "sampler")
+
+    def pool_stall(self) -> str:
+        """Why a pool cannot be reconciled until somebody acts; empty if all can."""
+        return next((pool.stall for pool in self.pools if pool.stall), "")
 
     def sampler_trouble(self) -> str:
         """What keeps sampler pods from being created or from running; empty if nothing is known."""

@@ -92,7 +92,8 @@ def samplers_ready(status_input: StatusInput, after: RLJobStatus) -> ConditionUp
         )
         return ConditionUpdate(kind, "False", "ScaledToZero", message)
     if after.samplers.ready >= after.samplers.desired:
-        message = f"All sampler pods are ready. {_below_minimum(snapshot)}".strip()
+        more = snapshot.pool_stall() or _below_minimum(snapshot)
+        message = f"All sampler pods are ready. {more}".strip()
         return ConditionUpdate(kind, "True", "AllReady", message)
     trouble = snapshot.sampler_trouble()
     message = trouble or f"Sampler pods are starting. {POD_REMEDY}"

@@ -94,4 +94,5 @@ def _describe_wait(pool: Pool, snapshot: JobSnapshot) -> str:
         if entry.job == snapshot.key.name:
             position = f" This job is number {index + 1} of {status.waiting_jobs} that wait."
             obstacle = f" It waits until they release it: {entry.why}." if entry.why else ""
-    return f"SamplerPool {name} {state}.{position}{obstacle}"
+    stall = f" {pool.stall}" if pool.stall else ""
+    return f"SamplerPool {name} {state}.{position}{obstacle}{stall}"

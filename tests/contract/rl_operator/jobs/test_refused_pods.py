@@ -154,7 +154,7 @@ def test_a_pool_that_cannot_be_emptied_says_why(world: World) -> None:
         assert world.operator is not None
         world.operator.skew += 1000
         comes_to(
-            world, job, "PodsNotStopping", words="SamplerPool job-main: The API server refused"
+            world, job, "PodsNotStopping", words="SamplerPool job-main is Stalled (ChildRefused): The API server refused"
         )
         assert "frozen" in world.condition(job, "Stalled")["message"]
     until(lambda: not cannot_change_pods(world), what="the other policy to go")

@@ -349,7 +349,7 @@ def test_pods_that_do_not_stop_name_what_their_pool_says() -> None:
     status = SamplerPoolStatus(conditions=[refused])
     pools = (dataclasses.replace(POOLS[0], status=status),)
     job = a_job_object(STARTED.model_copy(update={"operation": LATE}), suspend=True)
-    for known, words in ((POOLS, "Check their nodes."), (pools, "SamplerPool job-main: frozen")):
+    for known, words in ((POOLS, "Check their nodes."), (pools, "(ChildRefused): frozen")):
         snapshot = a_snapshot(job=job, pools=known, pods=AT_WORK["pods"])
         after = compute(a_status_input(snapshot=snapshot, decision=Wait(why="Stopping")))
         stalled = find(after.conditions, "Stalled")
