@@ -176,7 +176,9 @@ class InputsReader:
         refusal = next(of_spec(spec, self.rules), None) or next(
             of_reference(spec, snapshot.shared), None
         )
-        refusal = refusal or self.dry_run.refusal(snapshot.job.meta, spec)
+        refusal = refusal or self.dry_run.refusal(
+            snapshot.job.meta, spec, trainer_kind=snapshot.has_trainer_kind
+        )
         if refusal is not None:
             return Stall.of(refusal)
         return None if snapshot.has_trainer_kind else NO_TRAINING_OPERATOR

@@ -26,6 +26,7 @@ Manifest = dict[str, Any]
 TRAINER_SET = "trainer"
 CONTAINER_KEYS = ("name", "image", "resources", "restartPolicy")
 POD_KEYS = (
+    "resources",
     "nodeSelector",
     "tolerations",
     "affinity",
@@ -159,6 +160,8 @@ def missing_demand(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
 def _covers(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     if stored.get("nodeSelector", {}) != asked.get("nodeSelector", {}):
         return False
+    if not _suffices(stored, asked):  # resources of whole pods
+        return False
     for key in ("initContainers", "containers"):
         known = {container["name"]: container for container in stored.get(key, [])}
         for container in asked.get(key, []):
@@ -173,7 +176,7 @@ def _suffices(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 
 
 def _requests(container: Mapping[str, Any]) -> dict[str, float]:
-    """The requests of a container; its limits where it requests nothing.
+    """The requests of a container or of a whole pod; its limits where it requests nothing.
 
     Values from a podTemplate may be malformed until the dry run has refused them.
     """

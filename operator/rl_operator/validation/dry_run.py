@@ -2,7 +2,8 @@
 
 A PyTorchJob with a bad pod template is stored and its pods never appear; a Deployment with an
 unknown field loses that field. So the templates are sent as Deployments, which the operator may
-create anyway, with ``dryRun=All`` and strict field validation.
+create anyway, with ``dryRun=All`` and strict field validation. The trainer's is sent as a
+PyTorchJob too: the schema of that kind lacks some fields of core/v1, which would be dropped.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from rl_contracts.errors import Refusal
 from rl_contracts.spec.base import Model
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import kinds, names
-from rl_operator.kube.api_errors import ApiMissingError, ApiRefusedError
+from rl_operator.kube.api_errors import ApiHookError, ApiMissingError, ApiRefusedError
 from rl_operator.kube.cluster import Cluster
+from rl_operator.kube.kinds import Kind
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import trainer
@@ -30,15 +32,25 @@ from rl_operator.render.samplers import deployment, own_pods, user_code
 from rl_operator.state import pool_ref
 
 Manifest = dict[str, Any]
-Known = tuple[str, int, str]
-"""A job's uid and generation, and the digest of the shared pool's template."""
+Known = tuple[str, int, str, bool]
+"""A job's uid and generation, the digest of the shared pool's template, and whether the cluster has
+the trainer's kind."""
 
 INVALID = (400, 422)
 """Statuses of malformed and invalid objects; others come from quotas and policies and may pass."""
 REFUSED_SECONDS = 60.0
 """A refusal is tried again after this time: webhooks answer alike, and may change their mind."""
 KEPT_RESULTS = 20_000
-TEMPLATE = "spec.template."
+TEMPLATES = {
+    kinds.DEPLOYMENT: "spec.template",
+    kinds.PYTORCH_JOB: "spec.pytorchReplicaSpecs.Worker.template",
+}
+"""Where each kind that is tried has its pod template."""
+REMEDIES = {
+    kinds.DEPLOYMENT: "Fix the field: it must be valid in a core/v1 PodTemplateSpec.",
+    kinds.PYTORCH_JOB: "Remove the field: training-operator's PyTorchJob has no such field, so the "
+    "trainer's pods would lose it.",
+}
 GO_FIELD = re.compile(r"Go struct field \w+\.([\w.]+)")
 UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
 IN_CONTAINER = re.compile(
@@ -94,32 +106,37 @@ class DryRun:
     images: Images
     clock: Callable[[], float]
     """Monotonic seconds."""
-    passed: set[tuple[str, str]] = field(default_factory=set)
-    """Path and digest of the sections whose pods passed."""
+    passed: set[tuple[str, str, str]] = field(default_factory=set)
+    """Kind, path and digest of the sections whose pods passed."""
     by_spec: dict[Known, tuple[Refusal | None, float]] = field(default_factory=dict)
     """The result of each spec, and until when it holds, monotonic seconds."""
 
-    def refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
-        """Why the API server refuses a job's pods, by field; None if it does not."""
-        known = (job.uid, job.generation, _shared(spec))
+    def refusal(self, job: Meta, spec: RLJobSpec, *, trainer_kind: bool = True) -> Refusal | None:
+        """Why the API server refuses a job's pods, by field; None if it does not.
+
+        ``trainer_kind``: whether the cluster has the kind PyTorchJob.
+        """
+        known = (job.uid, job.generation, _shared(spec), trainer_kind)
         result, until = self.by_spec.get(known, (None, 0.0))
         if known in self.by_spec and self.clock() < until:
             return result
         if len(self.by_spec) >= KEPT_RESULTS:
             self.by_spec.clear()
-        result = self._refusal(job, spec)
+        result = self._refusal(job, spec, trainer_kind=trainer_kind)
         until = math.inf if result is None else self.clock() + REFUSED_SECONDS
         self.by_spec[known] = (result, until)
         return result
 
-    def _refusal(self, job: Meta, spec: RLJobSpec) -> Refusal | None:
-        for at, section, render in _templates(job, spec, self.images):
+    def _refusal(self, job: Meta, spec: RLJobSpec, *, trainer_kind: bool) -> Refusal | None:
+        for kind, at, section, render in _tries(job, spec, self.images):
+            if kind == kinds.PYTORCH_JOB and not trainer_kind:
+                continue
             beside = spec.samplers if spec.colocated else []
             sections = [each.model_dump(mode="json") for each in (section, spec.code, *beside)]
-            known = (at, names.digest(sections, length=32))
+            known = (kind.name, at, names.digest(sections, length=32))
             if known in self.passed:
                 continue
-            refused = self._tried(job, at, render())
+            refused = self._tried(job, kind, at, render())
             if refused is not None:
                 return refused
             if len(self.passed) >= KEPT_RESULTS:
@@ -143,28 +160,30 @@ class DryRun:
                 return _unusable(f"agent-sandbox's kind refuses the pods: {error.message[:600]}")
         return None
 
-    def _tried(self, job: Meta, at: str, template: Manifest) -> Refusal | None:
+    def _tried(self, job: Meta, kind: Kind, at: str, body: Manifest) -> Refusal | None:
         manifest = {
-            "apiVersion": kinds.DEPLOYMENT.api_version,
-            "kind": kinds.DEPLOYMENT.name,
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
             "metadata": _tried_as(job),
-            "spec": {
-                "selector": {"matchLabels": {names.JOB_LABEL: job.name}},
-                "template": template,
-            },
+            "spec": body,
         }
         try:
-            self.cluster.try_out(kinds.DEPLOYMENT, manifest)
+            self.cluster.try_out(kind, manifest)
+        except ApiHookError:
+            if kind == kinds.PYTORCH_JOB:
+                return None  # the creation says that training-operator does not answer
+            raise
         except ApiRefusedError as error:
             if error.status not in INVALID:
                 return None
-            path, complaint = _first_cause(error)
+            template = _value(manifest, TEMPLATES[kind])
+            path, complaint = _first_cause(error, f"{TEMPLATES[kind]}.")
             return Refusal(
                 field=field_of(at, path, template),
                 value=_shown(_value(template, path)),
                 reason="PodRefused",
                 message=f"The API server refuses such pods: {complaint[:600].rstrip('.')}.",
-                remedy="Fix the field: it must be valid in a core/v1 PodTemplateSpec.",
+                remedy=REMEDIES[kind],
             )
         return None
 
@@ -194,6 +213,20 @@ def _shared(spec: RLJobSpec) -> str:
     return names.digest([template.model_dump(mode="json") for template in shared]) if shared else ""
 
 
+def _tries(
+    job: Meta, spec: RLJobSpec, images: Images
+) -> Iterator[tuple[Kind, str, Model, Callable[[], Manifest]]]:
+    """What is tried of a job: kind, path and section of its pods, and renderer of its spec."""
+
+    def deployed(render: Callable[[], Manifest]) -> Manifest:
+        return {"selector": {"matchLabels": {names.JOB_LABEL: job.name}}, "template": render()}
+
+    for at, section, render in _templates(job, spec, images):
+        yield kinds.DEPLOYMENT, at, section, functools.partial(deployed, render)
+    of_trainer = functools.partial(trainer.render, job, spec, attempt=1, images=images)
+    yield kinds.PYTORCH_JOB, "spec.trainer", spec.trainer, lambda: of_trainer()["spec"]
+
+
 def _templates(
     job: Meta, spec: RLJobSpec, images: Images
 ) -> Iterator[tuple[str, Model, Callable[[], Manifest]]]:
@@ -209,15 +242,15 @@ def _templates(
         yield at, spec.agent, of_own
 
 
-def _first_cause(error: ApiRefusedError) -> tuple[str, str]:
+def _first_cause(error: ApiRefusedError, within: str) -> tuple[str, str]:
     """Path below the pod template, empty if the API server names none, and its message."""
     for path, complaint in error.causes:
-        if path.startswith(TEMPLATE):
-            return path.removeprefix(TEMPLATE), complaint
+        if path.startswith(within):
+            return path.removeprefix(within), complaint
     for pattern in (UNKNOWN_FIELD, GO_FIELD):
         named = pattern.search(error.message)
         if named is not None:
-            return named[1].removeprefix(TEMPLATE), error.message
+            return named[1].removeprefix(within), error.message
     return "", error.message
 
 

@@ -139,3 +139,18 @@ def test_pod_that_may_do_more_is_refused_before_it_exists(
     for kind in (kinds.DEPLOYMENT, kinds.PYTORCH_JOB, kinds.SAMPLER_POOL, kinds.CONFIG_MAP):
         ours = [each for each in world.objects(kind) if each["metadata"].get("ownerReferences")]
         assert ours == []
+
+
+def test_a_field_that_a_trainers_pods_would_lose_is_refused(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    own = {"podTemplate": {"spec": {"resources": {"requests": {"cpu": "8"}}}}}
+    job = world.make_job(trainer=own)
+    world.settle(job)
+    stalled = world.condition(job, "Stalled")
+    assert stalled["reason"] == "PodRefused"
+    assert stalled["message"].startswith("spec.trainer.podTemplate.spec.resources = ")
+    assert "training-operator's PyTorchJob has no such field" in stalled["message"]
+    samplers = world.make_job("other", samplers=[{"name": "main", "template": own}])
+    world.settle(samplers)
+    assert world.condition(samplers, "Stalled") == {}

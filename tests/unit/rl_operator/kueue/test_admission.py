@@ -147,6 +147,14 @@ def beside(*resources: str, **groups: Any) -> Raw:
 
 
 LARGER = {"resources": {"requests": {"cpu": "3"}}}
+
+
+def of_pods(resources: Raw) -> Raw:
+    """Samplers whose pods ask for resources as a whole."""
+    template = {"podTemplate": {"spec": {"resources": resources}}}
+    return {"samplers": [{"name": "main", "template": template}]}
+
+
 CHANGES: dict[str, tuple[Raw, Raw, str]] = {
     "nothing": ({}, {}, ""),
     "less is wanted": ({"trainer": LARGER}, {}, ""),
@@ -179,6 +187,17 @@ CHANGES: dict[str, tuple[Raw, Raw, str]] = {
         {"samplers": [{"name": "main"}, {"name": "new"}]},
         "Pod set sampler-new reserves 0 of",
     ),
+    "more of whole pods": (
+        of_pods({"requests": {"cpu": "1"}}),
+        of_pods({"requests": {"cpu": "64"}}),
+        "Pods of set sampler-main need other resources",
+    ),
+    "whole pods that ask for the first time": (
+        {},
+        of_pods({"limits": {"cpu": "1"}}),
+        "Pods of set sampler-main need other resources",
+    ),
+    "less of whole pods": (of_pods({"requests": {"cpu": "2"}}), of_pods({}), ""),
     "other nodes": (
         {},
         {"trainer": {"nodeSelector": {"a": "b"}}},

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from rl_operator.kube.api_errors import ApiRefusedError
-from rl_operator.kube.kinds import Kind
+from rl_operator.kube.api_errors import ApiHookError, ApiRefusedError
+from rl_operator.kube.kinds import DEPLOYMENT, PYTORCH_JOB, Kind
 from rl_operator.validation.dry_run import REFUSED_SECONDS, DryRun, field_of
 from tests.unit.rl_operator.builders import IMAGES, a_meta, a_spec
 
@@ -104,6 +104,43 @@ def test_refused_values_are_shown_as_the_manifest_could_have_them() -> None:
 
     cluster: Any = Refusing()
     dry_run = DryRun(cluster=cluster, images=IMAGES, clock=lambda: 0.0)
-    refusal = dry_run._tried(a_meta(), "spec.trainer", template)
+    refusal = dry_run._tried(a_meta(), DEPLOYMENT, "spec.trainer", {"template": template})
     assert refusal is not None
     assert refusal.value == '{"name": "v", "emptyDir": null, "ok": true}'
+
+
+def test_a_field_that_pytorchjob_lacks_is_refused_where_the_cluster_has_that_kind() -> None:
+    place = "spec.pytorchReplicaSpecs.Worker.template.spec.resources"
+    tried: list[str] = []
+
+    class Strict:
+        def try_out(self, kind: Kind, manifest: dict[str, Any]) -> None:
+            tried.append(kind.name)
+            if kind == PYTORCH_JOB:
+                message = f'strict decoding error: unknown field "{place}"'
+                raise ApiRefusedError(doing="POST", status=400, message=message)
+
+    cluster: Any = Strict()
+    dry_run = DryRun(cluster=cluster, images=IMAGES, clock=lambda: 0.0)
+    resources = {"requests": {"cpu": "8"}}
+    spec = a_spec(trainer={"podTemplate": {"spec": {"resources": resources}}})
+    assert dry_run.refusal(a_meta(), spec, trainer_kind=False) is None
+    assert "PyTorchJob" not in tried
+    refusal = dry_run.refusal(a_meta(), spec)
+    assert refusal is not None
+    assert refusal.field == "spec.trainer.podTemplate.spec.resources"
+    assert refusal.value == '{"requests": {"cpu": "8"}}'
+    assert "training-operator's PyTorchJob has no such field" in refusal.remedy
+    assert tried.count("PyTorchJob") == 1, "pods that passed as a Deployment's are tried again"
+    assert tried.count("Deployment") == 2
+
+
+def test_a_silent_webhook_of_training_operator_is_left_to_the_creation() -> None:
+    class Silent:
+        def try_out(self, kind: Kind, manifest: dict[str, Any]) -> None:
+            if kind == PYTORCH_JOB:
+                raise ApiHookError(doing="POST", status=500, message="failed calling webhook")
+
+    cluster: Any = Silent()
+    dry_run = DryRun(cluster=cluster, images=IMAGES, clock=lambda: 0.0)
+    assert dry_run.refusal(a_meta(), a_spec()) is None
