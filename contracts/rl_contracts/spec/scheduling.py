@@ -9,7 +9,8 @@ from pydantic import Field
 from rl_contracts.spec.base import Model, rule, rules
 
 SamplerQuota = Literal["MinReplicas", "MaxReplicas", "None"]
-QueueName = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+QueueName = Annotated[str, Field(pattern=rf"^({_LABEL}(\.{_LABEL})*)?$", max_length=253)]
 
 
 class Scheduling(Model):

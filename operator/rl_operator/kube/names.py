@@ -49,6 +49,9 @@ STATUS_MANAGER = "rl-operator-status"
 FINALIZER_MANAGER = "rl-operator-finalizer"
 POOL_MANAGER = "rl-operator-pool"
 
+BESIDE_CONTAINER = "rl-operator-"
+"""Prefix of the containers of pods of programs or environments in a sampler's pod set; no container
+of a podTemplate may have it."""
 MOST_CHARACTERS = 63
 """Of a Service's name."""
 SPEC_KEY = "rljob.json"

@@ -10,6 +10,7 @@ from typing import Any
 from rl_contracts.errors import Refusal
 from rl_contracts.pod_overlay import ITEM_LISTS, is_named
 from rl_contracts.spec.resources import GROUP
+from rl_operator.kube.names import BESIDE_CONTAINER
 
 OWN_PREFIXES = (
     f"{GROUP}/",
@@ -136,6 +137,8 @@ def _reserved(template: Mapping[str, Any]) -> Iterator[str]:
         for index, item in enumerate(pod.get(key) or []):
             if key == "volumes" and item["name"] in OWN_VOLUMES:
                 yield f"spec.volumes[{index}].name"
+            elif key != "volumes" and item["name"].startswith(BESIDE_CONTAINER):
+                yield f"spec.{key}[{index}].name"
             elif key != "volumes" and item["name"] in OWN_CONTAINERS:
                 yield from (f"spec.{key}[{index}].{part}" for part in _reserved_parts(item))
 

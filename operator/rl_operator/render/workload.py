@@ -165,7 +165,10 @@ def _covers(stored: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     for key in ("initContainers", "containers"):
         known = {container["name"]: container for container in stored.get(key, [])}
         for container in asked.get(key, []):
-            if container["name"] not in known or not _suffices(known[container["name"]], container):
+            name = container["name"]
+            # Earlier versions named those of other pods without the prefix.
+            reserved = known.get(name) or known.get(name.removeprefix(names.BESIDE_CONTAINER))
+            if reserved is None or not _suffices(reserved, container):
                 return False
     return True
 

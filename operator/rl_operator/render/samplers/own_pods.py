@@ -115,8 +115,8 @@ def containers_by_sampler(
     listed: list[Manifest] = of_group(job, spec, group, images=images)["spec"]["containers"]
     environment = environments.environment_of(spec)
     copies = environment.copies_per_sampler if environment is not None else 1
-    return listed + [
-        container | {"name": f"{container['name']}-{number}"}
-        for number in range(1, copies)
+    return [
+        container | {"name": f"{names.BESIDE_CONTAINER}{container['name']}{suffix}"}
+        for suffix in ("", *(f"-{number}" for number in range(1, copies)))
         for container in listed
     ]

@@ -23,6 +23,20 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
         {"scheduling": {"provider": "Kueue", "queueName": "Team A"}},
         "spec.scheduling.queueName",
     ),
+    "a queue of a name with an empty part": (
+        {"scheduling": {"provider": "Kueue", "queueName": "q..q"}},
+        "spec.scheduling.queueName",
+    ),
+    "a priority of a name with an empty part": (
+        {
+            "scheduling": {
+                "provider": "Kueue",
+                "queueName": "team",
+                "workloadPriorityClassName": "p.-p",
+            }
+        },
+        "spec.scheduling.workloadPriorityClassName",
+    ),
     "a priority that nobody reads": (
         {"scheduling": {"workloadPriorityClassName": "urgent"}},
         "spec.scheduling.workloadPriorityClassName",

@@ -220,6 +220,43 @@ def test_a_workload_covers_what_a_job_wants(before: Raw, after: Raw, message: st
     assert bool(missing) == bool(message)
 
 
+OWN_PODS: dict[str, Raw] = {
+    "program": {
+        "agent": {
+            "kind": "Program",
+            "program": {"command": ["x"], "image": "p:1", "onFailure": "RewardZero"},
+        },
+        "reward": {"scorers": [{"kind": "Program"}]},
+    },
+    "environment": {
+        "agent": {"kind": "Environment", "environment": {"image": "e:1", "copies": 3}},
+        "reward": {"scorers": [{"kind": "Environment"}]},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", OWN_PODS)
+def test_containers_of_a_pod_set_differ_in_name_whatever_a_user_adds(kind: str) -> None:
+    added = [{"name": name, "image": "x:1"} for name in (kind, f"{kind}-1")]
+    template = {"podTemplate": {"spec": {"containers": added}}}
+    samplers = {"samplers": [{"name": "main", "template": template}]}
+    spec = a_spec(**{**QUEUED, **OWN_PODS[kind], **samplers})
+    raw = workload.render(a_meta(), spec, images=IMAGES)
+    containers = pod_sets(raw)["sampler-main"]["template"]["spec"]["containers"]
+    listed = [container["name"] for container in containers]
+    assert {kind, f"{kind}-1", f"rl-operator-{kind}"} <= set(listed)
+    assert len(listed) == len(set(listed))
+
+
+@pytest.mark.parametrize("kind", OWN_PODS)
+def test_a_workload_of_an_earlier_version_covers_the_same_job(kind: str) -> None:
+    wants = workload.render(a_meta(), a_spec(**{**QUEUED, **OWN_PODS[kind]}), images=IMAGES)
+    was = copy.deepcopy(wants)
+    for container in pod_sets(was)["sampler-main"]["template"]["spec"]["containers"]:
+        container["name"] = container["name"].removeprefix("rl-operator-")
+    assert missing_demand(was, wants) == ""
+
+
 def evicted(raw: Raw) -> Raw:
     return kueue.evicted({**raw, "status": kueue.admitted(raw)})
 

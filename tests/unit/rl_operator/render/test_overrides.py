@@ -191,6 +191,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "spec.containers[0].volumeMounts[0].mountPath",
     ),
     "the mounted Secret": ({"spec": {"volumes": [{"name": "stores"}]}}, "spec.volumes[0].name"),
+    "a name of what a queue counts with a sampler": (
+        {"spec": {"containers": [{"name": "rl-operator-program"}]}},
+        "spec.containers[0].name",
+    ),
     "the engine's key": ({"spec": {"volumes": [{"name": "engine-key"}]}}, "spec.volumes[0].name"),
     "a mount over the engine's key": (
         {

@@ -264,7 +264,7 @@ def test_a_queue_counts_them_with_the_samplers() -> None:
     sets = workload.render(JOB, spec, images=IMAGES)["spec"]["podSets"]
     (samplers,) = [each for each in sets if each["name"] == "sampler-main"]
     containers = samplers["template"]["spec"]["containers"]
-    assert [each["name"] for each in containers] == ["agent", programs.COMPONENT]
+    assert [each["name"] for each in containers] == ["agent", f"rl-operator-{programs.COMPONENT}"]
     assert containers[1]["resources"]["requests"] == {"cpu": "2"}
 
 
