@@ -21,7 +21,7 @@ def logs(
     ] = False,
     tail: Annotated[int, typer.Option(min=-1, help="Last lines of each container; -1: all.")] = 100,
     since: Annotated[
-        int | None, typer.Option(min=1, help="Only lines of the last so many seconds.")
+        int | None, typer.Option(min=1, help="Only lines of the last N seconds.")
     ] = None,
     pod: Annotated[str, typer.Option(help="Only this pod.")] = "",
     attempt: Annotated[
@@ -31,7 +31,8 @@ def logs(
         int | None, typer.Option("--replica", "--rank", min=0, help="Only this pod of the trainer.")
     ] = None,
     previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="Of the container's previous run.")
+        bool,
+        typer.Option("--previous", "-p", help="Logs of the container before its last restart."),
     ] = False,
     timestamps: Annotated[bool, typer.Option(help="Begin lines with their time.")] = False,
 ) -> None:

@@ -107,7 +107,7 @@ def submit(
 def diff(
     invocation: Invocation,
     first: Annotated[str, typer.Argument(help="Name of a job, or a manifest's file.")],
-    second: Annotated[str, typer.Argument(help="The same for the other one.")],
+    second: Annotated[str, typer.Argument(help="Name of the other job, or its manifest's file.")],
     *,
     curve: Annotated[
         list[str] | None,

@@ -25,16 +25,16 @@ def download(
     *,
     to: Annotated[Path | None, typer.Option(help="Folder. Default: JOB-VERSION here.")] = None,
     merged: Annotated[
-        bool, typer.Option("--merged", help="An adapter merged into its model, as a whole model.")
+        bool, typer.Option("--merged", help="Merge an adapter into its model: a whole model.")
     ] = False,
     image: Image = "",
     timeout: Timeout = 3600.0,
 ) -> None:
     """Download a model of a job.
 
-    A pod in the namespace stages it from the bucket, and hands it out by a port-forward: Hugging
-    Face layout, or PEFT's of an adapter unless it is --merged. Repeated after an interruption, the
-    command goes on.
+    A pod in the namespace reads it from the bucket and sends it through a port-forward. The folder
+    has Hugging Face layout; an adapter has PEFT's, unless --merged. After an interruption, run the
+    command again: it goes on where it stopped.
     """
     from rl_console.actions.models.downloading import download_model
 
@@ -46,7 +46,7 @@ def download(
 def promote(
     invocation: Invocation,
     job: str,
-    name: Annotated[str, typer.Argument(help="Of the promoted model.")],
+    name: Annotated[str, typer.Argument(help="Name of the promoted model.")],
     version: Version = None,
     *,
     image: Image = "",
@@ -67,17 +67,20 @@ def serve(
     job: str,
     version: Version = None,
     *,
-    name: Annotated[str, typer.Option(help="Of the endpoint. Default: JOB-serve.")] = "",
+    name: Annotated[str, typer.Option(help="Name of the endpoint. Default: JOB-serve.")] = "",
     replicas: Annotated[
         int | None, typer.Option(min=1, help="Number of pods. Default: as before, or 1.")
     ] = None,
     group: Annotated[
-        str, typer.Option(help="Group of samplers whose engine options it takes. Default: first.")
+        str,
+        typer.Option(
+            help="Use the engine options of this group of samplers. Default: the first group."
+        ),
     ] = "",
     api_key_secret: Annotated[
         str | None,
         typer.Option(
-            help="Secret whose key api-key requests must carry; '' asks for none. "
+            help="Secret with the key `api-key`, which requests must carry; '' asks for none. "
             "Default: as before, or none."
         ),
     ] = None,
@@ -87,7 +90,7 @@ def serve(
         bool | None,
         typer.Option(
             "--keep/--no-keep",
-            help="Whether it outlives the job. Default: as before, or not.",
+            help="Keep the endpoint when the job is deleted. Default: as before, or no.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the objects only.")] = False,
@@ -99,8 +102,8 @@ def serve(
     """Serve a model of a job in the cluster.
 
     Makes a Deployment, a Service and a NetworkPolicy that admits pods of the namespace. Adapters
-    are merged into their model. The endpoint has OpenAI's API. Repeated, the command changes it,
-    and keeps --replicas, --api-key-secret and --keep where they are left out.
+    are merged into their model. The endpoint has OpenAI's API. Run the command again to
+    change it; --replicas, --api-key-secret and --keep stay as they were where they are left out.
     """
     from rl_console.actions.models.choice import Choice
     from rl_console.actions.models.endpoint import Endpoint

@@ -23,28 +23,41 @@ def trajectories(
     ] = "",
     *,
     steps: Annotated[
-        str, typer.Option(help="Only of these training steps: 12, 10-20 or 10-.")
+        str,
+        typer.Option(
+            help="Only those of these training steps: 12, 10-20, or 10- for all from 10 on."
+        ),
     ] = "",
     reward_min: Annotated[float | None, typer.Option(help="Least reward.")] = None,
     reward_max: Annotated[float | None, typer.Option(help="Largest reward.")] = None,
     tool: Annotated[str, typer.Option(help="Part of the name of a tool that was called.")] = "",
-    text: Annotated[str, typer.Option(help="Part of a response, in any case.")] = "",
+    text: Annotated[
+        str, typer.Option(help="Text in a response; upper and lower case count the same.")
+    ] = "",
     errors: Annotated[
         bool, typer.Option("--errors", help="Only those in which a turn or a tool failed.")
     ] = False,
-    stopped_by: Annotated[str, typer.Option(help="Only those that ended so, e.g. length.")] = "",
+    stopped_by: Annotated[
+        str, typer.Option(help="Only those that ended for this reason, e.g. length.")
+    ] = "",
     skip: Annotated[
         int,
-        typer.Option(min=0, help="Leave out so many of the last step, as a note of a search says."),
+        typer.Option(
+            min=0,
+            help="Go on with a search that stopped within a step: leave out this many trajectories "
+            "of the newest step of --steps. The note below a search says both numbers.",
+        ),
     ] = 0,
     limit: Limit = None,
     timeout: Annotated[
         float | None, typer.Option(min=1, help="Seconds that a search may take. Default: 60.")
     ] = None,
     tokens: Annotated[
-        bool, typer.Option("--tokens", help="List the tokens of the one that is named.")
+        bool, typer.Option("--tokens", help="With TRAJECTORY: list its tokens.")
     ] = False,
-    first_token: Annotated[int, typer.Option(min=0, help="First token of that list.")] = 0,
+    first_token: Annotated[
+        int, typer.Option(min=0, help="With --tokens: number of the first token to list.")
+    ] = 0,
     operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
     """Search trained trajectories of a job, or show one whole.
@@ -103,13 +116,13 @@ def policies(
     version: Annotated[int | None, typer.Argument(min=1, help="Show this version.")] = None,
     other: Annotated[int | None, typer.Argument(min=1, help="Compare it with this one.")] = None,
     *,
-    before: Annotated[int | None, typer.Option(min=1, help="Only versions below it.")] = None,
+    before: Annotated[int | None, typer.Option(min=1, help="Only versions below this one.")] = None,
     limit: Limit = None,
     operator_namespace: OperatorNamespace = OPERATOR_NAMESPACE,
 ) -> None:
     """Show published policy versions and who serves them.
 
-    Named after the job, one version is shown with what was learned with it, two side by side.
+    With one VERSION: what was learned with it. With two: both side by side.
     """
     from rl_console.actions.run_data.policy_table import (
         ROWS,

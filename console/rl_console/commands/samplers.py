@@ -14,7 +14,9 @@ def scale(
     job: str,
     replicas: Annotated[int, typer.Argument(min=0, help="Wanted number of sampler pods.")],
     *,
-    group: Annotated[str, typer.Option(help="Group of samplers; needed if there are more.")] = "",
+    group: Annotated[
+        str, typer.Option(help="Group of samplers; needed if the job has several.")
+    ] = "",
 ) -> None:
     """Set the number of sampler pods of a job's group."""
     from rl_console.actions.sampler_pods import scale_group

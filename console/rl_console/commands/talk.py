@@ -22,9 +22,11 @@ def chat(
     *,
     message: Annotated[
         list[str] | None,
-        typer.Option("--message", "-m", help="Say this, and end; may be repeated."),
+        typer.Option(
+            "--message", "-m", help="Send this message and exit after the answer; may be repeated."
+        ),
     ] = None,
-    system: Annotated[str, typer.Option(help="System message before the first.")] = "",
+    system: Annotated[str, typer.Option(help="System message before the first message.")] = "",
     temperature: Temperature = None,
     max_tokens: Annotated[
         int | None, typer.Option(min=1, help="Most tokens of a response. Default: the job's.")

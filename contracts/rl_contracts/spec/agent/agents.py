@@ -175,8 +175,8 @@ class Agent(Model):
         ),
         rule(
             "('Search' in self.builtInTools) == has(self.search)",
-            "agent.search names the service of the tool Search of builtInTools, and each needs the "
-            "other: set both, or remove both",
+            "agent.search and the tool Search in agent.builtInTools need each other: set both, or "
+            "remove both",
             field="search",
         ),
         rule(
@@ -206,8 +206,9 @@ class Agent(Model):
         rule(
             "(self.kind == 'Program') == has(self.program) && "
             "(self.kind == 'Environment') == has(self.environment)",
-            "agent.program goes with kind Program, and kind Program needs it, as kind Environment "
-            "needs environment; kind is {self.kind}: set what it needs, remove the other",
+            "agent.kind is {self.kind}: kind Program needs agent.program, kind Environment needs "
+            "agent.environment, and other kinds take neither: set what the kind needs, and remove "
+            "the other",
         ),
         rule(
             "!(self.kind in ['Program', 'Environment']) || (size(self.mcpServers) == 0 && "
@@ -225,14 +226,14 @@ class Agent(Model):
         ),
         rule(
             "!has(self.environment) || self.environment.replayable == (self.durability == 'Turns')",
-            "agent.durability Turns plays the actions of an environment again: it needs "
-            "environment.replayable, which goes with it: set both, or remove both",
+            "agent.durability Turns and agent.environment.replayable need each other, as an "
+            "environment then gets its actions again: set both, or remove both",
             field="durability",
         ),
         rule(
             "!has(self.program) || self.program.replayable == (self.durability == 'Turns')",
-            "agent.durability Turns answers a program's requests again: it needs "
-            "program.replayable, which goes with it: set both, or remove both",
+            "agent.durability Turns and agent.program.replayable need each other, as a program "
+            "then asks again for responses that are stored: set both, or remove both",
             field="durability",
         ),
         rule(
@@ -246,8 +247,8 @@ class Agent(Model):
         ),
         rule(
             "self.durability == 'None' || !has(self.context) || self.context.overflow == 'Stop'",
-            "agent.durability Turns replays the one sequence of an episode: use context.overflow "
-            "Stop, or remove durability",
+            "agent.durability Turns cannot replay an episode whose context was shortened: set "
+            "agent.context.overflow to Stop, or remove durability",
             field="durability",
         ),
         rule(

@@ -34,8 +34,8 @@ class Algorithm(Model):
         rule(
             f"(self.estimator.kind in {listed(OF_ONE)} && "
             "!self.shaping.dynamicSampling) || self.groupSize >= 2 || has(self.teacher)",
-            "algorithm.estimator.kind or shaping.dynamicSampling compares members: "
-            "groupSize must be at least 2",
+            "algorithm.groupSize must be at least 2: estimator.kind or shaping.dynamicSampling "
+            "compares the rollouts of a group",
             field="groupSize",
         ),
         rule(
@@ -112,9 +112,9 @@ class Algorithm(Model):
         rule(
             f"!(self.loss.kind in {_weighing_losses()}) || "
             f"!(self.offPolicy.correction.kind in {listed(WEIGHING)})",
-            "algorithm.loss.kind {self.loss.kind} weighs by p / μ itself: "
-            "offPolicy.correction.kind must not, as "
-            f"{', '.join(WEIGHING)} do",
+            "algorithm.loss.kind {self.loss.kind} already corrects for the older policy that "
+            "sampled a token, and offPolicy.correction.kind {self.offPolicy.correction.kind} would "
+            "do it again: remove correction, or use another loss",
             field="offPolicy.correction.kind",
         ),
         rule(

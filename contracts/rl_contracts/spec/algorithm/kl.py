@@ -15,8 +15,8 @@ class KLController(Model):
     model_config = rules(
         rule(
             "[has(self.target), has(self.horizon)].all(given, given == (self.kind == 'Adaptive'))",
-            "kl.controller.target and horizon go with kind Adaptive, which needs both; kind is "
-            "{self.kind}",
+            "kl.controller.kind is {self.kind}: kind Adaptive needs target and horizon, and kind "
+            "Fixed takes neither: set both, or remove both",
         )
     )
     kind: Literal["Fixed", "Adaptive"] = "Fixed"
@@ -32,7 +32,11 @@ class KLController(Model):
 Estimator = Literal["K1", "Abs", "K2", "K3", "Full"]
 Gradient = Literal["Plain", "StraightThrough", "Unbiased"]
 GRADIENT_RULES = (
-    ("StraightThrough", "self.estimator != 'K2'", "is what estimator K2 has anyway: use Plain"),
+    (
+        "StraightThrough",
+        "self.estimator != 'K2'",
+        "is the same as Plain with estimator K2: use Plain",
+    ),
     (
         "Unbiased",
         "self.estimator in ['K1', 'K3']",

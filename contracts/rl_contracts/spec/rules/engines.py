@@ -62,8 +62,8 @@ OF_ENGINES = (
 OF_SHARED_ENGINE = tuple(
     rule(
         f"!has(self.model) || !has(self.template.engine.{option})",
-        f"spec.template.engine.{option} is for pools of a job, whose loss corrects for {what}: "
-        "remove it",
+        f"spec.template.engine.{option} is not for a pool that jobs share, since a job's loss must "
+        f"correct for {what}: remove it, or use a pool of one job",
         field=f"template.engine.{option}",
     )
     for option, what in QUANTIZED.items()

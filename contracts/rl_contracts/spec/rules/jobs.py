@@ -22,8 +22,8 @@ OF_SECTIONS = (
     rule(
         "!self.training.offloadReference || self.algorithm.objective == 'Distillation' || "
         "(has(self.algorithm.kl) && !has(self.training.lora))",
-        "training.offloadReference is for a reference of its own, and there is none: remove it, or "
-        "set algorithm.kl without training.lora, with which the reference is the model itself",
+        "training.offloadReference moves the reference model to host memory, and this job has "
+        "none: remove it, or set algorithm.kl without training.lora",
         field="training.offloadReference",
     ),
     rule(
@@ -130,10 +130,22 @@ OF_QUEUE = (
 
 OF_JOB = (
     rule(
-        "self.algorithm.objective == 'Evaluation' || ((has(self.data.train) || "
-        "has(self.data.rollouts)) && has(self.training.steps) != has(self.training.epochs))",
-        "training is as long as either steps or epochs say: set one of training.steps and "
-        "training.epochs, and data.train",
+        "self.algorithm.objective == 'Evaluation' || !has(self.training.steps) || "
+        "!has(self.training.epochs)",
+        "training.steps and training.epochs are both set: remove one",
+        field="training.epochs",
+    ),
+    rule(
+        "self.algorithm.objective == 'Evaluation' || has(self.training.steps) || "
+        "has(self.training.epochs)",
+        "neither training.steps nor training.epochs is set: set one",
+        field="training",
+    ),
+    rule(
+        "self.algorithm.objective in ['Evaluation', 'Offline'] || has(self.data.train) || "
+        "has(self.data.rollouts)",
+        "data.train is missing: name at least one source of training data",
+        field="data.train",
     ),
     rule(
         "has(self.data.rollouts) == (self.algorithm.objective == 'Offline')",
@@ -201,10 +213,23 @@ OF_JOB = (
         field="algorithm.kl.controller.horizon",
     ),
     rule(
-        "[size(self.samplers), size(self.reward.scorers)].all(n, "
-        f"(n == 0) == (self.algorithm.objective in {listed(UNSAMPLED)}))",
-        "spec.samplers and spec.reward.scorers go with every algorithm.objective but SFT and "
-        "Offline: add what is missing, or under these remove both",
+        f"!(self.algorithm.objective in {listed(UNSAMPLED)}) || "
+        "size(self.samplers) + size(self.reward.scorers) == 0",
+        "algorithm.objective {self.algorithm.objective} uses no samplers and no scorers: remove "
+        "spec.samplers and spec.reward.scorers",
+        field="algorithm.objective",
+    ),
+    rule(
+        f"self.algorithm.objective in {listed(UNSAMPLED)} || size(self.samplers) > 0",
+        "spec.samplers is empty, and algorithm.objective {self.algorithm.objective} needs "
+        "samplers: add a group",
+        field="samplers",
+    ),
+    rule(
+        f"self.algorithm.objective in {listed(UNSAMPLED)} || size(self.reward.scorers) > 0",
+        "spec.reward.scorers is empty, and algorithm.objective {self.algorithm.objective} needs "
+        "rewards: add a scorer",
+        field="reward.scorers",
     ),
     rule(
         "self.runId == oldSelf.runId && self.managedBy == oldSelf.managedBy",

@@ -8,7 +8,8 @@ from rl_contracts.spec.data import COMMIT
 OF_POOL = (
     rule(
         "has(self.job) != has(self.model)",
-        "a SamplerPool has either job or, where jobs share it, model: set one of them",
+        "set exactly one of spec.job, for a pool of one job, and spec.model, for a pool that jobs "
+        "share",
     ),
     rule(
         "has(self.job) == has(oldSelf.job) && "

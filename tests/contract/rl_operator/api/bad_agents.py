@@ -61,11 +61,11 @@ REFUSED_AGENTS = {
     ),
     "a search without a service": (
         changed("spec.agent", {"kind": "ToolLoop", "builtInTools": ["Search"]}),
-        "agent.search names the service of the tool Search",
+        "agent.search and the tool Search in agent.builtInTools need each other",
     ),
     "a service that no tool asks": (
         changed("spec.agent", tool_loop(search={"url": "http://search:8000/retrieve"})),
-        "agent.search names the service of the tool Search",
+        "agent.search and the tool Search in agent.builtInTools need each other",
     ),
     "a service without a protocol": (
         changed(
@@ -119,11 +119,11 @@ REFUSED_AGENTS = {
     ),
     "a program of another kind": (
         changed("spec.agent", program() | {"kind": "SingleTurn"}),
-        "agent.program goes with kind Program",
+        "agent.kind is SingleTurn: kind Program needs agent.program",
     ),
     "no program": (
         changed("spec.agent", {"kind": "Program"}),
-        "kind Program needs it",
+        "agent.kind is Program: kind Program needs agent.program",
     ),
     "an image of a pod that a sidecar has not": (
         changed("spec.agent", program(image="mine:1")),
@@ -205,11 +205,11 @@ REFUSED_AGENTS = {
     ),
     "an environment of another kind": (
         changed("spec.agent", environment() | {"kind": "SingleTurn"}),
-        "kind Environment needs environment",
+        "kind Environment needs agent.environment",
     ),
     "no environment": (
         changed("spec.agent", {"kind": "Environment"}),
-        "kind Environment needs environment",
+        "kind Environment needs agent.environment",
     ),
     "an environment with tools of the manifest": (
         changed("spec.agent", environment() | {"tools": [{"entryPoint": "a:b"}]}),
@@ -229,15 +229,15 @@ REFUSED_AGENTS = {
     ),
     "turns of a program that cannot be replayed": (
         changed("spec.agent", program() | {"durability": "Turns"}),
-        "it needs program.replayable",
+        "agent.program.replayable need each other",
     ),
     "turns of an environment that cannot be replayed": (
         changed("spec.agent", environment() | {"durability": "Turns"}),
-        "it needs environment.replayable",
+        "agent.environment.replayable need each other",
     ),
     "an environment that is replayed for nothing": (
         changed("spec.agent", environment(replayable=True)),
-        "it needs environment.replayable, which goes with it",
+        "agent.environment.replayable need each other",
     ),
     "copies of a server that runs already": (
         changed("spec.agent", environment(copies=2)),

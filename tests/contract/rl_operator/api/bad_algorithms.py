@@ -97,7 +97,7 @@ REFUSED_ALGORITHMS = {
             "spec.algorithm",
             {"loss": {"kind": "DecoupledPPO"}, "offPolicy": {"correction": {"kind": "TIS"}}},
         ),
-        "weighs by p / μ itself",
+        "offPolicy.correction.kind TIS would do it again",
     ),
     "updates that leave a rest": (
         changed("spec.training.promptsPerUpdate", 3),
@@ -159,11 +159,11 @@ REFUSED_ALGORITHMS = {
     ),
     "adaptive without target": (
         changed("spec.algorithm.kl", {"controller": {"kind": "Adaptive", "horizon": 100}}),
-        "kl.controller.target and horizon go with",
+        "kind Adaptive needs target and horizon",
     ),
     "fixed with a target": (
         changed("spec.algorithm.kl", {"controller": {"target": 0.1, "horizon": 100}}),
-        "kl.controller.target and horizon go with",
+        "kind Adaptive needs target and horizon",
     ),
     "second KL in the loss beside the first": (
         changed("spec.algorithm.kl", {"loss": {"coefficient": 0.1}}),
@@ -174,7 +174,7 @@ REFUSED_ALGORITHMS = {
             "spec.algorithm.kl",
             {"placement": "Reward", "loss": {"estimator": "K2", "gradient": "StraightThrough"}},
         ),
-        "kl.loss.gradient StraightThrough is what estimator K2 has anyway",
+        "kl.loss.gradient StraightThrough is the same as Plain",
     ),
     "gradient of a reward": (
         changed("spec.algorithm.kl", {"placement": "Reward", "gradient": "StraightThrough"}),
@@ -182,7 +182,7 @@ REFUSED_ALGORITHMS = {
     ),
     "K2 straight through": (
         changed("spec.algorithm.kl", {"estimator": "K2", "gradient": "StraightThrough"}),
-        "what estimator K2 has anyway",
+        "is the same as Plain with estimator K2",
     ),
     "unbiased Abs": (
         changed("spec.algorithm.kl", {"estimator": "Abs", "gradient": "Unbiased"}),

@@ -112,9 +112,15 @@ REFUSED_JOBS = {
         "rollouts.completion.minimum is 3, and algorithm.estimator.kind PassAtK compares more",
     ),
     "negative steps": (changed("spec.training.steps", -1), "spec.training.steps"),
-    "no steps": (changed("spec.training.steps", ...), "either steps or epochs"),
-    "nothing to train on": (changed("spec.data", {}), "and data.train"),
-    "steps and epochs": (changed("spec.training.epochs", 2), "either steps or epochs"),
+    "no steps": (
+        changed("spec.training.steps", ...),
+        "neither training.steps nor training.epochs is set: set one",
+    ),
+    "nothing to train on": (changed("spec.data", {}), "data.train is missing: name at least one"),
+    "steps and epochs": (
+        changed("spec.training.epochs", 2),
+        "training.steps and training.epochs are both set: remove one",
+    ),
     "steps are no text": (changed("spec.training.steps", "many"), "spec.training.steps"),
     "warm-up after the end": (
         changed("spec.training.optimizer.warmupSteps", 10_000),
@@ -139,10 +145,16 @@ REFUSED_JOBS = {
     ),
     "a demonstration with samplers": (
         changed("spec.algorithm.objective", "SFT"),
-        "go with every algorithm.objective but SFT and Offline",
+        "algorithm.objective SFT uses no samplers and no scorers: remove spec.samplers and",
     ),
-    "no scorer": (changed("spec.reward.scorers", []), "spec.reward.scorers"),
-    "no sampler": (changed("spec.samplers", []), "spec.samplers"),
+    "no scorer": (
+        changed("spec.reward.scorers", []),
+        "spec.reward.scorers is empty, and algorithm.objective RL needs rewards",
+    ),
+    "no sampler": (
+        changed("spec.samplers", []),
+        "spec.samplers is empty, and algorithm.objective RL needs samplers",
+    ),
     "two groups of a name": (
         changed("spec.samplers", [{"name": "main"}, {"name": "main"}]),
         "spec.samplers[1]",

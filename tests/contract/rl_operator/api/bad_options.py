@@ -130,7 +130,7 @@ _SECTIONS: dict[str, tuple[Manifest, str]] = {
     "a job's own stored rollouts": ({**STORED, "runId": "earlier"}, "this job's own run"),
     "stored rollouts with samplers": (
         {**STORED, "samplers": [{"name": "main"}]},
-        "under these remove both",
+        "algorithm.objective Offline uses no samplers and no scorers",
     ),
     "stored rollouts without greedy ones": (
         {**STORED, "algorithm": {"objective": "Offline", "estimator": {"kind": "ReMax"}}},

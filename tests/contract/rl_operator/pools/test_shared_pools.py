@@ -278,8 +278,8 @@ def test_invalid_pool_references_are_refused_by_the_api_server(world: World) -> 
         return apply(world.apiserver, manifest, "--dry-run=server")
 
     both = {"job": "a", "model": {"uri": "s3://abc/model"}}
-    assert "either job or" in refusal("SamplerPool", both)
-    assert "either job or" in refusal("SamplerPool", {})
+    assert "set exactly one of spec.job" in refusal("SamplerPool", both)
+    assert "set exactly one of spec.job" in refusal("SamplerPool", {})
     assert "maxRuns is for a pool" in refusal("SamplerPool", {"job": "a", "maxRuns": 2})
     assert "maxRuns" in refusal("SamplerPool", {"model": {"uri": "s3://abc/model"}, "maxRuns": 9})
     job = world.make_job("good", suspend=True)
