@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_console.convert.given import Given, parse
@@ -70,6 +70,8 @@ CONTEXT, TURN = "agent.sampling.maxContextTokens", "agent.sampling.maxTokensPerT
 DEFAULT_CONTEXT = Sampling().max_context_tokens
 PROMPT_TOKENS = 2048
 """Room for the prompt where the options do not say how long one may be."""
+ONE_GPU = {"nvidia.com/gpu": 1}
+"""Of the trainer and of each sampler where the options do not say how many."""
 ORDER = (
     "model",
     "data",
@@ -108,6 +110,18 @@ def _hidden(name: str, value: str) -> str:
     return CREDENTIALS.sub("//…@", value)
 
 
+def _fill(draft: Draft, path: str, value: Any, what_to_do: str) -> None:
+    """Set a field that a person has to replace, and say so once: where an option was named."""
+    draft.put(path, value)
+    named = [place for place, line in enumerate(draft.lines) if line.field == path]
+    for place in named:
+        note = f"the script takes it from a variable: {what_to_do}"
+        draft.lines[place] = replace(draft.lines[place], note=note)
+    if not named:
+        note = f"the options do not say it: {what_to_do}"
+        draft.lines.append(Line(option="", value="", state="by hand", field=path, note=note))
+
+
 def _complete(draft: Draft) -> None:
     """Fields that every job needs, with values to replace where the options say nothing."""
     for path, value in (
@@ -117,16 +131,10 @@ def _complete(draft: Draft) -> None:
     ):
         epochs = path == "training.steps" and draft.get("training.epochs") is not None
         if draft.get(path) is None and not epochs:
-            draft.put(path, value)
-            draft.lines.append(
-                Line(
-                    option="",
-                    value="",
-                    state="by hand",
-                    field=path,
-                    note=f"the options do not say it: replace {value}",
-                )
-            )
+            _fill(draft, path, value, f"replace {value}")
+    for path in ("trainer.resources", "samplers[0].template.resources"):
+        if draft.get(f"{path}.limits") is None:
+            _fill(draft, path, {"limits": ONE_GPU}, "1 GPU for each pod; set what the model needs")
     turn = draft.get(TURN) or 0
     if draft.get(CONTEXT) is None and turn >= DEFAULT_CONTEXT:
         room = draft.get("agent.sampling.maxPromptTokens") or PROMPT_TOKENS

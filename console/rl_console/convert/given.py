@@ -17,6 +17,8 @@ ASSIGNMENT = re.compile(r"^\+{0,2}([A-Za-z_][\w.]*)=(.*)$", re.DOTALL)
 FLAG = re.compile(r"^--?([A-Za-z][\w.-]*)(?:=(.*))?$", re.DOTALL)
 DEFAULT = re.compile(r"^\$\{\w+:?-([^${}]*)\}$")
 """A variable of the shell with a default, e.g. ``${BETA:-0.0}``."""
+MODEL = "model"
+"""The keyword with which a trainer is told its model."""
 SBATCH = re.compile(r"^\s*#SBATCH\s+(.*)$")
 
 
@@ -64,19 +66,35 @@ def _leaves(value: Any, at: str) -> Iterator[Given]:
 
 
 def _of_python(text: str) -> list[Given]:
-    """Keyword arguments of the first call that has any; empty if the text is no such code."""
+    """Keyword arguments of a config class, and a trainer's model; empty if there are none."""
     try:
         tree = ast.parse(text)
     except SyntaxError:
         return []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and any(each.arg for each in node.keywords):
-            return [
-                Given(name=each.arg, value=_literal(each.value))
-                for each in node.keywords
-                if each.arg
-            ]
-    return []
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.keywords]
+    trainers = [call for call in calls if _called(call).endswith("Trainer")]
+    models = [
+        Given(name=MODEL, value=each.value.value)
+        for call in trainers
+        for each in call.keywords
+        if each.arg == MODEL and isinstance(each.value, ast.Constant)
+    ]
+    config = _config([call for call in calls if call not in trainers], or_any=not trainers)
+    keywords = config.keywords if config else []
+    return models + [
+        Given(name=each.arg, value=_literal(each.value)) for each in keywords if each.arg
+    ]
+
+
+def _config(calls: list[ast.Call], *, or_any: bool) -> ast.Call | None:
+    """The call of a trainer's config class; without one the first that is none of a trainer."""
+    configs = [call for call in calls if _called(call).endswith("Config")]
+    of_trainers = [call for call in configs if "GRPO" in _called(call)]
+    return next(iter(of_trainers or configs or (calls if or_any else [])), None)
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def _literal(node: ast.expr) -> Any:

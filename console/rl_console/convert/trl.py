@@ -24,6 +24,7 @@ BATCH, STEPS = "training.promptsPerStep", "training.steps"
 QUICK_STEPS, QUICK_PROMPTS = 10, 4
 VARIABLES = {
     "MODEL_NAME": "model_name",
+    "model": "model_name",
     "NUM_EPISODES": "num_episodes",
     "BATCH_SIZE": "per_device_train_batch_size",
     "GRADIENT_ACCUMULATION_STEPS": "gradient_accumulation_steps",
@@ -37,7 +38,8 @@ VARIABLES = {
     "USE_BF16": "bf16",
     "OUTPUT_DIR": "output_dir",
 }
-"""Environment variables of StateSet's scripts, and the options that they set."""
+"""Environment variables of StateSet's scripts and the model of TRL's trainer, and the options that
+they set."""
 
 
 def _beta(draft: Draft, value: Any) -> Outcome:

@@ -175,3 +175,60 @@ def test_a_variable_with_a_default_has_this_value() -> None:
 def test_a_rate_without_a_point_is_a_number_in_yaml_too() -> None:
     spec = convert(FRAMEWORKS["trl"], "learning_rate: 1e-6\n").manifest["spec"]
     assert spec["training"]["optimizer"]["learningRate"] == 1e-6
+
+
+GPUS = ("spec.trainer.resources.limits", "spec.samplers.0.template.resources.limits")
+
+
+@pytest.mark.parametrize("file", EXAMPLES)
+def test_trainer_and_samplers_have_gpus(file: str) -> None:
+    manifest = converted(file).manifest
+    assert all(at(manifest, path)["nvidia.com/gpu"] >= 1 for path in GPUS)
+
+
+def test_gpus_that_the_options_do_not_say_are_left_to_a_person() -> None:
+    lines = [line for line in converted("stateset-config.txt").lines if "resources" in line.field]
+    assert [(line.state, line.field) for line in lines] == [
+        ("by hand", "trainer.resources"),
+        ("by hand", "samplers[0].template.resources"),
+    ]
+    assert all("1 GPU for each pod" in line.note for line in lines)
+
+
+@pytest.mark.parametrize("field", ["model.uri", "data.train[0].uri", "trainer.resources"])
+def test_a_variable_s_field_has_one_row_that_says_what_to_replace(field: str) -> None:
+    flags = "model.path=$MODEL data.train_files=$TRAIN trainer.n_gpus_per_node=$GPUS"
+    result = convert(FRAMEWORKS["verl"], f"python -m verl.trainer.main_ppo {flags}")
+    (line,) = (line for line in result.lines if line.field == field)
+    assert line.note.startswith("the script takes it from a variable: ")
+    assert "replace s3://your-bucket/" in line.note or "1 GPU" in line.note
+
+
+SCRIPT = """
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer
+
+dataset = load_dataset("trl-lib/DeepMath-103K", split="train")
+{config}
+trainer = GRPOTrainer({model}reward_funcs=score, train_dataset=dataset{args})
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "config", "uri"),
+    [
+        ('model="Qwen/Qwen2-0.5B-Instruct", ', "", "hf://Qwen/Qwen2-0.5B-Instruct"),
+        ('model="a/b", ', "args = GRPOConfig(max_steps=7)", "hf://a/b"),
+        ("model=loaded, ", "args = GRPOConfig(max_steps=7)", "s3://your-bucket/models/model"),
+    ],
+    ids=["no config", "a config", "an object"],
+)
+def test_the_model_of_trl_s_trainer_is_read(model: str, config: str, uri: str) -> None:
+    args = ", args=args" if config else ""
+    script = SCRIPT.format(model=model, config=config, args=args)
+    result = convert(FRAMEWORKS["trl"], script)
+    assert result.problems == []
+    assert [line.option for line in result.lines if line.state == "unknown"] == []
+    assert at(result.manifest, "spec.model.uri") == uri
+    assert at(result.manifest, "spec.training.steps") == (7 if config else 100)
