@@ -14,6 +14,7 @@ from rl_console.manifests.files import name_of, read
 from rl_contracts.capacity import engine_division, mesh
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.engine import Options, engine_memory, options_of
+from rl_contracts.capacity.fit import STANDALONE
 from rl_contracts.capacity.host import host_memory
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import FAMILIES, SEEING, Shape, UnknownShapeError, shape_of
@@ -108,8 +109,11 @@ def _job(job: Mapping[str, Any], shape: Shape, *, device_gib: float) -> Lines:
         f"{setup.microbatch_tokens} tokens{how}"
     )
     yield f"  each GPU needs {arithmetic(needed)} of {device_gib:g} GiB"
-    fits = needed.fixed <= device_gib * GIB
-    if not fits:
+    trained = spec.algorithm.objective not in STANDALONE
+    fits = not trained or needed.fixed <= device_gib * GIB
+    if not trained:
+        yield "  nothing is trained: the trainer needs less than that"
+    elif not fits:
         changes = remedies(setup, too_large=True)
         yield f"  it cannot fit: weights, gradients and moments alone exceed it. {changes}"
     elif needed.total > device_gib * GIB * (1 - SPARE_SHARE):

@@ -25,6 +25,8 @@ QWEN = {
     "vocab_size": 151936,
 }
 
+TRAIN_ALONE = {"train": [{"name": "sums", "uri": "s3://data/sums.jsonl"}]}
+
 
 def planned(folder: Path, config: dict[str, Any], **sections: Any) -> list[str]:
     (folder / "config.json").write_text(json.dumps(config))
@@ -84,6 +86,12 @@ def test_a_job_that_cannot_fit_is_an_error_after_all_lines(
     assert shown.err == (
         "error: job cannot fit on GPUs of 80 GiB. The lines above say what to change\n"
     )
+
+
+def test_a_job_that_trains_nothing_is_not_too_large(tmp_path: Path) -> None:
+    sampling = {"objective": "Sampling", "groupSize": 4}
+    lines = planned(tmp_path, QWEN, algorithm=sampling, data=TRAIN_ALONE, training={"steps": 1})
+    assert lines[3].strip() == "nothing is trained: the trainer needs less than that"
 
 
 def test_a_family_whose_formula_is_not_known_is_refused_with_those_that_are(tmp_path: Path) -> None:
