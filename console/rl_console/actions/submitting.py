@@ -9,6 +9,7 @@ from rl_console.errors import ConsoleError, RequestRefusedError, UsageError
 from rl_console.kube import Cluster, path
 from rl_console.manifests.checks import problems
 from rl_console.manifests.files import Document
+from rl_console.manifests.structure import shown
 from rl_contracts.spec.resources import GROUP
 
 PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}
@@ -32,7 +33,7 @@ def report(documents: Sequence[Document]) -> Iterator[str]:
     """Lines about all objects: valid, not checked, or what is wrong.
 
     Raises:
-        InvalidError: after the last line, if anything is wrong.
+        InvalidError: after the last line, if anything is wrong or nothing was checked.
     """
     wrong = 0
     for document in documents:
@@ -43,6 +44,7 @@ def report(documents: Sequence[Document]) -> Iterator[str]:
             state = "valid" if document.ours else "not checked: no RLJob or SamplerPool"
             yield f"{document.file}: {document.name}: {state}"
     _require_none(wrong, documents)
+    _require_ours(documents)
 
 
 def require_valid(documents: Sequence[Document]) -> None:
@@ -59,6 +61,19 @@ def _require_none(wrong: int, documents: Sequence[Document]) -> None:
             f"{wrong} of {len(documents)} objects would be refused",
             remedy="Correct the fields above; `kubectl explain rljob.spec` describes each",
         )
+
+
+def _require_ours(documents: Sequence[Document]) -> None:
+    """Nothing was checked: a report without an error would be taken for a good one."""
+    if any(document.ours for document in documents):
+        return
+    files = ", ".join(dict.fromkeys(document.file for document in documents))
+    kinds = dict.fromkeys(document.manifest.get("kind") for document in documents)
+    named = ", ".join("missing" if kind is None else shown(kind) for kind in kinds)
+    raise InvalidError(
+        f"{files} holds no RLJob or SamplerPool: kind is {named}",
+        remedy="Write kind: RLJob, or name another file with -f",
+    )
 
 
 def create(

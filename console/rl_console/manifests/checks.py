@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from rl_console.manifests import cel
+from rl_console.manifests import cel, headings
 from rl_console.manifests.structure import Problem, differences, shown
-from rl_contracts.spec.resources import API_VERSION, RLJob, SamplerPool
+from rl_contracts.spec.resources import RLJob, SamplerPool
 from rl_contracts.spec.schema import crd
 
 MODELS = {"RLJob": RLJob, "SamplerPool": SamplerPool}
@@ -22,33 +22,26 @@ def problems(manifest: Mapping[str, Any]) -> list[Problem]:
 
     Rules of a manifest whose fields are wrong are not evaluated, as the API server does not.
     """
-    if heading := list(_of_heading(manifest)):
-        return heading
+    heading, metadata = list(headings.of_kind(manifest)), list(headings.of_metadata(manifest))
+    if heading:
+        return heading + metadata
     kind = manifest["kind"]
-    if fields := list(_of_fields(kind, manifest)):
+    if fields := metadata + list(_of_fields(kind, manifest)):
         return fields
     schema = schema_of(kind)
     whole = copy.deepcopy(dict(manifest))
     whole.pop("status", None)
     fill_defaults(schema, whole)
-    return [
-        Problem(violation.field, violation.message) for violation in cel.violations(schema, whole)
-    ]
-
-
-def _of_heading(manifest: Mapping[str, Any]) -> Iterator[Problem]:
-    kind, version = manifest.get("kind"), manifest.get("apiVersion")
-    if not isinstance(kind, str) or kind not in MODELS:
-        yield Problem("kind", f"{kind!r} is none of {', '.join(MODELS)}")
-    elif version != API_VERSION:
-        yield Problem("apiVersion", f"is {version!r}: write {API_VERSION}")
-    metadata = manifest.get("metadata")
-    if not isinstance(metadata, Mapping) or not metadata.get("name"):
-        yield Problem("metadata.name", "is missing")
+    broken = [Problem(each.field, each.message) for each in cel.violations(schema, whole)]
+    return broken
 
 
 def _of_fields(kind: str, manifest: Mapping[str, Any]) -> Iterator[Problem]:
-    unknown = list(differences(schema_of(kind)["properties"]["spec"], manifest.get("spec"), "spec"))
+    schema = schema_of(kind)["properties"]["spec"]
+    unknown = [
+        *headings.of_fields(manifest, schema),
+        *differences(schema, manifest.get("spec"), "spec"),
+    ]
     yield from unknown
     if unknown:
         return

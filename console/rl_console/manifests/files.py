@@ -11,11 +11,10 @@ from typing import Any
 import yaml
 
 from rl_console.errors import UsageError
-from rl_console.manifests import loading
+from rl_console.manifests import headings, loading
 
 STANDARD_INPUT = Path("-")
-OURS = ("RLJob", "SamplerPool")
-LISTS = ("List", *(f"{kind}List" for kind in OURS))
+LISTS = ("List", *(f"{kind}List" for kind in headings.KINDS))
 TYPES = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list"}
 
 
@@ -36,8 +35,8 @@ class Document:
 
     @property
     def ours(self) -> bool:
-        """Whether it is an RLJob or a SamplerPool."""
-        return self.manifest.get("kind") in OURS
+        """Whether it is an RLJob or a SamplerPool, or is meant to be one."""
+        return headings.is_ours(self.manifest)
 
 
 def name_of(manifest: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,11 @@ def differences(schema: Schema, value: Any, at: str) -> Iterator[Problem]:
         yield from _of_object(schema, value, at)
     elif isinstance(value, list) and "items" in schema:
         yield from _of_items(schema, value, at)
+
+
+def no_field(field: str, known: Iterable[str]) -> Problem:
+    """A field that there is not."""
+    return Problem(field, f"is no field. Fields here: {', '.join(sorted(known))}")
 
 
 def shown(value: Any) -> str:
@@ -124,8 +129,7 @@ def _of_object(schema: Schema, value: Mapping[str, Any], at: str) -> Iterator[Pr
         if name in properties or isinstance(others, Mapping):
             yield from differences(properties.get(name, others), inner, below)
         elif not schema.get("x-kubernetes-preserve-unknown-fields"):
-            known = ", ".join(sorted(properties))
-            yield Problem(below, f"is no field. Fields here: {known}")
+            yield no_field(below, properties)
 
 
 def _of_items(schema: Schema, value: list[Any], at: str) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from tests.contract.rl_operator.api.bad_options import REFUSED_OPTIONS
 from tests.contract.rl_operator.api.bad_pools import ACCEPTED_POOLS, REFUSED_POOLS
 from tests.contract.rl_operator.api.bad_scheduling import REFUSED_SCHEDULING
 from tests.kube.apiserver import ApiServer
-from tests.samples.invalid_manifests import cases
+from tests.samples.invalid_manifests import POOL, cases
 
 Manifest = dict[str, Any]
 PLURALS = {"RLJob": "rljobs", "SamplerPool": "samplerpools"}
@@ -86,6 +86,39 @@ def test_a_rule_is_broken_here_as_there(
 @pytest.mark.parametrize("name", ACCEPTED_POOLS)
 def test_what_the_api_server_accepts_is_accepted(name: str) -> None:
     assert problems(ACCEPTED_POOLS[name]) == []
+
+
+METADATA: dict[str, tuple[dict[str, Any], bool]] = {
+    "a label without a value": ({"labels": {"a": "", "b": None}}, True),
+    "a label with a prefix": ({"labels": {"a.b-c/D_e.f": "G_h.i"}}, True),
+    "a label that ends with a dash": ({"labels": {"a": "b-"}}, False),
+    "a long label": ({"labels": {"a" * 63: "b" * 63}}, True),
+    "a label that is too long": ({"labels": {"a": "b" * 64}}, False),
+    "a label with a blank": ({"labels": {"a b": "c"}}, False),
+    "a label with two prefixes": ({"labels": {"a/b/c": "d"}}, False),
+    "a label with an upper-case prefix": ({"labels": {"A/b": "c"}}, False),
+    "a label that is a number": ({"labels": {"a": 7}}, False),
+    "an annotation of any text": ({"annotations": {"a/B": " - \n"}}, True),
+    "an annotation with a blank": ({"annotations": {"a b": "c"}}, False),
+    "an annotation that is too long": ({"annotations": {"a": "b" * 262_144}}, False),
+    "a long annotation": ({"annotations": {"a": "b" * 262_143}}, True),
+    "a field that is none": ({"lables": {}}, False),
+    "a field of the server": ({"generation": 1}, True),
+    "a name with an underscore": ({"name": "a_b"}, False),
+    "a name with a dot": ({"name": "a.b"}, True),
+    "a name that is a number": ({"name": 7}, False),
+}
+
+
+@pytest.mark.parametrize("name", METADATA)
+def test_metadata_is_refused_here_as_there(name: str, apiserver: ApiServer) -> None:
+    metadata, valid = METADATA[name]
+    manifest = POOL | {"metadata": POOL["metadata"] | metadata}
+    configuration = client.Configuration()
+    config.load_kube_config(str(apiserver.kubeconfig), client_configuration=configuration)
+    with client.ApiClient(configuration) as connected:
+        there = causes(client.CustomObjectsApi(connected), manifest)
+    assert (not there, not problems(manifest)) == (valid, valid), there
 
 
 def test_every_violation_of_the_schema_is_found_at_its_field() -> None:
