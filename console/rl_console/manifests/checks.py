@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from rl_console.manifests import cel, headings
 from rl_console.manifests.structure import Problem, differences, shown
-from rl_contracts.spec.resources import RLJob, SamplerPool
+from rl_contracts.spec import scorer_kinds
+from rl_contracts.spec.resources import RLJob, RLJobSpec, SamplerPool
 from rl_contracts.spec.schema import crd
 
 MODELS = {"RLJob": RLJob, "SamplerPool": SamplerPool}
@@ -33,7 +34,15 @@ def problems(manifest: Mapping[str, Any]) -> list[Problem]:
     whole.pop("status", None)
     fill_defaults(schema, whole)
     broken = [Problem(each.field, each.message) for each in cel.violations(schema, whole)]
-    return broken
+    return broken or list(_of_scorers(kind, manifest))
+
+
+def _of_scorers(kind: str, manifest: Mapping[str, Any]) -> Iterator[Problem]:
+    """Scorers that the operator refuses: a rule of the API server cannot know them."""
+    if kind == "RLJob":
+        for refusal in scorer_kinds.refusals(RLJobSpec.model_validate(manifest["spec"])):
+            value = shown(refusal.value)
+            yield Problem(refusal.field, f"is {value}. {refusal.message} {refusal.remedy}")
 
 
 def _of_fields(kind: str, manifest: Mapping[str, Any]) -> Iterator[Problem]:

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 from rl_contracts.documents.sampler import Sampler
 from rl_contracts.errors import Refusal
-from rl_contracts.spec import vision_features
+from rl_contracts.spec import scorer_kinds, vision_features
 from rl_contracts.spec.agent.user_code import Code
 from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.correction import WEIGHING
 from rl_contracts.spec.algorithm.loss import LOSS_KINDS
 from rl_contracts.spec.base import EnvironmentVariable
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.spec.reward import BUILT_IN_SCORERS
 from rl_contracts.spec.workers import SamplerTemplate
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.settings import DEFAULT_RULES, JobRules
@@ -74,7 +73,7 @@ def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:
     yield from colocated.refusals(spec)
     yield from _of_environment("spec.trainer.env", spec.trainer.env, trainer=True)
     yield from overrides.refusals("spec.trainer.podTemplate", spec.trainer.pod_template)
-    yield from _of_built_in_scorers(spec)
+    yield from scorer_kinds.refusals(spec)
     yield from _of_code(spec)
     for index, group in enumerate(spec.samplers):
         yield from _of_template(
@@ -180,24 +179,6 @@ def _of_processes(spec: RLJobSpec) -> Iterator[Refusal]:
             "change the gradients that they send each other.",
             remedy="Set it to RunOnly, or have a trainer of one replica with one GPU.",
         )
-
-
-def _of_built_in_scorers(spec: RLJobSpec) -> Iterator[Refusal]:
-    """Scorers that neither the manifest brings nor the installation's image has.
-
-    Images of the user's own, and of shared pools, may have others: their samplers say so.
-    """
-    if any(group.pool_ref is not None or group.template.image for group in spec.samplers):
-        return
-    for index, scorer in enumerate(spec.reward.scorers):
-        if not scorer.is_own and scorer.kind not in BUILT_IN_SCORERS:
-            yield Refusal(
-                field=f"spec.reward.scorers[{index}].kind",
-                value=scorer.kind,
-                reason="ScorerUnknown",
-                message="The samplers know no scorer of this kind.",
-                remedy=f"Use one of {', '.join(BUILT_IN_SCORERS)}, or set entryPoint or judge.",
-            )
 
 
 def _of_code(spec: RLJobSpec) -> Iterator[Refusal]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rl_console.actions.initiation import manifest_of
 from rl_console.actions.submitting import InvalidError, report
+from rl_console.errors import UsageError
 from rl_console.manifests.checks import problems
 from rl_console.manifests.files import read_all
 from tests.samples.manifests import a_job
+from tests.unit.rl_console.test_manifests import ANSWERS
 
 OTHER = "kind: ConfigMap\nmetadata: {name: other}\n"
 HEADING = "apiVersion: rl-operator.io/v1alpha1\nmetadata: {name: sums}\n"
@@ -90,3 +94,17 @@ def test_metadata_is_refused_by_its_field(metadata: dict[str, Any], problem: str
     manifest = a_job()
     (found,) = problems(manifest | {"metadata": manifest["metadata"] | metadata})
     assert str(found).startswith(problem)
+
+
+def test_a_scorer_that_no_sampler_knows_is_refused_as_the_operator_refuses_it() -> None:
+    reward = {"scorers": [{"kind": "ExactMatch"}, {"kind": "Mathh"}]}
+    (found,) = problems(a_job(reward=reward))
+    assert found.field == "spec.reward.scorers[1].kind"
+    assert "The samplers know no scorer of this kind. Use one of Code, " in found.message
+    of_another_image = [{"name": "main", "template": {"image": "mine"}}]
+    assert problems(a_job(reward=reward, samplers=of_another_image)) == []
+
+
+def test_a_first_manifest_has_a_scorer_that_there_is() -> None:
+    with pytest.raises(UsageError, match=r"scorers\[0\]\.kind: is .Mathh.*Use one of Code"):
+        manifest_of(replace(ANSWERS, scorer="Mathh"))
