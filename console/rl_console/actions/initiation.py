@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -46,8 +47,18 @@ class Answers:
     lora_rank: int | None = None
 
 
+GOOD = Answers(
+    name="job",
+    model="hf://org/name",
+    train="s3://bucket/file.jsonl",
+    query=DEFAULTS["query"],
+    scorer=DEFAULTS["scorer"],
+)
+"""Answers that are valid together: with one of them replaced, that one is at fault."""
+
+
 def ask(answers: Answers) -> Answers:
-    """Ask for what is missing on a terminal; elsewhere defaults are used.
+    """Ask for what is missing on a terminal, and check each answer; elsewhere defaults are used.
 
     Raises:
         UsageError: something without a default is missing, and nobody can be asked.
@@ -55,7 +66,12 @@ def ask(answers: Answers) -> Answers:
     missing = [field for field in QUESTIONS if not getattr(answers, field)]
     if sys.stdin.isatty():
         given: dict[str, Any] = {
-            field: typer.prompt(QUESTIONS[field], default=DEFAULTS.get(field), err=True)
+            field: typer.prompt(
+                QUESTIONS[field],
+                default=DEFAULTS.get(field),
+                value_proc=functools.partial(_checked, field),
+                err=True,
+            )
             for field in missing
         }
         return replace(answers, **given)
@@ -67,19 +83,31 @@ def ask(answers: Answers) -> Answers:
     return replace(answers, **defaults)
 
 
+def _checked(field: str, answer: str) -> str:
+    """An answer without blanks around it; typer asks again after a BadParameter."""
+    given: dict[str, Any] = {field: answer.strip()}
+    if refusals := problems(_manifest(replace(GOOD, **given))):
+        raise typer.BadParameter(str(refusals[0]))
+    return answer.strip()
+
+
 def manifest_of(answers: Answers) -> dict[str, Any]:
     """The manifest; raises UsageError with the first problem if it would be refused."""
+    manifest = _manifest(answers)
+    refusals = problems(manifest)
+    if refusals:
+        raise UsageError(f"the job would be refused: {refusals[0]}")
+    return manifest
+
+
+def _manifest(answers: Answers) -> dict[str, Any]:
     metadata = {"name": answers.name, "namespace": answers.namespace}
-    manifest = {
+    return {
         "apiVersion": API_VERSION,
         "kind": "RLJob",
         "metadata": {key: value for key, value in metadata.items() if value},
         "spec": _spec(answers),
     }
-    refusals = problems(manifest)
-    if refusals:
-        raise UsageError(f"the job would be refused: {refusals[0]}")
-    return manifest
 
 
 def _spec(answers: Answers) -> dict[str, Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from rl_console.manifests.hints import fits, hint
 
 Schema = Mapping[str, Any]
 MOST_VALUE = 100
@@ -104,9 +105,8 @@ def _of_size(schema: Schema, size: int, word: str, noun: str) -> Iterator[str]:
 
 def _of_text(schema: Schema, value: str) -> Iterator[str]:
     pattern = schema.get("pattern")
-    # In Go `$` is the end of the text alone, in Python also before a final newline.
-    if pattern and not re.search(re.sub(r"(?<!\\)\$", r"\\Z", pattern), value):
-        yield f"is {shown(value)}, and must match {pattern}"
+    if pattern and not fits(pattern, value):
+        yield f"is {shown(value)}: {hint(pattern, value)}"
 
 
 def _of_number(schema: Schema, value: float) -> Iterator[str]:

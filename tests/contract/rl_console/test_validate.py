@@ -30,7 +30,14 @@ BY_RULE: dict[str, tuple[Manifest, str]] = (
     | REFUSED_SCHEDULING
     | REFUSED_POOLS
 )
-OWN_WORDS = (", and must ", ", and may ", "must be of type", "is required", "is a second item")
+OWN_WORDS = (
+    ": write ",
+    ", and must ",
+    ", and may ",
+    "must be of type",
+    "is required",
+    "is a second item",
+)
 """Of messages about the schema; those about rules are the rules' own."""
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -70,6 +71,30 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     with pytest.raises(UsageError, match=r"NAME, --model, --train must be given"):
         ask(Answers())
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_each_answer_is_checked_when_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("Sums", "sums", "Qwen/Qwen3-8B", " hf://Qwen/Qwen3-8B ", "a.csv", "s3://b-c/a.json")
+    monkeypatch.setattr("sys.stdin", Terminal("\n".join([*given, "", "Mathh", "Math", ""])))
+    answers = ask(Answers())
+    assert (answers.name, answers.model, answers.train) == (given[1], given[3].strip(), given[5])
+    assert (answers.query, answers.scorer) == ("query", "Math")
+    written = capsys.readouterr()
+    refused = (written.out + written.err).split("Error: ")[1:]
+    assert [line.split(":")[0].split(" must")[0] for line in refused] == [
+        "metadata.name",
+        "spec.model.uri",
+        "spec.data.train[0].uri",
+        "spec.reward.scorers[0].kind",
+    ]
+    assert "If it is on the hub, write hf://Qwen/Qwen3-8B\n" in refused[1]
 
 
 def test_options_are_compared_by_name_not_by_place() -> None:
