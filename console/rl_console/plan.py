@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rl_console.errors import DoesNotFitError, PlanError
 from rl_console.manifests.checks import problems
-from rl_console.manifests.files import name_of, read
+from rl_console.manifests.files import name_of, read, text_of
 from rl_contracts.capacity import engine_division, mesh
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.engine import Options, engine_memory, options_of
@@ -59,9 +59,10 @@ def plan(manifest: Path, config: Path, *, device_gib: float) -> Iterator[str]:
 
 
 def _read(path: Path, parse: Callable[[str], T]) -> T:
+    text = text_of(path)
     try:
-        return parse(path.read_text())
-    except (OSError, ValueError, AttributeError, UnknownShapeError) as error:
+        return parse(text)
+    except (ValueError, AttributeError, UnknownShapeError) as error:
         raise PlanError(f"{path} cannot be used: {error}") from error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rl_console.errors import UsageError
 from rl_console.invocation import Invocation
 from rl_console.manifests.checks import fill_defaults, schema_of
-from rl_console.manifests.files import read
+from rl_console.manifests.files import SUFFIXES, read
 from rl_console.output import Column, Listing
 from rl_console.plain_text import plain_line
 
@@ -18,7 +18,6 @@ Spec = Mapping[str, Any]
 NAMES = {"samplers": "name", "train": "name", "validation": "name", "test": "name"}
 """Lists whose items are compared by a name, not by their place."""
 IGNORED = ("suspend", "runId", "managedBy")
-SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def specs_of(

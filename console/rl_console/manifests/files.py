@@ -14,6 +14,7 @@ from rl_console.errors import UsageError
 from rl_console.manifests import headings, loading
 
 STANDARD_INPUT = Path("-")
+SUFFIXES = (".yaml", ".yml", ".json")
 LISTS = ("List", *(f"{kind}List" for kind in headings.KINDS))
 TYPES = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list"}
 
@@ -63,29 +64,60 @@ def read_all(files: Sequence[Path]) -> list[Document]:
     Raises:
         UsageError: a file cannot be read, is no YAML, or is empty.
     """
-    documents = [each for file in files for path in _paths(file) for each in _documents(path)]
+    return [each for file in files for each in _given(file)]
+
+
+def text_of(path: Path) -> str:
+    """The text of a file, or of standard input (``-``); raises UsageError."""
+    name = _name(path)
+    try:
+        return sys.stdin.read() if path == STANDARD_INPUT else path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise UsageError(f"{name} does not exist", remedy="Correct the path") from error
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not text in UTF-8", remedy="Save it as UTF-8") from error
+
+
+def _name(path: Path) -> str:
+    return "standard input" if path == STANDARD_INPUT else str(path)
+
+
+def _given(file: Path) -> list[Document]:
+    """What is in a file or folder; raises UsageError if it is empty."""
+    paths = _paths(file)
+    if not paths:
+        raise UsageError(
+            f"no {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} in {file} (subfolders are not "
+            "searched)",
+            remedy="Name the manifests, or their folder, with -f",
+        )
+    documents = [each for path in paths for each in _documents(path)]
     if not documents:
-        names = ", ".join(map(str, files))
-        raise UsageError(f"{names} holds no object", remedy="Name a manifest with -f")
+        empty = f"each file of {file}" if paths != [file] else _name(file)
+        raise UsageError(
+            f"{empty} is empty", remedy="Write a manifest: `kubectl rl init` makes one"
+        )
     return documents
 
 
 def _paths(file: Path) -> list[Path]:
     if not file.is_dir():
         return [file]
-    return sorted(each for each in file.iterdir() if each.suffix in (".yaml", ".yml", ".json"))
+    try:
+        return sorted(each for each in file.iterdir() if each.suffix in SUFFIXES)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _documents(path: Path) -> Iterator[Document]:
-    name = "standard input" if path == STANDARD_INPUT else str(path)
+    name, text = _name(path), text_of(path)
     try:
-        text = sys.stdin.read() if path == STANDARD_INPUT else path.read_text()
         loaded = list(loading.documents(text))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{name} cannot be read: {error}") from error
     except yaml.YAMLError as error:
         cause = loading.explained(error)
-        raise UsageError(f"{name} is no YAML: {cause}", remedy="Correct it there") from error
+        raise UsageError(f"{name}: {cause}", remedy="Correct it there") from error
     for number, (line, value) in enumerate(loaded, 1):
         if value is not None:
             place = f"document {number} of {name} (line {line})" if len(loaded) > 1 else name
@@ -99,7 +131,9 @@ def _objects(file: str, value: Any, place: str) -> Iterator[Document]:
         yield Document(file=file, manifest={}, fault=fault)
     elif value.get("kind") not in LISTS:
         yield Document(file=file, manifest=value)
-    elif isinstance(items := value.get("items") or [], list):
+    elif not (items := value.get("items")):
+        yield Document(file=file, manifest={}, fault=f"{place}: the List has no items")
+    elif isinstance(items, list):
         for number, item in enumerate(items, 1):
             yield from _objects(file, item, f"{place}: item {number} of the List")
     else:

@@ -30,6 +30,13 @@ OCTAL = re.compile(r"^([-+]?)0(?=[0-7])")
 MOST_DIGITS = 300
 MOST_INTEGER = 2**53
 """Integers below it are exact as numbers."""
+PLAIN = {
+    "mapping values are not allowed here": "there may be no key here: correct the indentation, or "
+    "put a text with a colon in quotes",
+    "could not find expected ':'": "a colon is missing after a key, or the indentation is wrong",
+    "found unexpected end of stream": "the end was not expected: a quotation mark is missing",
+}
+"""Words of PyYAML in plain ones."""
 TYPES = ("null", "bool", "int", "float", "str", "seq", "map")
 
 
@@ -149,9 +156,16 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def explained(error: yaml.YAMLError) -> str:
     """What is wrong with a text and in which line, on one line."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+    if isinstance(error, yaml.reader.ReaderError):
+        return f"the character U+{int(error.character):04X} is not allowed in YAML"
+    if not isinstance(error, yaml.MarkedYAMLError) or (mark := error.problem_mark) is None:
         return str(error)
+    problem = str(error.problem).replace("'<stream end>'", "the end")
+    line = f"line {mark.line + 1}"
+    if r"'\t'" in problem:
+        before = (mark.buffer or "")[mark.pointer - mark.column : mark.pointer]
+        return f"{line} {'has' if before.strip() else 'begins with'} a tab; YAML takes only spaces"
     begun = ""
     if error.context and error.context_mark:
         begun = f", {error.context} from line {error.context_mark.line + 1}"
-    return f"line {error.problem_mark.line + 1}: {error.problem}{begun}"
+    return f"{line}: {PLAIN.get(problem, problem)}{begun}"

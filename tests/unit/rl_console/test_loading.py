@@ -86,7 +86,12 @@ def test_documents_come_with_the_line_they_begin_in() -> None:
         ("a: &a [*a]", "an alias (*name) stands inside what it names"),
         ("[" * 5000, "it is nested too deeply"),
         ('{"a":' * 5000, "it is nested too deeply"),
-        ("a: [", "line 1: expected the node content, but found '<stream end>', while parsing"),
+        ("a:\n  b: c\n  \td: e", "line 3 begins with a tab; YAML takes only spaces"),
+        ("a:\tb", "line 1 has a tab; YAML takes only spaces"),
+        ("a: b: c", "line 1: there may be no key here: correct the indentation, or put a text"),
+        ("a:\n  'b", "line 2: the end was not expected: a quotation mark is missing"),
+        ("a: \x00", "the character U+0000 is not allowed in YAML"),
+        ("a: [", "line 1: expected the node content, but found the end, while parsing"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_its_line(text: str, cause: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rl_console.actions.submitting import problem_lines
 from rl_console.errors import UsageError
 from rl_console.invocation import Invocation
 from rl_console.manifests.checks import problems
-from rl_console.manifests.files import read, read_all
+from rl_console.manifests.files import STANDARD_INPUT, read, read_all, text_of
 
 
 def lines_of(folder: Path, text: str) -> list[str]:
@@ -35,6 +36,7 @@ def lines_of(folder: Path, text: str) -> list[str]:
                 "x.yaml: item 3 of the List is null, not an object",
             ],
         ),
+        ("kind: List\nitems: []", ["x.yaml: the List has no items"]),
         ("kind: List\nitems: a", ["x.yaml: items of the List is text, not a list"]),
         ("kind: List\nitems: {a: b}", ["x.yaml: items of the List is an object, not a list"]),
         (
@@ -56,6 +58,42 @@ def test_errors_of_other_documents_are_told_beside_it(tmp_path: Path) -> None:
     assert found[0].startswith("x.yaml: RLJob: ")
     assert "document 2 of x.yaml (line 3) is a list, not an object" in found
     assert found[-1].startswith("x.yaml: SamplerPool: ")
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n---\n"])
+def test_a_file_without_an_object_is_empty(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=r"x\.yaml is empty\. Write a manifest"):
+        read_all([file])
+    with pytest.raises(UsageError, match=r"^each file of .* is empty\. Write a manifest"):
+        read_all([tmp_path])
+
+
+def test_standard_input_may_be_empty_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with pytest.raises(UsageError, match=r"^standard input is empty\."):
+        read_all([STANDARD_INPUT])
+
+
+def test_a_folder_without_a_manifest_is_told_what_was_searched(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "x.yaml").write_text("kind: A")
+    message = r"^no \.yaml, \.yml or \.json in .* \(subfolders are not searched\)\."
+    with pytest.raises(UsageError, match=message):
+        read_all([tmp_path])
+
+
+def test_a_file_that_cannot_be_read_is_told_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_bytes("kind: A".encode("utf-16"))
+    (tmp_path / "folder.yaml").mkdir()
+    for name, cause in (
+        ("x.yaml", r"x\.yaml is not text in UTF-8\. Save it as UTF-8$"),
+        ("nope.yaml", r"nope\.yaml does not exist\. Correct the path$"),
+        ("folder.yaml", r"folder\.yaml cannot be read: Is a directory$"),
+    ):
+        with pytest.raises(UsageError, match=cause):
+            text_of(tmp_path / name)
 
 
 def test_where_objects_are_needed_it_is_refused(tmp_path: Path) -> None:
