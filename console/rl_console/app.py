@@ -113,7 +113,9 @@ def _close_output() -> None:
 def _usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else PROGRAM
-    _print_error(f"{error.format_message().rstrip('.')}. See `{path} --help`")
+    message = error.format_message().rstrip(".")
+    end = "" if message.endswith("?") else "."
+    _print_error(f"{message}{end} See `{path} --help`")
     return USAGE
 
 

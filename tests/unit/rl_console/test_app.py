@@ -54,6 +54,10 @@ def test_a_command_line_without_a_command_shows_the_help(
     ("arguments", "message"),
     [
         (["nothing"], "error: No such command 'nothing'. See `kubectl rl --help`\n"),
+        (
+            ["valdate"],
+            "error: No such command 'valdate'. Did you mean 'validate'? See `kubectl rl --help`\n",
+        ),
         (["follow"], "error: Missing argument 'job'. See `kubectl rl follow --help`\n"),
         (
             ["--kubeconfig", "/nowhere", "list"],
