@@ -90,7 +90,7 @@ ORDER = (
 
 def _line(framework: Framework, draft: Draft, given: Given) -> Line:
     rule = framework.rules.get(framework.name_of(given.name))
-    value = "" if given.value is None else _hidden(given.name, shown(given.value).strip("'"))
+    value = "" if given.value is None else _hidden(given.name, shown(given.value).strip('"'))
     if rule is None:
         note = "the guide does not name it; look for it in `kubectl explain rljob.spec`"
         return Line(option=given.name, value=value, state="unknown", note=note)

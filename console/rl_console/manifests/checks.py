@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rl_console.manifests import cel, headings
-from rl_console.manifests.structure import Problem, differences, shown
+from rl_console.manifests.structure import Problem, differences, shown, state_of
 from rl_contracts.spec import scorer_kinds
 from rl_contracts.spec.resources import RLJob, RLJobSpec, SamplerPool
 from rl_contracts.spec.schema import crd
@@ -59,7 +59,7 @@ def _of_fields(kind: str, manifest: Mapping[str, Any]) -> Iterator[Problem]:
     except ValidationError as error:
         for each in error.errors(include_url=False):
             if each["type"] != "value_error":  # a CEL rule that code relies on, too
-                yield Problem(path_of(each["loc"]), f"{each['msg']}, and is {shown(each['input'])}")
+                yield Problem(path_of(each["loc"]), f"{each['msg']}, and {state_of(each['input'])}")
 
 
 def path_of(place: tuple[int | str, ...]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rl_console.manifests.structure import Problem, no_field, shown
+from rl_console.manifests.structure import Problem, no_field, shown, state_of
 from rl_contracts.spec.resources import API_VERSION, GROUP
 
 KINDS = ("RLJob", "SamplerPool")
@@ -61,10 +61,10 @@ def of_kind(manifest: Mapping[str, Any]) -> Iterator[Problem]:
     kind, version = manifest.get("kind"), manifest.get("apiVersion")
     if kind not in KINDS:
         wanted = kind_of(manifest) or " or ".join(KINDS)
-        state = "is missing" if kind is None else f"is {shown(kind)}"
+        state = "is missing" if kind is None else state_of(kind)
         yield Problem("kind", f"{state}: write {wanted}")
     if version != API_VERSION:
-        state = "is missing" if version is None else f"is {shown(version)}"
+        state = "is missing" if version is None else state_of(version)
         yield Problem("apiVersion", f"{state}: write {API_VERSION}")
 
 
@@ -105,16 +105,16 @@ def _of_text(
     field: str, value: Any, pattern: re.Pattern[str] | None, form: str
 ) -> Iterator[Problem]:
     if not isinstance(value, str):
-        yield Problem(field, f"must be of type string, and is {shown(value)}: put it in quotes")
+        yield Problem(field, f"must be of type string, and {state_of(value)}: put it in quotes")
     elif pattern is not None and not pattern.match(value):
-        yield Problem(field, f"is {shown(value)}, and must be {form}")
+        yield Problem(field, f"{state_of(value)}, and must be {form}")
 
 
 def _of_map(field: str, values: Any, *, labels: bool) -> Iterator[Problem]:
     if values is None:
         return
     if not isinstance(values, Mapping):
-        yield Problem(field, f"must be of type object, and is {shown(values)}")
+        yield Problem(field, f"must be of type object, and {state_of(values)}")
         return
     for key, value in values.items():
         yield from _of_key(field, key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +47,7 @@ def differences(schema: Schema, value: Any, at: str) -> Iterator[Problem]:
         at: path of the value.
     """
     if not _has_type(schema, value):
-        yield Problem(at, f"must be of type {_wanted(schema)}, and is {shown(value)}")
+        yield Problem(at, f"must be of type {_wanted(schema)}, and {state_of(value)}")
         return
     yield from (Problem(at, message) for message in _of_value(schema, value))
     if isinstance(value, dict):
@@ -60,9 +61,14 @@ def no_field(field: str, known: Iterable[str]) -> Problem:
     return Problem(field, f"is no field. Fields here: {', '.join(sorted(known))}")
 
 
+def state_of(value: Any) -> str:
+    """What a value is, for a message, e.g. ``is null``."""
+    return "is empty" if value == "" else f"is {shown(value)}"
+
+
 def shown(value: Any) -> str:
-    """A value for a message."""
-    text = repr(value)
+    """A value for a message, as YAML and JSON have it."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MOST_VALUE else f"{text[:MOST_VALUE]}…"
 
 
@@ -85,7 +91,7 @@ def _has_type(schema: Schema, value: Any) -> bool:
 
 def _of_value(schema: Schema, value: Any) -> Iterator[str]:
     if "enum" in schema and value not in schema["enum"]:
-        yield f"is {shown(value)}, and must be one of {', '.join(map(str, schema['enum']))}"
+        yield f"{state_of(value)}, and must be one of {', '.join(map(str, schema['enum']))}"
     if isinstance(value, str):
         yield from _of_text(schema, value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -106,7 +112,7 @@ def _of_size(schema: Schema, size: int, word: str, noun: str) -> Iterator[str]:
 def _of_text(schema: Schema, value: str) -> Iterator[str]:
     pattern = schema.get("pattern")
     if pattern and not fits(pattern, value):
-        yield f"is {shown(value)}: {hint(pattern, value)}"
+        yield f"{state_of(value)}: {hint(pattern, value)}"
 
 
 def _of_number(schema: Schema, value: float) -> Iterator[str]:
@@ -140,5 +146,5 @@ def _of_items(schema: Schema, value: list[Any], at: str) -> Iterator[Problem]:
         if keys and isinstance(item, dict):
             key = [item.get(each) for each in keys]
             if key in seen:
-                yield Problem(f"{at}[{index}]", f"is a second item with {keys[0]} {key[0]!r}")
+                yield Problem(f"{at}[{index}]", f"is a second item with {keys[0]} {shown(key[0])}")
             seen.append(key)

@@ -63,3 +63,19 @@ def test_a_text_that_does_not_match_is_told_what_to_write(
 ) -> None:
     (found,) = problems(a_job(**sections))
     assert found.message.endswith(f": {hint}")
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"uri": ""}}, "is empty: write hf://org/name or s3://bucket/folder"),
+        ({"model": None}, "must be of type object, and is null"),
+        ({"training": {"steps": True}}, "must be of type integer, and is true"),
+        ({"training": {"steps": "many"}}, 'must be of type integer, and is "many"'),
+        ({"training": {"steps": ["ä", False]}}, 'must be of type integer, and is ["ä", false]'),
+        ({"training": {"steps": ""}}, "must be of type integer, and is empty"),
+    ],
+)
+def test_a_value_is_told_as_a_manifest_has_it(sections: dict[str, Any], message: str) -> None:
+    (found,) = problems(a_job(**sections))
+    assert found.message == message
