@@ -27,7 +27,7 @@ class EvaluationResult(Record):
     """Prompts that were answered."""
     skipped: int = 0
     """Prompts that no sampler can process, e.g. longer than ``maxContextTokens``: they count in
-    neither ``prompts`` nor ``accuracy``."""
+    neither ``prompts`` nor ``accuracy``. Objective SFT: records that cannot be trained."""
     samples_per_prompt: int = 1
     pass_at: dict[str, float] = Field(default_factory=dict)
     """Pass@k by k, in [0, 1]: share of prompts that at least one of k samples answers; empty in

@@ -280,8 +280,9 @@ class Data(Model):
     shuffle: bool = True
     """Whether each pass over the data has a new random order. false: the order of the files."""
     on_bad_record: Literal["Fail", "Skip"] = "Fail"
-    """What happens to a record that cannot be read, or a stored group of rollouts. `Fail`: the
-    attempt fails and names it. `Skip`: it is left out and counted in status.datasets."""
+    """What happens to a record or a stored group of rollouts that cannot be read, or that cannot be
+    trained under SFT or Offline. `Fail`: the attempt fails and names it. `Skip`: it is left out.
+    status.datasets counts those that cannot be read; drops of steps count the others."""
     hub: Hub = Field(default_factory=Hub)
     images: Images | None = None
     """Images in messages of records and in results of MCP servers' tools, for a vision-language

@@ -128,7 +128,7 @@ class DatasetStatus(Model):
     records: int
     """Number of records that the source has."""
     skipped: int = 0
-    """Number of bad records that were left out."""
+    """Number of records, or stored groups, that could not be read and were left out."""
     accuracy: float | None = None
     """Mean reward of the source's last evaluation at the first temperature (avg@k)."""
     pass_at_k: float | None = None

@@ -22,10 +22,12 @@ from rl_contracts.documents.rollout import (
     Timings,
     VersionSpan,
 )
-from rl_contracts.documents.task import Message, Queue, Task, TaskState
+from rl_contracts.documents.step_metrics import Drops
+from rl_contracts.documents.task import Cause, Message, Queue, Task, TaskState
 from rl_contracts.errors import Refusal, RefusedError
+from rl_trainer.algorithm.drops import dropped, total
 from rl_trainer.algorithm.groups import Group, Limits
-from rl_trainer.algorithm.samples import sequences
+from rl_trainer.algorithm.samples import Sample, sequences
 from rl_trainer.context.job import Job, Progress
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.prompts import asked
@@ -68,6 +70,8 @@ class Demonstrations(WithoutSamplers):
     ) -> None:
         super().__init__(job, reader=reader)
         self._stream, self._template, self._limits = stream, template, limits
+        self._left_out = Drops()
+        """Since the previous step."""
 
     def collect(self, progress: Progress) -> Collected:
         """Take the next step's records, and store them as tasks and rollouts.
@@ -91,12 +95,18 @@ class Demonstrations(WithoutSamplers):
                 refusal = self._refusal(task, str(error))
                 if not self._skips or skipped > PASSES_WITHOUT_ANY * self._stream.records:
                     raise RefusedError(refusal) from error
+                self._left_out = total(self._left_out, dropped(Cause.UNUSABLE))
                 log.warning("left out: record %s of %s: %s", task.example, task.dataset, error)
         self._job.stores.rollouts.put(rollouts)
         self._reader.remember(rollouts)
         self._job.stores.tasks.insert([group.task for group in groups])
         progress.next_sequence = sequence
         return Collected(groups=groups, wait_seconds=self._job.clock() - started)
+
+    def close_step(self, groups: int) -> tuple[Drops, float]:
+        """Records that were left out since the previous step, and 0: the manifest asks for it."""
+        drops, self._left_out = self._left_out, Drops()
+        return drops, 0.0
 
     def evaluate(
         self, work: RankWork, datasets: Sequence[Dataset], *, step: int
@@ -111,16 +121,7 @@ class Demonstrations(WithoutSamplers):
     def _evaluate(self, work: RankWork, dataset: Dataset, *, step: int) -> EvaluationResult:
         started, job = self._job.clock(), self._job
         job.heartbeat.say(f"evaluating step {step} on {dataset.source.name}")
-        samples = []
-        for sequence, example in enumerate(dataset.examples):
-            task = self._task(dataset, example, sequence=sequence, step=step)
-            try:
-                samples += sequences(self._rollout(task))
-            except UntrainableError as error:
-                if not self._skips:
-                    raise RefusedError(self._refusal(task, str(error))) from error
-        if not samples:
-            raise RefusedError(self._refusal(task, "no record of its source can"))
+        samples, skipped = self._samples(dataset, step=step)
         # Zeros stand where samplers write log-probabilities: the gap to them is the loss.
         take(job.team, work, samples, purpose="Score")
         gap = job.team.call(
@@ -135,11 +136,35 @@ class Demonstrations(WithoutSamplers):
             temperature=TEMPERATURE,
             loss=gap.mean,
             prompts=len(samples),
+            skipped=skipped,
             tokens=gap.tokens,
             logprob_gap_mean=0.0,
             logprob_gap_max=0.0,
             seconds=job.clock() - started,
         )
+
+    def _samples(self, dataset: Dataset, *, step: int) -> tuple[list[Sample], int]:
+        """The records of a source, and how many are left out; raises as ``collect``."""
+        samples, left_out = list[Sample](), list[str]()
+        for sequence, example in enumerate(dataset.examples):
+            task = self._task(dataset, example, sequence=sequence, step=step)
+            try:
+                samples += sequences(self._rollout(task))
+            except UntrainableError as error:
+                if not self._skips:
+                    raise RefusedError(self._refusal(task, str(error))) from error
+                left_out.append(f"{task.example}: {error}")
+        if not samples:
+            raise RefusedError(self._refusal(task, "no record of its source can"))
+        if left_out:
+            log.warning(
+                "%d of %d records of %s are left out, the first one %s",
+                len(left_out),
+                len(dataset.examples),
+                dataset.source.name,
+                left_out[0],
+            )
+        return samples, len(left_out)
 
     def _task(self, dataset: Dataset, example: Example, *, sequence: int, step: int) -> Task:
         """A task that is never queued."""

@@ -203,8 +203,10 @@ class Training(Model):
     """Number of training steps. Set either this or epochs. Can be raised while the job is
     suspended; the learning rate's schedule then spans the new number."""
     epochs: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    """Number of passes over the training records. Set either this or steps. Can be raised while
-    the job is suspended, like steps."""
+    """Passes over the training records, which become steps once the data are read: epochs ×
+    records / promptsPerStep, rounded up. What is left out at its turn, e.g. by dynamicSampling,
+    does not make them fewer: the next records take its place. Set either this or steps. Can be
+    raised while the job is suspended, like steps."""
     prompts_per_step: Annotated[int, Field(ge=1, le=65536)] = 64
     """Prompts, and so groups of rollouts, trained in one step; under SFT the number of records."""
     prompts_per_update: Annotated[int, Field(ge=1, le=65536)] | None = None

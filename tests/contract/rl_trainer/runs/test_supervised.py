@@ -158,12 +158,21 @@ def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: Make
     assert "a sequence of 65 tokens, more than the 48 that fit" in world.outcome.message
     assert "spec.agent.sampling.maxContextTokens" in world.outcome.remedy
     given = world.spec.model_dump(by_alias=True)
-    given["data"]["onBadRecord"] = "Skip"
+    given["data"] |= {"onBadRecord": "Skip", "shuffle": False}
+    given["data"]["validation"][0] |= {
+        name: given["data"]["train"][0][name] for name in ("uri", "columns")
+    }
+    given["training"] |= {"steps": None, "epochs": 2, "promptsPerStep": 2, "promptsPerUpdate": 2}
     world.spec = world.spec.model_validate(given)
     world.write_mounts()
     assert world.attempt() == 0
     trained = world.stores.tasks.find(RUN, queue=Queue.CONSUMED, state=TaskState.DONE)
-    assert {task.example for task in trained} == {"c1"}
+    assert [task.example for task in trained] == ["c1"] * 4
+    # Two passes over two records are two steps, which the second record fills in four passes.
+    run = world.run
+    assert (run.step, run.totals.drops.by_cause["unusable"]) == (2, 4)
+    assert (run.latest.dropped_share if run.latest else None) == 0.0
+    assert (world.evaluations[-1].prompts, world.evaluations[-1].skipped) == (1, 1)
 
 
 def test_a_template_of_the_manifest_is_trained_and_exported(make_world: MakeWorld) -> None:
