@@ -79,7 +79,7 @@ class Columns(Model):
     )
     id: Column | None = None
     """Field with the record's id, unique within its source. Unset: `id` where a record has it, else
-    the record's place in the file."""
+    the record's place in its files, e.g. `line 7`."""
     query: Column | None = None
     """Field with the question, shown to the policy as the user's only turn. Unset: `query`."""
     messages: Column | None = None

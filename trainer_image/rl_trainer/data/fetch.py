@@ -51,6 +51,8 @@ class _LocalFile:
     path: Path
     name: str
     """As its user knows it."""
+    id_prefix: str = ""
+    """As of ``SourceReader.read``."""
     ours: bool = True
     """May be deleted."""
 
@@ -145,7 +147,8 @@ def _tasks(wanted: _Wanted, reader: SourceReader, places: Places) -> Iterator[Ex
 def _read(
     file: _LocalFile, reader: SourceReader, columns: Columns, compares: Compares
 ) -> Iterator[Example]:
-    yield from reader.read(_raw(file.path, columns, compares), file=file.name)
+    raw = _raw(file.path, columns, compares)
+    yield from reader.read(raw, file=file.name, id_prefix=file.id_prefix)
     if file.ours:
         file.path.unlink()
 
@@ -207,6 +210,11 @@ def _from_hub(wanted: _Wanted, places: Places) -> tuple[str, Iterator[_LocalFile
             path = places.hub.download(
                 address, name, commit=commit, folder=places.folder / "hub", field=wanted.field
             )
-            yield _LocalFile(path=path, name=f"hf://{address.repo}@{commit[:12]}/{name}")
+            yield _LocalFile(
+                path=path,
+                name=f"hf://{address.repo}@{commit[:12]}/{name}",
+                # The first file has none: a run with one file must find its ids again.
+                id_prefix="" if name == names[0] else f"{name} ",
+            )
 
     return commit, fetched()

@@ -52,19 +52,23 @@ class SourceReader:
         """Number of good records so far."""
         return len(self._seen)
 
-    def read(self, raw: Iterable[RawRecord], *, file: str) -> Iterator[Example]:
+    def read(
+        self, raw: Iterable[RawRecord], *, file: str, id_prefix: str = ""
+    ) -> Iterator[Example]:
         """Yield the examples of a file.
 
         Args:
             raw: the file's records.
             file: name of the file in messages, e.g. its URI.
+            id_prefix: stands before the place where that becomes the id of a record; places of two
+                files may be the same.
 
         Raises:
             RefusedError: the file cannot be read, or a record is bad and is not to be skipped.
         """
         try:
             for record in raw:
-                example = self._example(record, file)
+                example = self._example(record, file, id_prefix)
                 if example is not None:
                     yield example
         except UnreadableError as error:
@@ -81,7 +85,7 @@ class SourceReader:
             )
         raise self._refused(f"{self._source.uri} holds {problem}")
 
-    def _example(self, raw: RawRecord, file: str) -> Example | None:
+    def _example(self, raw: RawRecord, file: str, id_prefix: str) -> Example | None:
         where = f"{file} {raw.place}"
         try:
             if raw.problem:
@@ -89,7 +93,7 @@ class SourceReader:
             parsed = parse_record(
                 raw.value,
                 columns=self._source.columns,
-                place=raw.place,
+                place=f"{id_prefix}{raw.place}",
                 compares=self._compares,
                 images=self._images,
             )

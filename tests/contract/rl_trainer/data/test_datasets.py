@@ -28,6 +28,7 @@ from tests.contract.rl_trainer.world import RUN
 from tests.network.hub import REPO, FakeHub, serving
 
 ROWS = [{"id": f"e{n}", "query": f"{n}", "answer": "7"} for n in range(10)]
+PLAIN = [{"query": f"{n}", "answer": "7"} for n in range(6)]
 OLD, NEW = "a" * 40, "b" * 40
 
 
@@ -49,6 +50,9 @@ def hub() -> Iterator[FakeHub]:
         "main/train-00001-of-00002.parquet": parquet(ROWS[4:8]),
         "main/test-00000-of-00001.parquet": parquet(ROWS[8:]),
         "lines/train.jsonl": lines(ROWS),
+        "plain/train-00000-of-00003.parquet": parquet(PLAIN[:2]),
+        "plain/train-00001-of-00003.parquet": parquet(PLAIN[2:5]),
+        "plain/train-00002-of-00003.parquet": parquet(PLAIN[5:6]),
     }
     changed = files | {"lines/train.jsonl": lines(ROWS[:5])}
     with serving(FakeHub({OLD: files, NEW: changed}, {"main": OLD}, kind="datasets")) as served:
@@ -144,6 +148,21 @@ def test_splits_of_a_hub_are_read_by_commit(places: Places, hub: FakeHub) -> Non
     assert ("GET", f"/datasets/{REPO}/resolve/{OLD}/{name}") in asked
     assert not any(path.endswith("README.md") for _, path in asked)
     assert {authorization for _, _, authorization in hub.requests} == {""}
+
+
+@pytest.mark.parametrize("mode", ["Fail", "Skip"])
+def test_records_without_ids_in_several_files_of_a_hub_are_all_read(
+    places: Places, mode: str
+) -> None:
+    (train,) = fetch(places, {"uri": f"hf://{REPO}/plain"}, onBadRecord=mode)
+    assert [example.messages[0].text for example in train.examples] == list("012345")
+    assert (train.skipped, train.first_skipped) == (0, ())
+    second = "plain/train-00001-of-00003.parquet"
+    assert [example.id for example in train.examples] == [
+        *("row 1", "row 2"),
+        *(f"{second} row {n}" for n in (1, 2, 3)),
+        "plain/train-00002-of-00003.parquet row 1",
+    ]
 
 
 def test_a_started_run_keeps_its_dataset_commit(places: Places, hub: FakeHub) -> None:
