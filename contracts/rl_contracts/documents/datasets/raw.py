@@ -12,7 +12,7 @@ class RawRecord:
     """A record of a file, or why it could not be decoded."""
 
     place: str
-    """Place in the file, e.g. ``line 7``; counted from 1."""
+    """Place in the file, e.g. ``line 7``, counted from 1; no two records have the same."""
     value: object = None
     """The decoded JSON value."""
     harbor: HarborTask | None = None

@@ -105,6 +105,8 @@ class _Text:
         self._json = json.JSONDecoder(parse_constant=_no_number)
         self._buffer, self._at = "", 0
         self.line = 1
+        self._begun = (0, 0)
+        """The line on which the last record begins, and how many do so far."""
 
     def peek(self) -> str:
         """The next character that is not white space; empty at the end."""
@@ -130,7 +132,7 @@ class _Text:
         """Consume the next value."""
         if not self.peek():
             raise UnreadableError(f"line {self.line}: {ENDS_EARLY}")
-        place = f"line {self.line}"
+        place = self._place()
         while True:
             try:
                 value, end = self._json.raw_decode(self._buffer, self._at)
@@ -148,6 +150,13 @@ class _Text:
         self.line += self._buffer.count("\n", self._at, end)
         self._at = end
         return RawRecord(place=place, value=value)
+
+    def _place(self) -> str:
+        """Place of the record that begins here; records of one line are counted."""
+        line, count = self._begun
+        count = count + 1 if line == self.line else 1
+        self._begun = (self.line, count)
+        return f"line {self.line}" if count == 1 else f"line {self.line}, record {count}"
 
     def _fill_or_fail(self, place: str, error: json.JSONDecodeError) -> None:
         if len(self._buffer) - self._at > MAX_RECORD_BYTES:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from rl_contracts.documents.datasets.example import Example
@@ -42,6 +44,16 @@ def test_a_bad_record_is_refused_by_file_place_and_field(lines: list[bytes], mes
     assert refusal.message.startswith("s3://data/train.jsonl")
     assert (refusal.field, refusal.reason) == ("spec.data.train[0].uri", "DatasetMalformed")
     assert "onBadRecord to Skip" in refusal.remedy
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_an_array_on_one_line_is_read_whole(skip: bool) -> None:
+    rows = [{"query": f"{n}+1=", "answer": "2"} for n in range(5)]
+    source = reader(skip=skip)
+    examples = read(source, json.dumps(rows).encode())
+    assert [example.messages[0].text for example in examples] == [row["query"] for row in rows]
+    assert [example.id for example in examples[:2]] == ["line 1", "line 1, record 2"]
+    assert source.skipped == 0
 
 
 def test_bad_records_are_skipped_and_counted() -> None:

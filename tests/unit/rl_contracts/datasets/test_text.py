@@ -57,7 +57,22 @@ def test_records_are_placed_by_line() -> None:
     assert places(b'{"a": 1}\n\n{"a": 2}') == [("line 1", {"a": 1}), ("line 3", {"a": 2})]
     array = b'\xef\xbb\xbf\n[\n {"a":\n 1},\n {"a": 2}\n]\n'
     assert places(array) == [("line 3", {"a": 1}), ("line 5", {"a": 2})]
-    assert places(b"\xef\xbb\xbf[1, 23]", 1)[1:] == [("line 1", 23)]
+
+
+@pytest.mark.parametrize(
+    ("array", "where"),
+    [
+        (b"\xef\xbb\xbf[1, 23]", ["line 1", "line 1, record 2"]),
+        (b"[{}, {}, {}]", ["line 1", "line 1, record 2", "line 1, record 3"]),
+        (b"[{},\n{}, {},\n{}]", ["line 1", "line 2", "line 2, record 2", "line 3"]),
+        (b'[{"a":\n1}, {}, {}]', ["line 1", "line 2", "line 2, record 2"]),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 5, 4096])
+def test_records_that_share_a_line_have_places_of_their_own(
+    array: bytes, where: list[str], size: int
+) -> None:
+    assert [place for place, _ in places(array, size)] == where
 
 
 @pytest.mark.parametrize(
@@ -95,6 +110,7 @@ def test_an_endless_line_is_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) 
         (b'[{"a": 1},\n', "line 2: the file ends within the array"),
         (b'[{"a": 1}\n{"a": 2}]', "line 2: expected ']', got '{'"),
         (b'[{"a": 1},\n{"a": }]', "line 2 is not JSON"),
+        (b'[{"a": 1},{"a": }]', "line 1, record 2 is not JSON"),
         (b'[{"a": 1}] {}', "line 1: unexpected text after the array"),
         (b'[{"a": "\xff"}]', "not UTF-8"),
         (b"[" * 100_000, "line 1 is nested too deeply"),
