@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from minio.deleteobjects import DeleteObject
 from minio.error import S3Error
@@ -18,6 +17,7 @@ from rl_contracts.errors import IntegrityError, ObjectMissingError, ObjectTooLar
 from rl_contracts.stores.uploads import Uploads
 
 T = TypeVar("T")
+S3_SCHEME = "s3://"
 OBJECT_BYTES = 256 << 20
 """Largest object that is read into memory, where its reader has no bound of its own."""
 
@@ -34,11 +34,14 @@ class ObjectStat:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """Bucket and key of an ``s3://`` URI; raises ValueError for any other URI."""
-    parts = urlsplit(uri)
-    if parts.scheme != "s3" or not parts.netloc:
+    """Bucket and key of an ``s3://`` URI; raises ValueError for any other URI.
+
+    Keys may have any characters, also those that begin a query or a fragment in other URIs.
+    """
+    bucket, _, key = uri.removeprefix(S3_SCHEME).partition("/")
+    if not uri.startswith(S3_SCHEME) or not bucket:
         raise ValueError(f"{uri!r} is not an s3:// URI")
-    return parts.netloc, parts.path.lstrip("/")
+    return bucket, key.lstrip("/")
 
 
 class Objects(Uploads):

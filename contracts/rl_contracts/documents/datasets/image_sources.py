@@ -11,6 +11,8 @@ from rl_contracts.spec.data import Images
 KINDS = ("image", "image_url")
 """Types of image parts: the form of Qwen's and Hugging Face's data, and OpenAI's."""
 DATA = re.compile(r"data:image/[a-z+.-]{1,32};base64,")
+BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{1,61}[A-Za-z0-9]")
+"""Also names with capitals and underscores, which buckets made before 2018 may have."""
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 ALLOWED = "s3://bucket/key, https://, a data URI of base64, or a path beside the file"
 MAX_CHARACTERS = 2048
@@ -26,8 +28,7 @@ def problem(source: str, images: Images) -> str:
     if source.startswith("https://"):
         return address_problem(source)
     if source.startswith("s3://"):
-        bucket, _, key = source.removeprefix("s3://").partition("/")
-        return "" if bucket and key else "names no object: write s3://bucket/key"
+        return _of_bucket(source)
     if SCHEME.match(source):
         scheme = source.partition(":")[0][:20]
         return f"has the scheme {scheme}, and images are at {ALLOWED}"
@@ -45,6 +46,15 @@ def address_problem(url: str) -> str:
     internal = addresses.is_internal(host) or addresses.is_loopback(host)
     if internal or addresses.is_metadata(host):
         return f"leads to {host[:100]}, a host within the cluster: put the image into the bucket"
+    return ""
+
+
+def _of_bucket(source: str) -> str:
+    bucket, _, key = source.removeprefix("s3://").partition("/")
+    if not BUCKET.fullmatch(bucket) or not key.strip("/"):
+        return "names no object: write s3://bucket/key"
+    if {".", ".."} & set(key.split("/")):
+        return "has . or .. in its key: write the key as the bucket lists it"
     return ""
 
 

@@ -32,11 +32,12 @@ def seeing(world: World) -> World:
     objects = world.stores.objects
     for path in save_seeing(world.folder / "seeing").iterdir():
         objects.put_file(f"{objects.prefix}seeing/{path.name}", path)
-    objects.put(f"{objects.prefix}photos/wide.png", picture(SIDE, 3 * SIDE))
+    for name in ("wide.png", "wide #1?.png"):
+        objects.put(f"{objects.prefix}photos/{name}", picture(SIDE, 3 * SIDE))
     jpeg = base64.b64encode(picture(70, 50, kind="JPEG")).decode()
     sources = (
         "photos/wide.png",
-        f"s3://{objects.bucket}/{objects.prefix}photos/wide.png",
+        f"s3://{objects.bucket}/{objects.prefix}photos/wide #1?.png",
         f"data:image/jpeg;base64,{jpeg}",
         "photos/missing.png",
         "photos/wide.png",
