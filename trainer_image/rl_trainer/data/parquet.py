@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import ParquetFile
 
@@ -13,8 +15,9 @@ from rl_contracts.documents.datasets.records import Compares, columns_of
 from rl_contracts.spec.data import Columns
 
 ROWS_PER_BATCH = 256
-ERRORS = (pa.ArrowException, OSError, ValueError)
-"""What pyarrow raises of a file that is none, or is damaged."""
+ERRORS = (pa.ArrowException, OSError, ValueError, OverflowError)
+"""What pyarrow raises of a file that is none, is damaged, or has a date that Python cannot hold."""
+SHORT_FLOATS = {pa.float16(): np.float16, pa.float32(): np.float32}
 
 
 def read_parquet(
@@ -61,10 +64,31 @@ def _record(batch: pa.RecordBatch, index: int, place: str) -> RawRecord:
     value = {}
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            value[name] = column[index].as_py()
+            value[name] = _shortest(column[index].as_py(), column.type)
         except ERRORS as error:
             return RawRecord(place=place, problem=f"field {name!r}: {_first_line(error)}")
     return RawRecord(place=place, value=value)
+
+
+def _shortest(value: Any, kind: pa.DataType) -> Any:
+    """The value with float16 and float32 as short as they were written: 0.1, not 0.10000000149."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _shortest(value, kind.storage_type)
+    match value:
+        case float():
+            short = SHORT_FLOATS.get(kind)
+            return value if short is None else float(str(short(value)))
+        case dict():
+            return {each.name: _shortest(value[each.name], each.type) for each in kind}
+        case list() if pa.types.is_map(kind):
+            return [
+                (_shortest(key, kind.key_type), _shortest(item, kind.item_type))
+                for key, item in value
+            ]
+        case list():
+            return [_shortest(item, kind.value_type) for item in value]
+        case _:
+            return value
 
 
 def _first_line(error: Exception) -> str:

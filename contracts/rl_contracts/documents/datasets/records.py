@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeGuard, get_args
@@ -261,6 +262,8 @@ def _text(record: Values, column: str) -> str:
         _refuse(column, "is an empty text")
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         _refuse(column, f"is {_shown(value)}, not a text")
+    if isinstance(value, float) and not math.isfinite(value):
+        _refuse(column, "is not a finite number")
     return _clean(str(value), column)
 
 

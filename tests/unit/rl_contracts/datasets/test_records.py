@@ -7,6 +7,7 @@ import pytest
 
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.datasets.records import BadRecordError, parse_record
+from rl_contracts.documents.datasets.text import loads
 from rl_contracts.documents.task import ContentPart, Message
 from rl_contracts.spec.data import Columns
 
@@ -32,6 +33,13 @@ def test_a_record_becomes_a_user_message_and_a_reference_answer() -> None:
     )
     numbers = {"id": 7, "query": "1+1=", "answer": 2.5, "more": [1]}
     assert parse(numbers) == Example(id="7", messages=asked, answer="2.5")
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "[1, 1e400]"])
+def test_a_number_that_is_not_finite_is_no_reference(number: str) -> None:
+    record = loads(f'{{"query": "x", "answer": {number}}}')
+    with pytest.raises(BadRecordError, match="field 'answer' is not a finite number"):
+        parse(record)
 
 
 def test_columns_rename_fields_and_a_record_without_an_id_is_named_by_its_place() -> None:

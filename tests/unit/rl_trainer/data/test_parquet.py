@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ def test_one_batch_is_held_at_a_time(tmp_path: Path) -> None:
         ({"value": "2"}, "field 'answer' is an object, not a text"),
         (b"2", "field 'answer' is a bytes, not a text"),
         (None, "field 'answer' is missing"),
+        (float("nan"), "field 'answer' is not a finite number"),
+        (float("-inf"), "field 'answer' is not a finite number"),
     ],
 )
 def test_columns_of_another_type_are_refused(tmp_path: Path, value: Any, message: str) -> None:
@@ -62,6 +65,44 @@ def test_columns_of_another_type_are_refused(tmp_path: Path, value: Any, message
     with pytest.raises(BadRecordError) as bad:
         parse_record(raw.value, columns=COLUMNS, place=raw.place)
     assert message in str(bad.value)
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+@pytest.mark.parametrize(
+    ("wrap", "expected"),
+    [
+        (lambda kind: kind, 0.1),
+        (lambda kind: pa.list_(kind), [0.1, None]),
+        (lambda kind: pa.list_(kind, 2), [0.1, 2.5]),
+        (lambda kind: pa.struct([("a", pa.list_(kind)), ("b", kind)]), {"a": [0.1], "b": None}),
+        (lambda kind: pa.map_(pa.string(), kind), [("a", 0.1)]),
+    ],
+    ids=["plain", "list", "fixed list", "struct", "map"],
+)
+def test_numbers_are_as_short_as_they_were_written(
+    tmp_path: Path, kind: pa.DataType, wrap: Callable[[pa.DataType], pa.DataType], expected: Any
+) -> None:
+    answers = pa.array([expected, None], wrap(kind))
+    pq.write_table(pa.table({"question": ["a", "b"], "answer": answers}), tmp_path / "a.parquet")
+    rows = [record.value for record in read_parquet(tmp_path / "a.parquet", columns=COLUMNS)]
+    assert rows == [{"question": "a", "answer": expected}, {"question": "b", "answer": None}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([10**7, 1], pa.int32()).cast(pa.date32()),
+        pa.array([2**62, 1], pa.int64()).cast(pa.duration("s")),
+    ],
+    ids=["date", "duration"],
+)
+def test_a_date_that_python_cannot_hold_is_one_bad_record(tmp_path: Path, values: pa.Array) -> None:
+    table = pa.table({"question": ["a", "b"], "answer": ["1", "2"], "on": values})
+    pq.write_table(table, tmp_path / "a.parquet")
+    columns = Columns(query="question", fields=["on"])
+    first, second = read_parquet(tmp_path / "a.parquet", columns=columns)
+    assert first.problem.startswith("field 'on': ")
+    assert second.problem == ""
 
 
 def test_invalid_utf8_is_one_bad_record(tmp_path: Path) -> None:
