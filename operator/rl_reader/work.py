@@ -132,11 +132,14 @@ class Deletions:
                 )
         try:
             if deletion.asked.wait(ANSWER_SECONDS):
-                self._forget(request.run)
                 return DeleteAnswer(done=True)
         except RLError as error:
-            self._forget(request.run)
             return DeleteAnswer(done=False, problem=mounted.without_secrets(plain(str(error))))
+        finally:
+            if (
+                deletion.asked.has_ended
+            ):  # also by an error of a client: the next request tries again
+                self._forget(request.run)
         if deletion.is_late():
             problem = f"The stores have not answered for {PIECE_SECONDS:.0f} s"
             self._forget(request.run)

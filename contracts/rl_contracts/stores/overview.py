@@ -16,9 +16,10 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import bson
-from bson.codec_options import CodecOptions
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
@@ -29,7 +30,13 @@ from rl_contracts.stores.clients.mongo import Mongo, Stored
 
 OPEN_STATES = (TaskState.PENDING, TaskState.RETRY, TaskState.CLAIMED)
 OPEN_QUEUES = (Queue.TRAIN, Queue.EVALUATION)
-AS_STORED = CodecOptions(document_class=RawBSONDocument)
+READABLE: dict[str, Any] = {
+    "datetime_conversion": DatetimeConversion.DATETIME_AUTO,
+    "unicode_decode_error_handler": "replace",
+}
+"""What anybody may have written is decoded all the same: a strange value harms its run alone."""
+AS_STORED = CodecOptions(document_class=RawBSONDocument, **READABLE)
+PARSED: CodecOptions[Stored] = CodecOptions(**READABLE)
 MOST_SAMPLERS = 10_000
 MOST_BYTES = 32 << 20
 BATCH = 1000
@@ -69,18 +76,17 @@ class Overview:
         fills in again: there may be thousands.
         """
         samplers = sorted(map(_short, self.stored_samplers), key=lambda each: str(each["_id"]))
-        run = bson.decode(self.stored_run) if self.stored_run else None
+        run = _decoded(self.stored_run) if self.stored_run else None
         return {"run": run, "samplers": samplers}
 
     def run(self) -> Run | None:
         """The run, or None; raises the errors of ``Document.from_mongo``."""
-        return Run.from_mongo(bson.decode(self.stored_run)) if self.stored_run else None
+        return Run.from_mongo(_decoded(self.stored_run)) if self.stored_run else None
 
     def samplers(self) -> tuple[Sampler, ...]:
         """All registrations sorted by id; raises the errors of ``Document.from_mongo``."""
         parsed = (
-            Sampler.from_mongo(bson.decode(stored_sampler))
-            for stored_sampler in self.stored_samplers
+            Sampler.from_mongo(_decoded(stored_sampler)) for stored_sampler in self.stored_samplers
         )
         return tuple(sorted(parsed, key=lambda sampler: sampler.id))
 
@@ -92,9 +98,9 @@ class Overview:
         Args:
             now: store time.
         """
-        samplers = map(bson.decode, self.stored_samplers)
+        samplers = map(_decoded, self.stored_samplers)
         ordered = sorted(samplers, key=lambda sampler: str(sampler["_id"]))
-        run: Stored = bson.decode(self.stored_run) if self.stored_run else {}
+        run: Stored = _decoded(self.stored_run) if self.stored_run else {}
         whole = {
             "run": _without(run, BEATING),
             "samplers": [_without(sampler, SAMPLING) for sampler in ordered],
@@ -107,12 +113,16 @@ class Overview:
 
 
 def _short(stored_sampler: bytes) -> Stored:
-    stored: Stored = bson.decode(stored_sampler)
+    stored: Stored = _decoded(stored_sampler)
     return {
         key: value
         for key, value in stored.items()
         if key in REQUIRED or (key not in RELAYING and value not in EMPTY)
     }
+
+
+def _decoded(document: bytes) -> Stored:
+    return bson.decode(document, PARSED)
 
 
 def _without(stored: Stored, keys: Sequence[str]) -> Stored:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import struct
 import threading
@@ -11,7 +12,9 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import bson
 import pytest
+from bson.raw_bson import RawBSONDocument
 
 from rl_contracts.reader import CheckRequest, RunsRequest
 from rl_contracts.stores import overview
@@ -113,6 +116,31 @@ def test_state_store_that_drips_is_named(
         assert time.monotonic() - began < BAR_SECONDS
     assert (answer.store.status, answer.store.reason) == ("False", "StateStoreUnreachable")
     assert (answer.bucket.status, answer.runs) == ("True", {})
+
+
+LATE_DATE = b"\x09when\x00" + struct.pack("<q", 8_640_000_000_000_000)  # of the year 275760
+NO_TEXT = b"\x02text\x00\x03\x00\x00\x00\xff\xfe\x00"
+
+
+@pytest.mark.parametrize("strange", [LATE_DATE, NO_TEXT], ids=["a late date", "no UTF-8"])
+def test_a_document_that_no_driver_of_ours_writes_harms_its_run_alone(
+    stores: Stores, store_settings: StoreSettings, tmp_path: Path, strange: bytes
+) -> None:
+    stores.runs.create(a_run(id="good"))
+    for collection, fields in (
+        ("runs", {"_id": "bad"}),
+        ("runs", {"_id": "beside"}),
+        ("samplers", {"_id": "s", "run": "beside"}),
+    ):
+        body = bson.encode(fields)[4:-1] + strange
+        raw = struct.pack("<i", len(body) + 5) + body + b"\0"
+        stores.mongo.collection(collection).insert_one(RawBSONDocument(raw))
+    runs = Runs(mounted(tmp_path, store_settings))
+    answer = runs.answer(RunsRequest(runs=("good", "bad", "beside")))
+    assert answer.store.status == "True"
+    assert answer.runs.keys() == {"good", "bad", "beside"}
+    assert answer.runs["good"].problem == ""
+    assert json.loads(answer.runs["good"].documents)["run"]["_id"] == "good"
 
 
 def test_run_with_too_many_registrations_is_refused_and_the_others_are_read(
