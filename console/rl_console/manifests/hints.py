@@ -27,7 +27,7 @@ HINTS = {
         "write lower-case letters, digits and '-', beginning with a letter and not ending with '-'"
     ),
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": AN_OBJECT,
-    r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$": AN_OBJECT,
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$": AN_OBJECT,
     rf"^({RUN_ID})?$": A_RUN,
     rf"^{RUN_ID}$": A_RUN,
     r"^[-._a-zA-Z0-9]+$": "write a key of the Secret: letters, digits, '-', '_' and '.'",
