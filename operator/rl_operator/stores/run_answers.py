@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic_core import from_json
@@ -20,6 +21,14 @@ from rl_operator.stores.reader_pods import Place, ReaderDownError
 from rl_operator.stores.readers import Readers
 from rl_operator.stores.refusals import REASON, shown
 
+HELD_BYTES = 64 << 20
+"""Of the documents that are kept of the runs of one Secret: a run with four samplers has 1.4 KiB,
+and one tenant must not take the memory of all."""
+TOO_LARGE = (
+    "The documents of all runs whose stores this Secret names are larger than "
+    f"{HELD_BYTES >> 20} MiB. Delete registrations of samplers that no longer exist from the "
+    "collection samplers, and jobs that are over."
+)
 LARGE_BYTES = 256 << 10
 """Larger documents are parsed one after the other: parsed they take a multiple of the memory."""
 _large = threading.Lock()
@@ -47,6 +56,17 @@ class RunAnswer:
     def is_starting(self) -> bool:
         """Whether no trainer has taken the run yet, or the reader is starting."""
         return self.waits or (self.known is not None and self.known.starting)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the documents."""
+        return sys.getsizeof(self.known.documents) if self.known is not None else 0
+
+    def without_documents(self, problem: str) -> RunAnswer:
+        """The answer with why its documents are not kept."""
+        assert self.known is not None
+        change = {"documents": "", "problem": problem, "digest": problem}
+        return replace(self, known=self.known.model_copy(update=change))
 
     def digest(self) -> tuple[object, ...]:
         """Equal as long as nothing has changed but heartbeats, what moves with them, and clocks."""
@@ -110,6 +130,18 @@ def ask(
         )
         for run in wanted
     }
+
+
+def bounded(answers: Mapping[str, RunAnswer], *, held: int) -> dict[str, RunAnswer]:
+    """The answers with the documents for which there is room beside ``held`` bytes of others."""
+    fitting: dict[str, RunAnswer] = {}
+    for run, answer in answers.items():
+        size = answer.held_bytes
+        if size and held + size > HELD_BYTES:
+            fitting[run] = answer.without_documents(TOO_LARGE)
+        else:
+            fitting[run], held = answer, held + size
+    return fitting
 
 
 def _reach(state: StoreState) -> Reach:

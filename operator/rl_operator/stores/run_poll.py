@@ -41,6 +41,9 @@ BACKLOG_SECONDS = 5.0
 """Shortest interval between two counts of a run's open tasks, which are two more queries."""
 SLOW_SECONDS = 1.5
 """Namespaces whose last read took longer have at most half of the threads together."""
+DOWN_SECONDS = 0.5
+"""The same of a namespace whose last read was slow and did not reach the stores. Its 100 jobs would
+hold all workers for more than a minute otherwise; an answer enqueues the job."""
 
 
 class RunProgress(Protocol):
@@ -82,6 +85,8 @@ class _Namespace:
     pending: Future[None] | None = None
     """The read under way: at most one at a time."""
     slow: bool = False
+    unreached: bool = False
+    """The last read did not reach the document store."""
 
 
 class RunProgressPoller:
@@ -132,7 +137,7 @@ class RunProgressPoller:
         place = (key.namespace, secret)
         answer = self._answer(key, run, place, fresh=fresh)
         if answer is None:
-            cause = f"No answer within {ANSWER_SECONDS:.0f} s"
+            cause = "No answer in time"
             return Reading(store=not_reached("StateStoreUnreachable", cause))
         held = self._held(run, place)
         held.wanted = True
@@ -180,10 +185,11 @@ class RunProgressPoller:
                 if not self._is_reading(place, namespace):
                     unread = [name for name, other in namespace.runs.items() if not other.answer]
                     self._begin(place, namespace, [*unread, run])
-                pending = namespace.pending
+                pending, down = namespace.pending, namespace.slow and namespace.unreached
             assert pending is not None
             try:
-                pending.result(max(0.0, asked_at + ANSWER_SECONDS - self._clock()))
+                patience = DOWN_SECONDS if down and not fresh else ANSWER_SECONDS
+                pending.result(max(0.0, asked_at + patience - self._clock()))
             except FutureTimeoutError:
                 self._note_missed(held)
                 return None
@@ -233,7 +239,9 @@ class RunProgressPoller:
         unread = [run for run, held in namespace.runs.items() if held.missed and not held.answer]
         if not unread and max(shares.values(), default=0.0) < 1.0:
             return []
-        return [*unread, *(run for run, share in shares.items() if share >= 0.5)]
+        # The oldest first: only the first ones may fit into the answer.
+        oldest = sorted(shares, key=lambda run: shares[run], reverse=True)
+        return [*unread, *(run for run in oldest if shares[run] >= 0.5)]
 
     def _is_reading(self, place: Place, namespace: _Namespace) -> bool:
         """Whether a read is under way; one that has failed is logged."""
@@ -260,11 +268,16 @@ class RunProgressPoller:
         shortest = min(BACKLOG_SECONDS, self._seconds)
         count = [run for run, held in known if held.wanted and at - held.counted_at >= shortest]
         answers = run_answers.ask(self._asked, place, runs, count, at=at)
+        with self._lock:
+            others = (held.answer for run, held in namespace.runs.items() if run not in answers)
+            kept = sum(answer.held_bytes for answer in others if answer is not None)
+        answers = run_answers.bounded(answers, held=kept)
         digests = {run: answer.digest() for run, answer in answers.items()}
         changed: set[Key] = set()
         with self._lock:
             namespace.pending = None
             namespace.slow = self._clock() - at > SLOW_SECONDS
+            namespace.unreached = any(each.known is None for each in answers.values())
             for run, answer in answers.items():
                 held = namespace.runs.get(run, _Run())
                 is_news = held.answer is not None and held.digest != digests[run]

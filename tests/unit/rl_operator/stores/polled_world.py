@@ -40,6 +40,7 @@ class World(Readers):
         self.fitting = 10_000
         self.open_tasks: Iterator[int] = itertools.repeat(7)
         self.reads: list[set[str]] = []
+        self.first_of_reads: list[str] = []
         self.usable: list[bool] = []
         self.answers = threading.Event()
         self.answers.set()
@@ -54,6 +55,7 @@ class World(Readers):
     def ask(self, place: Place, path: str, body: Any, answer: Any) -> Any:
         assert isinstance(body, RunsRequest)
         self.reads.append(set(body.runs))
+        self.first_of_reads.append(body.runs[0])
         assert self.answers.wait(HUNG_SECONDS)
         if self.error:
             raise ZeroDivisionError(self.error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -12,7 +13,7 @@ import pytest
 
 from rl_operator.kube.kinds import Key
 from rl_operator.state.progress import REACHED
-from rl_operator.stores import run_poll
+from rl_operator.stores import run_answers, run_poll
 from rl_operator.stores.run_poll import INTEREST_SECONDS
 from tests.unit.rl_operator.stores.polled_world import SECRET, World, a_key
 from tests.waiting import HUNG_SECONDS, until
@@ -113,7 +114,7 @@ def test_read_that_takes_too_long_is_an_outage_and_its_answer_is_news(
     world.answers.clear()
     reading = world.read("a")
     assert (reading.store.status, reading.store.reason) == ("False", "StateStoreUnreachable")
-    assert reading.store.message.startswith("No answer within 0 s. Check that the server runs and")
+    assert reading.store.message.startswith("No answer in time. Check that the server runs and")
     assert not world.woken
     world.answers.set()
     world.finish()
@@ -179,6 +180,57 @@ def test_runs_that_do_not_fit_into_an_answer_are_read_by_the_next_poll(world: Wo
         world.trains(run, step=3)
     assert world.poll(5) == ["job-a", "job-b"]
     assert world.poll(1) == ["job-c"]
+
+
+def test_runs_that_do_not_fit_are_read_as_often_as_the_others(world: World) -> None:
+    runs = [str(number) for number in range(8)]
+    for run in runs:
+        world.trains(run)
+        world.read(run)
+    world.fitting = 1
+    world.reads.clear()
+    for _ in range(80):
+        world.poll(1)
+    first = Counter(world.first_of_reads)
+    assert set(first) == set(runs)
+    assert max(first.values()) - min(first.values()) <= 2
+
+
+def test_documents_beyond_the_memory_of_a_secret_are_not_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in ("a", "b"):
+        world.trains(run, notes="x" * 1000)
+    known = world.read("a")
+    size = world.poller._namespaces["ns", SECRET].runs["a"].answer
+    assert size is not None
+    monkeypatch.setattr(run_answers, "HELD_BYTES", size.held_bytes + 500)
+    refused = world.read("b")
+    assert known.run is not None
+    assert (refused.store.status, refused.store.reason, refused.run) == ("False", "Refused", None)
+    assert "are larger than" in refused.store.message
+    assert world.read("a", fresh=True).run is not None
+
+
+def test_a_store_that_did_not_answer_holds_further_jobs_up_for_half_a_second(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    world.down = True
+    world.read("a")
+    world.poller._namespaces["ns", SECRET].slow = True
+    world.answers.clear()
+    result = Future.result
+
+    def noted(future: Future[None], timeout: float | None = None) -> None:
+        waits.append(timeout or 0.0)
+        return result(future, 0.0)
+
+    monkeypatch.setattr(Future, "result", noted)
+    world.read("b")
+    world.read("c", fresh=True)
+    world.answers.set()
+    assert waits == [pytest.approx(0.5), pytest.approx(8.0)]
 
 
 def test_slow_namespaces_have_at_most_half_of_the_threads(world: World) -> None:
