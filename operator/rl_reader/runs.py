@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bson.errors import BSONError
-
 from rl_contracts.reader import (
     ANSWER_BYTES,
     RefusalText,
@@ -190,16 +188,12 @@ TOO_LARGE = (
 )
 
 
-UNREADABLE = (ValueError, TypeError, RecursionError, OverflowError, BSONError)
-"""What decoding a document and writing it as JSON raise, whatever it holds."""
-
-
 def _described(known: Overview, now: float, backlog: int | None) -> RunDocuments:
     starting = not known.stored_run
     try:
         documents = json.dumps(known.plain(), default=str, separators=(",", ":"))
         digest = known.digest(now).hex()
-    except UNREADABLE as error:
+    except overview.UNREADABLE as error:
         problem = f"The run's documents cannot be read: {error}"[:300]
         return RunDocuments(digest=problem, starting=starting, documents="", problem=problem)
     if known.problem:

@@ -20,6 +20,7 @@ from typing import Any
 
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
@@ -37,6 +38,8 @@ READABLE: dict[str, Any] = {
 """What anybody may have written is decoded all the same: a strange value harms its run alone."""
 AS_STORED = CodecOptions(document_class=RawBSONDocument, **READABLE)
 PARSED: CodecOptions[Stored] = CodecOptions(**READABLE)
+UNREADABLE = (ValueError, TypeError, RecursionError, OverflowError, BSONError)
+"""What decoding a document and writing it as JSON raise, whatever it holds."""
 MOST_SAMPLERS = 10_000
 MOST_BYTES = 32 << 20
 BATCH = 1000
