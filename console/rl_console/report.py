@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from rl_console import output
+from rl_console.accuracy_curves import accuracy_curves
 from rl_console.output import Column
 from rl_contracts.documents.evaluation import EvaluationResult, prompt_count
 from rl_contracts.documents.step_metrics import StepMetrics
@@ -71,51 +72,44 @@ def draw(
     """Draw mean reward by training step, with evaluations as points, into a PNG file."""
     from matplotlib.figure import Figure  # slow to import, and only needed here
 
-    figure = Figure(figsize=(8, 4.5), dpi=150, layout="constrained")
+    curves = accuracy_curves(evaluations)
+    figure = Figure(figsize=(8, 4.5 + 0.17 * len(curves)), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     known = [(step, value) for step, value in zip(steps, rewards, strict=True) if value is not None]
     places, values = [step for step, _ in known], [value for _, value in known]
     axes.plot(places, values, color="tab:blue", alpha=0.35, label="training reward")
     mean = smoothed(values, window=SMOOTHING_STEPS)
     axes.plot(places, mean, color="tab:blue", label=f"mean of {SMOOTHING_STEPS} steps")
-    for label, points in _accuracy_curves(evaluations).items():
+    for number, (label, curve) in enumerate(curves.items()):
         axes.plot(
-            [step for step, _ in points],
-            [accuracy for _, accuracy in points],
+            list(curve),
+            list(curve.values()),
+            color=f"C{number % 9 + 1}",  # C0 is that of the reward
             marker="o",
             linestyle="--",
-            label=label,
+            label=f"held-out accuracy, {label}",
         )
     axes.set(xlabel="training step", ylabel="reward", ylim=(0, 1.02))
     axes.grid(alpha=0.3)
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside lower center", fontsize="small")
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
-
-
-def _accuracy_curves(evaluations: Sequence[EvaluationResult]) -> dict[str, list[tuple[int, float]]]:
-    """Step and accuracy of each evaluation, by the label of its dataset and temperature."""
-    several = len({evaluation.dataset for evaluation in evaluations}) > 1
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for evaluation in evaluations:
-        dataset = f"{evaluation.dataset}: " if several else ""
-        label = f"{dataset}held-out accuracy, temperature {evaluation.temperature:g}"
-        points = curves.setdefault(label, [])
-        if evaluation.accuracy is not None:
-            points.append((evaluation.step, evaluation.accuracy))
-    return curves
 
 
 def table(job: str, evaluations: Sequence[EvaluationResult]) -> str:
     """Evaluations of a job's run as a table; supervised runs show the loss instead of accuracy."""
     if any(evaluation.loss is not None for evaluation in evaluations):
         return _losses(job, evaluations)
-    names = ("POLICY", "STEP", "DATA", "TEMPERATURE", "ACCURACY", "PASS@K", "PROMPTS", "TOKENS")
+    names = (
+        *("POLICY", "STEP", "DATA", "SPLIT", "TEMPERATURE", "ACCURACY", "PASS@K"),
+        *("PROMPTS", "TOKENS", "MEAN |Δ| LOGP"),
+    )
     rows = [
         (
             str(evaluation.version),
             str(evaluation.step),
             evaluation.dataset,
+            evaluation.split,
             f"{evaluation.temperature:g}",
             "–" if evaluation.accuracy is None else f"{evaluation.accuracy:.3f}",
             " ".join(f"{k}: {rate:.3f}" for k, rate in evaluation.pass_at.items()),
@@ -125,7 +119,7 @@ def table(job: str, evaluations: Sequence[EvaluationResult]) -> str:
         )
         for evaluation in evaluations
     ]
-    return _titled(f"{job}: held-out accuracy", (*names, "MEAN |Δ| LOGP"), rows)
+    return _titled(f"{job}: held-out accuracy", names, rows)
 
 
 def _losses(job: str, evaluations: Sequence[EvaluationResult]) -> str:
@@ -133,13 +127,14 @@ def _losses(job: str, evaluations: Sequence[EvaluationResult]) -> str:
         (
             str(evaluation.step),
             evaluation.dataset,
+            evaluation.split,
             "–" if evaluation.loss is None else f"{evaluation.loss:.4f}",
             str(evaluation.prompts),
             str(evaluation.tokens),
         )
         for evaluation in evaluations
     ]
-    names = ("STEP", "DATA", "LOSS", "RECORDS", "TOKENS")
+    names = ("STEP", "DATA", "SPLIT", "LOSS", "RECORDS", "TOKENS")
     return _titled(f"{job}: held-out loss", names, rows)
 
 

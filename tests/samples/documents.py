@@ -144,6 +144,19 @@ def a_result(step: int, **changes: Any) -> EvaluationResult:
     return EvaluationResult.model_validate(values | changes)
 
 
+def results_of_one_name(step: int) -> list[EvaluationResult]:
+    """Of a validation and a test source that are both named ``gsm8k``, at two temperatures."""
+    return [
+        a_result(step, dataset="gsm8k", split=split, temperature=temperature, accuracy=accuracy)
+        for split, temperature, accuracy in (
+            ("validation", 0.0, 0.9),
+            ("validation", 1.0, 0.5),
+            ("test", 0.0, 0.2),
+            ("test", 1.0, 0.1),
+        )
+    ]
+
+
 def a_saved_turn(
     task: Task, number: int, *, member: int = 0, text: str = "ok", **changes: Any
 ) -> SavedTurn:

@@ -14,7 +14,7 @@ from rl_contracts import ids
 from rl_contracts.documents import metric_columns
 from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import Batch, BatchMember, BatchState, TrainedDigest
-from rl_contracts.documents.evaluation import Evaluation
+from rl_contracts.documents.evaluation import Evaluation, EvaluationResult
 from rl_contracts.documents.manifest import PolicyRecord
 from rl_contracts.documents.rollout import (
     ImageSpan,
@@ -63,6 +63,8 @@ class Shape:
     screens: bool = False
     """Each rollout has an image in its prompt, and another one in the result of its call."""
     tail_metrics: bool = True
+    evaluated: Sequence[EvaluationResult] = ()
+    """By the last evaluation, in place of a single result."""
     extra: dict[str, float] = field(default_factory=dict)
 
 
@@ -197,9 +199,14 @@ def _put_rest(stores: Stores, shape: Shape, run: ids.RunId, epochs: dict[int, in
             run=run,
             epoch=shape.epochs[0],
             parent=ids.evaluation_id(run, number - 1, shape.epochs[0]) if number else None,
-            results=[a_result(step, accuracy=accuracy)],
+            results=list(results),
         )
-        for number, step, accuracy in ((0, 0, 0.1), (1, shape.steps, 0.8))
+        for number, results in enumerate(
+            (
+                [a_result(0, accuracy=0.1)],
+                shape.evaluated or [a_result(shape.steps, accuracy=0.8)],
+            )
+        )
     ]
     stores.evaluations.put(evaluations)
     versions = range(max(1, shape.steps - 100), shape.steps + 1)

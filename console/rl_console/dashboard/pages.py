@@ -10,6 +10,7 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
+from rl_console.accuracy_curves import accuracy_curves
 from rl_console.dashboard.addresses import chosen, integer, place, real
 from rl_console.dashboard.jobs import JobRow, job_row, marks, pools_of
 from rl_console.dashboard.panels import COLUMNS, COMPARED, MOST_COMPARED, PANELS
@@ -307,10 +308,11 @@ class Pages:
         return HTMLResponse(shown)
 
 
-def _accuracies(summary: SummaryAnswer | None) -> list[dict[str, Any]]:
-    results = summary.evaluations if summary else []
-    return [
-        {"step": each.step, "accuracy": each.accuracy, "dataset": each.dataset}
-        for each in results
-        if each.accuracy is not None
+def _accuracies(summary: SummaryAnswer | None) -> dict[str, Any]:
+    curves = accuracy_curves(summary.evaluations if summary else [])
+    steps = sorted({step for curve in curves.values() for step in curve})
+    lines = [
+        {"label": label, "values": [curve.get(step) for step in steps]}
+        for label, curve in curves.items()
     ]
+    return {"steps": steps, "lines": lines}

@@ -9,6 +9,10 @@ from pydantic import Field
 
 from rl_contracts.documents.base import Document, Record
 
+Series = tuple[str, str, float]
+"""Split, source and temperature: only results that share all three can be compared by step. A name
+of a source is unique within its split alone."""
+
 
 class EvaluationResult(Record):
     """Result for a data source, sampled by a single policy version at a single temperature."""
@@ -41,6 +45,11 @@ class EvaluationResult(Record):
     logprob_gap_max: float
     seconds: float
 
+    @property
+    def series(self) -> Series:
+        """What was measured, and at which temperature."""
+        return self.split, self.dataset, self.temperature
+
 
 class Evaluation(Document):
     """The results of one evaluation. The run names the last one, and each names the one before."""
@@ -66,7 +75,7 @@ def newest(results: Sequence[EvaluationResult], *, temperature: float) -> list[E
         results: all results, oldest first.
         temperature: its results come first where there is no room for all.
     """
-    last = {(each.split, each.dataset, each.temperature): each for each in results}
+    last = {each.series: each for each in results}
     order = {id(each): place for place, each in enumerate(results)}
     by_worth = sorted(
         last.values(), key=lambda each: (each.temperature != temperature, -order[id(each)])
@@ -78,6 +87,19 @@ def newest(results: Sequence[EvaluationResult], *, temperature: float) -> list[E
             break
         kept.append(each)
     return sorted(kept, key=lambda each: order[id(each)])
+
+
+def labels(results: Iterable[EvaluationResult]) -> dict[Series, str]:
+    """A label of each series of a run, which names the split where the run has several."""
+    found = dict.fromkeys(each.series for each in results)
+    several = len({split for split, _, _ in found}) > 1
+    names = {}
+    for split, dataset, temperature in found:
+        beside = f"{split}, " if several and dataset else ""
+        names[split, dataset, temperature] = (
+            f"{dataset or split} ({beside}temperature {temperature:g})"
+        )
+    return names
 
 
 def prompt_count(result: EvaluationResult) -> str:

@@ -13,6 +13,7 @@ from rl_contracts.stores.connect import Stores
 from tests.chaos.rl_console.walk import THEMES, check_page
 from tests.network.chromium import Page, browsing
 from tests.network.served import served
+from tests.samples.documents import a_result, results_of_one_name
 from tests.samples.viewed_run import HOSTILE, Shape, a_metric, fill
 from tests.samples.viewed_source import ViewedSource
 from tests.servers import MinioServer, StoreServer, settings_of
@@ -39,6 +40,8 @@ PAGES = {
     "hostile timeline": f"{HOSTILE_RUN}/timeline",
 }
 CHARTS = ("run", "finished", "hostile run", "compare")
+RESULTS = [a_result(step, accuracy=0.5) for step in range(1, 45)] + results_of_one_name(45)
+"""So many that their points are left out; those of the last step are alone on their lines."""
 LARGE = Shape(job="learns", steps=300, rolled=6, groups=2, members=3, tokens=120, epochs=(7, 9))
 
 
@@ -51,7 +54,7 @@ def source(store_server: StoreServer, minio_server: MinioServer) -> Iterator[Vie
     for shape, phase in (
         (LARGE, "Running"),
         (Shape(job="hostile", name="run2", hostile=True), "Running"),
-        (Shape(job="finished", name="run3", steps=40, rolled=2), "Succeeded"),
+        (Shape(job="finished", name="run3", steps=40, rolled=2, evaluated=RESULTS), "Succeeded"),
         (Shape(job="seeing", name="run4", steps=2, screens=True), "Running"),
     ):
         fill(stores, shape)
@@ -121,6 +124,22 @@ def test_a_drag_zooms_all_charts_and_the_address_says_where(chromium: Page, addr
     chromium.until("document.getElementById('range').textContent.includes('steps 10 to 20')")
     chromium.evaluate("document.getElementById('reset').click()")
     chromium.until("document.getElementById('range').textContent.includes('300')")
+
+
+def test_each_accuracy_is_shown_by_source_split_and_temperature(
+    chromium: Page, address: str
+) -> None:
+    visit(chromium, address, "finished")
+    chromium.until("document.querySelector('#evaluations .u-legend')")
+    chart = "document.querySelector('#evaluations .plot')"
+    last = chromium.evaluate(f"{chart}.getAttribute('aria-label')").partition("Last values: ")[2]
+    assert last == (
+        "test (validation, temperature 1) 0.5, "
+        "gsm8k (validation, temperature 0) 0.9, gsm8k (validation, temperature 1) 0.5, "
+        "gsm8k (test, temperature 0) 0.2, gsm8k (test, temperature 1) 0.1."
+    )
+    points = f"{chart}.plot.series.slice(1).map(line => line.points.show({chart}.plot, 1, 0, 45))"
+    assert chromium.evaluate(points) == [False, True, True, True, True]
 
 
 def test_the_keyboard_opens_a_step_from_a_chart(chromium: Page, address: str) -> None:

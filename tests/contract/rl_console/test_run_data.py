@@ -20,6 +20,7 @@ from rl_contracts.documents.task import Cause
 from rl_contracts.queries.kinds import SearchQuery
 from rl_contracts.stores import reports
 from rl_contracts.stores.connect import Stores
+from tests.samples.documents import results_of_one_name
 from tests.samples.viewed_run import Shape, fill, screen
 from tests.samples.viewed_source import ViewedSource
 from tests.servers import MinioServer, StoreServer, settings_of
@@ -27,6 +28,8 @@ from tests.servers import MinioServer, StoreServer, settings_of
 BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 NAME = "train.00000012.1.1"
 MANY = Shape(name="run3", job="many", steps=3, groups=20)
+MEASURED = Shape(name="run4", job="measured", steps=3, evaluated=results_of_one_name(2))
+"""Version 3 has these results, and version 1 another one."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def source(store_server: StoreServer, minio_server: MinioServer) -> Iterator[Vie
     stores.mongo.ensure_indexes()
     stores.objects.make_bucket()
     made = ViewedSource(stores)
-    shapes = (Shape(job="hostile", hostile=True), Shape(name="run2", job="plain"), MANY)
+    shapes = (Shape(job="hostile", hostile=True), Shape(name="run2", job="plain"), MANY, MEASURED)
     for shape in shapes:
         fill(stores, shape)
         made.add(shape)
@@ -180,6 +183,20 @@ def test_a_report_has_evaluations_curve_and_what_the_trainer_wrote(source: Viewe
     assert known.metrics is not None
     assert known.metrics.steps == list(range(1, 13))
     assert len(known.metrics.series["reward_mean"].mean) == 12
+
+
+def test_a_policy_has_each_accuracy_by_source_split_and_temperature(source: ViewedSource) -> None:
+    data = RunData(source, "ns", "measured")
+    shown = re.findall(r"^accuracy, (.*): +(\S+)$", one_policy(data, 3).text, re.MULTILINE)
+    assert shown == [
+        ("gsm8k (validation, temperature 0)", "0.9"),
+        ("gsm8k (validation, temperature 1)", "0.5"),
+        ("gsm8k (test, temperature 0)", "0.2"),
+        ("gsm8k (test, temperature 1)", "0.1"),
+    ]
+    both = compared_policies(data, 1, 3).text
+    assert re.search(r"^accuracy, test \(validation, temperature 1\) +0\.1 +-$", both, re.MULTILINE)
+    assert re.search(r"^accuracy, gsm8k \(test, temperature 0\) +- +0\.2$", both, re.MULTILINE)
 
 
 def test_what_is_long_is_cut_and_says_so(source: ViewedSource) -> None:

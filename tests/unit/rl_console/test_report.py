@@ -1,9 +1,12 @@
 from pathlib import Path
 
+import pytest
+
+from rl_console.accuracy_curves import accuracy_curves
 from rl_console.demo.results import summary
 from rl_console.report import Report, draw, smoothed, table
 from rl_contracts.documents.evaluation import EvaluationResult
-from tests.samples.documents import DEMO_KEYS
+from tests.samples.documents import DEMO_KEYS, a_result, results_of_one_name
 
 EVALUATION = EvaluationResult(
     step=0,
@@ -56,11 +59,34 @@ def shown(*evaluations: EvaluationResult) -> list[list[str]]:
 def test_the_table_has_accuracies() -> None:
     lines = shown(EVALUATION)
     assert ["sums:", "held-out", "accuracy"] in lines
-    assert ["1", "0", "-", "1", "0.310", "-", "200", "1100", "1.0e-06"] in lines
+    assert ["1", "0", "-", "validation", "1", "0.310", "-", "200", "1100", "1.0e-06"] in lines
 
 
 def test_the_table_of_a_supervised_run_has_losses() -> None:
     loss = {"accuracy": None, "loss": 0.12345, "dataset": "held-out"}
     lines = shown(EVALUATION.model_copy(update=loss))
     assert ["sums:", "held-out", "loss"] in lines
-    assert ["0", "held-out", "0.1235", "200", "1100"] in lines
+    assert ["0", "held-out", "validation", "0.1235", "200", "1100"] in lines
+
+
+def test_each_source_split_and_temperature_has_a_curve() -> None:
+    assert accuracy_curves([*results_of_one_name(0), *results_of_one_name(7)]) == {
+        "gsm8k (validation, temperature 0)": {0: 0.9, 7: 0.9},
+        "gsm8k (validation, temperature 1)": {0: 0.5, 7: 0.5},
+        "gsm8k (test, temperature 0)": {0: 0.2, 7: 0.2},
+        "gsm8k (test, temperature 1)": {0: 0.1, 7: 0.1},
+    }
+
+
+def test_a_repeated_evaluation_replaces_the_one_before_it_and_losses_have_no_curve() -> None:
+    again = [a_result(3, accuracy=0.2), a_result(3, accuracy=0.4)]
+    assert accuracy_curves(again) == {"test (temperature 1)": {3: 0.4}}
+    assert accuracy_curves([a_result(3, accuracy=None, loss=0.5)]) == {}
+
+
+@pytest.mark.parametrize("changes", [{}, {"accuracy": None, "loss": 0.5}], ids=["sampled", "SFT"])
+def test_the_table_names_the_split(changes: dict[str, object]) -> None:
+    results = [each.model_copy(update=changes) for each in results_of_one_name(7)]
+    _, heading, *lines = shown(*results)
+    place = heading.index("SPLIT")
+    assert [line[place] for line in lines] == ["validation", "validation", "test", "test"]

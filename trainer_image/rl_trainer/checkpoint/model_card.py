@@ -21,14 +21,15 @@ def model_card(job: Job, *, step: int, evaluations: Sequence[EvaluationResult]) 
     algorithm, training = spec.algorithm, spec.training
     rows = [
         f"| {evaluation.step} | {evaluation.version} | {evaluation.dataset} "
-        f"| {evaluation.temperature:g} | {prompt_count(evaluation)} "
+        f"| {evaluation.split} | {evaluation.temperature:g} | {prompt_count(evaluation)} "
         f"| {_number(evaluation.accuracy)} | {_number(evaluation.loss)} | "
         f"{', '.join(f'{k}: {rate:.3f}' for k, rate in evaluation.pass_at.items())} |"
         for evaluation in evaluations[-CARD_ROWS:]
     ]
     table = [
-        "| step | policy version | data | temperature | prompts | accuracy | loss | pass@k |",
-        "|---|---|---|---|---|---|---|---|",
+        "| step | policy version | data | split | temperature | prompts | accuracy | loss "
+        "| pass@k |",
+        "|---|---|---|---|---|---|---|---|---|",
         *rows,
     ]
     sources = ", ".join(f"`{source.uri}`" for source in spec.data.by_split["train"])

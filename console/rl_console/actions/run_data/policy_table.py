@@ -12,7 +12,7 @@ from rl_console.errors import NotFoundError
 from rl_console.figures import duration, moment, number, size
 from rl_console.output import Column, Shown, lines, table, width
 from rl_console.queries.run_data import RunData
-from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult, Series, labels
 from rl_contracts.queries.answers import PolicyRow, SamplerRow, SummaryAnswer
 from rl_contracts.queries.kinds import MetricsQuery
 
@@ -100,6 +100,8 @@ class KnownPolicy:
     learned: Mapping[str, float]
     """Metrics of its step by name; empty for the first version."""
     evaluations: Sequence[EvaluationResult]
+    names: Mapping[Series, str]
+    """Labels of all evaluations of the run, so that two versions have the same ones."""
     samplers: Sequence[str]
 
     @classmethod
@@ -115,6 +117,7 @@ class KnownPolicy:
             row=row,
             learned=_learned(data, row.step) if row.step else {},
             evaluations=[each for each in summary.evaluations if each.version == version],
+            names=labels(summary.evaluations),
             samplers=_serving(row, summary.samplers),
         )
 
@@ -136,8 +139,7 @@ class KnownPolicy:
         }
         facts |= {name: number(value, 4) for name, value in self.learned.items()}
         for each in self.evaluations:
-            label = f"accuracy, {each.dataset or each.split} at {each.temperature:g}"
-            facts[label] = number(each.accuracy)
+            facts[f"accuracy, {self.names[each.series]}"] = number(each.accuracy)
         return facts
 
     def values(self) -> dict[str, Any]:

@@ -58,7 +58,8 @@ const Plots = (() => {
         bands.push({ series: [series.length - 2, series.length - 1], fill: line.colour + "2b" });
       }
       data.push(line.values);
-      series.push({ label: line.label, stroke: line.colour, width: 1.5, value: (plot, value) => short(value), points: { show: x.length < 40 }, spanGaps: Boolean(line.spanGaps) });
+      const alone = line.values.filter((value) => value !== null).length === 1; // no line leads to it
+      series.push({ label: line.label, stroke: line.colour, width: 1.5, value: (plot, value) => short(value), points: { show: alone || x.length < 40 }, spanGaps: Boolean(line.spanGaps) });
     }
     const options = {
       width: Math.max(220, place.clientWidth), height: HEIGHT, series, bands,

@@ -62,14 +62,10 @@
 
   function drawEvaluations(marks) {
     const section = $("evaluations"), place = section.querySelector(".plot");
-    section.hidden = !page.evaluations.length;
+    const { steps } = page.evaluations;
+    section.hidden = !steps.length;
     if (section.hidden) return;
-    const steps = [...new Set(page.evaluations.map((each) => each.step))].sort((a, b) => a - b);
-    const names = [...new Set(page.evaluations.map((each) => each.dataset))];
-    const lines = names.map((name, index) => ({
-      label: name || "validation", colour: Plots.colour(index),
-      values: steps.map((step) => page.evaluations.findLast((each) => each.step === step && each.dataset === name)?.accuracy ?? null),
-    }));
+    const lines = page.evaluations.lines.map((line, index) => ({ ...line, colour: Plots.colour(index) }));
     Plots.draw(place, { x: steps, lines, time: false, title: "Held-out accuracy", sync: "evaluations" });
   }
 

@@ -16,6 +16,7 @@ from rl_console.dashboard.app import application
 from rl_console.dashboard.guard import POLICY, cookie_name
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
+from tests.samples.documents import results_of_one_name
 from tests.samples.viewed_run import HOSTILE, Shape, fill, screen
 from tests.samples.viewed_source import ViewedSource
 from tests.servers import MinioServer, StoreServer, settings_of
@@ -53,7 +54,7 @@ def source(store_server: StoreServer, minio_server: MinioServer) -> Iterator[Vie
     made = ViewedSource(stores, text=HOSTILE)
     shapes = (
         Shape(job="hostile", hostile=True),
-        Shape(name="run2", job="plain", steps=4, screens=True),
+        Shape(name="run2", job="plain", steps=4, screens=True, evaluated=results_of_one_name(4)),
     )
     for shape in shapes:
         fill(stores, shape)
@@ -130,6 +131,22 @@ def test_data_of_charts_hold_every_series(browser: TestClient) -> None:
     }
     assert len(metrics["steps"]) == len(metrics["times"]) <= 5
     assert [len(each["steps"]) for each in browser.get(DATA["comparison"]).json()] == [12, 4]
+
+
+def test_the_run_s_page_has_each_accuracy_by_source_split_and_temperature(
+    browser: TestClient,
+) -> None:
+    page = json.loads(Markup(browser.get("/n/ns/jobs/plain").text).data)
+    assert page["evaluations"] == {
+        "steps": [0, 4],
+        "lines": [
+            {"label": "test (validation, temperature 1)", "values": [0.1, None]},
+            {"label": "gsm8k (validation, temperature 0)", "values": [None, 0.9]},
+            {"label": "gsm8k (validation, temperature 1)", "values": [None, 0.5]},
+            {"label": "gsm8k (test, temperature 0)", "values": [None, 0.2]},
+            {"label": "gsm8k (test, temperature 1)", "values": [None, 0.1]},
+        ],
+    }
 
 
 @pytest.mark.parametrize(
