@@ -65,9 +65,10 @@ RUN_DASHBOARD = Dashboard(
                         Query(
                             run(
                                 "rl_trainer_evaluation_accuracy",
-                                by="rl_operator_io_job, dataset, temperature",
+                                by="rl_operator_io_job, split, dataset, temperature",
                             ),
-                            "{{rl_operator_io_job}} {{dataset}} at {{temperature}}",
+                            "{{rl_operator_io_job}} {{dataset}} ({{split}}, temperature "
+                            "{{temperature}})",
                         ),
                     ),
                 ),

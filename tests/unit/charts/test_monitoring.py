@@ -66,6 +66,12 @@ def test_every_expression_names_metrics_and_labels_of_the_reference_page(express
         assert labels <= described[base(metric)] | MONITOR_LABELS
 
 
+def test_accuracies_are_shown_by_every_label_that_tells_them_apart() -> None:
+    name = "rl_trainer_evaluation_accuracy"
+    (grouped,) = [re.findall(r"by \((.*?)\)", each) for each in expressions() if name in each]
+    assert described_metrics()[name] <= set(grouped[0].split(", "))
+
+
 def test_every_alert_has_a_page_and_every_page_an_alert() -> None:
     page = (ROOT / "docs" / "reference" / "alerts.md").read_text()
     names = [rule["alert"] for rule in ALERTS]
