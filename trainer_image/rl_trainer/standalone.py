@@ -6,7 +6,7 @@ each answer is of the version, fencing and reporting are the same as in training
 
 from __future__ import annotations
 
-from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult, labels
 from rl_contracts.documents.run import Outcome, PolicyPointer, Run
 from rl_contracts.stores import reports
 from rl_trainer import startup
@@ -44,7 +44,8 @@ def measure(job: Job, run: Run) -> Outcome:
     work = RankWork(learner, job.stores.rollouts, limits)
     results = _measured(job, work, datasets, progress, pointer=pointer, limits=limits)
     _report(job, pointer, results)
-    accuracies = ", ".join(f"{result.dataset} {result.accuracy:.3f}" for result in results)
+    names = labels(results)
+    accuracies = ", ".join(f"{names[result.series]} {result.accuracy:.3f}" for result in results)
     message = f"Policy {pointer.version} was evaluated: {accuracies}."
     return Outcome(kind="Succeeded", reason="Evaluated", message=message[:1024])
 

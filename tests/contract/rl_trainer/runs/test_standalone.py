@@ -72,7 +72,8 @@ def test_one_policy_is_evaluated_and_nothing_is_trained(make_world: MakeWorld) -
     assert (run.step, run.steps, run.head_batch, run.last_version) == (0, 0, None, 1)
     assert (world.outcome.kind, world.outcome.reason) == ("Succeeded", "Evaluated")
     assert world.outcome.final_model == ""
-    assert "digits" in world.outcome.message
+    named = [f"digits (validation, temperature {temperature:g}) " for temperature in TEMPERATURES]
+    assert [name for name in named if name not in world.outcome.message] == []
     reported = [
         EvaluationResult.model_validate(evaluation) for evaluation in world.report()["evaluations"]
     ]
