@@ -1,7 +1,8 @@
 """What commands print: tables, and objects as JSON, YAML or names.
 
 A table is as wide as it must be in a pipe. On a terminal only columns of text are shortened; a
-number, a name or a state is never cut.
+number, a name or a state is never cut. Widths are columns of the terminal: a character of Chinese,
+Japanese or Korean takes two.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from rich.cells import cell_len, set_cell_size
 
 from rl_console.plain_text import plain, plain_line
 
@@ -155,11 +158,11 @@ def table(
 def _widths(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], limit: int | None
 ) -> list[int]:
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     over = 0 if limit is None else sum(widths) + GAP * (len(widths) - 1) - limit
     texts = [index for index, column in enumerate(columns) if column.text]
     for index in sorted(texts, key=lambda index: -widths[index]):
-        least = min(widths[index], max(LEAST_TEXT, len(columns[index].heading)))
+        least = min(widths[index], max(LEAST_TEXT, cell_len(columns[index].heading)))
         given = min(max(over, 0), widths[index] - least)
         widths[index] -= given
         over -= given
@@ -169,8 +172,10 @@ def _widths(
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
     parts = []
     for column, cell, size in zip(columns, row, widths, strict=True):
-        shown = cell if len(cell) <= size else f"{cell[: size - 1]}…"
-        parts.append(shown.rjust(size) if column.right else shown.ljust(size))
+        used = cell_len(cell)
+        shown = cell if used <= size else f"{set_cell_size(cell, size - 1)}…"
+        blanks = " " * max(0, size - used)
+        parts.append(f"{blanks}{shown}" if column.right else f"{shown}{blanks}")
     return (" " * GAP).join(parts).rstrip()
 
 
@@ -180,8 +185,9 @@ def lines(pairs: Iterable[tuple[str, str]]) -> str:
     Both may be text of models and data, e.g. the role of a message.
     """
     kept = [(plain_line(label), plain(value)) for label, value in pairs if value]
-    size = max((len(label) for label, _ in kept), default=0) + 1
+    size = max((cell_len(label) for label, _ in kept), default=0) + 1
     indent = "\n" + " " * (size + GAP)
     return "\n".join(
-        f"{label + ':':<{size + GAP}}{value.replace(chr(10), indent)}" for label, value in kept
+        f"{set_cell_size(f'{label}:', size + GAP)}{value.replace(chr(10), indent)}"
+        for label, value in kept
     )

@@ -22,7 +22,7 @@ def plain(text: str, *, longest: int = LONGEST) -> str:
         longest: characters of the text to keep; how many more there were is said.
     """
     cut = len(text) - longest
-    kept = CONTROLS.sub(_written, text[:longest] if cut > 0 else text)
+    kept = CONTROLS.sub(lambda match: escaped(match.group()), text[:longest] if cut > 0 else text)
     return f"{kept}… [{cut:,} more characters]" if cut > 0 else kept
 
 
@@ -31,6 +31,9 @@ def plain_line(text: str, *, longest: int = LONGEST) -> str:
     return plain(BLANKS.sub(" ", text).strip(), longest=longest)
 
 
-def _written(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+def escaped(character: str) -> str:
+    r"""The code of a character, e.g. ``\x1b``, ``\u00a0`` or ``\U000e0001``."""
+    code = ord(character)
+    if code < 0xA0:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 
 import pytest
 import yaml
@@ -23,6 +24,27 @@ def test_eighty_columns_shorten_a_sentence_and_never_a_number_or_a_name() -> Non
     assert row.startswith(f"{ROW[0]}  {ROW[1]}  the queue")
     assert row.endswith("…")
     assert "QUEUE" not in heading
+
+
+def columns_of(text: str) -> int:
+    """Columns that a terminal needs, of text without combining characters."""
+    return sum(2 if unicodedata.east_asian_width(each) in "WF" else 1 for each in text)
+
+
+@pytest.mark.parametrize("width", [79, 80, None])
+@pytest.mark.parametrize(
+    "why",
+    ["答案是四十二。" * 10, "a" + "こたえ" * 20, "답은 42" * 12],
+    ids=["Chinese", "Japanese", "Korean"],
+)
+def test_wide_characters_take_two_columns(why: str, width: int | None) -> None:
+    rows = [("答案", "1", why, ""), ("sums", "22", "x", "")]
+    heading, *shown = table(COLUMNS, rows, width=width).splitlines()
+    before = [row.partition(text)[0] for row, text in zip(shown, (why[:3], "x"), strict=True)]
+    assert [columns_of(each) for each in before] == [heading.index("WHY")] * 2
+    assert shown[0].endswith("…" if width else why)
+    if width:
+        assert width - 1 <= columns_of(shown[0]) <= width
 
 
 def test_a_terminal_that_is_too_narrow_gets_longer_lines() -> None:
@@ -79,6 +101,10 @@ def test_an_empty_table_says_so_beside_the_output(capsys: pytest.CaptureFixture[
     show(nothing, Output.TABLE)
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "No RLJobs.\n")
+
+
+def test_labels_of_wide_characters_are_aligned() -> None:
+    assert lines([("答案", "1"), ("a", "2\n3")]) == "答案:  1\na:     2\n       3"
 
 
 def test_facts_are_aligned_and_empty_ones_left_out() -> None:

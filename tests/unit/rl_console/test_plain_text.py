@@ -12,6 +12,7 @@ from rl_console.plain_text import plain, plain_line
         ("a\rb", r"a\x0db"),
         ("\x9b31m", r"\x9b31m"),
         ("abc\u202edef", r"abc\u202edef"),
+        ("\u0085\u2028", r"\x85\u2028"),
         ("\ud800", r"\ud800"),
         ("<b>bold</b>\tÄ 中", "<b>bold</b>\tÄ 中"),
     ],

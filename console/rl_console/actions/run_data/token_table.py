@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from rl_console.figures import number
 from rl_console.output import Column, table, width
+from rl_console.plain_text import escaped
 from rl_contracts.queries.answers import RolloutAnswer, Tokens
 
 T = TypeVar("T")
@@ -28,6 +30,8 @@ TRAINERS = (
     "LOGPROB is the engine's. GAP is the trainer's before the step minus it, ENTROPY the trainer's"
 )
 VISIBLE = str.maketrans({" ": "␣", "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+UNSEEN = ("Zs", "Zl", "Zp", "Cc", "Cf")
+"""Unicode categories of other blanks, line breaks, controls and characters without a width."""
 
 
 def token_table(tokens: Tokens, *, wide: bool) -> str:
@@ -64,8 +68,16 @@ def _rows(tokens: Tokens) -> Iterator[Sequence[str]]:
             number(_at(tokens.entropies, place), 3),
             number(_at(tokens.advantages, place)),
             number(_at(tokens.returns, place)),
-            tokens.texts[place].translate(VISIBLE) if tokens.texts else "–",
+            _visible(tokens.texts[place]) if tokens.texts else "–",
         )
+
+
+def _visible(text: str) -> str:
+    """The text with what nobody could see or tell from a blank written out."""
+    return "".join(
+        escaped(each) if unicodedata.category(each) in UNSEEN else each
+        for each in text.translate(VISIBLE)
+    )
 
 
 def _count(tokens: Tokens) -> int:

@@ -5,6 +5,8 @@ import math
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from rl_console.actions.run_data.token_table import TRAINERS, token_notes, token_table
 from rl_console.dashboard.shown import data
 from rl_console.dashboard.token_view import token_data
@@ -62,6 +64,26 @@ def test_the_table_of_tokens_has_gap_and_entropy_where_they_are_stored() -> None
     assert rows[-1].split()[place["ENTROPY"]] == "1.5"
     assert rows[0].split()[place["GAP"]] == "–"
     assert list(token_notes(known)) == [TRAINERS]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (" a\n", "␣a\\n"),
+        ("-", "-"),
+        ("\u00a0", "\\u00a0"),
+        ("\u3000\u3000答", "\\u3000\\u3000答"),
+        ("\x0b", "\\x0b"),
+        ("\u2028", "\\u2028"),
+        ("\u200b", "\\u200b"),
+        ("\U000e0001", "\\U000e0001"),
+    ],
+)
+def test_the_table_of_tokens_shows_every_blank(text: str, shown: str) -> None:
+    tokens = a_rollout().tokens.model_copy(update={"texts": [text, "x"]})
+    rows = token_table(tokens, wide=False).splitlines()
+    assert rows[1].split()[-1] == shown
+    assert rows[1].index(shown) == rows[0].index("TEXT")
 
 
 def test_where_nothing_is_stored_page_and_table_say_why() -> None:
