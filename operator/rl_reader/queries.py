@@ -14,7 +14,7 @@ from rl_contracts.reader import ANSWER_BYTES, QueryAnswer, QueryRequest
 from rl_contracts.stores.clients.unexpected import unexpected_answers
 from rl_contracts.stores.connect import Stores
 from rl_reader.mounted import Folder
-from rl_reader.reach import Asked, plain
+from rl_reader.reach import Asked, shown
 
 CONTENT_BYTES = ANSWER_BYTES - (1 << 20)
 """Of an answer's JSON, with the backslashes that it gets because it travels inside of JSON."""
@@ -41,7 +41,7 @@ class Queries:
         try:
             answer = self._read(mounted.stores, query, request)
         except (RLError, ValueError) as error:
-            return QueryAnswer(problem=mounted.without_secrets(plain(str(error))))
+            return QueryAnswer(problem=shown(str(error), mounted.without_secrets))
         content = answer.model_dump_json()
         escaped = len(content.encode()) + content.count('"') + content.count("\\")
         if escaped > CONTENT_BYTES:

@@ -57,6 +57,10 @@ def silent(reason: str, seconds: float) -> StoreState:
     return _not_reached(reason, f"No answer within {seconds:.0f} s")
 
 
+CHARACTERS = 300
+"""Of a message that is shown."""
+
+
 class Asked:
     """Something asked of a store in a thread, because servers may drip bytes for ever."""
 
@@ -109,4 +113,12 @@ def _not_reached(reason: str, cause: str, remedy: str = "") -> StoreState:
 def plain(text: str) -> str:
     """A client's message without the parts that change from one attempt to the next."""
     text = re.sub(r"<[^<>]* object at 0x[0-9a-f]+>:? ?", "", text)
-    return text.split(" (configured timeouts")[0].strip()[:300]
+    return text.split(" (configured timeouts")[0].strip()[: 4 * CHARACTERS]
+
+
+def shown(text: str, hide: Callable[[str], str]) -> str:
+    """A client's message without secrets, at most ``CHARACTERS``.
+
+    It is cut last: a secret that is cut in two would not be recognized.
+    """
+    return hide(plain(text))[:CHARACTERS]

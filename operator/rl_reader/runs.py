@@ -20,7 +20,7 @@ from rl_contracts.stores.clients.deployment import Deployment, warning
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.overview import Overview
 from rl_reader.mounted import Folder, Mounted
-from rl_reader.reach import REACHED, Asked, reach, reached, silent
+from rl_reader.reach import REACHED, Asked, reach, reached, shown, silent
 
 STORE_SECONDS = 4.0
 """Longest time that the document store, and at the same time the bucket, has for an answer."""
@@ -158,7 +158,8 @@ class _BucketCheck:
 
 
 def _hiding(state: StoreState, hide: Callable[[str], str]) -> StoreState:
-    return state.model_copy(update={"cause": hide(state.cause), "remedy": hide(state.remedy)})
+    cause = shown(state.cause, hide)
+    return state.model_copy(update={"cause": cause, "remedy": hide(state.remedy)})
 
 
 def _documents(read: _Read) -> dict[str, RunDocuments]:

@@ -21,7 +21,7 @@ from rl_contracts.stores.clients.unexpected import unexpected_answers
 from rl_contracts.stores.connect import Stores
 from rl_reader.input_checks import Checked, InputChecks
 from rl_reader.mounted import Folder, Mounted
-from rl_reader.reach import Asked, plain
+from rl_reader.reach import Asked, shown
 
 ANSWER_SECONDS = 3.0
 """How long a request waits for work that it has begun."""
@@ -134,7 +134,7 @@ class Deletions:
             if deletion.asked.wait(ANSWER_SECONDS):
                 return DeleteAnswer(done=True)
         except RLError as error:
-            return DeleteAnswer(done=False, problem=mounted.without_secrets(plain(str(error))))
+            return DeleteAnswer(done=False, problem=shown(str(error), mounted.without_secrets))
         finally:
             if (
                 deletion.asked.has_ended

@@ -13,7 +13,8 @@ from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
 from rl_reader import input_checks, model_checks
-from rl_reader.reach import reach
+from rl_reader.mounted import HIDDEN, Mounted
+from rl_reader.reach import CHARACTERS, reach, shown
 from tests.network.loopback import listening
 
 WORDS = "Command createIndexes is not supported by this engine."
@@ -82,3 +83,14 @@ def test_a_running_job_says_so_in_its_conditions() -> None:
     reached = reach(refuse)
     assert (reached.status, reached.reason) == ("False", "Refused")
     assert WORDS in reached.cause
+
+
+@pytest.mark.parametrize("before", [0, CHARACTERS - 40, CHARACTERS - 5, CHARACTERS])
+def test_a_secret_is_hidden_before_a_message_is_cut(before: int) -> None:
+    secret = "s3cr3tV4lue" * 4
+    words = shown(
+        "x" * before + secret + "y" * 2000, Mounted(version="1", hidden=(secret,)).without_secrets
+    )
+    assert secret[:5] not in words
+    assert len(words) == CHARACTERS
+    assert (HIDDEN[:1] in words) == (before < CHARACTERS)
