@@ -11,7 +11,7 @@ from rl_console.convert.conversion import convert
 from rl_console.convert.frameworks import FRAMEWORKS
 from rl_console.convert.rules import Line
 from rl_console.errors import UsageError
-from rl_console.manifests.files import STANDARD_INPUT
+from rl_console.manifests.files import text_of
 from rl_console.output import Column, table
 
 COLUMNS = (
@@ -32,7 +32,7 @@ def run(framework: str, file: Path, *, name: str, out: Path | None) -> None:
     if framework.lower() not in FRAMEWORKS:
         remedy = f"Use one of {', '.join(FRAMEWORKS)}"
         raise UsageError(f"{framework} is not known", remedy=remedy)
-    converted = convert(FRAMEWORKS[framework.lower()], _read(file), name=name)
+    converted = convert(FRAMEWORKS[framework.lower()], text_of(file), name=name)
     if not any(line.state == "mapped" for line in converted.lines):
         raise UsageError(
             f"{file} has no option of {framework}",
@@ -42,13 +42,6 @@ def run(framework: str, file: Path, *, name: str, out: Path | None) -> None:
     print(explanation(converted.lines), file=sys.stderr)
     for problem in converted.problems:
         print(f"to correct: {problem}", file=sys.stderr)
-
-
-def _read(file: Path) -> str:
-    try:
-        return sys.stdin.read() if file == STANDARD_INPUT else file.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {error}") from error
 
 
 def explanation(lines: Sequence[Line]) -> str:
