@@ -51,7 +51,7 @@ def token_notes(given: RolloutAnswer) -> Iterator[str]:
     if following < tokens.total:
         yield f"{tokens.total - following} more tokens: --first-token {following}"
     if given.tokenizer_problem:
-        yield f"{given.tokenizer_problem} Tokens are shown by number"
+        yield f"{given.tokenizer_problem.rstrip('.')}. Tokens are shown by number"
     yield given.values_problem or TRAINERS
 
 
