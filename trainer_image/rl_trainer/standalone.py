@@ -65,6 +65,7 @@ def fill(job: Job, run: Run) -> Outcome:
     versions = _of_same_weights(job, pointer)
     windows = sampling.Windows(job, stream, versions=versions, limits=limits)
     known = run.sampled
+    sampling.check_size(known, size=job.spec.training.prompts_per_step)
     windows.retire_recorded(known.windows)
     while known.windows < job.spec.training.total_steps:
         window, dead = windows.sample(known.windows)

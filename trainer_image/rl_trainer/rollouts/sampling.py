@@ -13,6 +13,7 @@ from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import Rollout, tokens_by_version
 from rl_contracts.documents.run import Sampled
 from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.errors import Refusal, RefusedError
 from rl_trainer.algorithm.groups import Group, Limits, assemble
 from rl_trainer.context.job import Job
 from rl_trainer.context.waiting import poll_seconds, queue_summary
@@ -157,6 +158,27 @@ def _line(task: Task, rollout: Rollout) -> dict[str, object]:
         "parts": {part.scorer: part.value for part in rollout.parts},
         "version": rollout.spans[0].version,
     }
+
+
+def check_size(known: Sampled, *, size: int) -> None:
+    """Refuse to go on with windows of another size: their prompts would be skipped or repeated.
+
+    Raises:
+        RefusedError: the run's windows so far have not ``size`` prompts each.
+    """
+    prompts = known.prompts + known.given_up
+    if prompts == known.windows * size:
+        return
+    before = prompts // known.windows
+    raise RefusedError(
+        Refusal(
+            field="spec.training.promptsPerStep",
+            value=str(size),
+            reason="WindowsDiffer",
+            message=f"The run has sampled {known.windows} windows of {before} prompts.",
+            remedy=f"Set it to {before}, or leave spec.runId out to sample all prompts again.",
+        )
+    )
 
 
 def added(known: Sampled, groups: Sequence[Group], dead: Sequence[Task]) -> Sampled:
