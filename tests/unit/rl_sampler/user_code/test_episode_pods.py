@@ -293,7 +293,7 @@ async def test_the_end_of_the_pod_is_an_error_and_no_result(
     pod: EpisodePod, tmp_path: Path
 ) -> None:
     mark = tmp_path / "ran"
-    code = f"import time; open({str(mark)!r}, 'w'); time.sleep(600)"
+    code = f"import time; open({str(mark)!r}, 'w'); time.sleep(60)"
     call = asyncio.create_task(client(pod.port).ask(a_run(code), Ran, seconds=60))
     await asyncio.to_thread(until, mark.exists, what="start")
     pod.kill()

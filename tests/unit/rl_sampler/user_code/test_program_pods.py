@@ -131,7 +131,7 @@ async def test_a_program_ends_with_its_call(tmp_path: Path) -> None:
 async def test_the_end_of_the_pod_is_an_error_and_no_result(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     async with serving(tmp_path) as server:
-        code = f"import time; open({str(mark)!r}, 'w'); time.sleep(600)"
+        code = f"import time; open({str(mark)!r}, 'w'); time.sleep(60)"
         call = asyncio.create_task(server.client().ask(a_run(code), Ran, seconds=60))
         await asyncio.to_thread(until, mark.exists, what="start")
         server.process.kill()
