@@ -19,13 +19,11 @@ from rl_operator.kueue.gate import Flavor, Gate
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.render import workload
 from rl_operator.render.samplers import agents
-from rl_operator.render.workload import missing_demand
 from rl_operator.validation.refusals import of_spec
 from tests.kube import kueue
 from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_meta, a_snapshot, a_spec
+from tests.unit.rl_operator.kueue.workloads import QUEUED, Raw, pod_sets
 
-Raw = dict[str, Any]
-QUEUED: Raw = {"scheduling": {"provider": "Kueue", "queueName": "team"}}
 SPOT = Flavor(node_labels={"pool": "spot"}, tolerations=({"key": "spot", "operator": "Exists"},))
 STAMP = {"uid": "w", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
 
@@ -49,10 +47,6 @@ def stored(status: Callable[[Raw], Raw] | None = None, **sections: Any) -> Raw:
 
 def parsed(raw: Raw) -> Workload:
     return parse(Child(kind="Workload", meta=Meta.parse(raw), raw=raw))
-
-
-def pod_sets(raw: Raw) -> dict[str, Raw]:
-    return {pod_set["name"]: pod_set for pod_set in raw["spec"]["podSets"]}
 
 
 class TestWhatIsAsked:
@@ -138,123 +132,6 @@ class TestWhatIsAsked:
         assert chosen is not None
         assert (chosen.kind.group, chosen.name) == ("kueue.x-k8s.io", "urgent")
         assert workload.priority_class(a_spec(**QUEUED)) is None
-
-
-def beside(*resources: str, **groups: Any) -> Raw:
-    """A trainer with a sidecar of these resources."""
-    sidecar = {"name": "sidecar", "image": "x", "resources": (*resources, groups)[0]}
-    return {"podTemplate": {"spec": {"containers": [sidecar]}}}
-
-
-LARGER = {"resources": {"requests": {"cpu": "3"}}}
-
-
-def of_pods(resources: Raw) -> Raw:
-    """Samplers whose pods ask for resources as a whole."""
-    template = {"podTemplate": {"spec": {"resources": resources}}}
-    return {"samplers": [{"name": "main", "template": template}]}
-
-
-CHANGES: dict[str, tuple[Raw, Raw, str]] = {
-    "nothing": ({}, {}, ""),
-    "less is wanted": ({"trainer": LARGER}, {}, ""),
-    "the same in other words": (
-        {"trainer": {"resources": {"requests": {"cpu": "3000m"}}}},
-        {"trainer": LARGER},
-        "",
-    ),
-    "more is wanted": ({}, {"trainer": LARGER}, "Pods of set trainer need other resources"),
-    "more by its limits": (
-        {},
-        {"trainer": {"resources": {"limits": {"nvidia.com/gpu": 1}}}},
-        "Pods of set trainer need other resources",
-    ),
-    "more of a sidecar in small units": (
-        {"trainer": beside(requests={"cpu": "5e-1"})},
-        {"trainer": beside(requests={"cpu": "500001u"})},
-        "Pods of set trainer need other resources",
-    ),
-    "a sidecar that the API server will refuse": (
-        {"trainer": beside()},
-        {"trainer": beside(limits={"cpu": "much", "memory": None})},
-        "",
-    ),
-    "resources in a word": ({"trainer": beside()}, {"trainer": beside("much")}, ""),
-    "limits in a word": ({"trainer": beside()}, {"trainer": beside(limits="much")}, ""),
-    "more pods": ({}, {"trainer": {"replicas": 2}}, "Pod set trainer reserves 1 of the 2 pods"),
-    "another group": (
-        {},
-        {"samplers": [{"name": "main"}, {"name": "new"}]},
-        "Pod set sampler-new reserves 0 of",
-    ),
-    "more of whole pods": (
-        of_pods({"requests": {"cpu": "1"}}),
-        of_pods({"requests": {"cpu": "64"}}),
-        "Pods of set sampler-main need other resources",
-    ),
-    "whole pods that ask for the first time": (
-        {},
-        of_pods({"limits": {"cpu": "1"}}),
-        "Pods of set sampler-main need other resources",
-    ),
-    "less of whole pods": (of_pods({"requests": {"cpu": "2"}}), of_pods({}), ""),
-    "other nodes": (
-        {},
-        {"trainer": {"nodeSelector": {"a": "b"}}},
-        "Pods of set trainer need other resources",
-    ),
-    "another queue": (
-        {},
-        {"scheduling": {"provider": "Kueue", "queueName": "other"}},
-        "queueName of the",
-    ),
-}
-
-
-@pytest.mark.parametrize(("before", "after", "message"), CHANGES.values(), ids=CHANGES)
-def test_a_workload_covers_what_a_job_wants(before: Raw, after: Raw, message: str) -> None:
-    was = workload.render(a_meta(), a_spec(**{**QUEUED, **before}), images=IMAGES)
-    wants = workload.render(a_meta(), a_spec(**{**QUEUED, **after}), images=IMAGES)
-    missing = missing_demand(was, wants)
-    assert missing.startswith(message)
-    assert bool(missing) == bool(message)
-
-
-OWN_PODS: dict[str, Raw] = {
-    "program": {
-        "agent": {
-            "kind": "Program",
-            "program": {"command": ["x"], "image": "p:1", "onFailure": "RewardZero"},
-        },
-        "reward": {"scorers": [{"kind": "Program"}]},
-    },
-    "environment": {
-        "agent": {"kind": "Environment", "environment": {"image": "e:1", "copies": 3}},
-        "reward": {"scorers": [{"kind": "Environment"}]},
-    },
-}
-
-
-@pytest.mark.parametrize("kind", OWN_PODS)
-def test_containers_of_a_pod_set_differ_in_name_whatever_a_user_adds(kind: str) -> None:
-    added = [{"name": name, "image": "x:1"} for name in (kind, f"{kind}-1")]
-    template = {"podTemplate": {"spec": {"containers": added}}}
-    samplers = {"samplers": [{"name": "main", "template": template}]}
-    spec = a_spec(**{**QUEUED, **OWN_PODS[kind], **samplers})
-    raw = workload.render(a_meta(), spec, images=IMAGES)
-    containers = pod_sets(raw)["sampler-main"]["template"]["spec"]["containers"]
-    listed = [container["name"] for container in containers]
-    assert {kind, f"{kind}-1", f"rl-operator-{kind}"} <= set(listed)
-    assert len(listed) == len(set(listed))
-
-
-@pytest.mark.parametrize("kind", OWN_PODS)
-def test_a_workload_of_an_earlier_version_covers_the_same_job(kind: str) -> None:
-    wants = workload.render(a_meta(), a_spec(**{**QUEUED, **OWN_PODS[kind]}), images=IMAGES)
-    was = copy.deepcopy(wants)
-    for container in pod_sets(was)["sampler-main"]["template"]["spec"]["containers"]:
-        container["name"] = container["name"].removeprefix("rl-operator-")
-    assert missing_demand(was, wants) == ""
 
 
 def evicted(raw: Raw) -> Raw:
