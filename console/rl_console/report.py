@@ -9,9 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from rl_console import output
-from rl_console.accuracy_curves import accuracy_curves
 from rl_console.output import Column
-from rl_contracts.documents.evaluation import EvaluationResult, prompt_count
+from rl_contracts.documents.evaluation import EvaluationResult, accuracy_curves, prompt_count
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.stores import reports
 from rl_contracts.stores.objects import Objects

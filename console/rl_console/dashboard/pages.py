@@ -10,7 +10,6 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from rl_console.accuracy_curves import accuracy_curves
 from rl_console.dashboard.addresses import chosen, integer, place, real
 from rl_console.dashboard.jobs import JobRow, job_row, marks, pools_of
 from rl_console.dashboard.panels import COLUMNS, COMPARED, MOST_COMPARED, PANELS
@@ -20,6 +19,7 @@ from rl_console.queries.run_data import RunData
 from rl_console.queries.source import Source, answer
 from rl_console.queries.turn_images import by_turn
 from rl_console.view import ENDED_PHASES
+from rl_contracts.documents.evaluation import accuracy_curves
 from rl_contracts.queries.answers import (
     PromptsAnswer,
     RolloutAnswer,

@@ -45,7 +45,7 @@ A_WORD = (
 
 
 def kind_of(manifest: Mapping[str, Any]) -> str:
-    """The kind of ours that a manifest means, also where it is written like ``rljobs``."""
+    """Which of our kinds a manifest means, also where it is written like ``rljobs``."""
     word = str(manifest.get("kind")).casefold().removesuffix("s")
     return next((kind for kind in KINDS if kind.casefold() == word), "")
 

@@ -91,15 +91,29 @@ def newest(results: Sequence[EvaluationResult], *, temperature: float) -> list[E
 
 def labels(results: Iterable[EvaluationResult]) -> dict[Series, str]:
     """A label of each series of a run, which names the split where the run has several."""
-    found = dict.fromkeys(each.series for each in results)
-    several = len({split for split, _, _ in found}) > 1
+    measured = dict.fromkeys(each.series for each in results)
+    several = len({split for split, _, _ in measured}) > 1
     names = {}
-    for split, dataset, temperature in found:
+    for split, dataset, temperature in measured:
         beside = f"{split}, " if several and dataset else ""
         names[split, dataset, temperature] = (
             f"{dataset or split} ({beside}temperature {temperature:g})"
         )
     return names
+
+
+def accuracy_curves(results: Sequence[EvaluationResult]) -> dict[str, dict[int, float]]:
+    """Accuracies by step of each series of a run that has any, by its label.
+
+    Args:
+        results: all of a run, oldest first; the last one of a step counts.
+    """
+    names = labels(results)
+    curves: dict[str, dict[int, float]] = {}
+    for each in results:
+        if each.accuracy is not None:
+            curves.setdefault(names[each.series], {})[each.step] = each.accuracy
+    return curves
 
 
 def prompt_count(result: EvaluationResult) -> str:

@@ -70,7 +70,7 @@ def _may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
 def set_finalizer(cluster: Cluster, job: Meta, *, present: bool) -> None:
     """Add our finalizer to a job, or remove it.
 
-    It is removed whoever added it: a restored backup has it, and an apply of ours would take away
+    It is removed whoever added it: a restored backup has it, and our apply would take away
     only what our manager owns.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The reasons that the code gives, found in its syntax."""
+"""The reasons that the code gives, read from its syntax."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def given() -> set[str]:
     """Reasons that a call, an assignment or a table gives; texts of another form are left out."""
     subjects = set(_texts(value for call in _calls() for value in _keyword(call, SUBJECTS[0])))
     subjects |= {"Model"}  # where it is left out
-    found: set[str] = set()
+    reasons: set[str] = set()
     for text in _texts(_values()):
-        found |= {text.replace("{}", subject) for subject in subjects} if "{}" in text else {text}
-    return {reason for reason in found if REASON.fullmatch(reason)}
+        reasons |= {text.replace("{}", subject) for subject in subjects} if "{}" in text else {text}
+    return {reason for reason in reasons if REASON.fullmatch(reason)}
 
 
 def _values() -> Iterator[ast.expr]:
@@ -102,12 +102,12 @@ def _part(part: ast.expr) -> str:
 
 
 def _constants() -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    texts: dict[str, set[str]] = {}
     for node in _nodes():
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(text))):
-                found.setdefault(name, set()).add(text)
-    return found
+                texts.setdefault(name, set()).add(text)
+    return texts
 
 
 @functools.cache

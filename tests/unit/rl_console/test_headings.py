@@ -92,15 +92,15 @@ def test_fields_beside_spec_are_those_of_an_object(change: dict[str, Any], probl
 )
 def test_metadata_is_refused_by_its_field(metadata: dict[str, Any], problem: str) -> None:
     manifest = a_job()
-    (found,) = problems(manifest | {"metadata": manifest["metadata"] | metadata})
-    assert str(found).startswith(problem)
+    (refusal,) = problems(manifest | {"metadata": manifest["metadata"] | metadata})
+    assert str(refusal).startswith(problem)
 
 
 def test_a_scorer_that_no_sampler_knows_is_refused_as_the_operator_refuses_it() -> None:
     reward = {"scorers": [{"kind": "ExactMatch"}, {"kind": "Mathh"}]}
-    (found,) = problems(a_job(reward=reward))
-    assert found.field == "spec.reward.scorers[1].kind"
-    assert "The samplers know no scorer of this kind. Use one of Code, " in found.message
+    (refusal,) = problems(a_job(reward=reward))
+    assert refusal.field == "spec.reward.scorers[1].kind"
+    assert "The samplers know no scorer of this kind. Use one of Code, " in refusal.message
     of_another_image = [{"name": "main", "template": {"image": "mine"}}]
     assert problems(a_job(reward=reward, samplers=of_another_image)) == []
 

@@ -23,8 +23,8 @@ def patterns(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def test_each_pattern_has_a_hint_and_each_hint_a_pattern() -> None:
-    found = {each for kind in KINDS for each in patterns(dict(schema_of(kind)))}
-    assert found == set(HINTS)
+    used = {each for kind in KINDS for each in patterns(dict(schema_of(kind)))}
+    assert used == set(HINTS)
 
 
 def train(uri: str) -> dict[str, Any]:
@@ -61,8 +61,8 @@ DATA = (
 def test_a_text_that_does_not_match_is_told_what_to_write(
     sections: dict[str, Any], hint: str
 ) -> None:
-    (found,) = problems(a_job(**sections))
-    assert found.message.endswith(f": {hint}")
+    (refusal,) = problems(a_job(**sections))
+    assert refusal.message.endswith(f": {hint}")
 
 
 @pytest.mark.parametrize(
@@ -77,5 +77,5 @@ def test_a_text_that_does_not_match_is_told_what_to_write(
     ],
 )
 def test_a_value_is_told_as_a_manifest_has_it(sections: dict[str, Any], message: str) -> None:
-    (found,) = problems(a_job(**sections))
-    assert found.message == message
+    (refusal,) = problems(a_job(**sections))
+    assert refusal.message == message

@@ -48,16 +48,16 @@ def lines_of(folder: Path, text: str) -> list[str]:
 def test_what_is_no_object_is_told_with_its_place(
     text: str, lines: list[str], tmp_path: Path
 ) -> None:
-    found = lines_of(tmp_path, text)
-    assert len(found) == len(lines)
-    assert all(line.endswith(expected) for line, expected in zip(found, lines, strict=True))
+    printed = lines_of(tmp_path, text)
+    assert len(printed) == len(lines)
+    assert all(line.endswith(expected) for line, expected in zip(printed, lines, strict=True))
 
 
 def test_errors_of_other_documents_are_told_beside_it(tmp_path: Path) -> None:
-    found = lines_of(tmp_path, "kind: RLJob\n---\n- 1\n---\nkind: SamplerPool\n")
-    assert found[0].startswith("x.yaml: RLJob: ")
-    assert "document 2 of x.yaml (line 3) is a list, not an object" in found
-    assert found[-1].startswith("x.yaml: SamplerPool: ")
+    printed = lines_of(tmp_path, "kind: RLJob\n---\n- 1\n---\nkind: SamplerPool\n")
+    assert printed[0].startswith("x.yaml: RLJob: ")
+    assert "document 2 of x.yaml (line 3) is a list, not an object" in printed
+    assert printed[-1].startswith("x.yaml: SamplerPool: ")
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n", "---\n---\n"])

@@ -2,10 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from rl_console.accuracy_curves import accuracy_curves
 from rl_console.demo.results import summary
 from rl_console.report import Report, draw, smoothed, table
-from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.documents.evaluation import EvaluationResult, accuracy_curves
 from tests.samples.documents import DEMO_KEYS, a_result, results_of_one_name
 
 EVALUATION = EvaluationResult(
