@@ -42,8 +42,8 @@ BACKLOG_SECONDS = 5.0
 SLOW_SECONDS = 1.5
 """Namespaces whose last read took longer have at most half of the threads together."""
 DOWN_SECONDS = 0.5
-"""The same of a namespace whose last read was slow and did not reach the stores. Its 100 jobs would
-hold all workers for more than a minute otherwise; an answer enqueues the job."""
+"""Longest time that a reconcile waits where its namespace's last read was slow and did not reach
+the stores: 100 such jobs would hold all workers for over a minute. An answer enqueues them."""
 
 
 class RunProgress(Protocol):
