@@ -20,8 +20,8 @@ from tests.contract.rl_sampler.pods import MakePod, Pod, pods_in, start_run
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
 from tests.contract.rl_sampler.tiny_model import write_model
 
-OPTIONS = Engine(memory_fraction=0.4, context_tokens=1016)
-"""Of the session's engine: those that a processor has. The model was made for 1,024 tokens."""
+OPTIONS = Engine(memory_fraction=0.4, context_tokens=16_016)
+"""Of the session's engine: those that a processor has. The model was made for 16,384 tokens."""
 
 
 @pytest.fixture(scope="session")

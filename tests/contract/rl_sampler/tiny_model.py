@@ -69,7 +69,7 @@ def write_model(folder: Path, *, seed: int = 0) -> None:
         "num_key_value_heads": KEY_VALUE_HEADS,
         "head_dim": HEAD,
         "intermediate_size": FEED_FORWARD,
-        "max_position_embeddings": 1024,
+        "max_position_embeddings": 16_384,
         "rms_norm_eps": 1e-6,
         "rope_theta": 10000.0,
         "tie_word_embeddings": True,

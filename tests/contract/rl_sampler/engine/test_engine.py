@@ -70,16 +70,16 @@ async def test_generations_have_tokens_logprobs_and_versions(engine: Engine) -> 
 async def test_typed_options_reach_the_engine(engine: Engine, engine_server: EngineServer) -> None:
     status, body = get(f"{engine_server.url}/server_info")
     info = json.loads(body)
-    assert (status, info["context_length"], info["mem_fraction_static"]) == (200, 1016, 0.4)
+    assert (status, info["context_length"], info["mem_fraction_static"]) == (200, 16_016, 0.4)
     full = GenerateRequest(
-        prompt=[258] + [16] * 1005,
+        prompt=[258] + [16] * 16_005,
         members=1,
         temperature=1.0,
         max_new_tokens=10,
         stop_tokens=(),
     )
     assert len(await engine.generate(full)) == 1
-    with pytest.raises(EngineRefusedError, match="1016"):
+    with pytest.raises(EngineRefusedError, match="16016"):
         await engine.generate(replace(full, max_new_tokens=11))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,33 @@ from tests.waiting import HUNG_SECONDS
 
 PROMPT = [258, 16, 257, 18, 19, 20, 259]
 LONG = 700
+ENDLESS = 16_000
+"""About 30 s of tokens: on a busy machine, too, the request still runs at the next call."""
+
+
+@dataclass
+class Running:
+    """A request whose first token is there."""
+
+    rid: str
+    task: asyncio.Task[None]
+    meta: dict[str, Any]
+    """``meta_info`` of what came last; replaced with each part of the response."""
+    part: asyncio.Event
+
+    async def goes_on(self) -> None:
+        """Wait for more tokens than can have been under way to us."""
+        enough = self.meta["completion_tokens"] + 100
+        async with asyncio.timeout(HUNG_SECONDS):
+            while self.meta["completion_tokens"] < enough:
+                assert not self.task.done()
+                self.part.clear()
+                await self.part.wait()
+
+    async def ended(self) -> dict[str, Any]:
+        """``meta_info`` of the whole response."""
+        await self.task
+        return self.meta
 
 
 @dataclass
@@ -67,25 +95,36 @@ class Server:
         meta: dict[str, Any] = answer["meta_info"]
         return meta
 
-    async def running(self, **fields: Any) -> asyncio.Task[dict[str, Any]]:
-        """A long request whose first token is there; its end is the task's result."""
-        begun = asyncio.Event()
+    async def running(self, tokens: int = ENDLESS, **fields: Any) -> Running:
+        """A request whose first token is there."""
+        rid = uuid.uuid4().hex
+        body = a_request(tokens) | {"stream": True, "rid": rid} | fields
+        part = asyncio.Event()
+        meta: dict[str, Any] = {}
 
-        async def stream() -> dict[str, Any]:
-            body = a_request(LONG) | {"stream": True} | fields
-            last = b""
-            async with self.session.post(self.url + "/generate", json=body) as answer:
-                async for line in answer.content:
-                    if line.startswith(b"data: {"):
-                        last = line
-                        begun.set()
-            meta: dict[str, Any] = json.loads(last[len(b"data: ") :])["meta_info"]
-            return meta
+        async def stream() -> None:
+            try:
+                async with self.session.post(self.url + "/generate", json=body) as answer:
+                    assert answer.status == 200, await answer.text()
+                    async for line in answer.content:
+                        if line.startswith(b"data: {"):
+                            meta.update(json.loads(line[len(b"data: ") :])["meta_info"])
+                            part.set()
+            finally:
+                part.set()
 
-        task = asyncio.create_task(stream())
+        running = Running(rid, asyncio.create_task(stream()), meta, part)
         async with asyncio.timeout(HUNG_SECONDS):
-            await begun.wait()
-        return task
+            await part.wait()
+        if not meta:
+            await running.task
+        return running
+
+    async def aborted(self, running: Running) -> dict[str, Any]:
+        """End a request; returns its ``meta_info``."""
+        assert not running.task.done()
+        await self.post("/abort_request", rid=running.rid)
+        return await running.ended()
 
 
 def a_request(tokens: int) -> dict[str, Any]:
@@ -110,10 +149,10 @@ async def server(engine_server: EngineServer, tmp_path: Path) -> AsyncIterator[S
 
 
 async def test_update_without_a_pause_waits_for_running_requests(server: Server) -> None:
-    running, before = await server.running(), str(server.loaded)
+    running, before = await server.running(LONG), str(server.loaded)
     status, label = await server.load()
     assert status == 200
-    assert versions(await running) == [before]
+    assert versions(await running.ended()) == [before]
     assert versions(await server.sample()) == [label]
 
 
@@ -121,7 +160,7 @@ async def test_update_may_abort_running_requests(server: Server) -> None:
     running, before = await server.running(), str(server.loaded)
     # The scheduler may still hold for a moment what was aborted: to flush its cache then is a 400.
     assert (await server.load(abort_all_requests=True, flush_cache=False))[0] == 200
-    meta = await running
+    meta = await running.ended()
     assert meta["finish_reason"]["type"] == "abort"
     assert versions(meta) == [before]
 
@@ -132,7 +171,8 @@ async def test_retracted_request_continues_with_the_new_weights(server: Server) 
     status, label = await server.load()
     assert status == 200
     await server.post("/continue_generation")
-    meta = await running
+    await running.goes_on()
+    meta = await server.aborted(running)
     assert (versions(meta), meta["num_retractions"]) == ([before, label], 1)
 
 
@@ -144,7 +184,8 @@ async def test_in_place_update_keeps_older_prefixes_for_the_same_cache_key(
     status, label = await server.load(flush_cache=False)
     assert status == 200
     await server.post("/continue_generation")
-    assert versions(await running) == [before, label]
+    await running.goes_on()
+    assert versions(await server.aborted(running)) == [before, label]
     stale = await server.sample(extra_key="before")
     assert (stale["cached_tokens"], versions(stale)) == (len(PROMPT) - 1, [label])
     fresh = await server.sample(extra_key="after")
@@ -163,7 +204,8 @@ async def test_in_place_update_that_must_empty_the_cache_is_refused_but_applied(
     async with server.session.get(server.url + "/model_info") as answer:
         assert (await answer.json())["weight_version"] == before, "its own report is not enough"
     await server.post("/continue_generation")
-    assert versions(await running) == [before, label]
+    await running.goes_on()
+    assert versions(await server.aborted(running)) == [before, label]
 
 
 async def test_paused_engine_answers_pings_but_is_not_ready(server: Server) -> None:
