@@ -160,16 +160,19 @@ HELM ?= $(or $(if $(CONTEXT),$(call installed,helm)),$(call local_bin,helm))
 TRAINING_OPERATOR = github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3
 DEMO = demo --images out/images.json --cache $(CACHE)/demo --started-at $(STARTED) \
   --storage-class "$(STORAGE_CLASS)"
+DEMO_THERE = "$$($(PYTHON) -m rl_local.venv --demo)" -m rl_console --kubectl $(KUBECTL) --helm $(HELM) \
+  --context $(CONTEXT) $(DEMO)
 
 demo: ## Run the example and show what it learned; CONTEXT=… REGISTRY=… [PUSHED=1] on a cluster of yours, without root
 ifdef CONTEXT
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed; name it: PYTHON=python3.12")'
 	@test -n "$(REGISTRY)" || { echo "REGISTRY=<host/prefix> must say where the images are; PUSHED=1 if they are there already"; exit 2; }
+	@$(DEMO_THERE) --check
 	@$(MAKE) --no-print-directory images REGISTRY="$(REGISTRY)"
 	@$(KUBECTL) --context $(CONTEXT) get crd pytorchjobs.kubeflow.org > /dev/null 2>&1 \
 	  || { $(KUBECTL) --context $(CONTEXT) apply --server-side -k "$(TRAINING_OPERATOR)" \
 	  && $(KUBECTL) --context $(CONTEXT) -n kubeflow rollout status deployment/training-operator --timeout=300s; }
-	@"$$($(PYTHON) -m rl_local.venv --demo)" -m rl_console --kubectl $(KUBECTL) --helm $(HELM) --context $(CONTEXT) $(DEMO)
+	@$(DEMO_THERE)
 else
 	@$(MAKE) --no-print-directory -j2 venv images
 	@$(VENV)/python -m rl_console --kubectl $(KUBECTL) --helm $(HELM) \

@@ -22,6 +22,10 @@ def demo(
     started_at: Annotated[
         float | None, typer.Option(help="Unix time at which the demo began.")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Only check that no release of somebody else is in the way."),
+    ] = False,
 ) -> None:
     """Install everything and run the example job.
 
@@ -30,16 +34,20 @@ def demo(
     from rich.console import Console
 
     from rl_console.demo.command import run_demo
+    from rl_console.demo.release import read_own
     from rl_console.demo.settings import DemoSettings, read_images
 
     settings = DemoSettings(
         tools=invocation.tools,
         checkout=Path.cwd(),
-        images=read_images(images),
+        images={} if check else read_images(images),
         cache=cache,
         out=out,
         storage_class=storage_class,
     )
+    if check:
+        read_own(settings)
+        return
     run_demo(settings, invocation.cluster(), Console(), started_at=started_at)
 
 

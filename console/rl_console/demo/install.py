@@ -8,6 +8,7 @@ from typing import Any
 
 from rl_console import tools
 from rl_console.demo.background import background
+from rl_console.demo.release import read_own, repair_interrupted
 from rl_console.demo.settings import RELEASE, RELEASE_NAMESPACE, RESTRICTED, DemoSettings
 from rl_console.demo.stages import Stages
 from rl_console.errors import ClusterUnavailableError, StageFailedError
@@ -60,14 +61,14 @@ def install(
     """Install or upgrade the chart and wait until all of its pods are ready.
 
     Raises:
-        StageFailedError: helm failed, or pods were not ready in time.
+        StageFailedError: the release there is not the demo's, helm failed, or pods were not ready
+            in time.
     """
+    release = read_own(settings)
     for name in (RELEASE_NAMESPACE, *namespaces):
-        apply(settings.tools, namespace_manifest(name))
-    release = _release(settings.tools)
-    _repair_interrupted(settings.tools, release)
-    current = release.get("config") or {}
-    values = chart_values(settings, namespaces=namespaces, current=current)
+        create_namespace(settings.tools, name)
+    repair_interrupted(settings.tools, release)
+    values = chart_values(settings, namespaces=namespaces, current=release.get("config", {}))
     path = settings.cache / "chart-values.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(values, indent=1))
@@ -94,45 +95,16 @@ def install(
     _await_ready(cluster, stages)
 
 
-def apply(kubectl: Tools, manifest: dict[str, Any]) -> None:
-    """Apply an object with server-side apply."""
-    command = kubectl.kubectl_command("apply", "--server-side", "--force-conflicts", "-f", "-")
-    kind, name = manifest["kind"], manifest["metadata"]["name"]
-    tools.run(command, stdin=json.dumps(manifest), doing=f"applying {kind} {name}")
-
-
-def _release(chosen: Tools) -> dict[str, Any]:
-    """Helm's record of the release and its values; empty when it is not installed."""
-    command = chosen.helm_command(
-        "list",
-        "--namespace",
-        RELEASE_NAMESPACE,
-        "--all",
-        "--filter",
-        f"^{RELEASE}$",
-        "--output",
-        "json",
+def create_namespace(kubectl: Tools, name: str) -> None:
+    """Create a namespace; one that exists keeps the labels that its owner chose."""
+    command = kubectl.kubectl_command(
+        "get", "namespace", name, "--ignore-not-found", "--output", "name"
     )
-    releases: list[dict[str, Any]] = json.loads(tools.run(command, doing="listing helm releases"))
-    if not releases:
-        return {}
-    command = chosen.helm_command(
-        "get", "values", RELEASE, "--namespace", RELEASE_NAMESPACE, "--output", "json"
-    )
-    values = json.loads(tools.run(command, doing="reading the release's values"))
-    return {**releases[0], "config": values}
-
-
-def _repair_interrupted(chosen: Tools, release: dict[str, Any]) -> None:
-    """Uninstall or roll back a release that an interrupted helm left pending."""
-    status = release.get("status", "")
-    if status == "pending-install":
-        command = chosen.helm_command("uninstall", RELEASE, "--namespace", RELEASE_NAMESPACE)
-    elif status.startswith("pending-"):
-        command = chosen.helm_command("rollback", RELEASE, "--namespace", RELEASE_NAMESPACE)
-    else:
+    if tools.run(command, doing=f"reading Namespace {name}").strip():
         return
-    tools.run(command, seconds=HELM_SECONDS, doing=f"repairing a release with status {status}")
+    command = kubectl.kubectl_command("create", "-f", "-")
+    manifest = json.dumps(namespace_manifest(name))
+    tools.run(command, stdin=manifest, doing=f"creating Namespace {name}")
 
 
 def _unready(cluster: Cluster) -> str:
