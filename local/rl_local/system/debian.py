@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rl_local import progress, versions
-from rl_local.errors import LocalError
-from rl_local.layout import Layout
+from rl_local.errors import CommandFailedError, LocalError
+from rl_local.layout import Layout, locked
 
+APT = Path("/usr/bin/apt-get")
 POLICY = Path("/usr/sbin/policy-rc.d")
 POLICY_TEXT = "#!/bin/sh\n# Written by rl-operator while it installs packages.\nexit 101\n"
 
@@ -35,7 +37,7 @@ def require() -> None:
     """
     if os.geteuid() != 0:
         raise LocalError("the local cluster needs root; run the command with sudo")
-    if not Path("/usr/bin/apt-get").exists():
+    if not APT.exists():
         raise LocalError("the local cluster needs Debian 12; use CONTEXT=… with your own cluster")
 
 
@@ -52,23 +54,48 @@ def ensure(layout: Layout) -> None:
 def install(layout: Layout, packages: Sequence[str]) -> None:
     """Install those of the packages that are missing, without starting their services.
 
+    No installed package is removed for them.
+
     Raises:
         LocalError: some are missing and cannot be installed by this user, or here.
     """
-    if not Path("/usr/bin/apt-get").exists():
+    if not APT.exists():
         raise LocalError(f"install {' '.join(packages)}: this machine has no apt-get")
-    wanted = missing(packages)
-    if not wanted:
-        return
-    if os.geteuid() != 0:
-        raise LocalError(f"installing {' '.join(wanted)} needs root; run the command with sudo")
-    progress.say(f"installing Debian packages: {' '.join(wanted)}")
-    log = layout.logs / "apt.log"
-    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    progress.run(["apt-get", "update"], label="apt-get update", log=log, timeout=600)
-    with _no_services():
-        argv = ["apt-get", "install", "-y", "--no-install-recommends", *wanted]
-        progress.run(argv, label="apt-get install", log=log, timeout=1200, environment=quiet)
+    # Two runs of apt-get at once would fail: each takes the locks of dpkg.
+    with locked(layout, "apt"):
+        wanted = missing(packages)
+        if not wanted:
+            return
+        if os.geteuid() != 0:
+            raise LocalError(f"installing {' '.join(wanted)} needs root; run the command with sudo")
+        progress.say(f"installing Debian packages: {' '.join(wanted)}")
+        log = layout.logs / "apt.log"
+        progress.run(["apt-get", "update"], label="apt-get update", log=log, timeout=600)
+        with _no_services():
+            _apt_install(wanted, log)
+
+
+def _apt_install(wanted: Sequence[str], log: Path) -> None:
+    argv = ["apt-get", "install", "-y", "--no-remove", "--no-install-recommends", *wanted]
+    environment = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    try:
+        progress.run(argv, label="apt-get install", log=log, timeout=1200, environment=environment)
+    except CommandFailedError:
+        in_the_way = removals(log.read_text(errors="replace"))
+        if not in_the_way:
+            raise
+        raise LocalError(
+            f"Debian would remove {', '.join(in_the_way)} to install {' '.join(wanted)}; nothing "
+            "was installed or removed. Remove these packages yourself if you do not need them, or "
+            "use another machine, or your own cluster with CONTEXT=…"
+        ) from None
+
+
+def removals(log: str) -> list[str]:
+    """The installed packages that apt-get would have to remove, from its English output."""
+    _, _, after = log.partition("The following packages will be REMOVED:\n")
+    lines = itertools.takewhile(lambda line: line.startswith("  "), after.splitlines())
+    return " ".join(lines).replace("*", "").split()
 
 
 @contextlib.contextmanager

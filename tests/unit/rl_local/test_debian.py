@@ -1,0 +1,62 @@
+"""Installation of Debian packages, with programs in the place of apt-get and dpkg-query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rl_local.errors import CommandFailedError, LocalError
+from rl_local.layout import Layout
+from rl_local.system import debian
+
+APT_GET = """#!/bin/sh
+echo "$*" >> {calls}
+case "$*" in
+  install*--no-remove*) cat {plan}; exit 100;;
+esac
+"""
+REFUSED = """Reading package lists...
+The following packages will be REMOVED:
+  containerd.io docker-ce
+  docker-compose-plugin*
+The following NEW packages will be installed:
+  containerd runc
+E: Packages need to be removed but remove is disabled.
+"""
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
+    """Of a Debian whose apt-get answers with the file ``plan`` and knows no package."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    texts = {
+        "apt-get": APT_GET.format(calls=tmp_path / "calls", plan=tmp_path / "plan"),
+        "dpkg-query": "#!/bin/sh\nexit 1\n",
+    }
+    for name, text in texts.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setattr(debian, "APT", programs / "apt-get")
+    monkeypatch.setattr(debian, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    return Layout(cache=tmp_path / "cache", state=tmp_path / "state")
+
+
+def test_installed_packages_are_never_removed_and_the_message_names_them(
+    layout: Layout, tmp_path: Path
+) -> None:
+    (tmp_path / "plan").write_text(REFUSED)
+    named = r"would remove containerd\.io, docker-ce, docker-compose-plugin to install containerd"
+    with pytest.raises(LocalError, match=named) as refused:
+        debian.install(layout, ["containerd", "runc"])
+    assert "CONTEXT=" in str(refused.value)
+    assert "--no-remove" in (tmp_path / "calls").read_text()
+
+
+def test_another_failure_of_apt_shows_its_log(layout: Layout, tmp_path: Path) -> None:
+    (tmp_path / "plan").write_text("E: Unable to locate package runc\n")
+    with pytest.raises(CommandFailedError, match="Unable to locate package runc"):
+        debian.install(layout, ["runc"])
