@@ -160,7 +160,7 @@ HELM ?= $(or $(if $(CONTEXT),$(call installed,helm)),$(call local_bin,helm))
 TRAINING_OPERATOR = github.com/kubeflow/training-operator.git/manifests/overlays/standalone?ref=v1.9.3
 DEMO = demo --images out/images.json --cache $(CACHE)/demo --started-at $(STARTED) \
   --storage-class "$(STORAGE_CLASS)"
-DEMO_THERE = "$$($(PYTHON) -m rl_local.venv --demo)" -m rl_console --kubectl $(KUBECTL) --helm $(HELM) \
+DEMO_THERE = python="$$($(PYTHON) -m rl_local.venv --demo)"; "$$python" -m rl_console --kubectl $(KUBECTL) --helm $(HELM) \
   --context $(CONTEXT) $(DEMO)
 
 demo: ## Run the example and show what it learned; CONTEXT=… REGISTRY=… [PUSHED=1] on a cluster of yours, without root

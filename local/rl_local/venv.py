@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import os
 import re
 import shutil
@@ -23,6 +24,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rl_local.build.images import files_of
+from rl_local.errors import LocalError
+from rl_local.layout import Layout
+from rl_local.system import debian
 
 ROOT = Path(__file__).resolve().parents[2]
 SELF = "rl-operator["
@@ -70,8 +74,34 @@ def key(wanted: list[str], constraints: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:12]
 
 
+def require_ensurepip() -> None:
+    """Install what Debian's Python lacks to make environments, if it is missing and we are root.
+
+    Raises:
+        LocalError: it is missing, and only the user can install it.
+    """
+    if _has_ensurepip():
+        return
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+    if debian.APT.exists() and os.geteuid() == 0:
+        debian.install(Layout.from_environment(), [package])
+        importlib.invalidate_caches()
+        if _has_ensurepip():
+            return
+    raise LocalError(
+        f"{sys.executable} cannot make virtual environments: its module ensurepip is missing. "
+        f"Install it, on Debian and Ubuntu with `apt-get install {package}`, or name another "
+        "Python: PYTHON=…"
+    )
+
+
+def _has_ensurepip() -> bool:
+    return importlib.util.find_spec("ensurepip") is not None
+
+
 def install(folder: Path, arguments: list[str]) -> None:
     """Create an environment and install into it; replaces what the folder held."""
+    require_ensurepip()
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet"]
@@ -173,11 +203,20 @@ def ensure(cache: Path) -> Path:
     return project / "bin/python"
 
 
-def main() -> None:
+def main() -> int:
     """Build missing environments; print the project's interpreter, with ``--demo`` the demo's."""
     cache = Path(os.environ.get("RL_CACHE") or Path.home() / ".cache/rl-operator")
-    print(ensure_demo(cache) if sys.argv[1:] == ["--demo"] else ensure(cache))
+    try:
+        print(ensure_demo(cache) if sys.argv[1:] == ["--demo"] else ensure(cache))
+    except LocalError as error:
+        print(f"venv: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        command = " ".join(map(str, error.cmd[:4]))
+        print(f"venv: `{command} …` ended with status {error.returncode}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

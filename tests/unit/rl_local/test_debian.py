@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from rl_local import venv
 from rl_local.errors import CommandFailedError, LocalError
 from rl_local.layout import Layout
 from rl_local.system import debian
@@ -13,7 +16,7 @@ from rl_local.system import debian
 APT_GET = """#!/bin/sh
 echo "$*" >> {calls}
 case "$*" in
-  install*--no-remove*) cat {plan}; exit 100;;
+  install*--no-remove*) cat {plan}; test ! -e {plan};;
 esac
 """
 REFUSED = """Reading package lists...
@@ -41,6 +44,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setattr(debian, "APT", programs / "apt-get")
     monkeypatch.setattr(debian, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setenv("RL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("os.geteuid", lambda: 0)
     return Layout(cache=tmp_path / "cache", state=tmp_path / "state")
 
@@ -60,3 +64,29 @@ def test_another_failure_of_apt_shows_its_log(layout: Layout, tmp_path: Path) ->
     (tmp_path / "plan").write_text("E: Unable to locate package runc\n")
     with pytest.raises(CommandFailedError, match="Unable to locate package runc"):
         debian.install(layout, ["runc"])
+
+
+def test_a_python_without_ensurepip_gets_debians_package(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = tmp_path / "calls"
+    monkeypatch.setattr(venv, "_has_ensurepip", lambda: calls.exists())
+    venv.require_ensurepip()
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert calls.read_text().splitlines()[-1].split()[-1] == f"python{version}-venv"
+
+
+def test_without_root_one_line_names_the_missing_package(
+    layout: Layout,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(venv, "_has_ensurepip", lambda: False)
+    monkeypatch.setattr("sys.argv", ["venv", "--demo"])
+    assert venv.main() == 1
+    assert not (tmp_path / "calls").exists()
+    (_, line) = capsys.readouterr().err.splitlines()
+    assert line.startswith("venv: ")
+    assert re.search(r"ensurepip is missing\..*apt-get install python3\.\d+-venv", line)
