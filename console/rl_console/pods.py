@@ -9,6 +9,8 @@ from typing import Any, Literal
 from rl_contracts import env
 
 Role = Literal["trainer", "sampler", "other"]
+WATCH_OPTION = "--watch-namespace"
+"""Of the operator; the chart sets it for each of ``watchNamespaces``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,8 @@ class PodView:
     containers: tuple[ContainerView, ...] = ()
     chat_ports: Mapping[str, int] = field(default_factory=dict)
     """By job: the loopback port on which its agent answers people."""
+    watched: tuple[str, ...] = ()
+    """Operator's pods only: the namespaces whose jobs it runs; empty: those of all."""
 
 
 def pod_view(pod: Any) -> PodView:
@@ -71,7 +75,16 @@ def pod_view(pod: Any) -> PodView:
         trouble=_trouble(conditions, containers),
         containers=containers,
         chat_ports=dict(_chat_ports(pod.spec)),
+        watched=tuple(_watched(pod.spec)),
     )
+
+
+def _watched(spec: Any) -> Iterator[str]:
+    for container in spec.containers:
+        for argument in container.args or []:
+            option, _, namespace = argument.partition("=")
+            if option == WATCH_OPTION:
+                yield namespace
 
 
 def _chat_ports(spec: Any) -> Iterator[tuple[str, int]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import email.utils
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from rl_console import times
 from rl_console.actions.finding import Finding, fault, good, warning
 from rl_console.errors import NotFoundError
 from rl_console.kube import Cluster
+from rl_console.pods import PodView
 from rl_console.quantities import number_of
 from rl_contracts.spec.resources import GROUP, VERSION
 
@@ -72,18 +73,30 @@ def training_operator(cluster: Cluster, namespace: str) -> Iterator[Finding]:
 
 
 def operator(cluster: Cluster, namespace: str) -> Iterator[Finding]:
-    """The operator runs."""
+    """The operator runs, and watches the namespace."""
     pods = cluster.pods("", OPERATOR)
     ready = [pod for pod in pods if pod.ready]
     if ready:
-        places = ", ".join(sorted({pod.namespace for pod in ready}))
-        yield good("operator", f"{len(ready)} ready in {places}")
+        yield _watching(ready, namespace)
     elif not pods:
         yield fault("operator", "it does not run", INSTALL)
     else:
         trouble = next((pod.trouble for pod in pods if pod.trouble), "")
         remedy = f"kubectl -n {pods[0].namespace} logs {pods[0].name}"
         yield fault("operator", f"none of {len(pods)} pods is ready. {trouble}".strip(), remedy)
+
+
+def _watching(ready: Sequence[PodView], namespace: str) -> Finding:
+    places = ", ".join(sorted({pod.namespace for pod in ready}))
+    detail = f"{len(ready)} ready in {places}"
+    if any(not pod.watched or namespace in pod.watched for pod in ready):
+        return good("operator", detail)
+    watched = ", ".join(sorted({each for pod in ready for each in pod.watched}))
+    return fault(
+        "operator",
+        f"{detail}; it watches {watched}, and not {namespace}, whose jobs nobody runs",
+        f"Add {namespace} to the chart's value watchNamespaces: docs/getting-started/install.md",
+    )
 
 
 def kueue(cluster: Cluster, namespace: str) -> Iterator[Finding]:

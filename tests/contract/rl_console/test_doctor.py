@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from tests.contract.rl_console.conftest import Done, Run
 from tests.contract.rl_console.world import NAMESPACE, World
@@ -23,6 +27,30 @@ def put_secret(world: World, values: dict[str, str]) -> None:
         "stringData": values,
     }
     world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+
+
+@contextmanager
+def operator_pod(world: World, arguments: list[str]) -> Iterator[None]:
+    """A pod as the chart makes it, which says that it is ready."""
+    labels = {
+        "app.kubernetes.io/part-of": "rl-operator",
+        "app.kubernetes.io/component": "operator",
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "the-operator", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"containers": [{"name": "operator", "image": "o:1", "args": arguments}]},
+    }
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    kubectl = world.apiserver.kubectl
+    kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    named = ("-n", NAMESPACE, "pod", "the-operator")
+    try:
+        kubectl("patch", *named, "--subresource=status", "-p", json.dumps(ready))
+        yield
+    finally:
+        kubectl("delete", *named, "--force", "--grace-period=0")
 
 
 def test_each_fault_has_a_remedy(world: World, run: Run) -> None:
@@ -65,3 +93,20 @@ def test_a_namespace_that_does_not_exist_is_a_fault(world: World, run: Run) -> N
 def test_without_a_cluster_nothing_else_is_examined(world: World, run: Run) -> None:
     done = run("doctor", kubeconfig=world.unreachable)
     assert (done.code, done.out) == (5, "")
+
+
+@pytest.mark.parametrize(
+    ("watched", "state"),
+    [((), "ok"), (("team-b", NAMESPACE), "ok"), (("team-a", "team-b"), "fault")],
+)
+def test_an_operator_that_does_not_watch_the_namespace_is_a_fault(
+    world: World, run: Run, watched: tuple[str, ...], state: str
+) -> None:
+    arguments = ["--namespace=rl-system", *(f"--watch-namespace={each}" for each in watched)]
+    with operator_pod(world, arguments):
+        given = findings(run("doctor", "-o", "json", kubeconfig=world.admin))["operator"]
+    assert given["state"] == state
+    assert given["detail"].startswith(f"1 ready in {NAMESPACE}")
+    if state == "fault":
+        assert f"watches team-a, team-b, and not {NAMESPACE}" in given["detail"]
+        assert "watchNamespaces" in given["remedy"]

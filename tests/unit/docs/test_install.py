@@ -35,6 +35,16 @@ def test_the_table_of_values_has_every_chart_value_and_no_other() -> None:
     assert named == leaves
 
 
+def test_the_command_makes_and_watches_the_namespace_of_the_first_job() -> None:
+    job = yaml.safe_load((ROOT / "examples" / "minimal.yaml").read_text())
+    namespace = job["metadata"]["namespace"]
+    command = PAGE.partition("\n## Install the chart\n")[2].partition("\n```\n")[0]
+    (watched,) = re.findall(r"watchNamespaces='\{(\S+)\}'", command)
+    assert namespace in watched.split(",")
+    for each in watched.split(","):
+        assert command.index(f"kubectl create namespace {each}\n") < command.index("helm ")
+
+
 def states() -> dict[str, set[str]]:
     """The conditions that are True, by the state of a job, as the page of conditions says."""
     table = CONDITIONS.partition("| state |")[2].partition("\n\n")[0]
