@@ -317,3 +317,34 @@ def test_only_prometheus_and_the_node_reach_the_operators_port(world: World) -> 
     done = render(world, more=["--set=serviceMonitor.enabled=true"])
     assert done.returncode != 0
     assert "networkPolicy.metricsFrom is empty" in done.stderr
+
+
+def minio_pod(world: World, *values: str) -> dict[str, Any]:
+    """The template of MinIO's pod."""
+    (found,) = (
+        each["spec"]["template"]
+        for each in objects(world, *values)
+        if each["kind"] == "StatefulSet" and each["metadata"]["name"] == "rl-operator-minio"
+    )
+    template: dict[str, Any] = found
+    return template
+
+
+def test_minio_restarts_for_another_password_and_for_nothing_else(world: World) -> None:
+    password = f"stores.password={json.dumps('weak-password')}"
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "rl-operator-minio", "namespace": "default"},
+        "stringData": {"rootUser": "user", "rootPassword": "generated-earlier"},
+    }
+    world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(secret))
+    try:
+        kept, again = minio_pod(world), minio_pod(world)
+        changed = minio_pod(world, password)
+    finally:
+        world.apiserver.kubectl("-n", "default", "delete", "secret", "rl-operator-minio")
+    assert kept == again
+    assert kept != changed
+    assert {**kept, "metadata": {}} == {**changed, "metadata": {}}
+    assert "weak-password" not in json.dumps(changed)
