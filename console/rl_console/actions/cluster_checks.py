@@ -19,6 +19,8 @@ LEAST_VERSION = (1, 31)
 CLOCK_SECONDS = 30.0
 GPU = re.compile(r"^(nvidia\.com/gpu|amd\.com/gpu|nvidia\.com/mig-.*)$")
 OPERATOR = "app.kubernetes.io/part-of=rl-operator,app.kubernetes.io/component=operator"
+KUEUE = "kueue.x-k8s.io/v1beta2"
+"""What the operator reads; Kueue serves it since 0.15."""
 INSTALL = "Install the chart: docs/getting-started/install.md"
 
 
@@ -101,11 +103,11 @@ def _watching(ready: Sequence[PodView], namespace: str) -> Finding:
 
 def kueue(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     """The namespace has a queue, if the cluster has queues."""
-    path = f"/apis/kueue.x-k8s.io/v1beta1/namespaces/{namespace}/localqueues"
+    path = f"/apis/{KUEUE}/namespaces/{namespace}/localqueues"
     try:
         queues = cluster.api.request("GET", path, doing="listing queues")["items"]
     except NotFoundError:
-        yield good("kueue", "not installed; jobs need no queue")
+        yield _without_queues(cluster)
         return
     names = ", ".join(sorted(each["metadata"]["name"] for each in queues))
     if names:
@@ -113,6 +115,15 @@ def kueue(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     else:
         remedy = "Jobs with scheduling.provider Kueue need one: docs/guides/queues.md"
         yield warning("kueue", f"{namespace} has no LocalQueue", remedy)
+
+
+def _without_queues(cluster: Cluster) -> Finding:
+    group = KUEUE.partition("/")[0]
+    try:
+        cluster.api.request("GET", f"/apis/{group}", doing="reading the versions of Kueue")
+    except NotFoundError:
+        return good("kueue", "not installed; jobs need no queue")
+    return fault("kueue", f"it does not serve {KUEUE}", "Upgrade to Kueue 0.15 or later")
 
 
 def agent_sandbox(cluster: Cluster, namespace: str) -> Iterator[Finding]:

@@ -110,3 +110,53 @@ def test_an_operator_that_does_not_watch_the_namespace_is_a_fault(
     if state == "fault":
         assert f"watches team-a, team-b, and not {NAMESPACE}" in given["detail"]
         assert "watchNamespaces" in given["remedy"]
+
+
+@contextmanager
+def local_queues(world: World, version: str) -> Iterator[None]:
+    """A Kueue that serves one version alone, and has a queue."""
+    names = {"plural": "localqueues", "kind": "LocalQueue", "listKind": "LocalQueueList"}
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    served = {"name": version, "served": True, "storage": True, "schema": schema}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "localqueues.kueue.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+        },
+        "spec": {
+            "group": "kueue.x-k8s.io",
+            "names": names,
+            "scope": "Namespaced",
+            "versions": [served],
+        },
+    }
+    queue = {
+        "apiVersion": f"kueue.x-k8s.io/{version}",
+        "kind": "LocalQueue",
+        "metadata": {"name": "team", "namespace": NAMESPACE},
+    }
+    kubectl, named = world.apiserver.kubectl, "crd/localqueues.kueue.x-k8s.io"
+    kubectl("create", "-f", "-", stdin=json.dumps(definition))
+    try:
+        kubectl("wait", named, "--for=condition=Established")
+        kubectl("create", "-f", "-", stdin=json.dumps(queue))
+        yield
+    finally:
+        kubectl("delete", named)
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "detail"),
+    [
+        ("v1beta2", "ok", f"queues of {NAMESPACE}: team"),
+        ("v1beta1", "fault", "it does not serve kueue.x-k8s.io/v1beta2"),
+    ],
+)
+def test_queues_are_read_in_the_version_that_the_operator_needs(
+    world: World, run: Run, version: str, state: str, detail: str
+) -> None:
+    with local_queues(world, version):
+        given = findings(run("doctor", "-o", "json", kubeconfig=world.admin))["kueue"]
+    assert (given["state"], given["detail"]) == (state, detail)
