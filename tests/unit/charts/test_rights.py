@@ -88,3 +88,14 @@ def test_nothing_is_granted_to_the_dashboard() -> None:
     others = [path for path in TEMPLATES.iterdir() if path.name != "dashboard.yaml"]
     assert not [path for path in others if "rl-operator-dashboard\n" in path.read_text()]
     assert written.count("automountServiceAccountToken: false") == 2
+
+
+def test_the_page_of_installation_names_every_right_for_the_whole_cluster() -> None:
+    manifests = (TEMPLATES / "rbac.yaml").read_text().split("\n---\n")
+    cluster_roles = [each for each in manifests if "\nkind: ClusterRole\n" in each]
+    lists = re.findall(r"  resources: \[(.*)\]", "\n".join(cluster_roles))
+    resources = {resource for each in lists for resource in each.split(", ")}
+    assert {"nodes", "tokenreviews", "subjectaccessreviews"} <= resources
+    page = TEMPLATES.parents[2] / "docs" / "getting-started" / "install.md"
+    described = page.read_text().partition("**The operator.**")[2].partition("\n\n")[0]
+    assert {each for each in resources if each not in described.lower().replace(" ", "")} == set()
