@@ -123,8 +123,8 @@ kubeconfig: ## Print the path to use with kubectl
 PUBLISH = $(PYTHON) -m rl_local.publish --registry "$(REGISTRY)" --tag "$(TAG)" --platforms "$(PLATFORMS)" \
   --builder "$(BUILDER)" --options "$(BUILD_OPTIONS)" $(if $(filter 0,$(PUSH)),--no-push) $(if $(PUSHED),--pushed)
 
-# Not from the environment: `make test` builds the images too, and must not publish them.
-PUBLISHED := $(if $(findstring command,$(origin REGISTRY)),$(REGISTRY))
+# From the environment only for `make images`: `make test` builds the images too, and must not publish them.
+PUBLISHED := $(if $(findstring command,$(origin REGISTRY))$(filter images,$(MAKECMDGOALS)),$(REGISTRY))
 
 images: ## Build our images beside starting the cluster; with REGISTRY=… for a registry of yours, without root
 	@mkdir -p out
@@ -174,7 +174,7 @@ ifdef CONTEXT
 	  && $(KUBECTL) --context $(CONTEXT) -n kubeflow rollout status deployment/training-operator --timeout=300s; }
 	@$(DEMO_THERE)
 else
-	@$(MAKE) --no-print-directory -j2 venv images
+	@$(MAKE) --no-print-directory -j2 venv images REGISTRY=
 	@$(VENV)/python -m rl_console --kubectl $(KUBECTL) --helm $(HELM) \
 	  --kubeconfig "$$($(PYTHON) -m rl_local kubeconfig)" $(DEMO)
 endif
