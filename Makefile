@@ -3,6 +3,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+ifneq ($(words $(CURDIR)),1)
+  $(error the path of this checkout has a space, which make cannot handle: $(CURDIR); move it to a path without spaces)
+endif
+
 PYTHON ?= python3
 CACHE := $(or $(RL_CACHE),$(HOME)/.cache/rl-operator)
 VENV := $(CACHE)/venv/bin

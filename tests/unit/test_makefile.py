@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -45,3 +46,13 @@ def test_a_registry_in_the_environment_is_for_those_who_ask_to_publish(
 def test_without_a_registry_images_are_for_the_local_cluster() -> None:
     assert LOCAL in dry_run("images")
     assert PUBLISH in dry_run("images", "REGISTRY=ghcr.io/you/rl")
+
+
+def test_a_path_with_a_space_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "my projects"
+    folder.mkdir()
+    shutil.copy(ROOT / "Makefile", folder)
+    done = subprocess.run(["make", "help"], cwd=folder, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert f"has a space, which make cannot handle: {folder}; move it" in line
