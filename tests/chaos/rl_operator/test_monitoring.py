@@ -15,7 +15,7 @@ import yaml
 from tests.kube.prometheus import panels, query, rules, running_prometheus
 from tests.servers import binary
 from tests.unit.charts.test_monitoring import ALERTS
-from tests.unit.charts.test_values import CHART
+from tests.unit.charts.test_values import CHART, VALUES
 from tests.unit.docs.test_pages import described_metrics
 from tests.waiting import until
 
@@ -39,11 +39,6 @@ FIRES: dict[str, tuple[str, str, str]] = {
         'rl_operator_reconciles_total{namespace="rl-system",kind="RLJob",result="error"}',
         "0+6x90",
         "0 1x89",
-    ),
-    "RLOperatorWatchSilent": (
-        'rl_operator_watch_silence_seconds{namespace="rl-system",path="/rljobs"}',
-        "600x90",
-        "60x90",
     ),
     "RLTrainerMakesNoSteps": (
         f"rl_trainer_step_timestamp_seconds{{{JOB}}}",
@@ -69,12 +64,38 @@ FIRES: dict[str, tuple[str, str, str]] = {
 BUCKETS = 'rl_operator_queue_seconds_bucket{namespace="rl-system",le="%s"}'
 SLOW = [(BUCKETS % "10", "0x90"), (BUCKETS % "30", "0+10x90"), (BUCKETS % "+Inf", "0+10x90")]
 QUICK = [(BUCKETS % "10", "0+10x90"), (BUCKETS % "30", "0+10x90"), (BUCKETS % "+Inf", "0+10x90")]
+LONGEST_BACK_OFF = 300
+"""Seconds for which the kubelet keeps a container that ended again and again."""
+
+
+def starts_on_silent_watches() -> str:
+    """When the operator's process began, by the minute, if no watch ever sends anything."""
+    values, began, back_off = [], 0, 10
+    for now in range(0, 90 * 60, 60):
+        ends = began + VALUES["operator"]["watchSilenceSeconds"]
+        if now >= ends + back_off:
+            began, back_off = ends + back_off, min(2 * back_off, LONGEST_BACK_OFF)
+            ends = began + VALUES["operator"]["watchSilenceSeconds"]
+        values.append("_" if now >= ends else str(began))
+    return " ".join(values)
+
+
+def restarts(began: str) -> list[tuple[str, str]]:
+    """The series of an operator, and of another process whose restarts are not ours."""
+    pod = '{namespace="rl-system",pod="%s"}'
+    return [
+        ("rl_operator_leader" + pod % "rl-operator-1", "1x90"),
+        ("process_start_time_seconds" + pod % "rl-operator-1", began),
+        ("process_start_time_seconds" + pod % "other", "0+60x90"),
+    ]
 
 
 def cases(alert: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """The series that raise an alert, and those that do not."""
     if alert == "RLOperatorSlow":
         return SLOW, QUICK
+    if alert == "RLOperatorRestarts":
+        return restarts(starts_on_silent_watches()), restarts("0x30 1800x60")
     series, raised, quiet = FIRES[alert]
     return [(series, raised)], [(series, quiet)]
 

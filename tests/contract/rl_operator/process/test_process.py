@@ -99,6 +99,7 @@ def test_a_process_serves_its_metrics(world: World, start: Starter) -> None:
         "rl_operator_leader",
         'rl_operator_reconcile_seconds_count{kind="RLJob"}',
         "process_resident_memory_bytes",
+        "process_start_time_seconds",
         'rl_operator_reconciles_total{kind="RLJob",result="ok"}',
         'rl_operator_api_writes_total{kind="RLJob",verb="apply"}',
         'rl_operator_api_requests_total{kind="RLJob",status="200",verb="list"}',
