@@ -28,6 +28,7 @@ from tests.chaos.operator_cluster.jobs import (
 )
 from tests.cluster.lab import SYSTEM, Lab, RunReader
 from tests.cluster.waiting import until
+from tests.unit.charts.test_values import VALUES
 from tests.waiting import HUNG_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * COMPLETE_SECONDS)
@@ -84,10 +85,9 @@ def leader(lab: Lab) -> str:
     return str(lease["spec"].get("holderIdentity") or "")
 
 
-def test_upgraded_operator_takes_over_a_run(
-    lab: Lab, watched: Watched, installed: DemoSettings
-) -> None:
-    before, old = watched.pods(), operators(lab)
+def upgrade(lab: Lab, installed: DemoSettings, *, progress_seconds: int) -> None:
+    """Upgrade the release to another value of the operator, and wait until the new one leads."""
+    old = operators(lab)
     chart = installed.checkout / "charts" / RELEASE
     tools.run(
         lab.tools.helm_command(
@@ -98,7 +98,7 @@ def test_upgraded_operator_takes_over_a_run(
             SYSTEM,
             "--reuse-values",
             "--set",
-            "operator.progressSeconds=4",
+            f"operator.progressSeconds={progress_seconds}",
         ),
         seconds=HUNG_SECONDS,
         doing="upgrading the operator",
@@ -106,6 +106,20 @@ def test_upgraded_operator_takes_over_a_run(
     roll_out(lab, "-n", SYSTEM, OPERATOR)
     until(lambda: operators(lab) and not operators(lab) & old, what="the new revision alone")
     until(lambda: leader(lab) in operators(lab), what="it to lead", seen=lambda: leader(lab))
+
+
+@pytest.fixture
+def usual_values(lab: Lab, installed: DemoSettings) -> Iterator[None]:
+    """The release has its values back: the next session would take it for somebody else's."""
+    yield
+    upgrade(lab, installed, progress_seconds=VALUES["operator"]["progressSeconds"])
+
+
+def test_upgraded_operator_takes_over_a_run(
+    lab: Lab, watched: Watched, installed: DemoSettings, usual_values: None
+) -> None:
+    before = watched.pods()
+    upgrade(lab, installed, progress_seconds=4)
     watched.goes_on()
     step = lab.job(NAME).status.progress.step
     await_step(lab, NAME, step + 1)  # the new one tells of them
