@@ -32,13 +32,13 @@ OTHER_RELEASE_REMEDY = (
 
 def leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """The values by their dotted names, e.g. ``kueue.enabled``; a list is one value."""
-    found: dict[str, Any] = {}
+    named: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
-            found |= leaves(value, f"{prefix}{name}.")
+            named |= leaves(value, f"{prefix}{name}.")
         else:
-            found[prefix + name] = value
-    return found
+            named[prefix + name] = value
+    return named
 
 
 def differences(config: dict[str, Any], *, defaults: dict[str, Any]) -> list[str]:
