@@ -23,6 +23,11 @@ def task_sequence(task: str) -> int:
     return int(task.rpartition(".")[2])
 
 
+def task_split(task: str) -> str:
+    """Split of a task, or the evaluation that it belongs to, from its id."""
+    return task.rsplit(".", 2)[1]
+
+
 def rollout_id(task: TaskId, attempt: int, member: int) -> RolloutId:
     """Id of group member ``member`` (≥ 0) of claim ``attempt`` (≥ 1) of a task."""
     return RolloutId(f"{task}.{attempt}.{member}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from rl_contracts import ids
 from rl_contracts.documents.run import Run
 from rl_contracts.spec.retention import Bound, Retention
 
@@ -109,8 +110,9 @@ def plan(inventory: Inventory, bounds: Retention, *, now: float) -> Plan:
     """Choose the documents to delete.
 
     Batches from the last durable step on stay, with everything that they trained. Tasks that have
-    not ended stay, with their rollouts. A deleted batch takes its tasks and rollouts along, a
-    deleted task its rollouts; apart from that each kind is limited by its own bound.
+    not ended stay, with their rollouts, and so do rollouts that a trainer without samplers stores
+    before their task. A deleted batch takes its tasks and rollouts along, a deleted task its
+    rollouts; apart from that each kind is limited by its own bound.
 
     Args:
         inventory: all documents of the run.
@@ -121,7 +123,7 @@ def plan(inventory: Inventory, bounds: Retention, *, now: float) -> Plan:
     floor = _floor(inventory, lineage)
     batches = _batches(inventory, lineage, bounds.batches, now=now)
     tasks = _tasks(inventory, batches.ids, floor, bounds.tasks, now=now)
-    rollouts = _rollouts(inventory, batches.ids, tasks.ids, bounds.rollouts, now=now)
+    rollouts = _rollouts(inventory, batches.ids, tasks.ids, floor, bounds.rollouts, now=now)
     return Plan(
         batches=_in_order(inventory.batches, batches.ids),
         tasks=_in_order(inventory.tasks, tasks.ids),
@@ -182,14 +184,19 @@ def _rollouts(
     inventory: Inventory,
     deleted_batches: set[str],
     deleted_tasks: set[str],
+    floor: int,
     bound: Bound,
     *,
     now: float,
 ) -> _Choice:
     """Rollouts of ended tasks that no kept batch trains; batches and tasks take theirs along."""
     kept, deleted = _named(inventory.batches, deleted_batches, lambda batch: batch.rollouts)
-    waiting = {task.id for task in inventory.tasks if not task.ended}
-    free = {rollout.id for rollout in inventory.rollouts if rollout.task not in waiting} - kept
+    known = {task.id: task for task in inventory.tasks}
+    free = {
+        rollout.id
+        for rollout in inventory.rollouts
+        if (known[rollout.task].ended if rollout.task in known else _is_gone(rollout.task, floor))
+    } - kept
     deleted |= {rollout.id for rollout in inventory.rollouts if rollout.task in deleted_tasks}
     return _beyond(inventory.rollouts, bound, free=free, now=now, also=deleted & free)
 
@@ -218,6 +225,11 @@ def _floor(inventory: Inventory, lineage: list[BatchItem]) -> int:
 
 def _past(task: TaskItem, floor: int) -> bool:
     return task.ended and (not task.train or task.sequence < floor)
+
+
+def _is_gone(missing: str, floor: int) -> bool:
+    """Whether a task that is not in the store was deleted, and is not inserted only later."""
+    return ids.task_split(missing) != "train" or ids.task_sequence(missing) < floor
 
 
 def _beyond(

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rl_contracts import ids
 from rl_contracts.documents.run import Deleted, DurablePointer
 from rl_contracts.retention.plan import BatchItem, Inventory, Plan, RolloutItem, TaskItem, plan
 from rl_contracts.spec.retention import Bound, Retention
@@ -107,6 +108,29 @@ def test_rollouts_of_reusable_steps_stay() -> None:
     assert chosen.batches == ("b1", "b2", "b3", "b4")  # a resuming trainer reads back to b5
 
 
+def test_rollouts_stay_whose_task_is_still_to_be_inserted() -> None:
+    inventory = a_lineage(4, durable=3, waiting=0)  # the durable step ends before position 6
+    written = {
+        "deleted": an_orphan("train", 5),
+        "next": an_orphan("train", 6),
+        "of a later step": an_orphan("train", 8),
+        "of a past evaluation": an_orphan("eval-validation-1-1", 8),
+    }
+    bounds = Retention(rollouts=bound(count=1))
+    chosen = plan(replace(inventory, rollouts=list(written.values())), bounds, now=NOW)
+    free = {what for what, rollout in written.items() if rollout.id in chosen.rollouts}
+    assert free == {"deleted", "of a past evaluation"}
+    at_first = a_lineage(0, durable=0, waiting=0)
+    chosen = plan(replace(at_first, rollouts=list(written.values())), bounds, now=NOW)
+    assert chosen.rollouts == (written["of a past evaluation"].id,)
+
+
+def an_orphan(split: str, sequence: int) -> RolloutItem:
+    """A rollout whose task is not in the store."""
+    task = ids.task_id(ids.RunId("run"), split, sequence)
+    return RolloutItem(id=ids.rollout_id(task, 1, 0), task=task, time=float(sequence), size=100)
+
+
 def test_nothing_is_deleted_before_the_first_durable_step() -> None:
     everything = Retention(
         batches=bound(count=1), tasks=bound(count=1), rollouts=bound(age_seconds=1)
@@ -156,8 +180,7 @@ def inventories(draw: st.DrawFn) -> Inventory:
     undurable = {f"t{steps * PER_STEP - 1}"} if draw(st.booleans()) else set()
     tasks = [replace(task, ended=task.ended and task.id not in undurable) for task in tasks]
     orphans = [
-        RolloutItem(id=f"o{n}", task=f"gone{n}", time=float(n))
-        for n in range(draw(st.integers(0, 3)))
+        an_orphan("train", sequence) for sequence in draw(st.sets(st.integers(0, 30), max_size=3))
     ]
     return replace(
         inventory,
@@ -216,6 +239,15 @@ def check_safe(left: Inventory, before: Inventory) -> None:
     orphaned = {rollout.task for rollout in left.rollouts if rollout.task in known} - tasks
     chosen = {name for batch in left.batches for name in batch.tasks}
     assert not orphaned - chosen
+    # What is stored before its task stays until the durable step is past it.
+    durable = run.durable.step if run.durable else 0
+    floor = next((batch.next_sequence for batch in before.batches if batch.step == durable), 0)
+    stored_first = {
+        rollout.id
+        for rollout in before.rollouts
+        if rollout.task not in known and ids.task_sequence(rollout.task) >= floor
+    }
+    assert stored_first <= rollouts
 
 
 @settings(max_examples=examples(150), deadline=None)

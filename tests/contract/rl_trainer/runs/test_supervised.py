@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from rl_contracts.audit import batch as batch_audit
 from rl_contracts.audit import run as run_audit
 from rl_contracts.documents.arrays import unpack_int32
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_contracts.documents.task import Queue, TaskState
+from rl_contracts.documents.task import Queue, Task, TaskState
+from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.stores.objects import split_uri
+from rl_contracts.stores.tasks import TaskStore
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import train_over_crashes
 from tests.contract.rl_trainer.world import RUN, World
@@ -173,6 +176,26 @@ def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: Make
     assert (run.step, run.totals.drops.by_cause["unusable"]) == (2, 4)
     assert (run.latest.dropped_share if run.latest else None) == 0.0
     assert (world.evaluations[-1].prompts, world.evaluations[-1].skipped) == (1, 1)
+
+
+def test_retention_keeps_the_rollouts_of_the_step_that_is_being_formed(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = supervised(make_world)
+    kept = {"lifecycle": {"retention": {"rollouts": {"maxCount": 1}}}}
+    world.spec = world.spec.model_validate(world.spec.model_dump(by_alias=True) | kept)
+    world.write_mounts()
+    sweeper = Sweeper(world.stores, run=RUN, bounds=world.spec.lifecycle.retention)
+    insert = TaskStore.insert
+
+    def after_a_sweep(self: TaskStore, tasks: Sequence[Task]) -> int:
+        sweeper.sweep(epoch=world.run.epoch)  # as beside a checkpoint, while rollouts have no task
+        return insert(self, tasks)
+
+    monkeypatch.setattr(TaskStore, "insert", after_a_sweep)
+    assert world.attempt() == 0
+    assert [len(rollouts) for rollouts in world.trained()] == [PER_STEP] * STEPS
+    assert run_audit.audit(world.stores, RUN).good
 
 
 def test_a_template_of_the_manifest_is_trained_and_exported(make_world: MakeWorld) -> None:
