@@ -168,7 +168,7 @@ class Timings(Record):
     """Seconds by phase, over all turns."""
 
     claimed_at: float
-    """Store time."""
+    """Store time; where no sampler made the rollout, when it was written."""
     generate_seconds: float
     score_seconds: float
     queue_seconds: float = 0.0

@@ -183,7 +183,13 @@ class Demonstrations(WithoutSamplers):
     def _rollout(self, task: Task) -> Rollout:
         answer = Message.model_validate({"role": "assistant", "content": task.answer})
         encoded = self._template.encode([*task.messages, answer])
-        rollout = demonstration(task, encoded.tokens, encoded.mask, encoded.images)
+        rollout = demonstration(
+            task,
+            encoded.tokens,
+            encoded.mask,
+            encoded.images,
+            written_at=self._job.stores.mongo.now(),
+        )
         if wrong := self._limits.fault(rollout):
             raise UntrainableError(wrong)
         return rollout
@@ -205,11 +211,17 @@ def _group(task: Task, rollout: Rollout) -> Group:
 
 
 def demonstration(
-    task: Task, tokens: Sequence[int], mask: Sequence[int], images: Sequence[ImageSpan] = ()
+    task: Task,
+    tokens: Sequence[int],
+    mask: Sequence[int],
+    images: Sequence[ImageSpan] = (),
+    *,
+    written_at: float,
 ) -> Rollout:
     """A conversation as a rollout with 1 in the mask where the assistant speaks.
 
-    Its log-probabilities are 0, and its policy version, too: no policy wrote it.
+    Its log-probabilities are 0, and its policy version, too: no policy wrote it. ``written_at`` is
+    store time, from which retention counts its age.
     """
     return Rollout(
         id=ids.rollout_id(ids.TaskId(task.id), 1, 0),
@@ -231,5 +243,5 @@ def demonstration(
         stop_reason=StopReason.STOP,
         reward=0.0,
         parts=[],
-        timings=Timings(claimed_at=0.0, generate_seconds=0.0, score_seconds=0.0),
+        timings=Timings(claimed_at=written_at, generate_seconds=0.0, score_seconds=0.0),
     )

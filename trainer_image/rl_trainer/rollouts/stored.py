@@ -88,11 +88,12 @@ class StoredGroups(WithoutSamplers):
         sources = stores.tasks.get({task.example for task in tasks})
         names = [name for source in sources.values() for name in source.rollouts]
         read = stores.rollouts.read(list(dict.fromkeys(names)))
+        now = stores.mongo.now()
         groups: list[Group] = []
         kept: list[Rollout] = []
         for task in tasks:
             try:
-                copies = _copies(task, sources.get(task.example), read)
+                copies = _copies(task, sources.get(task.example), read, now=now)
                 group = self._group(task, copies)
             except _UnusableError as error:
                 self._leave_out(task, Cause.UNUSABLE, str(error))
@@ -155,18 +156,21 @@ class _UnusableError(Exception):
     """A stored group cannot be trained."""
 
 
-def _copies(task: Task, source: Task | None, read: Read[Rollout]) -> list[Rollout]:
-    """Copies of a source's sampled members, in its order, as members of ``task``'s group."""
+def _copies(task: Task, source: Task | None, read: Read[Rollout], *, now: float) -> list[Rollout]:
+    """Copies of a source's sampled members, in its order, as members of ``task``'s group.
+
+    Their age counts from ``now``, store time.
+    """
     if source is None:
         raise _UnusableError("its task was deleted")
     for name in source.rollouts:
         if name not in read.whole:
             raise _UnusableError(f"rollout {name}: {read.damaged.get(name, 'it was deleted')}")
     stored = [read.whole[name] for name in source.rollouts]
-    return [_copy(task, rollout) for rollout in stored if not rollout.greedy]
+    return [_copy(task, rollout, now=now) for rollout in stored if not rollout.greedy]
 
 
-def _copy(task: Task, rollout: Rollout) -> Rollout:
+def _copy(task: Task, rollout: Rollout, *, now: float) -> Rollout:
     if rollout.sampler == NO_SAMPLER:
         raise _UnusableError("no policy sampled it: it is a record of a run with objective SFT")
     if rollout.images:
@@ -180,5 +184,6 @@ def _copy(task: Task, rollout: Rollout) -> Rollout:
             "origin": rollout.id,
             "spans": [span.model_copy(update={"step": 0}) for span in rollout.spans],
             "continues": "",
+            "timings": rollout.timings.model_copy(update={"claimed_at": now}),
         }
     )

@@ -101,6 +101,7 @@ def test_stored_groups_train_as_a_plain_loop_does_over_crashes(
     with sampling(TestSampler(world.stores, RUN)):
         assert world.attempt() == 0
     stored = {rollout.id: rollout for step in world.trained() for rollout in step}
+    began = world.stores.mongo.now()
     monkeypatch.setattr(worlds, "RUN", NEXT)
     offline(world, RUN)
     train_over_crashes(world, monkeypatch, first=40, later=25)
@@ -121,6 +122,8 @@ def test_stored_groups_train_as_a_plain_loop_does_over_crashes(
             assert getattr(rollout, name) == getattr(origin, name)
         assert [span.version for span in rollout.spans] == [span.version for span in origin.spans]
         assert {span.step for span in rollout.spans} == {0}
+        assert rollout.timings.claimed_at >= began, "retention counts its age from its copy"
+        assert rollout.timings.generate_seconds == origin.timings.generate_seconds
     tasks = [
         task for batch in world.stores.batches.lineage(world.run.head_batch) for task in batch.tasks
     ]

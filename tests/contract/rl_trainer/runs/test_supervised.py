@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -114,6 +115,7 @@ def test_supervised_training_equals_transformers_over_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = supervised(make_world)
+    began = world.stores.mongo.now()
     train_over_crashes(world, monkeypatch, first=40, later=25)
     world.check_lineage()  # the weights are bit for bit those without a crash
     weights, losses, validation = reference(world)
@@ -145,6 +147,10 @@ def test_supervised_training_equals_transformers_over_crashes(
         rollout.id for rollout in world.trained()[1]
     }
     assert all(world.stores.tasks.total(RUN, queue=queue) == 0 for queue in list(Queue)[:2])
+
+    # Retention counts a rollout's age from when it was written.
+    for rollout in itertools.chain.from_iterable(world.trained()):
+        assert began <= rollout.timings.claimed_at <= world.stores.mongo.now()
 
 
 def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: MakeWorld) -> None:

@@ -28,7 +28,7 @@ LOGS = [[-1.0, -0.25, -2.0], [-30.0, 0.0]]
 
 def rollouts() -> list[Rollout]:
     return [
-        demonstration(a_task(number, attempt=1, group_size=1), tokens, mask)
+        demonstration(a_task(number, attempt=1, group_size=1), tokens, mask, written_at=0.0)
         for number, (tokens, mask) in enumerate(zip(TOKENS, MASKS, strict=True))
     ]
 
