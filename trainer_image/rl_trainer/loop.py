@@ -208,6 +208,7 @@ def _evaluate(job: Job, context: StepContext, progress: Progress) -> None:
         return
     if isinstance(context.collector, Demonstrations):
         results = context.collector.evaluate(context.work, datasets, step=progress.step)
+        results_of_run.record(job, progress, results)
     else:
         pointer = context.publisher.require(step=progress.step)
         assert pointer is not None
@@ -215,11 +216,11 @@ def _evaluate(job: Job, context: StepContext, progress: Progress) -> None:
             job,
             context.work,
             datasets,
+            progress=progress,
             pointer=pointer,
             limits=context.limits,
             devices=context.devices,
         )
-    results_of_run.record(job, progress, results)
     context.trackers.evaluated(results, time=job.stores.mongo.now())
 
 

@@ -124,8 +124,7 @@ def _measured(
     for split in ("validation", "test"):
         wanted = [dataset for dataset in datasets if dataset.split == split]
         if wanted and not any(result.split == split for result in progress.evaluations):
-            new = evaluate.evaluate(job, work, wanted, pointer=pointer, limits=limits)
-            results_of_run.record(job, progress, new)
+            evaluate.evaluate(job, work, wanted, progress=progress, pointer=pointer, limits=limits)
             job.figures.evaluated(progress.evaluations)
     return progress.evaluations
 

@@ -26,6 +26,7 @@ from rl_trainer.data.prompts import asked
 from rl_trainer.distributed.rank_commands import ScoreSamples
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.errors import TrainingFailedError
+from rl_trainer.rollouts import results as results_of_run
 from rl_trainer.rollouts.rank_work import DamagedError, RankWork, take
 
 log = logging.getLogger(__name__)
@@ -76,16 +77,18 @@ def evaluate(
     work: RankWork,
     datasets: Sequence[Dataset],
     *,
+    progress: Progress,
     pointer: PolicyPointer,
     limits: Limits,
     devices: Devices = OWN_DEVICES,
 ) -> list[EvaluationResult]:
-    """Have every example sampled at each temperature, and score the answers.
+    """Have every example sampled at each temperature, score the answers, and record the results.
 
     Args:
         job: which run.
         work: of rank 0, whose learner holds exactly the weights that ``pointer`` names.
         datasets: what to sample.
+        progress: the lineage, which gets the results.
         pointer: the run's published policy.
         limits: of usable rollouts.
         devices: lent to an engine of this pod while the answers are sampled.
@@ -98,6 +101,7 @@ def evaluate(
     Raises:
         TrainingFailedError: not all answers came in time, one can never come, or all prompts of a
             source are skipped.
+        FencedOutError: a newer trainer took over the run.
     """
     started = job.clock()
     parts = _parts(job, pointer, datasets)
@@ -110,13 +114,16 @@ def evaluate(
         _groups(work.reader, _answered(part, finished, skipped), pointer=pointer, limits=limits)
         for part in parts
     ]
-    job.stores.tasks.retire(list(finished))
-    job.stores.tasks.bury(list(skipped))
     seconds = (job.clock() - started) / len(tasks)
-    return [
+    results = [
         _result(job, work, part, answers, pointer=pointer, seconds=seconds * len(part.tasks))
         for part, answers in zip(parts, groups, strict=True)
     ]
+    results_of_run.record(job, progress, results)
+    # Only now: retention deletes rollouts of ended tasks, and results are made from their tokens.
+    job.stores.tasks.retire(list(finished))
+    job.stores.tasks.bury(list(skipped))
+    return results
 
 
 def retire_leftovers(job: Job) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from rl_contracts.documents.run import Sampled
 from rl_contracts.documents.task import Queue, TaskState
 from rl_contracts.stores import reports
 from rl_contracts.stores.runs import RunStore
+from rl_contracts.stores.tasks import TaskStore
 from rl_trainer.rollouts import evaluate
 from rl_trainer.rollouts.sampling import Windows
 from tests.contract.rl_trainer import world as worlds
 from tests.contract.rl_trainer.conftest import MakeWorld
+from tests.contract.rl_trainer.durability.crash import Crashed
 from tests.contract.rl_trainer.runs.test_adapters import AdapterSampler
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
@@ -112,6 +115,27 @@ def test_a_resumed_evaluation_measures_only_missing_sources(
     check(world, world.run.evaluations)
     assert world.run.trainers == 2
     assert json.loads(world.newest(reports.REPORT))["policyVersions"] == 1
+
+
+def test_a_trainer_that_dies_before_it_retires_the_prompts_of_recorded_results_measures_them_once(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = evaluation(make_world)
+
+    def dying(self: TaskStore, tasks: Sequence[str]) -> None:
+        raise Crashed
+
+    with sampling(TestSampler(world.stores, RUN)):
+        with monkeypatch.context() as patched:
+            patched.setattr(TaskStore, "retire", dying)
+            with pytest.raises(Crashed):
+                world.attempt()
+        recorded = world.run.evaluations
+        assert [result.dataset for result in recorded] == ["digits"] * len(TEMPERATURES)
+        assert world.attempt() == 0
+    assert world.run.evaluations[: len(recorded)] == recorded
+    check(world, world.run.evaluations)
+    assert world.stores.tasks.total(RUN, queue=Queue.EVALUATION) == 0
 
 
 def test_an_evaluation_whose_policy_was_lost_with_the_bucket_publishes_it_again(
