@@ -281,8 +281,8 @@ def _forbidden(job: Job, error: AccessDeniedError) -> Refusal:
         field="spec.storage.secretName",
         value=job.spec.storage.secret_name,
         reason="AccessDenied",
-        message=f"{error}.",
-        remedy="Put keys into the Secret that may read and write there.",
+        message=f"{error.what}.",
+        remedy=error.remedy or "Put credentials into the Secret that may read and write there.",
     )
 
 

@@ -17,7 +17,8 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
-from rl_contracts.stores.clients.bucket import STORE, Bucket
+from rl_contracts.stores.clients.bucket import Bucket
+from rl_contracts.stores.clients.bucket_errors import STORE
 from rl_contracts.stores.clients.multipart import (
     PART_BYTES,
     Multipart,

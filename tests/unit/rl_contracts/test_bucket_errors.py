@@ -16,7 +16,7 @@ from rl_contracts.errors import (
     RLError,
     StoreUnavailableError,
 )
-from rl_contracts.stores.clients.bucket import HANDLED_CODES, MISSING_CODES
+from rl_contracts.stores.clients.bucket_errors import HANDLED_CODES, MISSING_CODES
 from rl_contracts.stores.clients.remedies import S3_CODES, S3_FULL, S3_REFUSED
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects

@@ -35,7 +35,7 @@ def refusing(field: str, uri: str, *, missing: str) -> Iterator[None]:
                 field=field,
                 value=uri[:200],
                 reason="AccessDenied",
-                message=f"{error}.",
-                remedy="Let the keys in the stores' Secret read it.",
+                message=f"{error.what}.",
+                remedy="Let the credentials for the bucket read it.",
             )
         ) from error

@@ -132,7 +132,7 @@ def read_object(objects: Objects, key: str, *, most: int) -> bytes:
     except ObjectMissingError as error:
         raise BadImageError(f"is not in the bucket: {error}") from error
     except AccessDeniedError as error:
-        raise BadImageError("may not be read with the keys of the stores' Secret") from error
+        raise BadImageError("may not be read with the credentials for the bucket") from error
 
 
 def read_mounted(folder: Path, path: str, *, most: int) -> bytes:

@@ -15,24 +15,21 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from rl_contracts.errors import (
     AccessDeniedError,
-    CommandRefusedError,
     IntegrityError,
     ObjectMissingError,
     ObjectTooLargeError,
     StoreUnavailableError,
 )
-from rl_contracts.stores.clients import identity, remedies
-from rl_contracts.stores.clients.identity import IdentityError, provider_of
+from rl_contracts.stores.clients import remedies
+from rl_contracts.stores.clients.bucket_errors import STORE, translate
+from rl_contracts.stores.clients.identity import REMEDY as IDENTITY_REMEDY
+from rl_contracts.stores.clients.identity import CloudIdentity, IdentityError, provider_of
 from rl_contracts.stores.clients.multipart import Requests
 from rl_contracts.stores.clients.settings import StoreSettings, malformed
 from rl_contracts.stores.clients.tls import trusting
 from rl_contracts.stores.clients.wait_log import WaitLog
 
 T = TypeVar("T")
-STORE = "bucket"
-MISSING_CODES = {"NoSuchKey", "NoSuchBucket", "NoSuchObject", "ResourceNotFound"}
-HANDLED_CODES = {"InvalidRange", "NoSuchUpload"}
-"""Errors whose meaning only the caller knows."""
 NO_ANSWER = (
     urllib3.exceptions.HTTPError,
     ServerError,
@@ -77,6 +74,8 @@ class Bucket:
         self._memory_bytes = memory_bytes
         self._patience = patience_seconds
         provider = provider_of(settings)
+        self._identity = provider if isinstance(provider, CloudIdentity) else None
+        self._denials = remedies.S3_IDENTITY_CODES if self._identity else remedies.S3_CODES
         self._http = http = _pool(
             settings,
             connect_seconds=max(1.0, min(5.0, patience_seconds)),
@@ -125,36 +124,32 @@ class Bucket:
         return result
 
     def send(self, operation: Callable[[], T], doing: str, key: str) -> T:
-        """Run a request without retries; raises the errors of ``call``."""
+        """Run a request without retries; raises the errors of ``call``.
+
+        Only where the bucket rejects the temporary credentials of the pod's identity, it is sent
+        once more with new ones.
+        """
+        try:
+            return self._sent(operation, doing, key)
+        except AccessDeniedError as error:
+            identity = self._identity
+            if identity is None or error.cause not in remedies.S3_EXPIRED or not identity.renew():
+                raise
+        return self._sent(operation, doing, key)
+
+    def _sent(self, operation: Callable[[], T], doing: str, key: str) -> T:
         if not self._valid_name:  # e.g. the address of a server
             raise ObjectMissingError(f"s3://{self.bucket}")
         try:
             return operation()
         except S3Error as error:
-            if error.code in MISSING_CODES:
-                missing = f"s3://{self.bucket}" if error.code == "NoSuchBucket" else self.uri(key)
-                raise ObjectMissingError(missing) from error
-            cause = str(error.code)
-            if cause in remedies.S3_CODES:
-                remedy = remedies.S3_CODES[cause]
-                raise AccessDeniedError(
-                    store=STORE, doing=doing, cause=cause, remedy=remedy
-                ) from error
-            if cause in HANDLED_CODES:
+            told = translate(error, doing, bucket=self.bucket, key=key, denials=self._denials)
+            if told is error:
                 raise
-            if cause in remedies.S3_REFUSED:
-                remedy, cause = remedies.S3_REFUSED[cause], f"{cause}: {error.message}"
-                raise CommandRefusedError(
-                    store=STORE, doing=doing, cause=cause, remedy=remedy
-                ) from error
-            # Whatever else a server answers may be over with its next request.
-            remedy = remedies.S3_FULL.get(cause, "")
-            raise StoreUnavailableError(
-                store=STORE, doing=doing, cause=cause, remedy=remedy
-            ) from error
+            raise told from error
         except IdentityError as error:
             raise AccessDeniedError(
-                store=STORE, doing=doing, cause=str(error), remedy=identity.REMEDY
+                store=STORE, doing=doing, cause=str(error), remedy=IDENTITY_REMEDY
             ) from error
         except NO_ANSWER as error:
             # A server behind the address may not be an S3 server (yet); a kept connection would

@@ -69,12 +69,26 @@ S3_CODES: Mapping[str, str] = {
     "ExpiredToken": _KEYS,
     "InvalidAccessKeyId": _KEYS,
     "InvalidRegion": "Set s3Region to the region of the bucket.",
+    "InvalidToken": _KEYS,
     "InvalidTokenId": _KEYS,
     "PermanentRedirect": "Set s3Region and s3Endpoint to those of the bucket.",
     "RequestTimeTooSkewed": "Check the clocks: the server's clock differs from this machine's.",
     "SignatureDoesNotMatch": _KEYS,
 }
 """By the server's error code; all of these reject the credentials or the request."""
+_ROLE = (
+    "Check the clocks and the role of the pod's service account: the bucket rejects the "
+    "credentials that the pod's identity is exchanged for."
+)
+S3_IDENTITY_CODES: Mapping[str, str] = {
+    **S3_CODES,
+    "AccessDenied": "Permit the role of the pod's service account to read, write, list and delete "
+    "in the bucket.",
+    **{code: _ROLE for code, advice in S3_CODES.items() if advice is _KEYS},
+}
+"""As ``S3_CODES``, where the Secret has no keys."""
+S3_EXPIRED = {"ExpiredToken", "InvalidToken", "InvalidTokenId"}
+"""Codes that reject temporary credentials, which others may replace."""
 
 _OTHER_BUCKET = "Use a bucket or a server that allows it: s3Bucket, s3Endpoint."
 S3_REFUSED: Mapping[str, str] = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from minio.credentials.providers import AssumeRoleProvider
 
-from rl_contracts.errors import AccessDeniedError, RefusedError
+from rl_contracts.errors import AccessDeniedError, RefusedError, StoreUnavailableError
 from rl_contracts.stores.clients.multipart import PART_BYTES
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.objects import Objects
@@ -40,6 +41,10 @@ class Cloud:
     minio: MinioServer
     url: str = ""
     asked: list[str] = field(default_factory=list)
+    busy: list[tuple[int, str]] = field(default_factory=list)
+    """The next answers, in place of credentials."""
+    spoiled: int = 0
+    """So many of the next credentials have a token that the bucket rejects."""
 
     def credentials(self) -> dict[str, str]:
         """Temporary ones of MinIO."""
@@ -49,10 +54,11 @@ class Cloud:
             secret_key=self.minio.secret_key,
         ).retrieve()
         assert made.session_token
+        spoiled, self.spoiled = self.spoiled > 0, max(0, self.spoiled - 1)
         return {
             "access": made.access_key,
             "secret": made.secret_key,
-            "token": made.session_token,
+            "token": made.session_token + "x" * spoiled,
         }
 
     def web_identity(self, asked: dict[str, list[str]]) -> tuple[int, str]:
@@ -80,6 +86,7 @@ def serving(cloud: Cloud) -> Iterator[Cloud]:
         def log_message(self, *_: object) -> None: ...
 
         def answer(self, status: int, text: str) -> None:
+            status, text = cloud.busy.pop(0) if cloud.busy else (status, text)
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
@@ -162,6 +169,9 @@ def test_a_web_identity_token_is_exchanged_for_credentials(
     with pytest.raises(AccessDeniedError, match="no credentials for the pod's identity") as denied:
         write_and_read(keyless(store_settings))
     assert "service account" in denied.value.remedy
+    shown = "".join(traceback.format_exception(denied.value))
+    assert f"{cloud.url} answered with status 403" in shown
+    assert "of-somebody" not in shown, "the pod's token is a secret"
 
 
 def test_a_pods_identity_of_eks_and_an_instances_profile_are_exchanged(
@@ -175,6 +185,72 @@ def test_a_pods_identity_of_eks_and_an_instances_profile_are_exchanged(
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", str(tmp_path / "token"))
     write_and_read(keyless(store_settings))
     assert cloud.asked[-1] == "/pod-identity"
+
+
+def as_eks_pod(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{cloud.url}/pod-identity")
+    monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "of-the-pod")
+
+
+def as_irsa_pod(cloud: Cloud, monkeypatch: pytest.MonkeyPatch, token: Path) -> None:
+    token.write_text("of-the-pod")
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(token))
+    monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", cloud.url)
+
+
+@pytest.mark.parametrize("irsa", [True, False])
+@pytest.mark.parametrize(
+    ("status", "body"), [(429, ""), (503, ""), (400, "<Error><Code>Throttling</Code></Error>")]
+)
+def test_a_server_that_can_give_no_credentials_now_is_waited_for(
+    cloud: Cloud,
+    store_settings: StoreSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    body: str,
+    irsa: bool,
+) -> None:
+    if irsa:
+        as_irsa_pod(cloud, monkeypatch, tmp_path / "token")
+    else:
+        as_eks_pod(cloud, monkeypatch)
+    objects = Objects(keyless(store_settings), patience_seconds=5.0)
+    cloud.busy = [(status, body)] * 2
+    objects.put(f"{objects.prefix}identity", b"small")
+    impatient = Objects(keyless(store_settings), patience_seconds=0.0)
+    cloud.busy = [(status, body)]
+    with pytest.raises(StoreUnavailableError, match=f"answered with status {status}") as raised:
+        impatient.put(f"{objects.prefix}identity", b"small")
+    assert "of-the-pod" not in str(raised.value)
+
+
+def test_credentials_that_the_bucket_rejects_are_replaced_once(
+    cloud: Cloud, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_eks_pod(cloud, monkeypatch)
+    cloud.spoiled = 1
+    write_and_read(keyless(store_settings))
+    assert cloud.asked == ["/pod-identity"] * 2
+    cloud.spoiled = 2
+    with pytest.raises(AccessDeniedError) as denied:
+        write_and_read(keyless(store_settings))
+    assert cloud.asked == ["/pod-identity"] * 4
+    assert "role of the pod's service account" in denied.value.remedy
+    assert "s3AccessKey" not in str(denied.value), "the Secret has no such key"
+
+
+def test_rejected_credentials_of_variables_have_no_others(
+    cloud: Cloud, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud.spoiled = 1
+    given = cloud.credentials()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", given["access"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", given["secret"])
+    monkeypatch.setenv("AWS_SESSION_TOKEN", given["token"])
+    with pytest.raises(AccessDeniedError, match="InvalidTokenId"):
+        write_and_read(keyless(store_settings))
 
 
 def test_keys_come_both_or_not_at_all(store_settings: StoreSettings) -> None:

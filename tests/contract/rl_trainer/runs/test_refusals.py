@@ -276,6 +276,16 @@ def test_a_users_mistake_is_refused_by_field_with_a_remedy(
     assert world.run.step == 0
 
 
+def test_rejected_keys_are_refused_with_the_remedy_of_the_buckets_answer(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world()
+    wrong_keys(world)
+    assert world.attempt() == 2
+    assert world.outcome.remedy.startswith("Correct s3AccessKey and s3SecretKey")
+    assert world.outcome.remedy not in world.outcome.message
+
+
 def test_a_tokenizer_of_its_own_is_trained_with_and_exported(make_world: MakeWorld) -> None:
     world = make_world(steps=1)
     another_tokenizer(world)
