@@ -1,11 +1,13 @@
 """Which folders of the bucket are no longer needed. Pure.
 
-Folders are named ``<number>-<epoch>-<nonce>``. A trainer deletes only what its own or an earlier
+Folders are named ``<number>-<epoch>-<nonce>``; what has another name is a user's, and is neither
+read nor deleted. A trainer deletes only what its own or an earlier
 epoch made: one that was fenced out without knowing it must not touch its successor's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -17,6 +19,7 @@ from rl_contracts.stores.objects import ObjectStat
 
 T = TypeVar("T")
 UNBOUNDED = ObjectBound()
+NAME = re.compile(r"([0-9]+)-([0-9]+)-[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -35,7 +38,7 @@ class Folder:
 
 
 def folders(objects: Iterable[ObjectStat], *, root: str) -> list[Folder]:
-    """The folders right under ``root`` (which ends with a slash), by number."""
+    """The trainers' folders right under ``root`` (which ends with a slash), by number."""
     members: dict[str, dict[str, ObjectStat]] = {}
     for stored in objects:
         name, slash, rest = stored.key.removeprefix(root).partition("/")
@@ -43,11 +46,13 @@ def folders(objects: Iterable[ObjectStat], *, root: str) -> list[Folder]:
             members.setdefault(name, {})[rest] = stored
     parsed = []
     for name, files in members.items():
-        number, epoch, _ = name.split("-")
+        named = NAME.fullmatch(name)
+        if named is None:
+            continue
         parsed.append(
             Folder(
-                number=int(number),
-                epoch=int(epoch),
+                number=int(named[1]),
+                epoch=int(named[2]),
                 prefix=f"{root}{name}/",
                 complete=MANIFEST in files,
                 written_at=max(file.modified_at for file in files.values()),

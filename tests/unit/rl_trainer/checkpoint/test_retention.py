@@ -60,20 +60,33 @@ def test_the_newest_checkpoints_stay() -> None:
 def test_incomplete_checkpoints_do_not_count_as_kept() -> None:
     stats = [
         *keys("00000010-1-a", "00000030-2-c"),
-        *keys("00000020-1-torn", complete=False),
+        *keys("00000020-1-f0", complete=False),
     ]
-    assert expired(stats, durable="00000030-2-c", keep_last=2, epoch=2) == ["00000020-1-torn"]
+    assert expired(stats, durable="00000030-2-c", keep_last=2, epoch=2) == ["00000020-1-f0"]
 
 
 def test_an_incomplete_checkpoint_of_the_same_step_is_deleted() -> None:
-    stats = [*keys("00000010-1-torn", complete=False), *keys("00000010-2-b")]
-    assert expired(stats, durable="00000010-2-b", keep_last=3, epoch=2) == ["00000010-1-torn"]
+    stats = [*keys("00000010-1-f0", complete=False), *keys("00000010-2-b")]
+    assert expired(stats, durable="00000010-2-b", keep_last=3, epoch=2) == ["00000010-1-f0"]
 
 
 def test_a_later_epoch_is_never_touched_nor_anything_without_the_durable_one() -> None:
     stats = keys("00000010-1-a", "00000020-3-b", "00000030-2-c")
     assert expired(stats, durable="00000030-2-c", keep_last=1, epoch=2) == ["00000010-1-a"]
     assert expired(stats, durable="00000040-2-d", keep_last=1, epoch=2) == []
+
+
+def test_folders_that_no_trainer_named_are_neither_read_nor_deleted() -> None:
+    foreign = ["keep-this", "best", "00000003-copy", "00000010-1-a-copy", "00000010-1-", "3-x-a"]
+    stats = [stat(f"{ROOT}{name}/manifest.json") for name in foreign]
+    ours = keys("00000010-1-a", "00000020-1-b")
+    stored = folders([*stats, stat(f"{ROOT}notes.txt"), *ours], root=ROOT)
+    assert [folder.prefix for folder in stored] == [
+        f"{ROOT}00000010-1-a/",
+        f"{ROOT}00000020-1-b/",
+    ]
+    stats += ours
+    assert expired(stats, durable="00000020-1-b", keep_last=1, epoch=2) == ["00000010-1-a"]
 
 
 def test_orphaned_policies_are_those_of_earlier_epochs_without_a_record() -> None:
