@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+import urllib3
 from minio.deleteobjects import DeleteObject
 from minio.error import S3Error
 
 from rl_contracts.disk import check_room
 from rl_contracts.errors import IntegrityError, ObjectMissingError, ObjectTooLargeError
+from rl_contracts.stores.clients.bucket_errors import MISSING_CODES
 from rl_contracts.stores.uploads import Uploads
 
 T = TypeVar("T")
@@ -215,9 +217,8 @@ class Objects(Uploads):
 
         def delete() -> int:
             listing = self._client.list_objects(self.bucket, prefix=prefix, recursive=True)
-            page = [DeleteObject(item.object_name or "") for item in islice(listing, most)]
-            for error in self._client.remove_objects(self.bucket, page):
-                raise OSError(f"{error.code}: {error.message}")
+            page = [item.object_name or "" for item in islice(listing, most)]
+            self._remove(page)
             return len(page)
 
         return self.call(f"deleting {prefix}", delete, key=prefix)
@@ -225,12 +226,17 @@ class Objects(Uploads):
     def delete_prefix(self, prefix: str) -> int:
         """Delete all objects under a prefix that ends with a slash; return their number."""
         assert prefix.endswith("/"), "a prefix without a slash also matches longer names"
-        objects = self.list(prefix)
+        keys = [item.key for item in self.list(prefix)]
+        self.call(f"deleting {prefix}", lambda: self._remove(keys), key=prefix)
+        return len(keys)
 
-        def delete() -> None:
-            wanted = [DeleteObject(item.key) for item in objects]
-            for error in self._client.remove_objects(self.bucket, wanted):
-                raise OSError(f"{error.code}: {error.message}")
+    def _remove(self, keys: Sequence[str]) -> None:
+        """Delete objects; raises the S3Error of one that stays.
 
-        self.call(f"deleting {prefix}", delete, key=prefix)
-        return len(objects)
+        The bucket answers with status 200 and an error for each of these.
+        """
+        wanted = [DeleteObject(key) for key in keys]
+        for error in self._client.remove_objects(self.bucket, wanted):
+            if error.code not in MISSING_CODES:
+                response = urllib3.HTTPResponse()
+                raise S3Error(response, error.code, error.message, error.name, None, None)

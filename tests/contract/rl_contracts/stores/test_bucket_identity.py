@@ -43,6 +43,8 @@ class Cloud:
     asked: list[str] = field(default_factory=list)
     busy: list[tuple[int, str]] = field(default_factory=list)
     """The next answers, in place of credentials."""
+    policy: str | None = None
+    """Of the credentials; None: all that MinIO's user may do."""
     spoiled: int = 0
     """So many of the next credentials have a token that the bucket rejects."""
 
@@ -52,6 +54,7 @@ class Cloud:
             sts_endpoint=self.minio.endpoint,
             access_key=self.minio.access_key,
             secret_key=self.minio.secret_key,
+            policy=self.policy,
         ).retrieve()
         assert made.session_token
         spoiled, self.spoiled = self.spoiled > 0, max(0, self.spoiled - 1)
@@ -251,6 +254,33 @@ def test_rejected_credentials_of_variables_have_no_others(
     monkeypatch.setenv("AWS_SESSION_TOKEN", given["token"])
     with pytest.raises(AccessDeniedError, match="InvalidTokenId"):
         write_and_read(keyless(store_settings))
+
+
+READ_AND_WRITE = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": ["s3:GetObject", "s3:PutObject", "s3:ListBucket", "s3:GetBucketLocation"],
+            "Resource": ["arn:aws:s3:::*"],
+        }
+    ],
+}
+
+
+def test_a_role_that_may_not_delete_is_told_so_and_is_no_outage(
+    cloud: Cloud, store_settings: StoreSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_eks_pod(cloud, monkeypatch)
+    cloud.policy = json.dumps(READ_AND_WRITE)
+    objects = Objects(keyless(store_settings), patience_seconds=5.0)
+    folder = f"{objects.prefix}kept/"
+    objects.put(f"{folder}a", b"1")
+    for delete in (objects.delete_prefix, objects.delete_page):
+        with pytest.raises(AccessDeniedError, match="AccessDenied") as denied:
+            delete(folder)
+        assert "list and delete in the bucket" in denied.value.remedy
+    assert len(objects.list(folder)) == 1
 
 
 def test_keys_come_both_or_not_at_all(store_settings: StoreSettings) -> None:
