@@ -67,7 +67,7 @@ class Objects(Uploads):
 
     def check(self) -> None:
         """Check that the bucket exists and is accessible; raises the errors of ``call``."""
-        exists = self.call("checking the bucket", lambda: self._client.bucket_exists(self.bucket))
+        exists = self.call("checking the bucket", self._exists)
         if not exists:
             raise ObjectMissingError(f"s3://{self.bucket}")
 
@@ -75,10 +75,26 @@ class Objects(Uploads):
         """Create the bucket if it does not exist."""
 
         def make() -> None:
-            if not self._client.bucket_exists(self.bucket):
+            if not self._exists():
                 self._client.make_bucket(self.bucket)
 
         self.call("creating the bucket", make)
+
+    def _exists(self) -> bool:
+        return self._head(lambda: self._client.bucket_exists(self.bucket), self.prefix)
+
+    def _head(self, operation: Callable[[], T], prefix: str) -> T:
+        """Send a HEAD request; where it is refused, ask for the reason by a listing.
+
+        An answer to HEAD has no body, so AWS says in it neither that the region is another one nor
+        that credentials have expired.
+        """
+        try:
+            return operation()
+        except S3Error as error:
+            if error.code == "BadRequest":
+                next(self._client.list_objects(self.bucket, prefix=prefix), None)
+            raise
 
     def read_range(
         self, key: str, *, offset: int, size_bytes: int, consume: Callable[[bytes], None]
@@ -168,7 +184,9 @@ class Objects(Uploads):
     def stat(self, key: str) -> ObjectStat:
         """Size and entity tag of an object; raises ObjectMissingError when it does not exist."""
         answer = self.call(
-            f"checking {key}", lambda: self._client.stat_object(self.bucket, key), key=key
+            f"checking {key}",
+            lambda: self._head(lambda: self._client.stat_object(self.bucket, key), key),
+            key=key,
         )
         return ObjectStat(key, answer.size or 0, answer.etag or "")
 
