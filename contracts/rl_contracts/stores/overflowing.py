@@ -119,14 +119,7 @@ class OverflowStore(RecordStore[D]):
             document = stored_object.key[len(root) :].split("/")[0]
             youngest[document] = max(youngest[document], stored_object.modified_at)
         old = [document for document, at in youngest.items() if at < limit]
-        if not old:
-            return 0
-        known = self._mongo.call(
-            f"looking for {len(old)} {self._name}",
-            lambda: {
-                stored["_id"] for stored in self._documents.find({"_id": {"$in": old}}, {"_id": 1})
-            },
-        )
+        known = {stored["_id"] for stored in self._find_ids(old, fields={"_id"})}
         orphans = [document for document in old if document not in known]
         return sum(self._objects.delete_prefix(self._prefix(run, orphan)) for orphan in orphans)
 

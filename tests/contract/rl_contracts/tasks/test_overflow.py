@@ -14,6 +14,7 @@ from rl_contracts.documents.overflow import FIELD, OVERFLOW_BYTES, Piece
 from rl_contracts.documents.rollout import Rollout, StopReason, TokenRange, Turn
 from rl_contracts.errors import IntegrityError
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.objects import Objects, ObjectStat
 from rl_contracts.stores.rollouts import RolloutStore
 from tests.samples.documents import RUN, a_batch, a_rollout, a_task
 
@@ -250,3 +251,22 @@ def test_objects_of_no_rollout_are_swept_once_they_are_old(stores: Stores) -> No
     assert store.sweep(RUN, older_than_seconds=-3600) == 1
     assert {key.split("/")[-2] for key in keys(stores)} == {kept.id}
     assert store.get([kept.id])[kept.id] == kept
+
+
+def test_objects_of_any_number_of_documents_are_swept(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids of all together are more than a command of MongoDB holds."""
+    root = f"{stores.run_prefix(RUN)}overflow/"
+    names = [f"{number:03d}{'x' * 40 * 1024}" for number in range(500)]
+    listed = [ObjectStat(f"{root}{name}/tokens-1", 1, "") for name in names]
+    monkeypatch.setattr(Objects, "list", lambda *_: listed)
+    deleted: list[str] = []
+
+    def delete(_: Objects, prefix: str) -> int:
+        deleted.append(prefix)
+        return 1
+
+    monkeypatch.setattr(Objects, "delete_prefix", delete)
+    assert stores.rollouts.sweep(RUN, older_than_seconds=3600) == len(names)
+    assert deleted == [f"{root}{name}/" for name in names]
