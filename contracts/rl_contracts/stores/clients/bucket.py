@@ -143,10 +143,10 @@ class Bucket:
         try:
             return operation()
         except S3Error as error:
-            told = translate(error, doing, bucket=self.bucket, key=key, denials=self._denials)
-            if told is error:
+            meaning = translate(error, doing, bucket=self.bucket, key=key, denials=self._denials)
+            if meaning is error:
                 raise
-            raise told from error
+            raise meaning from error
         except IdentityError as error:
             raise AccessDeniedError(
                 store=STORE, doing=doing, cause=str(error), remedy=IDENTITY_REMEDY

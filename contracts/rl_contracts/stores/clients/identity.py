@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import urllib3
@@ -23,6 +24,8 @@ STS_ENDPOINT = "AWS_ENDPOINT_URL_STS"
 KEYS = ("AWS_ACCESS_KEY_ID", "AWS_ACCESS_KEY")
 SECONDS = 5.0
 TOO_MANY_REQUESTS = 429
+CODE = re.compile(rb"<Code>(\w{1,100})</Code>")
+"""In an error answer of STS."""
 BUSY_CODES = (b"<Code>Throttling", b"<Code>IDPCommunicationError<")
 """Of STS, which come with status 400."""
 REMEDY = (
@@ -46,7 +49,8 @@ class _Asking(urllib3.PoolManager):
         self, method: str, url: str, redirect: bool = True, **more: Any
     ) -> urllib3.BaseHTTPResponse:
         response = super().urlopen(method, url, redirect, **more)
-        answered = f"{url.partition('?')[0]} answered with status {response.status}"
+        code = b"".join(CODE.findall(response.data)[:1]).decode()
+        answered = f"{url.partition('?')[0]} answered with status {response.status} {code}".strip()
         if _is_busy(response):
             raise IdentityUnavailableError(f"no credentials for the pod's identity: {answered}")
         if response.status >= 300:

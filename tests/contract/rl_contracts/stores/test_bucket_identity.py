@@ -173,7 +173,7 @@ def test_a_web_identity_token_is_exchanged_for_credentials(
         write_and_read(keyless(store_settings))
     assert "service account" in denied.value.remedy
     shown = "".join(traceback.format_exception(denied.value))
-    assert f"{cloud.url} answered with status 403" in shown
+    assert f"{cloud.url} answered with status 403 AccessDenied" in shown
     assert "of-somebody" not in shown, "the pod's token is a secret"
 
 
