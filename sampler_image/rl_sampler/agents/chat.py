@@ -11,7 +11,11 @@ from rl_contracts.images.placeholders import PlaceholderError, Placeholders
 from rl_sampler.agents.continuation import Continuation, TemplateRefusedError, tool_message
 from rl_sampler.agents.images import content_of, images_in
 from rl_sampler.agents.prompt import Prompts
+from rl_sampler.tools.thoughts import OPENED
 from rl_sampler.tools.tool import Tool
+
+MARK_TOKENS = 12
+"""More than ``<think>`` and the white space after it have, even as bytes."""
 
 
 class Chat:
@@ -94,6 +98,10 @@ class Chat:
                 "the chat template does not show each image of a message of role "
                 f"{messages[0]['role']!r} once: its tokens {error}"
             ) from error
+
+    def opens_thinking(self, context: Sequence[int]) -> bool:
+        """Whether a context ends with ``<think>``, so that the response begins with thoughts."""
+        return self.decode(context[-MARK_TOKENS:]).rstrip().endswith(OPENED)
 
     def decode(self, output: Sequence[int]) -> str:
         """Text of a response."""

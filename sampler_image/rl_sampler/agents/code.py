@@ -13,8 +13,9 @@ from rl_contracts.documents.rollout import StopReason, Turn
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.tool_loop import TOO_EARLY
 from rl_sampler.agents.turns import Messages, TurnPosition, run_turns
-from rl_sampler.sandbox.tool import PYTHON, last_block
+from rl_sampler.sandbox.tool import OPENING, PYTHON, last_block
 from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.thoughts import behind_thoughts
 from rl_sampler.tools.tool import Tool
 
 INSTRUCTIONS = """\
@@ -38,7 +39,8 @@ def instructions(tools: Sequence[Tool]) -> str:
 
 
 async def _reply(member: Member, turn: Turn, position: TurnPosition) -> Messages | None:
-    program = last_block(turn.text)
+    opened = member.opens_thinking(turn)
+    program = last_block(behind_thoughts(turn.text, begins=OPENING, opened=opened))
     if program is None:
         return [{"role": "user", "content": TOO_EARLY}] if position.early else None
     if position.last:

@@ -25,7 +25,7 @@ from rl_contracts.documents.task import Message
 from rl_contracts.errors import RLError
 from rl_contracts.spec.agent.agents import Agent
 from rl_sampler.agents import saving
-from rl_sampler.agents.chat import Chat
+from rl_sampler.agents.chat import MARK_TOKENS, Chat
 from rl_sampler.agents.images import images_in, placed, text_of
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.trace import Trace
@@ -35,10 +35,6 @@ from rl_sampler.tools import harmony
 from rl_sampler.tools.formats import Parsed, WantedCall, parse_calls
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Tools
-
-THINK = "<think>"
-MARK_TOKENS = 12
-"""More than the mark and the white space after it have, even as bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,8 +145,7 @@ class Member:
     def opens_thinking(self, turn: Turn) -> bool:
         """Whether the text before a response ends with ``<think>``."""
         start = turn.response.start
-        before = self.trace.tokens[max(0, start - MARK_TOKENS) : start]
-        return self.chat.decode(before).rstrip().endswith(THINK)
+        return self.chat.opens_thinking(self.trace.tokens[max(0, start - MARK_TOKENS) : start])
 
     def open(self, opening: Opening) -> Turn:
         """Begin the episode with its first response."""
@@ -291,17 +286,23 @@ class Member:
         return True
 
     async def calls(self, turn: Turn) -> Parsed:
-        """Parse the tool calls of a response; raises EngineError."""
-        return await self.calls_in(turn.text)
+        """Parse the tool calls of a response, behind its thoughts; raises EngineError."""
+        return await self.calls_in(turn.text, opened=self.opens_thinking(turn))
 
-    async def calls_in(self, text: str) -> Parsed:
-        """Parse the tool calls in a response's text; raises EngineError."""
+    async def calls_in(self, text: str, *, opened: bool) -> Parsed:
+        """Parse the tool calls in a text; raises EngineError.
+
+        Args:
+            text: of a response.
+            opened: the text before it ended with ``<think>``.
+        """
         return await self.policy.claim.run(
             parse_calls(
                 text,
                 tools=self.tools.listed,
                 form=self.agent.call_format,
                 engine=self.policy.engine,
+                opened=opened,
             )
         )
 

@@ -18,6 +18,7 @@ from rl_sampler.agents.tool_loop import TOO_EARLY
 from rl_sampler.agents.turns import Messages, TurnPosition, run_turns
 from rl_sampler.scorers.answers import FINAL
 from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.thoughts import behind_thoughts
 from rl_sampler.tools.tool import Tool
 
 LINE = re.compile(
@@ -81,7 +82,8 @@ def read(text: str) -> Step:
 
 
 async def _reply(member: Member, turn: Turn, position: TurnPosition) -> Messages | None:
-    step = read(turn.text)
+    opened = member.opens_thinking(turn)
+    step = read(behind_thoughts(turn.text, begins=LINE, opened=opened))
     if step.final:
         return [{"role": "user", "content": TOO_EARLY}] if position.early else None
     if step.call is None:

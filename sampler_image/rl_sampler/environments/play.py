@@ -30,9 +30,9 @@ from rl_sampler.environments.protocol import (
     Seen,
 )
 from rl_sampler.environments.session import Session
-from rl_sampler.scorers.answers import without_thinking
 from rl_sampler.tasks.claims import UnusableMemberError
 from rl_sampler.tools.formats import WantedCall
+from rl_sampler.tools.thoughts import without_thinking
 from rl_sampler.tools.toolbox import CUT
 from rl_sampler.user_code.call import UserCodeError
 

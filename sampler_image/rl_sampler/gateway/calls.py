@@ -29,9 +29,16 @@ def grows(asked: Asked, form: ToolCallFormat) -> bool:
 
 
 async def calls_in(
-    text: str, asked: Asked, *, form: ToolCallFormat, policy: Policy
+    text: str, asked: Asked, *, form: ToolCallFormat, policy: Policy, opened: bool
 ) -> tuple[str, tuple[Call, ...]]:
     """What a response says beside its tool calls, and the calls; one that cannot be read is text.
+
+    Args:
+        text: of the response.
+        asked: its request.
+        form: of the calls.
+        policy: its engine parses them.
+        opened: the prompt ended with ``<think>``.
 
     Raises:
         EngineError: the engine, which parses them, is down.
@@ -41,16 +48,11 @@ async def calls_in(
     if not _has_calls(asked):
         return expected.visible(text), ()
     parsed = await policy.claim.run(
-        parse_calls(text, tools=asked.tools, form=form, engine=policy.engine)
+        parse_calls(text, tools=asked.tools, form=form, engine=policy.engine, opened=opened)
     )
-    if not parsed.calls:
-        return expected.visible(text), ()
     wanted = parsed.calls if asked.parallel else parsed.calls[:1]
     calls = tuple(Call(id=_call_id(), name=call.tool, arguments=call.arguments) for call in wanted)
-    if expected.channels:
-        return expected.visible(text), calls
-    marked = [at for mark in expected.marks if (at := text.find(mark)) >= 0]
-    return (text[: min(marked)] if marked else parsed.text or ""), calls
+    return expected.visible(text if expected.channels else parsed.text), calls
 
 
 def _has_calls(asked: Asked) -> bool:

@@ -292,7 +292,13 @@ class Session:
         whole = chat.decode(response.tokens)
         cut = response.reason is StopReason.LENGTH
         response_text = whole.split(stop)[0] if stop else whole
-        text, calls = await calls_in(response_text, asked, form=self.form, policy=self.policy)
+        text, calls = await calls_in(
+            response_text,
+            asked,
+            form=self.form,
+            policy=self.policy,
+            opened=chat.opens_thinking(placed.place.context),
+        )
         choice = Choice(
             text=text,
             calls=calls,

@@ -5,32 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from rl_sampler.tools import harmony
-
 OPEN, CLOSE = "<answer>", "</answer>"
 FINAL = "Final Answer:"
 BRACES = re.compile(r"\\(?:boxed|fbox)\s*\{|\\.|[{}]", re.DOTALL)
-THINKING = re.compile(r"<(think|thinking)>")
-THOUGHT = re.compile(r"</(?:think|thinking)>")
 INNERMOST = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
-
-
-def without_thinking(response: str, *, opened: bool = False) -> str:
-    """What follows the last ``</think>`` of a response; empty where its thinking does not end.
-
-    Of a response in channels (gpt-oss) it is what the channel ``final`` says.
-
-    Args:
-        response: the decoded response.
-        opened: the prompt ended with ``<think>``, as templates of some models write it.
-    """
-    final = harmony.final_message(response)
-    if final is not None:
-        return final
-    *thoughts, rest = THOUGHT.split(response)
-    if opened and not thoughts:
-        return ""
-    return THINKING.split(rest, maxsplit=1)[0]
 
 
 def tagged_answer(response: str) -> str | None:

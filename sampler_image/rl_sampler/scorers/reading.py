@@ -7,8 +7,9 @@ from dataclasses import replace
 from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.reward import AnswerSchema, Reward
 from rl_sampler.scorers import auto
-from rl_sampler.scorers.answers import ANSWERS, tagged_answer, without_thinking
+from rl_sampler.scorers.answers import ANSWERS, tagged_answer
 from rl_sampler.scorers.response import Response
+from rl_sampler.tools.thoughts import without_thinking
 
 COMPARING = ("ExactMatch", "F1", "Math", "NormalizedMatch")
 """Scorers that compare an answer with a reference. Under ``Auto`` they read both in one form."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineRefusedError
 from rl_sampler.tools import harmony
+from rl_sampler.tools.thoughts import behind_thoughts
 from rl_sampler.tools.tool import Tool
 
 SERVER_ERROR = 500
@@ -26,6 +28,11 @@ class Format:
     """What the parser is given for a response."""
     channels: bool = False
     """Responses are messages in channels, of which one alone is for the one who asked."""
+
+    @property
+    def begins(self) -> re.Pattern[str]:
+        """Where a call begins; nowhere in a format without marks."""
+        return re.compile("|".join(map(re.escape, self.marks)) or r"(?!)")
 
     def visible(self, text: str) -> str:
         """What a response says to the one who asked."""
@@ -61,31 +68,35 @@ class Parsed:
     calls: list[WantedCall]
     malformed: bool = False
     """The response has a call that cannot be parsed."""
-    text: str | None = None
-    """The text without the calls, where the engine's parser says it."""
+    text: str = ""
+    """What is said before the calls, with the thoughts; all of the response without calls."""
 
 
 async def parse_calls(
-    text: str, *, tools: Sequence[Tool], form: ToolCallFormat, engine: Engine
+    text: str, *, tools: Sequence[Tool], form: ToolCallFormat, engine: Engine, opened: bool = False
 ) -> Parsed:
-    """Parse the tool calls of a response.
+    """Parse the tool calls of a response that stand behind its thoughts.
 
     Args:
         text: decoded, with special tokens.
         tools: those that the policy was offered.
         form: the manifest's ``agent.toolCallFormat``.
         engine: has the parser.
+        opened: the prompt ended with ``<think>``.
 
     Raises:
         EngineError: the engine does not answer.
     """
     expected = FORMATS[form]
-    marked = any(mark in text for mark in expected.marks)
-    if expected.marks and not marked:
-        return Parsed(calls=[])
+    said = text
+    if not expected.channels:
+        said = behind_thoughts(text, begins=expected.begins, opened=opened)
+    mark = expected.begins.search(said)
+    if expected.marks and mark is None:
+        return Parsed(calls=[], text=text)
     try:
         parsed = await engine.parse_calls(
-            expected.for_parser(text),
+            expected.for_parser(said),
             tools=[tool.to_chat() for tool in tools],
             parser=expected.parser,
         )
@@ -93,6 +104,10 @@ async def parse_calls(
         if error.status != SERVER_ERROR:
             raise
         # Some parsers fail on JSON that is not a call, such as a list of numbers.
-        return Parsed(calls=[], malformed=True)
+        return Parsed(calls=[], malformed=True, text=text)
     calls = [WantedCall(tool=call.name or "", arguments=call.parameters) for call in parsed.calls]
-    return Parsed(calls=calls, malformed=marked and not calls, text=parsed.normal_text)
+    if not calls:
+        return Parsed(calls=[], malformed=mark is not None, text=text)
+    thoughts = text.removesuffix(said)
+    before = (parsed.normal_text or "") if mark is None else said[: mark.start()]
+    return Parsed(calls=calls, text=thoughts + before)

@@ -61,7 +61,10 @@ async def _show(member: Member, move: Move) -> dict[str, Any]:
 
 
 async def _calls(member: Member, move: Move) -> dict[str, Any]:
-    parsed = await member.calls_in(move.text)
+    # Text that the user's agent has changed may lack the thoughts, and with them their end.
+    turn = next((turn for turn in reversed(member.turns) if turn.text == move.text), None)
+    opened = turn is not None and member.opens_thinking(turn)
+    parsed = await member.calls_in(move.text, opened=opened)
     calls = [{"tool": call.tool, "arguments": call.arguments} for call in parsed.calls]
     return {"calls": calls, "malformed": parsed.malformed}
 

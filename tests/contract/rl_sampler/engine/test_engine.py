@@ -189,10 +189,8 @@ async def test_engine_parses_every_format_of_tool_calls(
     parsed = await parse_calls(CALLS[form], tools=[CALCULATOR], form=form, engine=engine)
     (call,) = parsed.calls
     assert (call.tool, json.loads(call.arguments)) == ("calc", {"a": 1, "b": 2})
-    # Pythonic calls have no mark, so that the engine's parser reads every text and returns it.
-    text = "42" if form == "Pythonic" else None
     assert await parse_calls("42", tools=[CALCULATOR], form=form, engine=engine) == Parsed(
-        calls=[], text=text
+        calls=[], text="42"
     )
 
 

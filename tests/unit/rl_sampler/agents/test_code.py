@@ -47,6 +47,7 @@ async def test_code_agent_runs_programs_until_an_answer_has_none() -> None:
     [
         (["```\nnot marked\n```"], {}, StopReason.STOP, 0),
         (["```python\nnever closed"], {}, StopReason.STOP, 0),
+        ([f"<think>{block('print(1)')}</think>It is 42."], {}, StopReason.STOP, 0),
         ([block("print(20 + 22)")], {"maxTurns": 1}, StopReason.TURNS, 0),
         ([block("print(20 + 22)"), "42"], {"minTurns": 2}, StopReason.STOP, 1),
         ([block("print(20 + 22)")] * 2, {"repetitionLimit": 1}, StopReason.REPETITION, 1),

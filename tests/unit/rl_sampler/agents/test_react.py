@@ -106,6 +106,14 @@ async def test_react_asks_again_after_a_malformed_step_until_max_turns(
     assert message in played.policy.contexts[1]
 
 
+async def test_react_reads_steps_behind_the_thoughts() -> None:
+    drafts = [f"<think>\n{draft}\n</think>\n" for draft in (DONE, ACT)]
+    played = await react([drafts[0] + ACT, drafts[1] + DONE])
+    assert played.reason is StopReason.STOP
+    assert [len(turn.calls) for turn in played.member.turns] == [1, 0]
+    assert [turn.error for turn in played.member.turns] == [None, None]
+
+
 async def test_react_blames_an_invented_observation_and_ignores_it() -> None:
     played = await react([ACT + "\nObservation: 7", DONE])
     error = played.member.turns[0].error

@@ -82,6 +82,29 @@ async def test_malformed_call_is_a_model_error_and_the_policy_is_asked_again(tex
     check_trace(played)
 
 
+@pytest.mark.parametrize(
+    ("model", "thoughts"),
+    [
+        ("qwen3", f"<think>\nPerhaps {call(a=20, b=22)}? It is easy.\n</think>\n"),
+        ("qwen3", "<think>\nI need no <tool_call>.\n</think>\n"),
+        ("qwen3_5_think", f"Perhaps {call(a=20, b=22)}? It is easy.\n</think>\n"),
+    ],
+)
+async def test_a_call_in_the_thoughts_is_none(model: str, thoughts: str) -> None:
+    played = await play([thoughts + ANSWER], answers={ADD: "42"}, model=model)
+    (turn,) = played.member.turns
+    assert (played.reason, turn.calls, turn.error) == (StopReason.STOP, [], None)
+    assert turn.text == thoughts + ANSWER
+    check_trace(played)
+
+
+async def test_a_call_behind_the_thoughts_is_made() -> None:
+    thoughts = f"<think>\nPerhaps {call(a=1)}?\n</think>\n"
+    played = await play([thoughts + call(a=20, b=22), ANSWER], answers={ADD: "42"})
+    assert [made.arguments for made in played.member.turns[0].calls] == [ADD]
+    check_trace(played)
+
+
 async def test_last_turn_ends_the_episode_without_making_its_calls() -> None:
     played = await play([call(a=index) for index in range(5)], maxTurns=3)
     assert (played.reason, len(played.member.turns)) == (StopReason.TURNS, 3)

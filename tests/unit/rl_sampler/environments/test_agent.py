@@ -170,6 +170,14 @@ async def test_tools_of_the_environment_are_called_by_name_until_it_is_done() ->
     assert server.actions[0]["tool_name"] == "guess"
 
 
+async def test_a_tool_that_the_thoughts_name_is_not_called() -> None:
+    server = SmallServer(tools=True)
+    thoughts = f"<think>{call(tool='guess', number=8)}?</think>"
+    played = await play([thoughts + call(tool="guess", number=SEED)], server, action="Tool")
+    (made,) = played.member.turns[0].calls
+    assert json.loads(made.arguments) == {"number": SEED}
+
+
 async def test_calls_behind_the_one_that_ends_the_episode_are_not_made() -> None:
     server = SmallServer(tools=True)
     both = f"{call(tool='guess', number=4)}\n{call(tool='guess', number=5)}"

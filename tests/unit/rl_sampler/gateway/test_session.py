@@ -86,6 +86,23 @@ async def test_of_a_response_in_channels_the_last_is_shown_and_all_of_it_stays()
     assert added == "<|start|>user<|message|>b<|end|><|start|>assistant"
 
 
+async def test_only_calls_behind_the_thoughts_are_calls_and_the_thoughts_are_shown() -> None:
+    thoughts = f"<think>Perhaps {call(x=1)}?</think>"
+    session, _ = a_session([thoughts + "It is 42.", thoughts + "I add. " + call(x=2)])
+    for text, arguments in (("It is 42.", []), ("I add. ", ['{"x": 2}'])):
+        reply, parts = await streamed(session, tools=TOOLS)
+        (choice,) = reply.choices
+        assert "".join(parts) == choice.text == thoughts + text
+        assert [made.arguments for made in choice.calls] == arguments
+
+
+async def test_a_response_that_the_prompt_opened_with_thoughts_has_calls_behind_their_end() -> None:
+    session, _ = a_session([call(x=1), f"{call(x=1)}</think>{call(x=2)}"], model="qwen3_5_think")
+    for arguments in ([], ['{"x": 2}']):
+        reply, _ = await streamed(session, tools=TOOLS)
+        assert [made.arguments for made in reply.choices[0].calls] == arguments
+
+
 async def test_malformed_call_is_text() -> None:
     session, _ = a_session(["<tool_call>{oops"])
     reply, parts = await streamed(session, tools=TOOLS)

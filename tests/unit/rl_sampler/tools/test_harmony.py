@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from rl_sampler.scorers.answers import without_thinking
 from rl_sampler.tools import harmony
 from rl_sampler.tools.formats import FORMATS
+from rl_sampler.tools.thoughts import without_thinking
 
 THOUGHT = "<|channel|>analysis<|message|>I add. to=functions.calc<|end|><|start|>assistant"
 CANONICAL = "<|channel|>commentary to=functions.calc <|constrain|>json<|message|>"
