@@ -1,4 +1,4 @@
-"""What a program posts of its episode: a reward and metrics."""
+"""What a program posts of its episode, and what its tests say: a reward and metrics."""
 
 from __future__ import annotations
 
@@ -57,6 +57,46 @@ def posted_in(body: Mapping[str, Any], *, earlier: dict[str, float]) -> Posted:
         reward=None if reward is None else float(reward),
         metrics={name: float(value) for name, value in metrics.items()},
     )
+
+
+def fitted(
+    metrics: Mapping[str, float], *, earlier: Mapping[str, float]
+) -> tuple[dict[str, float], str]:
+    """Make metrics storable that come beside a reward, which must not depend on them.
+
+    Args:
+        metrics: finite numbers under any names.
+        earlier: metrics that the session has; they stay as far as there is room.
+
+    Returns:
+        At most ``MOST_METRICS``, and what was renamed or left out; empty where nothing was.
+    """
+    kept: dict[str, float] = {}
+    notes = []
+    for name in sorted(metrics, key=_is_name, reverse=True):
+        stored = name if _is_name(name) else _as_name(name)
+        if len(kept) == MOST_METRICS or stored in kept:
+            notes.append(f"left out {_shown(name)}")
+            continue
+        kept[stored] = metrics[name]
+        if stored != name:
+            notes.append(f"renamed {_shown(name)} to {stored}")
+    for name in (each for each in earlier if each not in kept):
+        if len(kept) == MOST_METRICS:
+            notes.append(f"left out {_shown(name)}")
+        else:
+            kept[name] = earlier[name]
+    return kept, ", ".join(notes)
+
+
+def _shown(name: str) -> str:
+    return ascii(name[:NAME_CHARACTERS])
+
+
+def _as_name(name: str) -> str:
+    """The name with ``_`` for each character that stores refuse, cut to their length."""
+    plain = "".join(sign if sign.isprintable() and sign != "." else "_" for sign in name)
+    return plain[:NAME_CHARACTERS] if plain and plain[0] != "$" else f"_{plain[1:NAME_CHARACTERS]}"
 
 
 def _is_number(value: object) -> bool:

@@ -21,7 +21,7 @@ from rl_sampler.engine.protocol import Generation
 from rl_sampler.gateway.asked import Asked, Choice, Message, RefusedRequestError, Reply
 from rl_sampler.gateway.calls import calls_in, grows, marks_of
 from rl_sampler.gateway.past import Past
-from rl_sampler.gateway.posted import posted_in
+from rl_sampler.gateway.posted import fitted, posted_in
 from rl_sampler.gateway.tree import Place, Tree
 from rl_sampler.gateway.visible import GrowingText
 from rl_sampler.tasks.claims import EpisodeEndedError, UnusableMemberError
@@ -188,6 +188,20 @@ class Session:
         posted = posted_in(body, earlier=self.metrics)
         self.reward = self.reward if posted.reward is None else posted.reward
         self.metrics |= posted.metrics
+
+    def judged(self, reward: float, metrics: Mapping[str, float]) -> str:
+        """Take what the tests of a task say, before all that the program posted.
+
+        Args:
+            reward: in [0, 1].
+            metrics: finite numbers under any names.
+
+        Returns:
+            Which metrics have another name or are left out; empty where none.
+        """
+        self.reward = reward
+        self.metrics, note = fitted(metrics, earlier=self.metrics)
+        return note
 
     def _check_bounds(self, asked: Asked) -> None:
         if self.failure is not None:

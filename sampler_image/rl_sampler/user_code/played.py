@@ -13,12 +13,12 @@ from rl_sampler.code.client import CodeCalls
 from rl_sampler.code.replies import Judged, Ran
 from rl_sampler.code.wire import GRACE_SECONDS, JudgeCall
 from rl_sampler.engine.shared_stores import SharedStores
-from rl_sampler.gateway.asked import RefusedRequestError
 from rl_sampler.gateway.session import Session
 from rl_sampler.user_code.harbor_rewards import NoRewardError, rewards_of
 
 LAST_CHARACTERS = 200
 """Of what failed tests said, in a message."""
+NOTE_CHARACTERS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,14 @@ class Played:
     """None where the record is no Harbor task, or its program failed."""
     problem: str = ""
     """Why the tests gave no reward."""
+    note: str = ""
+    """Which of the tests' metrics are not stored as they were written."""
+
+    @property
+    def tests_log(self) -> str:
+        """What the tests printed, with the note behind it."""
+        log = "" if self.tested is None else self.tested.log
+        return f"{log.rstrip()}\n{self.note}\n".lstrip() if self.note else log
 
 
 async def play(
@@ -66,7 +74,10 @@ async def play(
             tested = await channel.receive(Judged)
     if tested.failure is not None:
         return Played(ran, tested)
-    return Played(ran, tested, _judged(session, tested, task))
+    try:
+        return Played(ran, tested, note=_judged(session, tested, task))
+    except NoRewardError as error:
+        return Played(ran, tested, problem=str(error))
 
 
 def _tests(task: HarborTask, archive: bytes) -> dict[str, Any]:
@@ -80,19 +91,21 @@ def _tests(task: HarborTask, archive: bytes) -> dict[str, Any]:
 
 
 def _judged(session: Session, tested: Judged, task: HarborTask) -> str:
-    """Give the session the tests' reward; why there is none, or empty."""
+    """Give the session the tests' reward; returns the note. Raises NoRewardError."""
     session.reward = None
     if tested.prevented:
-        return f"its tests cannot run: {tested.prevented}"
+        raise NoRewardError(f"its tests cannot run: {tested.prevented}")
     if tested.late:
-        return f"its tests took more than {task.tests_seconds:g} s"
+        raise NoRewardError(f"its tests took more than {task.tests_seconds:g} s")
     try:
         rewards = rewards_of(tested.reward_json, tested.reward_text)
-        session.report({"reward": rewards.reward, "metrics": dict(rewards.metrics)})
-    except (NoRewardError, RefusedRequestError) as error:
+    except NoRewardError as error:
         output = tested.log.strip()[-LAST_CHARACTERS:]
-        return f"{error}; the tests ended with exit code {tested.exit_code}: {output}"
-    return ""
+        raise NoRewardError(
+            f"{error}; the tests ended with exit code {tested.exit_code}: {output}"
+        ) from error
+    changes = session.judged(rewards.reward, rewards.metrics)
+    return f"Metrics in reward.json: {changes}."[:NOTE_CHARACTERS] if changes else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

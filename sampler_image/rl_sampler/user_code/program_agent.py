@@ -232,7 +232,7 @@ def _take_over(member: Member, session: Session, played: Played) -> None:
         exit_code=played.ran.exit_code,
         seconds=played.ran.seconds,
         log=played.ran.log,
-        tests_log=played.tested.log if played.tested is not None else "",
+        tests_log=played.tests_log,
         metrics=session.metrics,
         ignored=sorted(session.ignored),
     )

@@ -21,7 +21,7 @@ touch "$MARKS/judging-$$"
 while [ ! -e "$MARKS/judge" ]; do sleep 0.02; done
 logs="$(dirname "$0")/../logs/verifier"
 if [ "$(cat solution 2>/dev/null)" = "$WANTED" ]; then reward=1; else reward=0; fi
-echo "{\\"reward\\": $reward, \\"files\\": $(ls | wc -l)}" > "$logs/reward.json"
+echo "{\\"reward\\": $reward, \\"files\\": $(ls | wc -l), \\"test_a.py\\": 1}" > "$logs/reward.json"
 """
 
 
@@ -79,6 +79,8 @@ def test_the_tests_of_a_task_decide_the_reward(harbor: Harbor) -> None:
     check_tokens(good)
     assert good.program is not None
     assert good.program.metrics["files"] >= 1
+    assert good.program.metrics["test_a_py"] == 1.0, "stores take no dot in a name"
+    assert "renamed 'test_a.py' to test_a_py" in good.program.tests_log
     bad = harbor.done(harbor.insert(wrong))
     assert [rollout.reward for rollout in bad] == [0.0, 0.0]
     none = harbor.done(harbor.insert(b"#!/bin/sh\necho no reward; exit 3\n"))
