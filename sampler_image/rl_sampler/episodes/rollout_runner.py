@@ -17,6 +17,7 @@ from rl_contracts.documents.rollout import (
 )
 from rl_contracts.documents.saved_turn import unfinished
 from rl_contracts.documents.task import Cause, Queue, Task
+from rl_contracts.spec.agent.sandbox import CODE
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import Reward
 from rl_contracts.staleness import oldest_trainable_step
@@ -34,8 +35,9 @@ from rl_sampler.episodes import group_completion
 from rl_sampler.episodes.rollout import Ending, build_rollout, is_usable
 from rl_sampler.episodes.turn_saves import KeptTurns, keeps_turns
 from rl_sampler.scorers import Scorers
+from rl_sampler.scorers.code import read_cases
 from rl_sampler.scorers.reading import recorded_answer
-from rl_sampler.scorers.response import Response
+from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.tasks.claims import (
     LEASE_SECONDS,
     EpisodeEndedError,
@@ -325,14 +327,25 @@ class RolloutRunner:
         )
 
     def check_scorers(self, task: Task) -> None:
-        """Raise PromptError where a task names a scorer that this sampler does not have."""
-        unknown = self.scorers.unknown(self._reward(task))
+        """Raise PromptError where no response to a task could be scored.
+
+        It names a scorer that this sampler does not have, or its tests cannot be run.
+        """
+        reward = self._reward(task)
+        unknown = self.scorers.unknown(reward)
         if unknown:
             known = ", ".join(self.scorers.known)
             raise PromptError(
                 f"the record names scorer {unknown[0]}, which this sampler does not have: "
                 f"use one of {known}"
             )
+        if CODE in [scorer.kind for scorer in reward.scorers]:
+            try:
+                read_cases(task.answer)
+            except ScoringError as error:
+                raise PromptError(
+                    f"scorer {CODE} cannot use the record's answer: {error}"
+                ) from error
 
     def _reward(self, task: Task) -> Reward:
         return self.spec.reward.of_record(scorer=task.scorer, answer_schema=task.answer_schema)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import fcntl
-import io
 import linecache
 import os
 import platform
@@ -20,6 +19,7 @@ import resource
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
@@ -39,7 +39,7 @@ NOTHING_OF = (
 SPARE_SECONDS = 1
 """Between SIGXCPU, which a program can catch, and SIGKILL, which it cannot."""
 CONFINED = b"confined "
-REPORT = 3
+INPUT, REPORT = 0, 3
 FAILED = 1
 CODE, TESTS = "<program>", "<tests>"
 
@@ -111,7 +111,7 @@ def run(program: Program, mark: str) -> None:
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     sys.argv = ["program"]
-    sys.stdin = io.TextIOWrapper(io.BytesIO(program.stdin.encode()), encoding="utf-8")
+    sys.stdin = open(INPUT, encoding="utf-8", closefd=False)  # noqa: SIM115 - as the interpreter's
     parts = [(CODE, program.code)]
     if program.tests is not None:
         parts.append((TESTS, program.tests))
@@ -132,19 +132,25 @@ def print_exception(
 
 
 def main(
-    program: Program, mark: str, *, outputs: tuple[int, int, int], rules: int | None
+    program: Program,
+    mark: str,
+    *,
+    stdin: int,
+    outputs: tuple[int, int, int],
+    rules: int | None,
 ) -> NoReturn:
     """Confine this forked process, run the program in it, and end it as the interpreter would.
 
     Args:
         program: the program.
         mark: is reported once the tests have passed.
+        stdin: descriptor that becomes standard input.
         outputs: descriptors that become standard output, standard error and REPORT.
         rules: descriptor of the Landlock ruleset; None where the kernel has none.
     """
     status = FAILED
     try:
-        rules = _leave_server(outputs, rules)
+        rules = _leave_server((stdin, *outputs), rules)
         confine(seconds=program.seconds, megabytes=program.megabytes, rules=rules)
         os.write(REPORT, CONFINED)
         status = _status(program, mark)
@@ -154,7 +160,7 @@ def main(
         os._exit(status)
 
 
-def _leave_server(outputs: tuple[int, int, int], rules: int | None) -> int | None:
+def _leave_server(streams: Sequence[int], rules: int | None) -> int | None:
     """Give up what the server has: descriptors, handlers, folder, session.
 
     Returns:
@@ -164,8 +170,7 @@ def _leave_server(outputs: tuple[int, int, int], rules: int | None) -> int | Non
     os.chdir("/")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     atexit._clear()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    kept = [nothing, *outputs, *([] if rules is None else [rules])]
+    kept = [*streams, *([] if rules is None else [rules])]
     # First out of the way: a target may be the source of a later one.
     high = [fcntl.fcntl(number, fcntl.F_DUPFD, len(kept)) for number in kept]
     for target, number in enumerate(high):

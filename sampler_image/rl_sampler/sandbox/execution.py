@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import selectors
@@ -19,6 +20,7 @@ WALL_FACTOR = 10
 them up sleeps, or waits for something that never happens."""
 POLL_SECONDS = 0.05
 CHUNK = 1 << 16
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 @dataclass(slots=True)
@@ -45,13 +47,15 @@ def execute(
     """
     mark = secrets.token_hex(16)
     me = os.getpid()
+    stdin = _input(program.stdin.encode())
     (output, to_output), (errors, to_errors), (report, to_report) = (os.pipe() for _ in range(3))
     pid = os.fork()
     if pid == 0:
         child.end_with(me)
-        child.main(program, mark, outputs=(to_output, to_errors, to_report), rules=rules)
-    for writer in (to_output, to_errors, to_report):
-        os.close(writer)
+        outputs = (to_output, to_errors, to_report)
+        child.main(program, mark, stdin=stdin, outputs=outputs, rules=rules)
+    for given in (stdin, to_output, to_errors, to_report):
+        os.close(given)
     try:
         heard = _listen(pid, (output, errors, report), seconds=wall_factor * program.seconds)
     finally:
@@ -67,6 +71,16 @@ def execute(
         errors=heard.errors.decode(errors="replace"),
         passed=status == 0 and bytes(heard.report) == CONFINED + mark.encode(),
     )
+
+
+def _input(content: bytes) -> int:
+    """Descriptor of a file in memory that nobody can change; its size is known, unlike a pipe's."""
+    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+    return descriptor
 
 
 def _listen(pid: int, readers: tuple[int, int, int], *, seconds: float) -> _ChildOutput:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from rl_sampler.sandbox.client import Sandbox
 from rl_sampler.sandbox.tool import last_block
+from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES
 from rl_sampler.scorers.response import Response, ScoringError
 
 
@@ -39,7 +40,7 @@ class CodeScorer:
         which is run after the program and must run to its end.
 
         Raises:
-            ScoringError: the reference is neither cases nor Python.
+            ScoringError: as ``read_cases``.
             SandboxDownError: the sandbox did not run the program.
         """
         if response.answer is None or not response.answer.strip():
@@ -60,7 +61,8 @@ def read_cases(reference: str) -> Sequence[Case] | None:
     """The cases of a reference; None where the reference is Python.
 
     Raises:
-        ScoringError: the reference is a JSON list of something else, or is not Python.
+        ScoringError: the reference is a JSON list of something else, or is not Python; or a case
+            expects more output than the sandbox keeps.
     """
     try:
         listed = isinstance(json.loads(reference), list)
@@ -76,6 +78,12 @@ def read_cases(reference: str) -> Sequence[Case] | None:
             ) from error
         if not cases:
             raise ScoringError("the record's list of tests is empty")
+        sizes = [len("\n".join(_lines(case.output)).encode()) for case in cases]
+        if max(sizes) > MAX_OUTPUT_BYTES:
+            raise ScoringError(
+                f"case {sizes.index(max(sizes)) + 1} of the record's tests expects {max(sizes)} "
+                f"bytes of output, and the sandbox keeps {MAX_OUTPUT_BYTES}: no program can pass it"
+            )
         return cases
     try:
         compile(reference, "<tests>", "exec")

@@ -53,6 +53,38 @@ def test_ordinary_program_runs(path: Path) -> None:
     assert lines(run(path, code)) == ["3.0 3.141592653589793", "waited"]
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        "input()",
+        "sys.stdin.read()",
+        "next(sys.stdin)",
+        "sys.stdin.buffer.readline().decode()",
+        "open(0).read()",
+        "os.fdopen(0).readline()",
+        "os.read(0, 1 << 20).decode()",
+        "os.read(sys.stdin.fileno(), os.fstat(0).st_size).decode()",
+    ],
+)
+def test_input_is_a_file_on_descriptor_0(path: Path, read: str) -> None:
+    code = f"import os, sys\nprint(sum(map(int, {read}.split())))"
+    sandbox = Sandbox(path, seconds=SECONDS, megabytes=MEGABYTES)
+    assert lines(asyncio.run(sandbox.run(code, stdin="20 22\n"))) == ["42"]
+
+
+def test_input_cannot_be_changed_and_may_be_long(path: Path) -> None:
+    code = (
+        "import mmap, os\n"
+        "for change in (lambda: os.write(0, b'1'), lambda: os.pwrite(0, b'1', 0),\n"
+        "               lambda: os.truncate(0, 1), lambda: mmap.mmap(0, 0)):\n"
+        "    try:\n        change()\n    except OSError:\n        print('refused')\n"
+        "print(len(open(0).read()))"
+    )
+    sandbox = Sandbox(path, seconds=SECONDS, megabytes=MEGABYTES)
+    printed = lines(asyncio.run(sandbox.run(code, stdin="1" * (4 << 20))))
+    assert printed == ["refused"] * 4 + [str(4 << 20)]
+
+
 def test_unlisted_system_calls_are_refused(path: Path) -> None:
     assert lines(run(path, TRY_CALLS)) == [f"{name} -1 1" for name in FORBIDDEN]
 

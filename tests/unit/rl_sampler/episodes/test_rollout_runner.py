@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from typing import Any, cast
 
 import pytest
@@ -15,6 +17,7 @@ from rl_sampler.agents import Agent
 from rl_sampler.agents.group import Group
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.policy import Policy
+from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.tool_loop import tool_loop
 from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.completions.errors import NoCompletionError
@@ -186,3 +189,30 @@ async def test_saved_turns_count_until_their_attempt_has_written_the_member() ->
     assert continued[0].tokens == saved.tokens
     written = saved.model_copy(update={"id": member.finished[0].rollout, "unfinished": None})
     assert resumable([written], member.finished, task=task, oldest_step=3) == {}
+
+
+async def never_asked(response: Response) -> float:
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ('[{"input": "1", "output": "2"}]', ""),
+        ("assert f(1) == 2", ""),
+        ("assert f(1) ==", "scorer Code cannot use .* not Python"),
+        (json.dumps([{"output": "1" * 70_000}]), "scorer Code cannot use .* 70000 bytes"),
+    ],
+)
+def test_a_record_that_no_program_can_pass_is_refused_before_anything_is_sampled(
+    answer: str, why: str
+) -> None:
+    runner = RolloutRunner(
+        spec=RLJobSpec.model_validate(a_job(reward={"scorers": [{"kind": "Code"}]})["spec"]),
+        act=tool_loop,
+        scorers=Scorers({"Code": never_asked}),
+        serving=Serving(),
+        counters=Counters(),
+    )
+    with pytest.raises(PromptError, match=why) if why else nullcontext():
+        runner.check_scorers(a_task(answer=answer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from rl_sampler.sandbox.server import confinement_problem
 from rl_sampler.sandbox.tool import NO_OUTPUT, describe_outcome, last_block
-from rl_sampler.sandbox.wire import Ending, Outcome
+from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES, Ending, Outcome
 from rl_sampler.scorers.code import Case, read_cases
 from rl_sampler.scorers.response import ScoringError
 
@@ -77,6 +78,8 @@ def test_json_list_reference_holds_cases_and_other_text_is_python() -> None:
     ]
     assert read_cases("assert f(1) == 2") is None
     assert read_cases("2") is None
+    longest = "a" * MAX_OUTPUT_BYTES
+    assert read_cases(json.dumps([{"output": longest + " \n\n"}])) is not None
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,14 @@ def test_json_list_reference_holds_cases_and_other_text_is_python() -> None:
         ('[{"in": "1", "out": "2"}]', "not of objects with"),
         ("assert f(1) ==", "not Python"),
         ("\0", "not Python"),
+        (
+            json.dumps([{"output": "1"}, {"output": "a" * (MAX_OUTPUT_BYTES + 1)}]),
+            "case 2 .* 65537 bytes",
+        ),
+        (
+            json.dumps([{"output": "ä" * (MAX_OUTPUT_BYTES // 2) + "\nb \n"}]),
+            "case 1 .* 65538 bytes",
+        ),
     ],
 )
 def test_malformed_tests_raise_a_scoring_error(reference: str, why: str) -> None:
