@@ -163,8 +163,7 @@ class ProgramAgent:
                 raise UnusableMemberError(ended.failure.message)
             if ended.failure is not None:
                 raise UserCodeError(ended.failure.message)
-        limit = self._call(member.policy.claim.task.harbor)["seconds"]
-        failed = self._failed(session, played, limit)
+        failed = self._failed(member.policy.claim.task, session, played)
         if not member.turns:
             reason = (
                 f"the program asked the policy nothing: {failed}"
@@ -179,17 +178,18 @@ class ProgramAgent:
             member.blame(failed)
             member.forfeited = failed
 
-    def _failed(self, session: Session, played: Played, limit: float) -> str:
+    def _failed(self, task: Task, session: Session, played: Played) -> str:
         """Why the program counts as failed; empty where it does not."""
         ran = played.ran
         output = ran.log.strip()[-LAST_CHARACTERS:]
         if ran.late:
-            return f"it took more than {limit:g} s"
+            return f"it took more than {self._call(task.harbor)['seconds']:g} s"
         if ran.exit_code != 0:
             return f"exit code {ran.exit_code}: {output}"
         if played.problem:
             return played.problem
-        scorers = [scorer.kind for scorer in self.spec.reward.scorers if not scorer.is_own]
+        reward = self.spec.reward.of_record(scorer=task.scorer, answer_schema=task.answer_schema)
+        scorers = [scorer.kind for scorer in reward.scorers if not scorer.is_own]
         if session.reward is None and PROGRAM in scorers:
             return "it posted no reward, which scorer Program needs"
         return ""

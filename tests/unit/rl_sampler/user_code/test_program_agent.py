@@ -147,6 +147,27 @@ async def test_failure_forfeits_the_reward_where_the_manifest_says_so(
     assert error.kind == "model"
 
 
+@pytest.mark.parametrize(
+    ("manifest", "record", "needed"),
+    [
+        ("Program", "", True),
+        ("Program", "ExactMatch", False),
+        ("ExactMatch", "", False),
+        ("ExactMatch", "Program", True),
+    ],
+)
+async def test_a_reward_must_be_posted_where_the_record_is_scored_by_it(
+    manifest: str, record: str, needed: bool
+) -> None:
+    made = acted(["42"], once, scorer=manifest, on_failure="RewardZero")
+    claim = made.policy.claim
+    claim.task = claim.task.model_copy(update={"scorer": record})
+    await made.agent(made.member)
+    assert made.member.forfeited == (
+        "it posted no reward, which scorer Program needs" if needed else ""
+    )
+
+
 @pytest.mark.parametrize("on_failure", ["InfrastructureError", "RewardZero"])
 async def test_outage_of_the_engine_is_never_a_reward(on_failure: str) -> None:
     async def act(session: Session, request: dict[str, Any]) -> Ran:
