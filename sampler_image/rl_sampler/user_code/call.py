@@ -54,7 +54,7 @@ class UserCallable:
             async with limit:
                 if is_async(self.call):
                     return await self.call(*positional, **named)
-                bound = functools.partial(self.call, *positional, **named)
+                bound = functools.partial(self._called, *positional, **named)
                 return await asyncio.get_running_loop().run_in_executor(self.threads, bound)
         except RLError:
             raise
@@ -63,4 +63,14 @@ class UserCallable:
                 raise UserCodeTimeoutError(
                     f"{self.name} took more than {self.seconds:g} s"
                 ) from error
-            raise UserCodeError(f"{self.name} raised {short_error(error)}") from error
+            raise self._failed(error) from error
+
+    def _called(self, *positional: Any, **named: Any) -> Any:
+        """Call it in a thread. Hazard: a future that is given a StopIteration is never done."""
+        try:
+            return self.call(*positional, **named)
+        except StopIteration as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: BaseException) -> UserCodeError:
+        return UserCodeError(f"{self.name} raised {short_error(error)}")

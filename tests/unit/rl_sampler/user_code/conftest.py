@@ -58,6 +58,9 @@ async def hangs_too(response):
 def leaves(response):
     sys.exit(7)
 
+def finds_nothing(response):
+    return next(float(line) for line in response.text.splitlines() if line)
+
 def down(response):
     raise ScoringError("the service is away")
 

@@ -149,6 +149,7 @@ async def score_of(score: AsyncScorer, response: Response) -> float:
         (reward("hangs", timeoutSeconds=1), "", "took more than 1 s"),
         (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s"),
         (reward("leaves"), "", "raised SystemExit: 7"),
+        (reward("finds_nothing", timeoutSeconds=1), "", "raised StopIteration"),
     ],
 )
 def test_failing_user_scorer_raises_user_code_error(
