@@ -21,7 +21,11 @@ from rl_contracts.env import CodeEnv
 from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
 from rl_sampler.user_code import mcp_programs
 from rl_sampler.user_code.hosted import Hosted
-from rl_sampler.user_code.programs.connection import REQUEST_SECONDS, Connection
+from rl_sampler.user_code.programs.connection import (
+    REQUEST_SECONDS,
+    Connection,
+    ignore_interrupts,
+)
 from rl_sampler.user_code.programs.episode_folders import remove_left
 
 logger = logging.getLogger("rl_sampler.code")
@@ -82,6 +86,7 @@ async def serve(listener: socket.socket, spec_file: Path) -> None:
         spec_file: the manifest.
     """
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, os._exit, 0)
+    ignore_interrupts()
     server = await asyncio.start_unix_server(
         Server(Hosted(spec_file)).accept, sock=listener, limit=MAX_LINE_BYTES, backlog=BACKLOG
     )

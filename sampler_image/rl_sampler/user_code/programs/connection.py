@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
 import socket
 from collections.abc import Coroutine
 from typing import Any
@@ -17,6 +18,14 @@ REQUEST_SECONDS = 60.0
 """For the first line of a connection."""
 IDLE_SECONDS, PROBE_SECONDS, PROBES = 10, 5, 3
 """A connection whose other side has vanished ends 25 s after its last byte."""
+
+
+def ignore_interrupts() -> None:
+    """Have SIGINT do nothing here: a program of an episode may send it, and lose the episode.
+
+    By a handler, so that programs that are started get the default again.
+    """
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, lambda: None)
 
 
 class Connection:

@@ -24,7 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from rl_sampler.code.wire import MAX_LINE_BYTES, failure, line
-from rl_sampler.user_code.programs.connection import REQUEST_SECONDS, Connection, keep_alive
+from rl_sampler.user_code.programs.connection import (
+    REQUEST_SECONDS,
+    Connection,
+    ignore_interrupts,
+    keep_alive,
+)
 from rl_sampler.user_code.programs.episode_folders import remove_left
 from rl_sampler.user_code.programs.harbor_tests import run_tests
 from rl_sampler.user_code.programs.process import run_program
@@ -150,6 +155,7 @@ async def serve(server: Server, *, port: int) -> None:
     """Serve until SIGTERM; programs that run then may end, as long as the kubelet waits."""
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    ignore_interrupts()
     running: set[asyncio.Task[None]] = set()
 
     def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from rl_contracts.ids import RunId
-from rl_sampler.code.client import CodeContainerError
+from rl_sampler.code.client import CodeContainer, CodeContainerError
 from rl_sampler.code.replies import Ran
 from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.user_code.program_pod import KEY_DIGEST, SERVER_FOLDER, prepare_programs, purpose
 from rl_sampler.user_code.program_pods import ProgramPods, ProgramServers
+from tests import code_container
 from tests.kube.episode_pods import SETTINGS
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
@@ -79,6 +80,28 @@ async def test_programs_run_with_the_standard_library_alone(tmp_path: Path) -> N
         ran = await asyncio.gather(*many)
     assert [each.log.strip() for each in ran] == [f'{n} {{"id": 1}}' for n in range(8)]
     assert {each.exit_code for each in ran} == {0}
+
+
+INTERRUPT = """
+import os, signal, sys
+os.kill(os.getppid(), signal.SIGINT)
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+sys.exit(3)
+"""
+
+
+async def test_a_program_cannot_end_its_server_by_an_interrupt(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        pods = await server.client().ask(a_run(INTERRUPT), Ran, seconds=60)
+        assert server.process.returncode is None
+    (tmp_path / "spec.json").write_text("{}")
+    path = tmp_path / "calls"
+    with code_container.process(path, tmp_path / "spec.json", environment={}) as process:
+        client = CodeContainer(path, counters=Counters(), start_seconds=20)
+        beside = await client.ask(a_run(INTERRUPT), Ran, seconds=60)
+        assert process.poll() is None
+    for ran in (pods, beside):
+        assert (ran.log, ran.exit_code) == ("True\n", 3), "its own signals are as usual"
 
 
 async def test_a_request_may_be_long(tmp_path: Path) -> None:
