@@ -31,8 +31,8 @@ from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.trace import Trace
 from rl_sampler.agents.user import User
 from rl_sampler.engine.protocol import Generation
-from rl_sampler.tools import harmony
 from rl_sampler.tools.formats import Parsed, WantedCall, parse_calls
+from rl_sampler.tools.thoughts import visible
 from rl_sampler.tools.tool import ToolDownError
 from rl_sampler.tools.toolbox import Tools
 
@@ -338,10 +338,7 @@ class Member:
 
     async def listen(self) -> str | None:
         """The user's next message; None where the user ends the talk. Raises NoCompletionError."""
-        shown = [
-            {**message, "content": harmony.visible(message["content"])}
-            for message in self.conversation
-        ]
+        shown = visible(self.conversation, opened=self.opens_thinking(self.turns[-1]))
         user_message = await self.policy.claim.run(self.user.speak(shown))
         self.heard += 1
         return user_message

@@ -11,6 +11,7 @@ from rl_sampler.completions.errors import UnreadableError
 from rl_sampler.completions.failover import Failover, Failovers
 from rl_sampler.completions.prompts import prompt_of, transcript
 from rl_sampler.scorers.response import Response
+from rl_sampler.tools.thoughts import visible, without_thinking
 
 SCORE = re.compile(r"<score>([^<>]*)</score>")
 PLACEHOLDERS = ("answer", "conversation", "question", "reference", "response")
@@ -85,8 +86,8 @@ def _values(response: Response) -> dict[str, str]:
     asked = [message["content"] for message in response.messages if message["role"] == "user"]
     return {
         "answer": response.answer or "",
-        "conversation": transcript(response.messages),
+        "conversation": transcript(visible(response.messages, opened=response.thinking)),
         "question": asked[0] if asked else "",
         "reference": response.reference,
-        "response": response.text,
+        "response": without_thinking(response.text, opened=response.thinking),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from rl_sampler.tools import harmony
 
@@ -53,3 +54,19 @@ def behind_thoughts(response: str, *, begins: re.Pattern[str], opened: bool = Fa
         thinking = not tag[1]
         start = start if thinking else tag.end()
     return "" if thinking else response[start:]
+
+
+def visible(messages: Sequence[Mapping[str, str]], *, opened: bool) -> list[dict[str, str]]:
+    """A conversation as those read it who talk with the policy, or judge it: without its thoughts.
+
+    Args:
+        messages: with ``role`` and ``content``.
+        opened: the prompt of the last of them ended with ``<think>``. Earlier thoughts have ended.
+    """
+    last = len(messages) - 1
+    return [
+        {**message, "content": without_thinking(message["content"], opened=opened and at == last)}
+        if message["role"] == "assistant"
+        else dict(message)
+        for at, message in enumerate(messages)
+    ]

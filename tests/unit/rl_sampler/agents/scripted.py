@@ -21,7 +21,7 @@ from rl_sampler.agents.chat import Chat
 from rl_sampler.agents.member import Member, Opening
 from rl_sampler.agents.policy import Policy, Sampled
 from rl_sampler.agents.prompt import Prompts
-from rl_sampler.agents.user import ScriptedUser
+from rl_sampler.agents.user import ScriptedUser, User
 from rl_sampler.engine.protocol import Generation, ParsedCalls
 from rl_sampler.tasks.claims import Claim
 from rl_sampler.tools.formats import WantedCall
@@ -165,6 +165,7 @@ async def play(
     model: str = "qwen3",
     stops: Sequence[str] = (),
     user: Sequence[str] = (),
+    speaker: User | None = None,
     tools: Sequence[Tool] = (TOOL,),
     offered: Tools | None = None,
     fields: Mapping[str, Any] | None = None,
@@ -184,6 +185,7 @@ async def play(
         model: whose chat template it is.
         stops: texts that end a response.
         user: what a scripted user says.
+        speaker: a user in place of the scripted one.
         tools: that are offered.
         offered: real ones, in place of both ``tools`` and ``answers``.
         fields: of the record.
@@ -224,7 +226,7 @@ async def play(
         agent=agent,
         fields=fields or {},
         messages=messages,
-        user=ScriptedUser(user),
+        user=speaker or ScriptedUser(user),
         chat=chat,
         policy=cast(Policy, policy),
         tools=offered or cast(Tools, TableOfTools(answers or {}, tools, final, images)),

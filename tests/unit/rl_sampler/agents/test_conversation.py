@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from string import Template
+from typing import Any, cast
 
 import pytest
 
 from rl_contracts.documents.rollout import StopReason
-from rl_sampler.agents.user import PLACEHOLDERS, PROMPT
+from rl_sampler.agents.user import PLACEHOLDERS, PROMPT, SimulatedUser
+from rl_sampler.completions.failover import Failover
 from rl_sampler.completions.prompts import prompt_of, transcript
 from tests.unit.rl_sampler.agents.scripted import TOOL, Played, call, play
 
@@ -49,6 +52,34 @@ async def test_conversation_ends_after_max_turns(
     script = [f"answer {index}" for index in range(4)]
     played = await talk(script, ["more"] * turns, maxTurns=limit)
     assert (played.reason, len(played.member.turns)) == (reason, 2)
+
+
+class Asked:
+    """In the place of a language model: keeps what it is asked, and says the same each time."""
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+
+    async def ask(self, messages: Sequence[Mapping[str, str]], read: Callable[[str], str]) -> str:
+        self.prompts.append(messages[0]["content"])
+        return read("Number 17.")
+
+
+@pytest.mark.parametrize(
+    ("model", "begin"), [("qwen3", "<think>\n"), ("qwen3_5_think", ""), ("qwen3_5_think", None)]
+)
+async def test_simulated_user_reads_what_is_said_without_the_thoughts(
+    model: str, begin: str | None
+) -> None:
+    said = "" if begin is None else "\n</think>\nWhich order?"
+    script = [f"{begin or ''}I guess 17.{said}", "Thanks."]
+    asked = Asked()
+    user = SimulatedUser(Template("${conversation}"), cast(Failover, asked), scenario="")
+    played = await talk(script, [], model=model, speaker=user, maxTurns=2)
+    assert "user: What is 20 + 22?\nassistant: " in asked.prompts[0]
+    assert ("Which order?" in asked.prompts[0]) == (begin is not None)
+    assert "guess" not in asked.prompts[0]
+    assert "I guess 17." in played.member.conversation[1]["content"], "own code reads all of it"
 
 
 def test_simulated_user_prompt_holds_scenario_and_conversation() -> None:
