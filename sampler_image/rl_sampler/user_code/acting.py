@@ -56,7 +56,14 @@ async def _respond(member: Member, move: Move) -> dict[str, Any]:
 async def _show(member: Member, move: Move) -> dict[str, Any]:
     if not move.messages:
         raise CodeContainerError("the user's agent showed no message: show at least one")
-    messages = [message.model_dump(exclude_none=True) for message in move.messages]
+    # The text may be a tool's or a user's, whose special tokens must not end a turn.
+    messages = [
+        {
+            key: member.chat.harmless(text)
+            for key, text in message.model_dump(exclude_none=True).items()
+        }
+        for message in move.messages
+    ]
     return {"shown": await show(member, messages)}
 
 
