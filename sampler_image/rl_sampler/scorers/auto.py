@@ -25,7 +25,7 @@ STATEMENT = re.compile(
     re.IGNORECASE,
 )
 HEADING = re.compile(
-    r"^[ \t]*(?:#+[ \t]*)?(?:final[ \t]+|the[ \t]+)?answer[ \t]*:?[ \t]*$", re.I | re.M
+    r"^[ \t]*(?:#+[ \t]*)?(?:final[ \t]+|the[ \t]+)?answer[ \t]*(?::[ \t]*)?$", re.I | re.M
 )
 SENTENCE = re.compile(r"[.!?](?=\s|$)")
 CHOICE = re.compile(r"\(?([A-J])\)?")

@@ -148,7 +148,10 @@ def test_long_replies_are_read_in_linear_time() -> None:
         "-",
         "answer to ",
         "= ",
+        " ",
     ):
-        before = time.process_time()
-        rewarded(reply(piece * (40_000 // len(piece))))
-        assert time.process_time() - before < 2, f"a reply of {piece!r} takes far too long"
+        long = piece * (40_000 // len(piece))
+        for text in (long, f"The answer{long}x"):
+            before = time.process_time()
+            rewarded(reply(text))
+            assert time.process_time() - before < 2, f"a reply of {piece!r} takes far too long"
