@@ -15,6 +15,9 @@ runpy.run_module("sglang.launch_server", run_name="__main__", alter_sys=True)
 """SGLang, which can be ended while it loads. It handles SIGTERM only once it serves, and the kernel
 gives the first process of a container no signal without a handler: a pod that is stopped before
 would last as long as its grace."""
+ENVIRONMENT: Mapping[str, str] = {"SGLANG_FORWARD_UNKNOWN_TOOLS": "1"}
+"""Its variables. Without this one, calls of tools that were not offered are left out silently, and
+the policy would never learn of them."""
 DTYPES: Mapping[str, str] = {"BF16": "bfloat16", "FP16": "float16", "FP32": "float32"}
 """SGLang's names of ``training.precision``."""
 CACHE_TYPES = {"FP8E4M3": "fp8_e4m3", "FP8E5M2": "fp8_e5m2"}

@@ -193,7 +193,7 @@ class Engine:
     async def parse_calls(
         self, text: str, *, tools: list[dict[str, Any]], parser: str
     ) -> ParsedCalls:
-        """Parse the tool calls of a response.
+        """Parse the tool calls of a response, also of tools that were not offered.
 
         Args:
             text: the response.

@@ -150,8 +150,12 @@ class Play:
         return [member.chat.result(call.tool, call.result) for call in calls]
 
     async def _call_tool(self, wanted: WantedCall) -> tuple[ToolCall, float | None]:
-        began = time.monotonic()
+        began, tools = time.monotonic(), [tool.name for tool in self.member.tools.listed]
         try:
+            if wanted.tool not in tools:
+                raise NotAnActionError(
+                    f"there is no tool {wanted.tool!r}, the tools are {', '.join(tools)}"
+                )
             arguments = parsed(wanted.arguments or "{}")
             seen = await self.step(self.action(wanted.tool, arguments))
         except (NotAnActionError, ActionRefusedError) as error:

@@ -66,6 +66,7 @@ class Parsed:
     """The tool calls of a response."""
 
     calls: list[WantedCall]
+    """Also of tools that the policy was not offered."""
     malformed: bool = False
     """The response has a call that cannot be parsed."""
     text: str = ""
@@ -105,7 +106,9 @@ async def parse_calls(
             raise
         # Some parsers fail on JSON that is not a call, such as a list of numbers.
         return Parsed(calls=[], malformed=True, text=text)
-    calls = [WantedCall(tool=call.name or "", arguments=call.parameters) for call in parsed.calls]
+    calls = [
+        WantedCall(tool=call.name, arguments=call.parameters) for call in parsed.calls if call.name
+    ]
     if not calls:
         return Parsed(calls=[], malformed=mark is not None, text=text)
     thoughts = text.removesuffix(said)

@@ -50,10 +50,13 @@ def behind_thoughts(response: str, *, begins: re.Pattern[str], opened: bool = Fa
     start, thinking = 0, opened
     for tag in TAG.finditer(response):
         if not thinking and begins.search(response, start, tag.start()):
-            return response[start:]
+            break
         thinking = not tag[1]
         start = start if thinking else tag.end()
-    return "" if thinking else response[start:]
+    if thinking:
+        return ""
+    # Some parsers look for a call at the first character.
+    return response[start:].lstrip() if start else response
 
 
 def visible(messages: Sequence[Mapping[str, str]], *, opened: bool) -> list[dict[str, str]]:

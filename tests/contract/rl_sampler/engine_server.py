@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import pytest
 
-from rl_contracts.engine_server import PROGRAM
+from rl_contracts.engine_server import ENVIRONMENT, PROGRAM
 from tests.servers import free_port
 from tests.waiting import HUNG_SECONDS, until
 
@@ -129,11 +129,15 @@ class EngineServer:
             "--skip-server-warmup",
             *self.arguments,
         ]
-        environment = os.environ | {
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "TMPDIR": str(self.folder),
-        }
+        environment = (
+            os.environ
+            | ENVIRONMENT
+            | {
+                "OMP_NUM_THREADS": "1",
+                "HF_HUB_OFFLINE": "1",
+                "TMPDIR": str(self.folder),
+            }
+        )
         environment.pop("PYTHONPATH", None)
         with (self.folder / "engine.log").open("ab") as log:
             self.process = subprocess.Popen(

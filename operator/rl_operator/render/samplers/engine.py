@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rl_contracts.engine_server import PROGRAM, server_arguments
+from rl_contracts.engine_server import ENVIRONMENT, PROGRAM, server_arguments
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_operator.kube.settings import Images
 from rl_operator.render import pods
@@ -64,7 +64,7 @@ def container(
             precision=runs[0].training.precision,
             also=[*([ROUTING] if replayed else []), *low_rank],
         ),
-        "env": pods.environment({"HOME": pods.TMP, **user, **kept}, engine.env),
+        "env": pods.environment({"HOME": pods.TMP, **ENVIRONMENT, **user, **kept}, engine.env),
         **sources,
         "resources": spec.template.resources.to_kubernetes(),
         "securityContext": pods.container_security(),

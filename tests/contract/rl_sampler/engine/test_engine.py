@@ -164,6 +164,8 @@ CALCULATOR = Tool(
     },
 )
 HERMES = '<tool_call>\n{"name": "calc", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+COOK = HERMES.replace("calc", "cook")
+"""A call of a tool that is not offered."""
 CALLS: dict[ToolCallFormat, str] = {
     "Hermes": f"I add. {HERMES}",
     "Qwen": HERMES,
@@ -201,13 +203,18 @@ async def test_engine_parses_every_format_of_tool_calls(
         ("Hermes", "<tool_call>{no json}</tool_call>", [], True),
         ("Hermes", "<tool_call>[1]</tool_call>", [], True),
         ("Qwen", "<tool_call>\n[1]\n</tool_call>", [], True),
-        ("Hermes", HERMES.replace("calc", "cook"), [], True),
+        ("Hermes", COOK, ["cook"], False),
+        ("Hermes", f"{HERMES}\n{COOK}", ["calc", "cook"], False),
+        ("Hermes", '<tool_call>{"arguments": {}}</tool_call>', [], True),
+        ("Qwen", f"{HERMES}\n{COOK}", ["calc", "cook"], False),
+        ("GLM", CALLS["GLM"] + CALLS["GLM"].replace("calc", "cook"), ["calc", "cook"], False),
+        ("Pythonic", "[calc(a=1, b=2), cook(a=1)]", ["calc", "cook"], False),
         ("Llama", '{"name": "calc", "arguments": {"a": 1, "b": 2}}', ["calc"], False),
         ("Llama", '<|python_tag|>{"name": ', [], True),
         ("Hermes", '{"name": "calc", "arguments": {}}', [], False),
         ("Harmony", f'{HARMONY}{{"a": 1, "b": 2}}', ["calc"], False),
         ("Harmony", f'{HARMONY}{{"a": 1', [], True),
-        ("Harmony", HARMONY.replace("calc", "cook") + "{}", [], True),
+        ("Harmony", HARMONY.replace("calc", "cook") + "{}", ["cook"], False),
         ("Harmony", "<|channel|>final<|message|>42", [], False),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rl_contracts import env
-from rl_contracts.engine_server import PROGRAM
+from rl_contracts.engine_server import ENVIRONMENT, PROGRAM
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Child
@@ -138,7 +138,7 @@ def test_an_image_that_is_not_ours_can_be_the_engine(given: dict[str, str], user
     manifest = a_deployment(samplers=[{"name": "main", "template": template}])
     engine = pod_of(manifest)["initContainers"][1]
     assert engine["command"] == ["python3", "-c", PROGRAM]
-    assert environment_of(engine) == {"HOME": "/tmp", "USER": user}
+    assert environment_of(engine) == {"HOME": "/tmp", "USER": user, **ENVIRONMENT}
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,13 @@ def test_the_engine_serves_what_the_trainer_publishes(precision: str, dtype: str
 def test_the_engine_returns_the_experts_that_are_replayed(routing: str, asked: bool) -> None:
     manifest = a_deployment(algorithm={"experts": {"routing": routing}})
     assert (ROUTING in pod_of(manifest)["initContainers"][1]["args"]) == asked
+
+
+def test_an_engine_tells_of_calls_of_tools_that_were_not_offered() -> None:
+    own = {"env": [{"name": "SGLANG_FORWARD_UNKNOWN_TOOLS", "value": "0"}]}
+    manifest = a_deployment(samplers=[{"name": "main", "template": {"engine": own}}])
+    engine = pod_of(manifest)["initContainers"][1]
+    assert environment_of(engine)["SGLANG_FORWARD_UNKNOWN_TOOLS"] == "1"
 
 
 @pytest.mark.parametrize(("vision", "kept"), [("Frozen", "512"), ("Trained", "0")])

@@ -42,21 +42,19 @@ def call(**arguments: Any) -> str:
 
 
 class ScriptedEngine:
-    """Reads calls as SGLang's Hermes parser does, unknown tools left out."""
+    """Reads calls as SGLang's Hermes parser does."""
 
     async def parse_calls(
         self, text: str, *, tools: list[dict[str, Any]], parser: str
     ) -> ParsedCalls:
         assert parser == "hermes"
-        names = {tool["function"]["name"] for tool in tools}
         calls = []
         for body in re.findall(r"<tool_call>(.*?)</tool_call>", text, re.DOTALL):
             try:
                 call = json.loads(body)
             except ValueError:
                 return ParsedCalls(calls=[])
-            if call["name"] in names:
-                calls.append({"name": call["name"], "parameters": json.dumps(call["arguments"])})
+            calls.append({"name": call["name"], "parameters": json.dumps(call["arguments"])})
         return ParsedCalls.model_validate({"calls": calls})
 
 

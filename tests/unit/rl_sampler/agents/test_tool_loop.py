@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from rl_contracts.documents.rollout import StopReason, ToolCall
 from rl_sampler.agents.context import DISCARDED, NOTES, SUMMARISE
 from rl_sampler.agents.tool_loop import TOO_EARLY, UNREADABLE
+from rl_sampler.engine.counters import Counters
 from rl_sampler.tools.formats import WantedCall
-from rl_sampler.tools.tool import Tool, ToolDownError
-from rl_sampler.tools.toolbox import Tools
+from rl_sampler.tools.tool import Tool, ToolDownError, ToolResult, ToolSource
+from rl_sampler.tools.toolbox import Offer, Tools
 from rl_sampler.user_code.call import UserCodeError
 from tests.unit.rl_sampler.agents.scripted import TOOL, Played, call, play
 
@@ -71,9 +73,25 @@ async def test_down_tool_ends_the_episode_as_infrastructure_error() -> None:
         await play([call(a=20, b=22), ANSWER], answers={ADD: ("down", "it is gone")})
 
 
-@pytest.mark.parametrize("text", ["<tool_call>\n{not json}\n</tool_call>", call(tool="cook", a=1)])
-async def test_malformed_call_is_a_model_error_and_the_policy_is_asked_again(text: str) -> None:
-    played = await play([text, ANSWER])
+class Calculator:
+    """A source of one tool."""
+
+    async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
+        return ToolResult(text="42")
+
+
+@pytest.mark.parametrize("script", [[call(a=1), call(tool="cook", b=2)], [call(tool="cook", b=2)]])
+async def test_a_call_of_a_tool_that_is_not_offered_is_refused(script: list[str]) -> None:
+    offer = Offer(tool=TOOL, source=cast(ToolSource, Calculator()), source_name="calc")
+    tools = Tools({"calc": offer}, longest=99, counters=Counters())
+    played = await play(["\n".join(script), ANSWER], offered=tools)
+    made = played.member.turns[0].calls
+    assert [each.outcome for each in made] == ["answered"] * (len(script) - 1) + ["refused"]
+    assert "There is no tool 'cook'. Tools: calc." in played.policy.contexts[1]
+
+
+async def test_malformed_call_is_a_model_error_and_the_policy_is_asked_again() -> None:
+    played = await play(["<tool_call>\n{not json}\n</tool_call>", ANSWER])
     assert played.reason is StopReason.STOP
     error = played.member.turns[0].error
     assert error is not None

@@ -178,6 +178,18 @@ async def test_a_tool_that_the_thoughts_name_is_not_called() -> None:
     assert json.loads(made.arguments) == {"number": SEED}
 
 
+@pytest.mark.parametrize("tools", [True, False])
+async def test_a_call_of_a_tool_that_is_not_there_is_the_policys_mistake_and_no_step(
+    tools: bool,
+) -> None:
+    server = SmallServer(tools=tools)
+    played = await play([call(tool="cook", number=SEED), "I give up."], server, action="Tool")
+    first, _ = played.member.turns
+    assert [made.outcome for made in first.calls] == ["refused"]
+    assert "there is no tool 'cook', the tools are" in played.policy.contexts[1]
+    assert server.actions == []
+
+
 async def test_calls_behind_the_one_that_ends_the_episode_are_not_made() -> None:
     server = SmallServer(tools=True)
     both = f"{call(tool='guess', number=4)}\n{call(tool='guess', number=5)}"

@@ -103,6 +103,12 @@ async def test_a_response_that_the_prompt_opened_with_thoughts_has_calls_behind_
         assert [made.arguments for made in reply.choices[0].calls] == arguments
 
 
+async def test_a_call_of_a_tool_that_the_request_does_not_offer_is_sent_as_it_is() -> None:
+    session, _ = a_session([call(x=1) + call(tool="cook", x=2)])
+    reply, _ = await streamed(session, tools=TOOLS)
+    assert [made.name for made in reply.choices[0].calls] == ["calc", "cook"]
+
+
 async def test_malformed_call_is_text() -> None:
     session, _ = a_session(["<tool_call>{oops"])
     reply, parts = await streamed(session, tools=TOOLS)

@@ -18,7 +18,7 @@ CALL = re.compile("CALL")
         ("<think>CALL 1</think>CALL 2", False, "CALL 2"),
         ("<thinking>CALL 1</thinking>CALL 2", False, "CALL 2"),
         ("CALL 1</think>CALL 2", True, "CALL 2"),
-        ("I see. <think>CALL 1</think> 42", False, " 42"),
+        ("I see. <think>CALL 1</think>\n42", False, "42"),
         ("<think>a</think>b<think>CALL 1</think>CALL 2", False, "CALL 2"),
         ("<think>CALL 1", False, ""),
         ("CALL 1", True, ""),
