@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from rl_sampler.environments.protocol import EnvironmentDownError, storable
+from rl_sampler.tools.strict_json import DECODER
 from rl_sampler.tools.tool import Tool
 
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
@@ -35,24 +35,13 @@ def object_in(text: str) -> dict[str, Any]:
 
 def parsed(written: str) -> dict[str, Any]:
     """The JSON object that a text begins with; raises NotAnActionError where there is none."""
-    decoder = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
     try:
-        value, _ = decoder.raw_decode(written.strip())
+        value, _ = DECODER.raw_decode(written.strip())
     except (ValueError, RecursionError) as error:
         raise NotAnActionError("it holds no JSON object") from error
     if not isinstance(value, dict):
         raise NotAnActionError("its JSON is no object")
     return value
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _finite(written: str) -> float:
-    """A number; one that is too large would be sent as ``Infinity``, which is not JSON."""
-    number = float(written)
-    return number if math.isfinite(number) else _refuse(written)
 
 
 def tool_of_schema(schema: Mapping[str, Any]) -> Tool:

@@ -8,6 +8,7 @@ from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.agents.policy import Policy
 from rl_sampler.gateway.asked import Asked, Call
 from rl_sampler.tools.formats import FORMATS, parse_calls
+from rl_sampler.tools.strict_json import DECODER
 
 CALL_ID_BYTES = 5
 
@@ -50,9 +51,20 @@ async def calls_in(
     parsed = await policy.claim.run(
         parse_calls(text, tools=asked.tools, form=form, engine=policy.engine, opened=opened)
     )
+    if not all(_is_json(call.arguments) for call in parsed.calls):
+        return expected.visible(text), ()
     wanted = parsed.calls if asked.parallel else parsed.calls[:1]
     calls = tuple(Call(id=_call_id(), name=call.tool, arguments=call.arguments) for call in wanted)
     return expected.visible(text if expected.channels else parsed.text), calls
+
+
+def _is_json(arguments: str) -> bool:
+    """Whether every API can send them: the parser lets NaN pass."""
+    try:
+        DECODER.decode(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _has_calls(asked: Asked) -> bool:

@@ -292,6 +292,21 @@ async def test_a_call_with_other_arguments_can_be_sent_back(path: str, arguments
         assert len(client.session.tree.sequences()) == 1
 
 
+@pytest.mark.parametrize("arguments", ['{"x": NaN}', '{"x": 1e999}', "[-Infinity]"])
+@pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_with_arguments_that_are_not_json_is_text(
+    path: str, arguments: str, stream: bool
+) -> None:
+    script = f'<tool_call>{{"name": "calc", "arguments": {arguments}}}</tool_call>'
+    async with gateway([script]) as client:
+        status, body = await client.post(path, tools=TOOLS[path], stream=stream)
+        assert status == 200
+        text = body if stream else json.dumps(body)
+        assert json.dumps(script)[1:-1] in text
+        assert not any(f'"{name}"' in text for name in ("tool_use", "tool_calls", "function_call"))
+
+
 def _next(path: str, body: dict[str, Any]) -> dict[str, Any]:
     """The request that brings a call's result, as the official SDKs send it."""
     if path == CHAT:
