@@ -25,6 +25,8 @@ MOST_TOKENS = 1 << 20
 IGNORED = frozenset(
     {"inference_geo", "metadata", "service_tier", "temperature", "thinking", "top_k", "top_p"}
 )
+REFUSED = frozenset({"function_call", "tool_calls"})
+"""Fields of messages in the form of another API, without which the policy's calls would be lost."""
 TEXT = ("text",)
 DROPPED = ("thinking", "redacted_thinking")
 """Blocks that this policy never writes; programs may bring them from another model."""
@@ -61,7 +63,8 @@ def parse_count(values: object) -> Asked:
 def _parsed(body: Body, most: int | None) -> Asked:
     system = text_of(body.any("system"), kinds=TEXT, at="system")
     messages = [Message(role="system", text=system)] if system else []
-    messages += _messages(body.required("messages", list))
+    ignored: set[str] = set()
+    messages += _messages(body.required("messages", list), ignored)
     check_turns(messages, parameter="messages")
     allowed, parallel = _tool_choice(body)
     return Asked(
@@ -73,7 +76,7 @@ def _parsed(body: Body, most: int | None) -> Asked:
         stops=stop_texts(body, "stop_sequences"),
         stream=body.take("stream", bool, False),
         model=body.required("model", str),
-        ignored=body.ignore(IGNORED),
+        ignored=(*body.ignore(IGNORED), *sorted(ignored)),
     )
 
 
@@ -99,26 +102,28 @@ def _tools(listed: list[Any]) -> Iterator[Tool]:
         )
 
 
-def _messages(listed: list[Any]) -> Iterator[Message]:
+def _messages(listed: list[Any], ignored: set[str]) -> Iterator[Message]:
+    """The conversation; ``ignored`` gets the names of fields that have no effect."""
     names: dict[str, str] = {}
     for index, values in enumerate(listed):
         at = f"messages[{index}]"
         message = Body(values, at=at)
         role, content = message.required("role", str), message.any("content")
+        ignored |= message.rest(REFUSED)
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, list):
             message.refuse("content", "must be a string or a list of blocks")
         if role == "assistant":
-            assistant_message = _of_policy(blocks, at=f"{at}.content")
+            assistant_message = _of_policy(blocks, ignored, at=f"{at}.content")
             names |= {call.id: call.name for call in assistant_message.calls}
             yield assistant_message
         elif role == "user":
-            yield from _of_user(blocks, names, at=f"{at}.content")
+            yield from _of_user(blocks, names, ignored, at=f"{at}.content")
         else:
             message.refuse("role", f"is {role!r}: use user or assistant")
 
 
-def _of_policy(blocks: list[Any], *, at: str) -> Message:
+def _of_policy(blocks: list[Any], ignored: set[str], *, at: str) -> Message:
     calls, texts = [], []
     for index, values in enumerate(blocks):
         block = Body(values, at=f"{at}[{index}]")
@@ -128,12 +133,15 @@ def _of_policy(blocks: list[Any], *, at: str) -> Message:
             arguments = json.dumps(block.any("input", missing={}))
             call_id, name = block.required("id", str), block.required("name", str)
             calls.append(Call(id=call_id, name=name, arguments=arguments))
+            ignored |= block.rest(REFUSED)
         elif kind not in DROPPED:
             texts.append(text_of([values], kinds=TEXT, at=at))
     return Message(role="assistant", text="".join(texts), calls=tuple(calls))
 
 
-def _of_user(blocks: list[Any], names: Mapping[str, str], *, at: str) -> Iterator[Message]:
+def _of_user(
+    blocks: list[Any], names: Mapping[str, str], ignored: set[str], *, at: str
+) -> Iterator[Message]:
     """Results of tools are messages of their own; the rest is one message behind them."""
     rest = []
     for index, values in enumerate(blocks):
@@ -143,6 +151,7 @@ def _of_user(blocks: list[Any], names: Mapping[str, str], *, at: str) -> Iterato
             continue
         text = text_of(block.any("content"), kinds=TEXT, at=f"{at}[{index}].content")
         yield result_of(block.any("tool_use_id"), names, text, at=f"{at}[{index}]")
+        ignored |= block.rest(REFUSED)
     if rest:
         yield Message(role="user", text=text_of(rest, kinds=TEXT, at=at))
 

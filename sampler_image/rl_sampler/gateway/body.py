@@ -14,6 +14,8 @@ T = TypeVar("T")
 
 MOST_STOPS, STOP_CHARACTERS = 16, 256
 MOST_TOOLS = 128
+MOST_NAMED, NAME_CHARACTERS = 8, 64
+"""Of the fields of a message that have no effect, and of their names."""
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 JSON_NAMES: dict[type, str] = {
     str: "a string",
@@ -88,6 +90,18 @@ class Body:
         for name in self._left:
             self.refuse(name, "is not supported here: remove it")
 
+    def rest(self, refused: Collection[str]) -> set[str]:
+        """Names of the fields that were not read, for the rollout.
+
+        Args:
+            refused: those that would change what the policy is shown; refused unless empty.
+        """
+        for name in refused:
+            if self._left.get(name):
+                self.refuse(name, "is not supported here: remove it")
+        named = sorted(self._left.keys() - refused)[:MOST_NAMED]
+        return {f"messages.{name[:NAME_CHARACTERS]}" for name in named}
+
     def refuse(self, name: str, why: str) -> NoReturn:
         """Raise RefusedRequestError for a field."""
         raise RefusedRequestError(f"{self._at}{name} {why}", parameter=f"{self._at}{name}")
@@ -138,12 +152,13 @@ def text_of(content: object, *, kinds: Collection[str], at: str) -> str:
     parts = []
     for index, part in enumerate(content):
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in kinds or not isinstance(part.get("text"), str):
+        text = part.get("refusal" if kind == "refusal" else "text") if kind in kinds else None
+        if not isinstance(text, str):
             raise RefusedRequestError(
                 f"{at}[{index}] is of type {kind!r}: this policy reads text only",
                 parameter=f"{at}[{index}]",
             )
-        parts.append(part["text"])
+        parts.append(text)
     return "".join(parts)
 
 

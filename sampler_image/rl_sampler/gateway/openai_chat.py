@@ -45,6 +45,8 @@ IGNORED = frozenset(
         "verbosity",
     }
 )
+REFUSED = frozenset({"audio", "function_call", "partial", "prefix", "refusal"})
+"""Fields of messages that would change what the policy is shown."""
 TEXT_PARTS = ("text", "refusal")
 NO_FORMAT = "is not supported: a constrained response would have other log-probabilities"
 CHOICE_REFUSED = "must be auto or none: a forced call would have other log-probabilities"
@@ -54,7 +56,8 @@ ERROR_TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_l
 def parse(values: object) -> Asked:
     """Parse a request; raises RefusedRequestError."""
     body = Body(values)
-    messages = messages_of(body.required("messages", list))
+    ignored: set[str] = set()
+    messages = messages_of(body.required("messages", list), ignored)
     check_turns(messages, parameter="messages")
     tools = tuple(_tools(body.take("tools", list, [])))
     allowed = tool_choice(body)
@@ -73,7 +76,10 @@ def parse(values: object) -> Asked:
         logprobs=body.take("logprobs", bool, False),
         stream_usage=options.take("include_usage", bool, False),
         model=body.required("model", str),
-        ignored=body.ignore(IGNORED | {"max_tokens"} if most else IGNORED),
+        ignored=(
+            *body.ignore(IGNORED | {"max_tokens"} if most else IGNORED),
+            *sorted(ignored),
+        ),
     )
     body.only("top_logprobs", [0], "must be 0: only sampled tokens have log-probabilities")
     body.only("response_format", [{"type": "text"}], NO_FORMAT)
@@ -91,8 +97,13 @@ def tool_choice(body: Body) -> bool:
     return bool(choice == "auto")
 
 
-def messages_of(listed: list[Any]) -> tuple[Message, ...]:
-    """Parse the messages of a request; raises RefusedRequestError."""
+def messages_of(listed: list[Any], ignored: set[str]) -> tuple[Message, ...]:
+    """Parse the messages of a request; raises RefusedRequestError.
+
+    Args:
+        listed: the messages.
+        ignored: gets the names of fields that have no effect, such as ``reasoning_content``.
+    """
     messages: list[Message] = []
     names: dict[str, str] = {}
     for index, values in enumerate(listed):
@@ -110,6 +121,7 @@ def messages_of(listed: list[Any]) -> tuple[Message, ...]:
             messages.append(result_of(message.any("tool_call_id"), names, text, at=at))
         else:
             message.refuse("role", f"is {role!r}: use system, developer, user, assistant or tool")
+        ignored |= message.rest(REFUSED)
     return tuple(messages)
 
 
