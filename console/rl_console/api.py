@@ -1,6 +1,6 @@
 """Requests to one API server, each with a time limit; errors as the console's own.
 
-This module and ``kube`` alone use the client library.
+This module, ``kubeconfig`` and ``kube`` alone use the client library.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import urllib3
 from kubernetes import client, config
 
+from rl_console import kubeconfig as kubeconfig_file
 from rl_console.errors import (
     ClusterUnavailableError,
     NotAllowedError,
     NotFoundError,
     NotLoggedInError,
     RequestRefusedError,
-    UsageError,
 )
 
 T = TypeVar("T")
@@ -45,11 +45,13 @@ class Api:
         *,
         namespace: str = "default",
         request_seconds: float = REQUEST_SECONDS,
+        impersonates: bool = False,
     ) -> None:
         self.library = library
         self.namespace = namespace
         """The context's."""
         self.request_seconds = request_seconds
+        self._impersonates = impersonates
 
     @classmethod
     def connect(
@@ -61,32 +63,21 @@ class Api:
         do not exist, the pod's service account is used, as kubectl does.
 
         Raises:
-            UsageError: the kubeconfig or the context does not exist.
+            UsageError: the kubeconfig or the context does not exist, or cannot be used.
         """
         if kubeconfig is None and context is None and _is_pod_without_kubeconfig():
             return cls._of_pod(request_seconds=request_seconds)
-        file = str(kubeconfig) if kubeconfig else None
-        settings = client.Configuration()
-        settings.retries = urllib3.Retry(total=0)  # else a dead server takes four time limits
-        try:
-            contexts, active = config.list_kube_config_contexts(config_file=file)
-            library = config.new_client_from_config(
-                config_file=file, context=context, client_configuration=settings
-            )
-        except config.ConfigException as error:
-            raise UsageError(
-                f"the kubeconfig cannot be used: {error}",
-                remedy="Name the file with --kubeconfig or $KUBECONFIG, and the context with "
-                "--context; `kubectl config get-contexts` lists them",
-            ) from error
-        wanted = next((entry for entry in contexts if entry["name"] == context), active)
-        namespace = wanted["context"].get("namespace", "default")
-        return cls(library, namespace=namespace, request_seconds=request_seconds)
+        chosen = kubeconfig_file.read(kubeconfig, context=context)
+        return cls(
+            chosen.library(),
+            namespace=chosen.namespace,
+            request_seconds=request_seconds,
+            impersonates=bool(chosen.impersonation),
+        )
 
     @classmethod
     def _of_pod(cls, *, request_seconds: float) -> Api:
-        settings = client.Configuration()
-        settings.retries = urllib3.Retry(total=0)
+        settings = kubeconfig_file.without_retries()
         config.load_incluster_config(client_configuration=settings)
         namespace = POD_NAMESPACE.read_text().strip() if POD_NAMESPACE.exists() else "default"
         return cls(client.ApiClient(settings), namespace=namespace, request_seconds=request_seconds)
@@ -103,8 +94,8 @@ class Api:
             authorities: file of the certificates that the server's is checked by.
             request_seconds: that one request may take.
         """
-        settings = client.Configuration(host=server)
-        settings.retries = urllib3.Retry(total=0)
+        settings = kubeconfig_file.without_retries()
+        settings.host = server
         settings.ssl_ca_cert = str(authorities)
         settings.api_key = {"authorization": f"Bearer {token}"}
         return cls(client.ApiClient(settings), request_seconds=request_seconds)
@@ -116,7 +107,13 @@ class Api:
 
     @property
     def token(self) -> str:
-        """The bearer token of the kubeconfig's user; empty for a user with a client certificate."""
+        """The bearer token of the kubeconfig's user.
+
+        Empty for a user with a client certificate, and for one who impersonates another: whoever
+        has the token alone would act with the user's own rights.
+        """
+        if self._impersonates:
+            return ""
         settings = self.library.configuration
         scheme, _, token = (settings.get_api_key_with_prefix("authorization") or "").partition(" ")
         return token if scheme.casefold() == "bearer" else ""

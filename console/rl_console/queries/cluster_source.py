@@ -1,8 +1,8 @@
 """Runs of a cluster, with the rights of the kubeconfig's user.
 
 Data of runs come from the operator, which checks the user's token. A user with a client
-certificate has no token: then the stores are read directly, which takes the right to read their
-Secret.
+certificate has no token, and the token of one who impersonates another has other rights: then the
+stores are read directly, which takes the right to read their Secret.
 """
 
 from __future__ import annotations
@@ -160,6 +160,7 @@ class ClusterSource:
                 except NotFoundError as error:
                     raise NotFoundError(
                         doing=f"reading Secret {namespace}/{secret}",
-                        remedy="Without a token in the kubeconfig, data of runs need this Secret",
+                        remedy="Without a token in the kubeconfig, or with `as`, data of runs need "
+                        "this Secret",
                     ) from error
             return self._opened[key]

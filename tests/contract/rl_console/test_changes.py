@@ -41,6 +41,19 @@ def test_a_job_is_suspended_and_goes_on(world: World, run: Run, job: str) -> Non
     assert get(world, "rljob", job)["spec"]["suspend"] is False
 
 
+def test_one_who_impersonates_another_has_the_rights_of_the_other(
+    world: World, run: Run, job: str, tmp_path: Path
+) -> None:
+    written = json.loads(world.admin.read_text())
+    written["users"][0]["user"]["as"] = f"system:serviceaccount:{NAMESPACE}:nobody"
+    file = tmp_path / "kubeconfig"
+    file.write_text(json.dumps(written))
+    done = run("suspend", job, kubeconfig=file)
+    assert done.code == 4
+    assert f'User "system:serviceaccount:{NAMESPACE}:nobody" cannot get' in done.err
+    assert not get(world, "rljob", job)["spec"].get("suspend")
+
+
 def test_a_job_is_stopped_once_and_for_good(
     world: World, run: Run, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

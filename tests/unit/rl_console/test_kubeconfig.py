@@ -1,0 +1,145 @@
+"""What a context of a kubeconfig leads to, with a server that keeps the headers of requests."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_console.api import Api
+from rl_console.errors import UsageError
+from rl_console.kube import Cluster
+from rl_console.queries.cluster_source import TOKEN_HEADER, ClusterSource
+from rl_console.tools import Tools
+from rl_contracts.errors import RLError
+from rl_contracts.queries.kinds import SummaryQuery
+
+AS = {
+    "token": "the-token",
+    "as": "ann",
+    "as-uid": "u-1",
+    "as-groups": ["research", "on-call"],
+    "as-user-extra": {"Reason/of": ["night", "day"]},
+}
+
+
+class Heard(http.server.ThreadingHTTPServer):
+    """Keeps paths and headers of requests, and answers each with an empty list."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.paths, self.headers = list[str](), list[list[tuple[str, str]]]()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def values(self, beginning: str) -> list[tuple[str, str]]:
+        """Of headers of the last request."""
+        return [each for each in self.headers[-1] if each[0].startswith(beginning)]
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Heard
+
+    def do_GET(self) -> None:
+        self.server.paths.append(self.path)
+        self.server.headers.append(self.headers.items())
+        body = b'{"items": []}'
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Heard]:
+    with Heard() as started:
+        thread = threading.Thread(target=started.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield started
+        started.shutdown()
+        thread.join()
+
+
+def kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any], **context: Any) -> Path:
+    """A file with one context."""
+    file = folder / "kubeconfig"
+    chosen = {"name": "test", "context": {"cluster": "test", "user": "test", **context}}
+    written = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "test", "cluster": cluster}],
+        "users": [{"name": "test", "user": user}],
+        "contexts": [chosen],
+        "current-context": "test",
+    }
+    file.write_text(json.dumps(written))
+    return file
+
+
+def connect(file: Path) -> Cluster:
+    return Cluster(Api.connect(file, context=None, request_seconds=5))
+
+
+# Impersonation.
+
+
+def test_each_request_names_whom_the_user_impersonates(tmp_path: Path, server: Heard) -> None:
+    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, AS))
+    for ask in (lambda: cluster.raw_jobs("lab"), lambda: cluster.pods("lab")):
+        ask()
+        assert server.values("Impersonate-") == [
+            ("Impersonate-User", "ann"),
+            ("Impersonate-Uid", "u-1"),
+            ("Impersonate-Group", "research"),
+            ("Impersonate-Group", "on-call"),
+            ("Impersonate-Extra-Reason%2Fof", "night"),
+            ("Impersonate-Extra-Reason%2Fof", "day"),
+        ]
+        assert server.values("authorization") == [("authorization", "Bearer the-token")]
+
+
+def test_a_user_without_impersonation_names_nobody(tmp_path: Path, server: Heard) -> None:
+    connect(kubeconfig(tmp_path, {"server": server.url}, {"token": "t"})).raw_jobs("lab")
+    assert server.values("Impersonate-") == []
+
+
+def test_the_operator_gets_no_token_of_one_who_impersonates_another(
+    tmp_path: Path, server: Heard
+) -> None:
+    """It would answer with the rights of the token's owner."""
+    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, AS))
+    with pytest.raises((RLError, KeyError)):  # this server has neither a job nor stores
+        ClusterSource(cluster, Tools()).ask("lab", "sums", SummaryQuery())
+    assert server.paths
+    assert not [path for path in server.paths if "/proxy/" in path]
+    assert server.values(TOKEN_HEADER) == []
+
+
+@pytest.mark.parametrize("given", [{"as-uid": "u"}, {"as-groups": ["g"]}])
+def test_groups_without_a_user_are_refused(tmp_path: Path, given: dict[str, Any]) -> None:
+    file = kubeconfig(tmp_path, {"server": "http://127.0.0.1:9"}, {"token": "t", **given})
+    with pytest.raises(UsageError, match=r"without `as`\. Name the user"):
+        connect(file)
+
+
+# Proxies.
+
+
+def test_requests_go_through_the_cluster_s_proxy(tmp_path: Path, server: Heard) -> None:
+    cluster = {"server": "http://api.example:6443", "proxy-url": server.url}
+    connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
+    assert server.paths[-1].startswith("http://api.example:6443/apis/rl-operator.io/")
