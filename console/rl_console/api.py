@@ -79,6 +79,7 @@ class Api:
     def _of_pod(cls, *, request_seconds: float) -> Api:
         settings = kubeconfig_file.without_retries()
         config.load_incluster_config(client_configuration=settings)
+        kubeconfig_file.use_proxy(settings)
         namespace = POD_NAMESPACE.read_text().strip() if POD_NAMESPACE.exists() else "default"
         return cls(client.ApiClient(settings), namespace=namespace, request_seconds=request_seconds)
 
@@ -96,6 +97,7 @@ class Api:
         """
         settings = kubeconfig_file.without_retries()
         settings.host = server
+        kubeconfig_file.use_proxy(settings)
         settings.ssl_ca_cert = str(authorities)
         settings.api_key = {"authorization": f"Bearer {token}"}
         return cls(client.ApiClient(settings), request_seconds=request_seconds)
@@ -262,8 +264,16 @@ def _message(error: client.ApiException) -> str:
 
 def _cause(error: BaseException) -> str:
     """The innermost reason, e.g. ``Connection refused`` in place of urllib3's whole chain."""
-    reason = getattr(error, "reason", None)
-    while isinstance(reason, BaseException):
-        error, reason = reason, getattr(reason, "reason", None)
+    through = ""
+    while isinstance(reason := _reason(error), BaseException):
+        through = "the proxy: " if isinstance(error, urllib3.exceptions.ProxyError) else through
+        error = reason
     text = str(error)
-    return (text.rpartition(": ")[2] if "host=" in text or "object at 0x" in text else text)[:200]
+    short = text.rpartition(": ")[2] if "host=" in text or "object at 0x" in text else text
+    return f"{through}{short}"[:200]
+
+
+def _reason(error: BaseException) -> Any:
+    if isinstance(error, urllib3.exceptions.ProxyError):
+        return error.original_error
+    return getattr(error, "reason", None)

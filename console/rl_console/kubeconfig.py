@@ -5,6 +5,7 @@ The client library reads the file, but neither whom the user impersonates nor th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from rl_console.errors import UsageError
+from rl_contracts.addresses import proxy_of
 
 LEGAL = "!#$&'*+-.^_`|~"
 """Besides letters and digits, in the name of a header; others are escaped, as kubectl does."""
@@ -67,6 +69,17 @@ def without_retries() -> Any:
     return settings
 
 
+def use_proxy(settings: Any, named: str = "") -> None:
+    """Use the proxy that is named, else that of the environment.
+
+    The library uses HTTP_PROXY for HTTPS, and never NO_PROXY.
+    """
+    if named:
+        settings.proxy, settings.no_proxy = named, None
+    else:
+        settings.proxy, settings.no_proxy = proxy_of(settings.host, os.environ)
+
+
 def read(file: Path | None, *, context: str | None) -> Chosen:
     """Read a context, without a request.
 
@@ -103,8 +116,7 @@ def _chosen(files: str, context: str | None) -> Chosen:
     wanted = loader.current_context["context"]
     user = _named(merged.config, "user", wanted.get("user"))
     cluster = _named(merged.config, "cluster", wanted["cluster"])
-    if cluster.get("proxy-url"):
-        settings.proxy = cluster["proxy-url"]
+    use_proxy(settings, cluster.get("proxy-url") or "")
     return Chosen(
         settings=settings,
         namespace=wanted.get("namespace", "default"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -49,6 +50,26 @@ def is_metadata(host: str) -> bool:
     if address is None:
         return host in METADATA_NAMES
     return address.is_link_local or address in METADATA_ADDRESSES
+
+
+def proxy_of(url: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The proxy for a URL, and the hosts that are reached without it, as kubectl reads them.
+
+    The proxy is that of the URL's own scheme, e.g. HTTPS_PROXY; a variable in capitals wins. The
+    machine itself is reached without a proxy.
+
+    Args:
+        url: of a server.
+        environ: environment variables.
+    """
+    scheme = urlsplit(url).scheme
+    proxy, hosts = (
+        environ.get(name.upper()) or environ.get(name) or None
+        for name in (f"{scheme}_proxy", "no_proxy")
+    )
+    if is_loopback(host_of(url)):
+        return None, None
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy, hosts
 
 
 def _address(host: str) -> Address | None:

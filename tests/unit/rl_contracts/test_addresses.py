@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rl_contracts.addresses import host_of, is_internal, is_loopback, is_metadata
+from rl_contracts.addresses import host_of, is_internal, is_loopback, is_metadata, proxy_of
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,27 @@ def test_where_a_host_leads(url: str, loopback: bool, internal: bool) -> None:
     host = host_of(url)
     assert (is_loopback(host), is_internal(host)) == (loopback, internal)
     assert not is_metadata(host)
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "proxy", "hosts"),
+    [
+        ("https://api.lab", {"HTTP_PROXY": "http://plain"}, None, None),
+        ("http://api.lab", {"HTTP_PROXY": "http://plain"}, "http://plain", None),
+        ("https://api.lab", {"https_proxy": "http://low", "no_proxy": "a"}, "http://low", "a"),
+        (
+            "https://api.lab",
+            {"https_proxy": "http://low", "HTTPS_PROXY": "http://high", "NO_PROXY": "10.0.0.0/8"},
+            "http://high",
+            "10.0.0.0/8",
+        ),
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "http://high"}, None, None),
+        ("https://[::1]:6443", {"HTTPS_PROXY": "http://high"}, None, None),
+        ("https://api.lab", {"HTTPS_PROXY": ""}, None, None),
+        ("https://api.lab", {"HTTPS_PROXY": "proxy:3128"}, "http://proxy:3128", None),
+    ],
+)
+def test_a_proxy_is_that_of_the_scheme(
+    url: str, environ: dict[str, str], proxy: str | None, hosts: str | None
+) -> None:
+    assert proxy_of(url, environ) == (proxy, hosts)

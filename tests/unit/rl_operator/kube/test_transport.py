@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from kubernetes import config
+
+from rl_operator.kube.transport import authenticated
+
+
+@pytest.mark.parametrize(
+    ("variable", "without", "proxy"),
+    [
+        ("HTTPS_PROXY", "", "http://proxy.lab:3128"),
+        ("HTTPS_PROXY", "10.0.0.0/8", None),
+        ("HTTP_PROXY", "", None),
+    ],
+)
+def test_the_api_server_is_reached_through_the_proxy_of_its_scheme_unless_no_proxy_names_it(
+    variable: str,
+    without: str,
+    proxy: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv(variable, "http://proxy.lab:3128")
+    monkeypatch.setenv("NO_PROXY", without)
+    file = tmp_path / "kubeconfig"
+    named = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": "https://10.96.0.1"}}],
+        "users": [{"name": "c", "user": {}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    }
+    file.write_text(json.dumps(named))
+    monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    manager = authenticated(1).rest_client.pool_manager
+    assert (str(manager.proxy) if manager.proxy else None) == proxy
