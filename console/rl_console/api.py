@@ -64,15 +64,16 @@ class Api:
 
         Raises:
             UsageError: the kubeconfig or the context does not exist, or cannot be used.
+            NotLoggedInError: the user's credential plugin gave no credential.
         """
         if kubeconfig is None and context is None and _is_pod_without_kubeconfig():
             return cls._of_pod(request_seconds=request_seconds)
         chosen = kubeconfig_file.read(kubeconfig, context=context)
         return cls(
-            chosen.library(),
+            chosen.library,
             namespace=chosen.namespace,
             request_seconds=request_seconds,
-            impersonates=bool(chosen.impersonation),
+            impersonates=chosen.impersonates,
         )
 
     @classmethod
@@ -219,7 +220,7 @@ class Api:
 
 def _is_pod_without_kubeconfig() -> bool:
     """Whether this is a pod with a service account, and kubectl's default files are missing."""
-    files = config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)
+    files = kubeconfig_file.default_files().split(os.pathsep)
     inside = "KUBERNETES_SERVICE_HOST" in os.environ and POD_TOKEN.exists()
     return inside and not any(Path(file).expanduser().exists() for file in files if file)
 

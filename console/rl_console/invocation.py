@@ -82,7 +82,8 @@ class Invocation:
         """The same with the options that are set, which win over earlier ones."""
         tools = replace(
             self.tools,
-            kubeconfig=kubeconfig or self.tools.kubeconfig,
+            # An empty path is the folder `.` in Python, and no file for kubectl.
+            kubeconfig=self.tools.kubeconfig if kubeconfig in (None, Path()) else kubeconfig,
             context=kube_context or self.tools.context,
         )
         return replace(

@@ -5,19 +5,22 @@ The client library reads the file, but neither whom the user impersonates nor th
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import urllib3
+import yaml
 from kubernetes import client, config
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-from rl_console.errors import UsageError
+from rl_console.errors import NotLoggedInError, UsageError
 from rl_contracts.addresses import proxy_of
 
 LEGAL = "!#$&'*+-.^_`|~"
@@ -28,18 +31,11 @@ LEGAL = "!#$&'*+-.^_`|~"
 class Chosen:
     """What a context leads to."""
 
-    settings: Any
-    """The library's, without retries."""
+    library: Any
+    """A client with the user's credentials."""
     namespace: str
-    impersonation: urllib3.HTTPHeaderDict
-    """Headers that name whom the user impersonates; empty: nobody."""
-
-    def library(self) -> Any:
-        """A client that sends these headers with each request."""
-        made = client.ApiClient(self.settings)
-        if self.impersonation:
-            made.rest_client = _Impersonating(self.settings, self.impersonation)
-        return made
+    impersonates: bool
+    """The user acts for another one, whom each request names."""
 
 
 class _Impersonating(RESTClientObject):  # type: ignore[misc]
@@ -80,6 +76,11 @@ def use_proxy(settings: Any, named: str = "") -> None:
         settings.proxy, settings.no_proxy = proxy_of(settings.host, os.environ)
 
 
+def default_files() -> str:
+    """Kubeconfigs that are used where none is named, separated as in PATH."""
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+
+
 def read(file: Path | None, *, context: str | None) -> Chosen:
     """Read a context, without a request.
 
@@ -89,45 +90,82 @@ def read(file: Path | None, *, context: str | None) -> Chosen:
 
     Raises:
         UsageError: the kubeconfig cannot be used.
+        NotLoggedInError: the user's credential plugin gave no credential.
     """
-    files = str(file) if file else config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION
+    files = str(file) if file else default_files()
     try:
         return _chosen(files, context)
-    except config.ConfigException as error:
-        raise UsageError(
-            f"the kubeconfig cannot be used: {error}",
-            remedy="Name the file with --kubeconfig or $KUBECONFIG, and the context with "
-            "--context; `kubectl config get-contexts` lists them",
-        ) from error
+    except (config.ConfigException, OSError, urllib3.exceptions.HTTPError) as error:
+        cause = str(error)
+    except yaml.YAMLError as error:
+        cause = f"it is not YAML: {error}"
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        cause = f"a part of it has another form than a kubeconfig's: {error}"
+    raise UsageError(
+        f"the kubeconfig {files} cannot be used: {' '.join(cause.split())}",
+        remedy="Name the file with --kubeconfig or $KUBECONFIG, and the context with "
+        "--context; `kubectl config get-contexts` lists them",
+    )
 
 
 def _chosen(files: str, context: str | None) -> Chosen:
     merged = KubeConfigMerger(files)
     if merged.config is None:
-        raise config.ConfigException("Invalid kube-config file. No configuration found.")
+        raise config.ConfigException("there is no such file")
+    if not (context or merged.config.safe_get("current-context")):
+        raise config.ConfigException("it names no current context")
     loader = KubeConfigLoader(
         merged.config,
         active_context=context,
         config_base_path=None,  # paths are relative to the file that has them
         config_persister=merged.save_changes,
     )
-    settings = without_retries()
-    loader.load_and_set(settings)
     wanted = loader.current_context["context"]
     user = _named(merged.config, "user", wanted.get("user"))
-    cluster = _named(merged.config, "cluster", wanted["cluster"])
-    use_proxy(settings, cluster.get("proxy-url") or "")
+    settings = without_retries()
+    with _listening() as said:
+        loader.load_and_set(settings)
+    if user.get("exec"):
+        _require_credential(settings, user["exec"], said)
+    use_proxy(settings, _named(merged.config, "cluster", wanted["cluster"]).get("proxy-url") or "")
+    library = client.ApiClient(settings)
+    headers = impersonation(user)
+    if headers:
+        library.rest_client = _Impersonating(settings, headers)
     return Chosen(
-        settings=settings,
-        namespace=wanted.get("namespace", "default"),
-        impersonation=impersonation(user),
+        library=library,
+        namespace=wanted.get("namespace") or "default",
+        impersonates=bool(headers),
     )
 
 
+@contextlib.contextmanager
+def _listening() -> Iterator[list[str]]:
+    """What the library logs, which is all that it says of a plugin that fails."""
+    said: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    try:
+        yield said
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def _require_credential(settings: Any, plugin: Mapping[str, Any], said: Sequence[str]) -> None:
+    """Raise NotLoggedInError where a plugin gave nothing: requests would be system:anonymous's."""
+    given = (settings.api_key.get("authorization") or "").removeprefix("Bearer ")
+    if not (given.strip() or settings.cert_file):
+        raise NotLoggedInError(
+            doing=f"running the kubeconfig's credential plugin {plugin.get('command')}",
+            cause=" ".join(" ".join(said).split()) or "it gave no credential",
+            remedy="Log in again as the plugin says, until `kubectl get rljobs` works",
+        )
+
+
 def _named(merged: Any, kind: str, name: str | None) -> Mapping[str, Any]:
-    """A user or a cluster by its name; empty where there is none."""
-    found = merged[f"{kind}s"].get_with_name(name, safe=True) if name else None
-    return {} if found is None else found[kind].value
+    """A user or a cluster by its name; empty where none is named."""
+    return merged[f"{kind}s"].get_with_name(name)[kind].value if name else {}
 
 
 def impersonation(user: Mapping[str, Any]) -> urllib3.HTTPHeaderDict:

@@ -61,8 +61,8 @@ def test_a_command_line_without_a_command_shows_the_help(
         (["follow"], "error: Missing argument 'job'. See `kubectl rl follow --help`\n"),
         (
             ["--kubeconfig", "/nowhere", "list"],
-            "error: the kubeconfig cannot be used: Invalid kube-config file. No configuration "
-            "found. Name the file with --kubeconfig or $KUBECONFIG, and the context with "
+            "error: the kubeconfig /nowhere cannot be used: there is no such file. "
+            "Name the file with --kubeconfig or $KUBECONFIG, and the context with "
             "--context; `kubectl config get-contexts` lists them\n",
         ),
         (

@@ -11,8 +11,14 @@ from typing import Any
 
 import pytest
 
+from rl_console import app
 from rl_console.api import Api
-from rl_console.errors import ClusterUnavailableError, UsageError
+from rl_console.errors import (
+    UNREACHABLE,
+    ClusterUnavailableError,
+    NotLoggedInError,
+    UsageError,
+)
 from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import TOKEN_HEADER, ClusterSource
 from rl_console.tools import Tools
@@ -188,3 +194,102 @@ def test_a_proxy_that_does_not_answer_is_named(tmp_path: Path) -> None:
     cluster = {"server": "https://api.example:6443", "proxy-url": "http://127.0.0.1:9"}
     with pytest.raises(ClusterUnavailableError, match=r"the proxy: .*Connection refused\. Check"):
         connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
+
+
+# Files that cannot be used, and users who are not logged in.
+
+PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+SERVER = {"server": "https://127.0.0.1:9"}
+HERE = {"name": "c", "context": {"cluster": "c"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("clusters: [\n", "it is not YAML: while parsing"),
+        ("- 1\n", "a part of it has another form"),
+        ("", "file is empty"),
+        (json.dumps({"current-context": "", "contexts": []}), "it names no current context"),
+        (json.dumps({"current-context": "c", "contexts": [HERE], "clusters": []}), "name c in"),
+        (
+            json.dumps(
+                {
+                    "current-context": "c",
+                    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                    "clusters": [{"name": "c", "cluster": SERVER}],
+                    "users": None,
+                }
+            ),
+            "Expected object with name u in",
+        ),
+    ],
+)
+def test_a_damaged_kubeconfig_is_named(text: str, cause: str, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        connect(file)
+    assert str(caught.value).startswith(f"the kubeconfig {file} cannot be used: ")
+    assert cause in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "cause"),
+    [
+        (SERVER, {"tokenFile": "/nowhere/token"}, "No such file or directory: '/nowhere/token'"),
+        ({**SERVER, "proxy-url": "127.0.0.1:9"}, {"token": "t"}, "Proxy URL"),
+        ({**SERVER, "certificate-authority-data": "x"}, {"token": "t"}, "another form"),
+    ],
+)
+def test_what_a_kubeconfig_names_must_be_of_use(
+    cluster: dict[str, Any], user: dict[str, Any], cause: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=cause):
+        connect(kubeconfig(tmp_path, cluster, user))
+
+
+def test_an_empty_value_is_as_an_absent_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = kubeconfig(tmp_path, {**SERVER, "proxy-url": ""}, {"token": "t", "as": ""}, namespace="")
+    assert connect(file).default_namespace == "default"
+    (tmp_path / ".kube").mkdir()
+    file.rename(tmp_path / ".kube/config")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", "")
+    assert app.run(["--kubeconfig", "", "--context", "", "list"]) == UNREACHABLE
+    assert "listing RLJobs of default: https://127.0.0.1:9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        ("echo 'session expired: run sso login' >&2; exit 1", r"session expired: run sso login"),
+        ("echo '{}'", "malformed response"),
+        (None, "No such file or directory"),
+        ("echo '{STATUS}'", "missing token"),
+    ],
+)
+def test_a_credential_plugin_that_fails_makes_nobody_anonymous(
+    script: str | None, cause: str, tmp_path: Path
+) -> None:
+    plugin = tmp_path / "plugin"
+    if script is not None:
+        answer = {**PLUGIN, "kind": "ExecCredential", "status": {}}
+        plugin.write_text(f"#!/bin/sh\n{script.replace('{STATUS}', json.dumps(answer))}\n")
+        plugin.chmod(0o755)
+    user = {"exec": {**PLUGIN, "command": str(plugin)}}
+    with pytest.raises(NotLoggedInError, match=rf"{plugin}: .*{cause}.*Log in again"):
+        connect(kubeconfig(tmp_path, SERVER, user))
+
+
+def test_a_credential_plugin_that_works_is_used_once(tmp_path: Path, server: Heard) -> None:
+    plugin, count = tmp_path / "plugin", tmp_path / "count"
+    answer = {**PLUGIN, "kind": "ExecCredential", "status": {"token": "given"}}
+    plugin.write_text(f"#!/bin/sh\necho x >> {count}\necho '{json.dumps(answer)}'\n")
+    plugin.chmod(0o755)
+    user = {"exec": {**PLUGIN, "command": str(plugin)}}
+    connect(kubeconfig(tmp_path, {"server": server.url}, user)).raw_jobs("lab")
+    assert server.values("authorization") == [("authorization", "Bearer given")]
+    assert count.read_text() == "x\n"

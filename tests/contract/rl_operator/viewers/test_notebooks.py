@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes.config import incluster_config, kube_config
+from kubernetes.config import incluster_config
 
 from rl_console import api
 from rl_console.client import (
@@ -97,7 +97,7 @@ def test_the_page_runs_from_the_first_cell_to_the_last(
     written = json.loads(file.read_text())
     written["contexts"].append({**written["contexts"][0], "name": "gpu-cluster"})
     file.write_text(json.dumps(written))
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    monkeypatch.setenv("KUBECONFIG", str(file))
     place = f'"{world.namespace}", operator_namespace="{WORLD_SYSTEM}"'
     cells = [each.replace('"research"', place) for each in blocks(PAGE, "python")]
     choosing, submitting, watching, awaiting, reading, searching, chatting, stopping = cells
@@ -200,14 +200,14 @@ def test_a_pod_without_a_kubeconfig_uses_its_service_account(
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(server.certificate))
     monkeypatch.setattr(api, "POD_TOKEN", token)
     monkeypatch.setattr(api, "POD_NAMESPACE", namespace)
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "absent"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
     connection = connect(operator_namespace=WORLD_SYSTEM)
     assert connection.namespace == viewer.world.namespace
     assert len(RLJob("job", connection=connection).metrics()) == 3
     with pytest.raises(UsageError, match="kubeconfig"):
         connect(tmp_path / "absent")
     file = kubeconfig_of(viewer, viewer.theirs, tmp_path, namespace="chosen")
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+    monkeypatch.setenv("KUBECONFIG", str(file))
     assert connect().namespace == "chosen"
 
 
