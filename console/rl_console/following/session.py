@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from rl_console.errors import (
-    ClusterUnavailableError,
-    NotFoundError,
+    ConsoleError,
     RequestRefusedError,
     StageFailedError,
     TimeOverError,
@@ -47,7 +46,10 @@ class Session:
         return Snapshot(job=job, pools=tuple(self.cluster.pools(self.namespace, self.job)))
 
     def explain(self, ending: Ending) -> StageFailedError:
-        """Build the error of a job that did not complete: condition, remedy and log."""
+        """Build the error of a job that did not complete: condition, remedy and log.
+
+        Condition and remedy do not depend on pods; the log is left out where they cannot be read.
+        """
         condition, remedy = describe(ending, name=self.job)
         try:
             pods = self.cluster.pods_of(self.namespace, self.job)
@@ -59,8 +61,8 @@ class Session:
             log = self.cluster.log_tail(
                 wanted.pod, wanted.container, lines=LOG_LINES, previous=wanted.previous
             )
-        except (ClusterUnavailableError, NotFoundError) as error:
-            return StageFailedError(f"{condition} ({error})", remedy=remedy)
+        except ConsoleError as error:  # e.g. a viewer may read jobs and no pods
+            return StageFailedError(f"{condition} (No log is shown: {error})", remedy=remedy)
         name = f"{wanted.pod.namespace}/{wanted.pod.name} {wanted.container}"
         return StageFailedError(condition, remedy=remedy, log_name=name, log=log)
 

@@ -5,11 +5,13 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from rl_console.errors import TIME_OVER, TimeOverError
+from rl_console.api import Api
+from rl_console.errors import TIME_OVER, StageFailedError, TimeOverError
 from rl_console.following.follow import Ending
 from rl_console.following.session import Session
 from rl_console.kube import Cluster
 from tests.unit.rl_console.builders import condition, snapshot
+from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
 
 def session() -> Session:
@@ -31,3 +33,18 @@ def test_a_time_limit_over_a_job_at_work_is_no_failure() -> None:
 
 def test_a_complete_job_ends_without_an_error() -> None:
     session().finish(Ending(kind="Complete", snapshot=snapshot(), seconds=1))
+
+
+@pytest.mark.parametrize("status", [403, 404, 422, 503])
+def test_why_a_job_failed_is_said_without_its_pods(status: int) -> None:
+    server = Server(Answer(status, {"message": "pods is forbidden"}))
+    viewer = Session(
+        cluster=Cluster(Api(server.library)), console=Console(), namespace="lab", job="sums"
+    )
+    job = snapshot(condition("Failed", reason="RewardIsNaN"), phase="Failed")
+    why = job.job.status.conditions[0]
+    with pytest.raises(StageFailedError) as raised:
+        viewer.finish(Ending(kind="Failed", snapshot=job, seconds=5, condition=why))
+    assert raised.value.condition.startswith("Failed=True, RewardIsNaN: Failed it is.")
+    assert "(No log is shown: " in raised.value.condition
+    assert raised.value.remedy.startswith("Fix the cause")
