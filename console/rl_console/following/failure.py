@@ -10,14 +10,18 @@ from rl_console.pods import ContainerView, PodView
 from rl_contracts.spec.status import RLJobStatus
 
 LOG_LINES = 25
+STOPPED = "Stopped"
+"""The phase of a job that a person ended; its condition is Failed, too."""
 REMEDIES = {
     "Deadline": "Run `kubectl describe rljob {name}`; if the job is still making progress, allow "
     "more time.",
     "Deleted": "Apply the manifest again.",
     "Unreachable": "Check that the cluster is running; `make up` restarts the local one.",
     "Stalled": "Fix what the message names; the job then continues by itself.",
-    "Failed": "Fix the cause that the message and the log name, then delete the job and apply it "
-    "again.",
+    "Failed": "Fix the cause that the message and the log name, then run "
+    "`kubectl rl retry {name}`: a new job continues the run.",
+    STOPPED: "Nothing is broken: spec.stop ended the run. `kubectl rl retry {name}` continues it "
+    "as a new job.",
 }
 
 
@@ -33,7 +37,7 @@ class LogWanted:
 
 def describe(ending: Ending, *, name: str) -> tuple[str, str]:
     """The failed condition and its remedy, each as a text of one or more sentences."""
-    parts = []
+    parts, kind = [], str(ending.kind)
     if ending.condition is not None:
         condition = ending.condition
         parts.append(
@@ -42,8 +46,10 @@ def describe(ending: Ending, *, name: str) -> tuple[str, str]:
     if ending.message:
         parts.append(f"{ending.kind}: {ending.message}")
     if ending.snapshot is not None:
-        parts.extend(_last_failure(ending.snapshot.job.status))
-    return " ".join(parts), REMEDIES[ending.kind].format(name=name)
+        status = ending.snapshot.job.status
+        kind = STOPPED if kind == "Failed" and status.phase == STOPPED else kind
+        parts.extend(_last_failure(status))
+    return " ".join(parts), REMEDIES[kind].format(name=name)
 
 
 def _last_failure(status: RLJobStatus) -> list[str]:

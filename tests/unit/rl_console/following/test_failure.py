@@ -58,3 +58,18 @@ def test_a_failure_names_condition_remedy_and_last_attempt() -> None:
     assert text.startswith("Failed=True, BackoffLimitExceeded: Failed it is.")
     assert "2 (ExitedWithError, exit code 1): Boom." in text
     assert remedy.startswith("Fix the cause")
+
+
+@pytest.mark.parametrize(
+    ("phase", "beginning"),
+    [("Failed", "Fix the cause that"), ("Stopped", "Nothing is broken: spec.stop ended the run.")],
+)
+def test_the_remedy_of_a_job_that_ended_keeps_its_training(phase: str, beginning: str) -> None:
+    ended = snapshot(condition("Failed", reason=phase), phase=phase)
+    why = ended.job.status.conditions[0]
+    _, remedy = describe(
+        Ending(kind="Failed", snapshot=ended, seconds=5, condition=why), name="sums"
+    )
+    assert remedy.startswith(beginning)
+    assert "`kubectl rl retry sums`" in remedy
+    assert "delete" not in remedy
