@@ -149,7 +149,7 @@ class ViewedSource:
             }
         ]
 
-    def ask(self, namespace: str, job: str, query: Message) -> Answer:
+    def ask(self, namespace: str, job: str, query: Message, *, patient: bool = True) -> Answer:
         shape = self.shapes.get((namespace, job))
         if shape is None:
             raise NotFoundError(doing=f"reading RLJob {namespace}/{job}")

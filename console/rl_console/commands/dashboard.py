@@ -27,10 +27,15 @@ def dashboard(
     machine alone, and need the key in the address that is printed.
     """
     from rl_console.dashboard.serve import serve
-    from rl_console.queries.cluster_source import ClusterSource
+    from rl_console.queries.cluster_source import PAGE_SECONDS, ClusterSource
 
     cluster = invocation.cluster()
-    source = ClusterSource(cluster, invocation.tools, operator_namespace=operator_namespace)
+    source = ClusterSource(
+        cluster,
+        invocation.tools,
+        operator_namespace=operator_namespace,
+        patience_seconds=PAGE_SECONDS,
+    )
     try:
         serve(source, namespace=cluster.default_namespace, port=port, browser=browser)
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from rl_console.dashboard.live import live
 from rl_console.dashboard.pages import Pages
 from rl_console.dashboard.shown import FILTERS
 from rl_console.dashboard.streams import Streams
+from rl_console.dashboard.threads import Threads
 from rl_console.errors import (
     ClusterUnavailableError,
     ConsoleError,
@@ -33,6 +34,9 @@ from rl_console.queries.source import Source
 from rl_contracts.errors import RLError
 
 FOLDER = Path(__file__).parent
+MOST_LISTINGS, MOST_ASKING, MOST_LOOKS = 4, 32, 16
+"""Lists of runs, other pages, and looks of live pages that are made at the same time. While an
+operator does not answer, its pages wait for it, and lists do not."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 Failed = Callable[[Request, Exception], Response]
 STATUS: tuple[tuple[type[Exception], int, str], ...] = (
@@ -94,11 +98,15 @@ def assembled(
     """
     job = "/n/{namespace}/jobs/{job}"
 
-    def page(shown: Callable[[Pages, Request], Response]) -> Callable[[Request], Response]:
-        def show(request: Request) -> Response:
+    listing, asking = Threads(MOST_LISTINGS), Threads(MOST_ASKING)
+
+    def page(
+        shown: Callable[[Pages, Request], Response], threads: Threads = asking
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def show(request: Request) -> Response:
             state = request.state
             pages = Pages(state.source, templates, namespace=namespace, viewer=state.viewer)
-            return shown(pages, request)
+            return await threads.run(shown, pages, request)
 
         return show
 
@@ -106,10 +114,10 @@ def assembled(
         return await live(request.state.source, request)
 
     pages = [
-        Route("/", page(Pages.runs)),
+        Route("/", page(Pages.runs, listing)),
         Route("/compare", page(Pages.compare)),
         Route("/compare.json", page(Pages.compare_data)),
-        Route("/n/{namespace}", page(Pages.runs)),
+        Route("/n/{namespace}", page(Pages.runs, listing)),
         Route(job, page(Pages.run)),
         Route(f"{job}/metrics.json", page(Pages.metrics)),
         Route(f"{job}/live", follow),
@@ -144,6 +152,7 @@ def assembled(
         handlers[NotLoggedInError] = not_logged_in
     app = Starlette(routes=[*pages, *routes], exception_handlers=handlers, middleware=[guard])
     app.state.streams = Streams()
+    app.state.looks = Threads(MOST_LOOKS)
     return app
 
 

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from rl_console.dashboard.jobs import job_row
 from rl_console.dashboard.panels import COLUMNS
 from rl_console.dashboard.streams import Streams
+from rl_console.dashboard.threads import Threads
 from rl_console.errors import ConsoleError
 from rl_console.queries.source import Source, answer
 from rl_contracts.queries.answers import MetricsAnswer
@@ -40,6 +40,7 @@ async def live(source: Source, request: Request) -> Response:
 
 async def _events(source: Source, request: Request, after: int) -> AsyncIterator[str]:
     streams: Streams = request.app.state.streams
+    looks: Threads = request.app.state.looks
     stream = streams.take(request.state.who)
     if stream is None:
         return
@@ -49,7 +50,7 @@ async def _events(source: Source, request: Request, after: int) -> AsyncIterator
         while not stream.over.is_set() and asyncio.get_running_loop().time() < ends:
             if await request.is_disconnected():
                 return
-            for name, values in await run_in_threadpool(_look, source, request, after):
+            for name, values in await looks.run(_look, source, request, after):
                 if name == "steps":
                     after = values["steps"][-1]
                 yield _event(name, values, after)
@@ -65,7 +66,7 @@ def _look(source: Source, request: Request, after: int) -> list[tuple[str, dict[
     query = MetricsQuery(columns=COLUMNS, first=after + 1, points=POINTS)
     try:
         row = asdict(job_row(source.job(namespace, job)))
-        given = answer(source, namespace, job, query, MetricsAnswer)
+        given = answer(source, namespace, job, query, MetricsAnswer, patient=False)
     except ConsoleError as error:
         return [("problem", {"problem": str(error)})]
     events: list[tuple[str, dict[str, Any]]] = [("state", row)]

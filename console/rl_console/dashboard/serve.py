@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import webbrowser
 
@@ -15,6 +16,16 @@ from rl_console.queries.source import Source
 HOST = "127.0.0.1"
 STOP_SECONDS = 2
 """Live pages keep their connections: they are not waited for."""
+
+
+class _Server(uvicorn.Server):  # type: ignore[misc]
+    """Ends live pages first: browsers would hold their connections for ever."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.config.app.state.streams.end()
+        # Requests that wait for the API server are cancelled, each with a traceback otherwise.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        await super().shutdown(sockets)
 
 
 def serve(source: Source, *, namespace: str, port: int, browser: bool) -> None:
@@ -35,6 +46,7 @@ def serve(source: Source, *, namespace: str, port: int, browser: bool) -> None:
     with listening:
         try:
             listening.bind((HOST, port))
+            listening.listen()
         except OSError as error:
             raise UsageError(
                 f"port {port} of {HOST} cannot be used: {error.strerror}",
@@ -48,4 +60,4 @@ def serve(source: Source, *, namespace: str, port: int, browser: bool) -> None:
         config = uvicorn.Config(
             app, log_level="warning", timeout_graceful_shutdown=STOP_SECONDS, access_log=False
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config).run(sockets=[listening])

@@ -52,8 +52,16 @@ class Streams:
         if stream in self._open:
             self._open.remove(stream)
 
+    def end(self) -> None:
+        """End all live pages, and let none in."""
+        self._most = 0
+        for stream in self._open:
+            stream.over.set()
+
     def _yielding(self, viewer: str) -> Stream | None:
         """The page that gives its place to this viewer's; None: all others have as few."""
+        if not self._open:
+            return None
         counts = Counter(each.viewer for each in self._open)
         ((busiest, most),) = counts.most_common(1)
         if most <= counts[viewer] + 1:

@@ -16,7 +16,7 @@ from pathlib import Path
 from rl_console.api import Api
 from rl_console.errors import NotLoggedInError
 from rl_console.kube import Cluster
-from rl_console.queries.cluster_source import ClusterSource
+from rl_console.queries.cluster_source import PAGE_SECONDS, ClusterSource
 from rl_console.tools import Tools
 
 MOST_REMEMBERED = 256
@@ -87,7 +87,12 @@ class Viewers:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         given = api.request("POST", WHO, doing="asking whose token this is", body=body)
         name = str(((given.get("status") or {}).get("userInfo") or {}).get("username") or "")
-        source = ClusterSource(Cluster(api), Tools(), operator_namespace=self._operator_namespace)
+        source = ClusterSource(
+            Cluster(api),
+            Tools(),
+            operator_namespace=self._operator_namespace,
+            patience_seconds=PAGE_SECONDS,
+        )
         return Viewer(name=name, source=source)
 
 

@@ -32,6 +32,8 @@ SERVICE = "rl-operator:data"
 TOKEN_HEADER = "X-RL-Token"
 STARTING_SECONDS = 30.0
 """A reader takes some seconds to start."""
+PAGE_SECONDS = 4.0
+"""How long a page in a browser waits for that. Many pages of many viewers share one process."""
 RETRY_SECONDS = 0.5
 BAD_GATEWAY = 502
 """The operator's status where a reader runs and has no answer, e.g. because its stores are down."""
@@ -42,7 +44,12 @@ class ClusterSource:
     """What a user may see of a cluster. For any thread."""
 
     def __init__(
-        self, cluster: Cluster, tools: Tools, *, operator_namespace: str = OPERATOR_NAMESPACE
+        self,
+        cluster: Cluster,
+        tools: Tools,
+        *,
+        operator_namespace: str = OPERATOR_NAMESPACE,
+        patience_seconds: float = STARTING_SECONDS,
     ) -> None:
         """Ask nothing yet.
 
@@ -50,7 +57,9 @@ class ClusterSource:
             cluster: by the user's kubeconfig.
             tools: forwards ports where stores are read directly.
             operator_namespace: of the operator.
+            patience_seconds: how long the operator is asked again while nobody answers.
         """
+        self._patience_seconds = patience_seconds
         self._cluster, self._tools, self._operator = cluster, tools, operator_namespace
         self._answering = Answering()
         self._opened: dict[tuple[str, str], Stores] = {}
@@ -91,17 +100,17 @@ class ClusterSource:
             return []
         return list(page.get("items") or [])
 
-    def ask(self, namespace: str, job: str, query: Message) -> Answer:
+    def ask(self, namespace: str, job: str, query: Message, *, patient: bool = True) -> Answer:
         """The answer to a query, from the operator or directly."""
         token = self._cluster.api.token
         if not token:
             return self._ask_stores(namespace, job, query)
-        ends = time.monotonic() + STARTING_SECONDS
+        ends = time.monotonic() + (self._patience_seconds if patient else 0.0)
         while True:
             try:
                 return self._ask_operator(namespace, job, query, token)
             except ClusterUnavailableError:
-                if time.monotonic() > ends:
+                if time.monotonic() >= ends:
                     raise
                 time.sleep(RETRY_SECONDS)
 

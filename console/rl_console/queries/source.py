@@ -30,13 +30,28 @@ class Source(Protocol):
     def events(self, namespace: str, name: str) -> list[dict[str, Any]]:
         """Events about an RLJob; empty where the viewer may not list them."""
 
-    def ask(self, namespace: str, job: str, query: Message) -> Answer:
-        """The answer to a query; raises a ConsoleError where there is none."""
+    def ask(self, namespace: str, job: str, query: Message, *, patient: bool = True) -> Answer:
+        """The answer to a query; raises a ConsoleError where there is none.
+
+        Args:
+            namespace: of the job.
+            job: its name.
+            query: what is asked.
+            patient: ask again for a while where nobody answers yet.
+        """
 
 
-def answer(source: Source, namespace: str, job: str, query: Message, kind: type[A]) -> A:
+def answer(
+    source: Source,
+    namespace: str,
+    job: str,
+    query: Message,
+    kind: type[A],
+    *,
+    patient: bool = True,
+) -> A:
     """Ask for an answer of a kind; NotFoundError where what the query names does not exist."""
-    given = source.ask(namespace, job, query)
+    given = source.ask(namespace, job, query, patient=patient)
     if isinstance(given, NotFound):
         raise NotFoundError(doing=f"reading data of {namespace}/{job}", remedy=given.missing)
     assert isinstance(given, kind), type(given)

@@ -83,7 +83,7 @@ def test_programs_get_report_evaluations_and_metrics(
 
 def test_an_operator_without_the_question_for_reports_still_gives_the_rest() -> None:
     class Earlier:
-        def ask(self, namespace: str, job: str, query: Message) -> Answer:
+        def ask(self, namespace: str, job: str, query: Message, **_: Any) -> Answer:
             if query.model_dump()["kind"] == "report":
                 raise RequestRefusedError(doing="asking the operator", cause="unknown kind")
             return SUMMARY if isinstance(query, SummaryQuery) else METRICS
@@ -98,7 +98,7 @@ def test_data_that_cannot_be_had_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Refusing:
-        def ask(self, *_: Any) -> Any:
+        def ask(self, *_: Any, **__: Any) -> Any:
             raise NotAllowedError(doing="asking the operator", cause="403")
 
     source: Any = Refusing()

@@ -46,9 +46,9 @@ class Server:
         return answer
 
 
-def ask(server: Server) -> object:
-    source = ClusterSource(Cluster(Api(server.library)), Tools())
-    return source.ask("lab", "sums", SummaryQuery())
+def ask(server: Server, *, seconds: float = 30.0, patient: bool = True) -> object:
+    source = ClusterSource(Cluster(Api(server.library)), Tools(), patience_seconds=seconds)
+    return source.ask("lab", "sums", SummaryQuery(), patient=patient)
 
 
 @pytest.fixture(autouse=True)
@@ -70,10 +70,12 @@ def test_a_reader_that_starts_is_asked_again() -> None:
     assert len(server.asked) == 2
 
 
-def test_a_reader_that_stays_away_is_an_error_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_source, "STARTING_SECONDS", 0.0)
+@pytest.mark.parametrize("how", [{"seconds": 0.0}, {"patient": False}], ids=str)
+def test_a_reader_that_stays_away_is_an_error_in_the_end(how: dict[str, Any]) -> None:
+    server = Server(Answer(503, {"message": "Starting."}))
     with pytest.raises(ClusterUnavailableError, match=r"503 Reason: Starting\."):
-        ask(Server(Answer(503, {"message": "Starting."})))
+        ask(server, **how)
+    assert len(server.asked) == 1
 
 
 def test_stores_that_do_not_answer_are_not_asked_again() -> None:
