@@ -69,22 +69,26 @@ class Cluster:
     def raw_jobs(
         self, namespace: str, *, selector: str = "", phase: str = ""
     ) -> list[dict[str, Any]]:
-        """RLJobs as the API server has them, by name.
+        """RLJobs as the API server has them, by name; arguments as of ``each_raw_job``."""
+        return list(self.each_raw_job(namespace, selector=selector, phase=phase))
+
+    def each_raw_job(
+        self, namespace: str, *, selector: str = "", phase: str = "", at_once: int = PAGE
+    ) -> Iterator[dict[str, Any]]:
+        """RLJobs as the API server has them, by name, as they arrive.
 
         Args:
             namespace: of the jobs; empty: all.
             selector: label selector; empty: all jobs.
             phase: only jobs whose status has it; empty: all jobs.
+            at_once: jobs that are held at the same time.
         """
         fields = f"status.phase={phase}" if phase else ""
-        query = {"limit": PAGE, "labelSelector": selector, "fieldSelector": fields}
+        query = {"limit": at_once, "labelSelector": selector, "fieldSelector": fields}
         doing = f"listing RLJobs of {namespace or 'all namespaces'}"
-        pages = self.api.pages(path("rljobs", namespace), doing=doing, query=query)
-        return [
-            {"apiVersion": f"{GROUP}/{VERSION}", "kind": "RLJob", **item}
-            for page in pages
-            for item in page["items"]
-        ]
+        for page in self.api.pages(path("rljobs", namespace), doing=doing, query=query):
+            for item in page["items"]:
+                yield {"apiVersion": f"{GROUP}/{VERSION}", "kind": "RLJob", **item}
 
     def raw_job(self, namespace: str, name: str) -> dict[str, Any]:
         """An RLJob as the API server has it; raises NotFoundError when it does not exist."""

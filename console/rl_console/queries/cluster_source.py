@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from rl_console import stores as store_access
@@ -37,6 +38,8 @@ PAGE_SECONDS = 4.0
 RETRY_SECONDS = 0.5
 BAD_GATEWAY = 502
 """The operator's status where a reader runs and has no answer, e.g. because its stores are down."""
+JOBS_AT_ONCE = 100
+"""Of a list, whose memory a page needs: several lists are made at the same time."""
 MOST_EVENTS = 200
 
 
@@ -70,9 +73,9 @@ class ClusterSource:
         """Close connections and forwarded ports."""
         self._running.close()
 
-    def jobs(self, namespace: str) -> list[dict[str, Any]]:
-        """RLJobs by name; an empty namespace: of all."""
-        return self._cluster.raw_jobs(namespace)
+    def jobs(self, namespace: str) -> Iterator[dict[str, Any]]:
+        """RLJobs by name, as they arrive; an empty namespace: of all."""
+        return self._cluster.each_raw_job(namespace, at_once=JOBS_AT_ONCE)
 
     def job(self, namespace: str, name: str) -> dict[str, Any]:
         """One RLJob; raises NotFoundError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
@@ -18,8 +18,11 @@ A = TypeVar("A", bound=Answer)
 class Source(Protocol):
     """Objects and data of runs, with the rights of one viewer. For any thread."""
 
-    def jobs(self, namespace: str) -> list[dict[str, Any]]:
-        """RLJobs by name, as the API server has them; an empty namespace: of all."""
+    def jobs(self, namespace: str) -> Iterable[dict[str, Any]]:
+        """RLJobs by name, as the API server has them; an empty namespace: of all.
+
+        They may be read while they are looked through, so that few are held at the same time.
+        """
 
     def job(self, namespace: str, name: str) -> dict[str, Any]:
         """One RLJob; raises NotFoundError."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rl_console.dashboard.app import MOST_ASKING, MOST_LOOKS, application
+from rl_console.dashboard.app import MOST_ASKING, MOST_LISTINGS, MOST_LOOKS, application
 from rl_console.dashboard.threads import Threads
 from rl_console.errors import ClusterUnavailableError
 from tests.network.loopback import hanging
@@ -63,9 +63,13 @@ class Waiting:
     """A source whose operator does not answer until ``go_on`` is set."""
 
     def __init__(self) -> None:
-        self.go_on, self.asked, self.patient = threading.Event(), 0, set[bool]()
+        self.go_on, self.patient = threading.Event(), set[bool]()
+        self.asked = self.listed = 0
 
     def jobs(self, namespace: str) -> list[dict[str, Any]]:
+        if namespace == "large":
+            self.listed += 1
+            self.go_on.wait()
         return []
 
     def job(self, namespace: str, name: str) -> dict[str, Any]:
@@ -114,6 +118,23 @@ def test_pages_that_wait_for_the_operator_keep_no_list_of_runs_waiting(waiting: 
             assert connection.getresponse().status == 200
         assert waiting.patient == {True, False}, "a live page asks once, and looks again soon"
         waiting.go_on.set()
+
+
+def test_few_lists_of_runs_are_made_at_the_same_time(waiting: Waiting) -> None:
+    """Each takes memory."""
+    source: Any = waiting
+    app = application(source, key=KEY, namespace="lab")
+    with served(app) as port, contextlib.ExitStack() as left:
+        cookie = entered(port, KEY)
+        lists = [opened(port, "/n/large", cookie) for _ in range(MOST_LISTINGS + 3)]
+        for each in lists:
+            left.callback(each.close)
+        until(lambda: waiting.listed == MOST_LISTINGS, what="the first lists")
+        with contextlib.closing(opened(port, "/static/style.css", cookie)) as connection:
+            connection.getresponse()  # by now the others have come, too
+        assert waiting.listed == MOST_LISTINGS
+        waiting.go_on.set()
+        assert [each.getresponse().status for each in lists] == [200] * len(lists)
 
 
 def test_ctrl_c_ends_the_dashboard_while_the_api_server_hangs(tmp_path: Path) -> None:

@@ -35,9 +35,11 @@ class Server:
         self.library: Any = client.ApiClient(settings)
         self.library.request = self.request
         self.answers, self.asked = list(answers), list[tuple[str, dict[str, Any]]]()
+        self.queries = list[Any]()
 
     def request(self, method: str, url: str, **given: Any) -> Answer:
         self.asked.append((url, given["headers"]))
+        self.queries.append(given["query_params"])
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer.status >= 400:
             error = client.ApiException(status=answer.status, reason=answer.reason)
@@ -90,3 +92,18 @@ def test_an_operator_in_another_namespace_is_named() -> None:
     server = Server(Answer(404, {"details": {"name": "rl-operator:data", "kind": "services"}}))
     with pytest.raises(NotFoundError, match=r"in namespace rl-system: .*--operator-namespace"):
         ask(server)
+
+
+def test_jobs_are_read_page_by_page_while_they_are_looked_through() -> None:
+    """A dashboard that held all of a large namespace would exceed its memory."""
+
+    def page(name: str, following: str) -> Answer:
+        job = {"metadata": {"name": name, "namespace": "lab"}}
+        return Answer(200, {"items": [job], "metadata": {"continue": following}})
+
+    server = Server(page("a", "next"), page("b", ""))
+    jobs = iter(ClusterSource(Cluster(Api(server.library)), Tools()).jobs("lab"))
+    assert next(jobs)["metadata"]["name"] == "a"
+    assert len(server.asked) == 1
+    assert [each["metadata"]["name"] for each in jobs] == ["b"]
+    assert [dict(query)["limit"] for query in server.queries] == [100, 100]
