@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from rl_console import output
+from rl_console.errors import UsageError
 from rl_console.output import Column
 from rl_contracts.documents.evaluation import EvaluationResult, accuracy_curves, prompt_count
 from rl_contracts.documents.step_metrics import StepMetrics
@@ -68,7 +70,11 @@ def draw(
     evaluations: Sequence[EvaluationResult],
     path: Path,
 ) -> None:
-    """Draw mean reward by training step, with evaluations as points, into a PNG file."""
+    """Draw mean reward by training step, with evaluations as points, into a PNG file.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
     from matplotlib.figure import Figure  # slow to import, and only needed here
 
     curves = accuracy_curves(evaluations)
@@ -88,11 +94,27 @@ def draw(
             linestyle="--",
             label=f"held-out accuracy, {label}",
         )
-    axes.set(xlabel="training step", ylabel="reward", ylim=(0, 1.02))
+    accuracies = [value for curve in curves.values() for value in curve.values()]
+    axes.set(xlabel="training step", ylabel="reward", ylim=limits([*values, *accuracies]))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Without a format it adds an ending to a name that has none.
+        figure.savefig(path, format=path.suffix.removeprefix(".") or "png")
+    except (OSError, ValueError) as error:  # ValueError: no such kind of picture
+        cause = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"{path} cannot be written: {cause}", remedy="Name a PNG file with --out"
+        ) from error
+
+
+def limits(values: Sequence[float]) -> tuple[float, float]:
+    """Of an axis that shows all values and the range of an accuracy, with a little room."""
+    known = [value for value in values if math.isfinite(value)]
+    low, high = min([0.0, *known]), max([1.0, *known])
+    room = 0.02 * (high - low)
+    return low - room if low < 0 else low, high + room
 
 
 def table(job: str, evaluations: Sequence[EvaluationResult]) -> str:

@@ -1,9 +1,12 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from rl_console.demo.results import summary
-from rl_console.report import Report, draw, smoothed, table
+from rl_console.errors import UsageError
+from rl_console.report import Report, draw, limits, smoothed, table
 from rl_contracts.documents.evaluation import EvaluationResult, accuracy_curves
 from tests.samples.documents import DEMO_KEYS, a_result, results_of_one_name
 
@@ -48,6 +51,42 @@ def test_the_curve_is_a_png(tmp_path: Path) -> None:
     path = tmp_path / "out" / "reward.png"
     draw([1, 2, 3, 4], [0.1, None, 0.3, 0.4], [EVALUATION], path)
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        ([], 0.0, 1.02),
+        ([0.1, 0.9], 0.0, 1.02),
+        ([-1.5, -0.2], -1.55, 1.05),
+        ([1.5, 3.0], 0.0, 3.06),
+        ([float("nan"), float("inf"), 0.5], 0.0, 1.02),
+    ],
+)
+def test_a_curve_is_shown_whole(values: list[float], low: float, high: float) -> None:
+    assert limits(values) == pytest.approx((low, high))
+
+
+def test_the_axis_has_the_limits_of_the_rewards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[float] = []
+    save = Figure.savefig
+
+    def kept(figure: Figure, path: Path, **options: Any) -> None:
+        drawn.extend(figure.axes[0].get_ylim())
+        save(figure, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", kept)
+    draw([1, 2], [-1.5, -0.2], [], tmp_path / "reward.png")
+    assert drawn == pytest.approx([-1.55, 1.05])
+
+
+@pytest.mark.parametrize("name", ["curve.text", "file/curve.png", ""])
+def test_a_file_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot be written: .*\. Name a PNG file with --out"):
+        draw([1], [0.5], [], tmp_path / name)
 
 
 def shown(*evaluations: EvaluationResult) -> list[list[str]]:
