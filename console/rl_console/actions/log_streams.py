@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import sys
 import threading
 from collections.abc import Sequence
@@ -34,28 +35,47 @@ def print_logs(
 ) -> None:
     """Print logs: one after the other, or with ``follow`` as their lines come.
 
-    With more than one source each line begins with its pod and container.
+    With more than one source each line begins with its pod and container, and one that cannot be
+    read, e.g. because it has not begun, is noted on standard error.
 
     Raises:
-        ConsoleError: a log cannot be read, of one source or of all.
+        ConsoleError: no log can be read.
+        OSError: the output is closed or full.
     """
     printer = _Printer(labelled=len(sources) > 1)
-    if not options.follow:
+    if options.follow:
+        _follow(printer, cluster, namespace, sources, options)
+    else:
         for source in sources:
-            printer.print(cluster, namespace, source, options)
-        return
-    threads = [
-        threading.Thread(
-            target=printer.print_or_note, args=(cluster, namespace, source, options), daemon=True
-        )
-        for source in sources
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+            printer.print_or_note(cluster, namespace, source, options)
     if len(printer.errors) == len(sources):
         raise printer.errors[0]
+
+
+def _follow(
+    printer: _Printer,
+    cluster: Cluster,
+    namespace: str,
+    sources: Sequence[Source],
+    options: LogOptions,
+) -> None:
+    """Print all at once, until they end or nobody reads the output any more."""
+    ended = queue.SimpleQueue[OSError | None]()
+
+    def work(source: Source) -> None:
+        failed = None
+        try:
+            printer.print_or_note(cluster, namespace, source, options)
+        except OSError as error:
+            failed = error
+        ended.put(failed)
+
+    for source in sources:
+        threading.Thread(target=work, args=(source,), daemon=True).start()
+    for _ in sources:
+        if (failed := ended.get()) is not None:
+            printer.stop()
+            raise failed
 
 
 class _Printer:
@@ -88,4 +108,9 @@ class _Printer:
         except ConsoleError as error:
             with self._lock:
                 self.errors.append(error)
-                print(f"[{source.label}] {plain_line(str(error))}", file=sys.stderr)
+                if self._labelled:
+                    print(f"[{source.label}] {plain_line(str(error))}", file=sys.stderr)
+
+    def stop(self) -> None:
+        """Print nothing more: Python must not end while a thread prints."""
+        self._lock.acquire()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import io
+import os
+import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -11,6 +14,13 @@ from rl_console.errors import ClusterUnavailableError
 from rl_console.kube import Cluster
 
 SOURCES = [Source(pod=name, container="agent") for name in ("a", "b")]
+
+
+class Unread(io.TextIOWrapper):
+    """The end of a pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(io.FileIO(descriptor, "w", closefd=False), write_through=True)
 
 
 class FakeCluster:
@@ -42,13 +52,44 @@ def test_lines_of_several_containers_name_them(
     assert sorted(capsys.readouterr().out.splitlines()) == ["[a agent] one", "[b agent] two"]
 
 
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize(("begun", "waiting"), ["ab", "ba"])
 def test_a_container_that_cannot_be_read_does_not_end_the_others(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], begun: str, waiting: str, follow: bool
 ) -> None:
-    print_all(FakeCluster(a=b"one\n"), SOURCES, follow=True)
+    print_all(FakeCluster(**{begun: b"one\n"}), SOURCES, follow=follow)
     printed = capsys.readouterr()
-    assert printed.out == "[a agent] one\n"
-    assert printed.err.startswith("[b agent] the Kubernetes API did not answer")
+    assert printed.out == f"[{begun} agent] one\n"
+    assert printed.err.startswith(f"[{waiting} agent] the Kubernetes API did not answer")
+
+
+def test_the_error_of_the_only_container_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ClusterUnavailableError):
+        print_all(FakeCluster(), SOURCES[:1], follow=True)
+    assert capsys.readouterr().err == ""
+
+
+def test_logs_that_nobody_reads_any_more_end_without_a_word(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in `logs -f | head`: one log goes on, and another one is silent for ever."""
+    go_on = threading.Event()
+
+    class Endless(FakeCluster):
+        def log_chunks(self, namespace: str, pod: str, container: str, **_: Any) -> Iterator[bytes]:
+            while pod == "a":
+                yield b"more\n"
+            go_on.wait()
+
+    reading, writing = os.pipe()
+    os.close(reading)
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", Unread(writing))
+        with pytest.raises(BrokenPipeError):
+            print_all(Endless(), SOURCES, follow=True)
+    os.close(writing)
+    go_on.set()
+    assert capsys.readouterr().err == ""
 
 
 def test_nothing_to_follow_is_an_error() -> None:
