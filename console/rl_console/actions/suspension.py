@@ -35,7 +35,8 @@ def set_suspended(
         wait: seconds to wait until all pods are gone, or until the job is at work; None: no wait.
 
     Raises:
-        RequestRefusedError: the job has ended, or is being stopped for good.
+        RequestRefusedError: the job has ended, also while it is waited for, or is being stopped for
+            good.
         TimeOverError: it was not done in time.
     """
     doing = f"{'suspending' if suspended else 'resuming'} RLJob {namespace}/{job}"
@@ -43,7 +44,8 @@ def set_suspended(
     message = f"rljob.{GROUP}/{job} {'suspended' if suspended else 'resumed'}"
     if wait is None:
         return message
-    _await(cluster, namespace, job, _is_suspended if suspended else _is_at_work, seconds=wait)
+    reached = _is_suspended if suspended else _is_at_work
+    _await(cluster, namespace, job, reached, seconds=wait, doing=doing)
     return f"{message}: {'all its pods are gone' if suspended else 'it is at work'}"
 
 
@@ -60,10 +62,13 @@ def stop_job(cluster: Cluster, namespace: str, job: str, *, wait: float | None) 
         RequestRefusedError: the job has ended.
         TimeOverError: it was not done in time.
     """
-    _set(cluster, namespace, job, "stop", True, doing=f"stopping RLJob {namespace}/{job}")
+    doing = f"stopping RLJob {namespace}/{job}"
+    _set(cluster, namespace, job, "stop", True, doing=doing)
     if wait is None:
         return f"rljob.{GROUP}/{job} stops"
-    ended = _await(cluster, namespace, job, lambda read: has_ended(read.status), seconds=wait)
+    ended = _await(
+        cluster, namespace, job, lambda read: has_ended(read.status), seconds=wait, doing=doing
+    )
     final = condition(ended.status, "Failed") or condition(ended.status, "Complete")
     message = plain_line(final.message) if final else ""
     return f"rljob.{GROUP}/{job} {ended.status.phase}: {message}"
@@ -113,13 +118,23 @@ def _await(
     reached: Callable[[JobObject], bool],
     *,
     seconds: float,
+    doing: str,
 ) -> JobObject:
-    """Wait until the operator has seen the job's spec and the job is as wanted."""
+    """Wait until the operator has seen the job's spec and the job is as wanted.
+
+    Raises:
+        RequestRefusedError: it has ended, and will never be.
+        TimeOverError: it is not in time.
+    """
     deadline = time.monotonic() + seconds
     while True:
         current = cluster.job(namespace, job)
-        if current.status.observed_generation >= current.generation and reached(current):
+        ended = has_ended(current.status)
+        seen = current.status.observed_generation >= current.generation
+        if (ended or seen) and reached(current):
             return current
+        if ended:
+            refuse_ended(current, doing=doing)
         if time.monotonic() >= deadline:
             raise TimeOverError(
                 f"{job} is {current.status.phase} after {seconds:.0f} s",
@@ -129,7 +144,7 @@ def _await(
 
 
 def _is_suspended(job: JobObject) -> bool:
-    return is_true(job.status, "Suspended")
+    return not has_ended(job.status) and is_true(job.status, "Suspended")
 
 
 def _is_at_work(job: JobObject) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from rl_console.actions.suspension import set_suspended, stop_job
 from rl_console.api import Api
 from rl_console.errors import RequestRefusedError
 from rl_console.kube import Cluster
+from tests.unit.rl_console.builders import condition
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
 METADATA = {"name": "sums", "namespace": "lab", "uid": "u", "generation": 1}
@@ -36,3 +38,23 @@ def test_a_job_that_is_being_stopped_does_not_go_on() -> None:
     message = "resuming RLJob lab/sums: it is being stopped for good. Once it has ended"
     with pytest.raises(RequestRefusedError, match=message):
         set_suspended(cluster, "lab", "sums", suspended=False, wait=None)
+
+
+@pytest.mark.parametrize(
+    ("final", "phase", "cause"),
+    [
+        ("Complete", "Succeeded", "it is complete"),
+        ("Failed", "Failed", "it has failed. `kubectl rl retry sums`"),
+        ("Failed", "Stopped", "it was stopped. `kubectl rl retry sums`"),
+    ],
+)
+@pytest.mark.parametrize("suspended", [True, False])
+def test_waiting_ends_with_the_job(suspended: bool, final: str, phase: str, cause: str) -> None:
+    """Its last step may end while the suspension begins."""
+    ended = a_job(suspend=suspended)
+    status = {"phase": phase, "conditions": [condition(final), condition("Suspended")]}
+    ended.data = json.dumps({**json.loads(ended.data), "status": status}).encode()
+    server = Server(a_job(suspend=not suspended), a_job(suspend=suspended), ended)
+    with pytest.raises(RequestRefusedError, match=cause):
+        set_suspended(Cluster(Api(server.library)), "lab", "sums", suspended=suspended, wait=3600.0)
+    assert len(server.asked) == 3
