@@ -23,6 +23,7 @@ from rl_contracts.spec.resources import GROUP
 POLL_SECONDS = 1.0
 GONE_SECONDS = 120.0
 """How long a deleted job may take to go: its pods end first if it has quota of a queue."""
+MADE_AGAIN = "another program, e.g. one that applies manifests from Git, made the job again at once"
 KEPT_METADATA = ("name", "namespace", "labels", "annotations")
 DROPPED_ANNOTATIONS = (
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -95,18 +96,14 @@ def replace_job(
         sleep: waits.
 
     Raises:
-        ConsoleError: a request failed; after the deletion the message names the saved manifest.
+        ConsoleError: a request failed. Where the deletion was refused, the saved manifest is
+            removed; after it the message names the manifest.
     """
     metadata = raw["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
-    cluster.api.request(
-        "DELETE",
-        path("rljobs", namespace, name),
-        doing=f"deleting RLJob {namespace}/{name}",
-        body={"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"},
-    )
+    _delete(cluster, metadata, saved)
     try:
-        _await_gone(cluster, namespace, name, sleep)
+        _await_gone(cluster, metadata, sleep)
         cluster.api.request(
             "POST",
             path("rljobs", namespace),
@@ -114,21 +111,55 @@ def replace_job(
             body=manifest,
         )
     except ConsoleError as error:
-        remedy = f"The old job is deleted. Run `kubectl create -f {saved}` to continue its run"
+        again = isinstance(error, _MadeAgainError) or "already exists" in str(error)
         raise RequestRefusedError(
-            doing=f"retrying RLJob {namespace}/{name}", cause=str(error), remedy=remedy
+            doing=f"retrying RLJob {namespace}/{name}",
+            cause=MADE_AGAIN if again else str(error),
+            remedy=_commit(manifest)
+            if again
+            else f"The old job is deleted. Run `kubectl create -f {saved}` to continue its run",
         ) from error
 
 
+class _MadeAgainError(ConsoleError):
+    """There is another job of the deleted one's name."""
+
+
+def _commit(manifest: Mapping[str, Any]) -> str:
+    run, name = manifest["spec"]["runId"], manifest["metadata"]["name"]
+    return (
+        f"It has begun a new run. Commit `runId: {run}` below `spec` of its manifest, which cannot "
+        f"change in a job, then run `kubectl delete rljob {name}`: the job that is made next "
+        "continues the run"
+    )
+
+
+def _delete(cluster: Cluster, metadata: Mapping[str, Any], saved: Path) -> None:
+    namespace, name = metadata["namespace"], metadata["name"]
+    try:
+        cluster.api.request(
+            "DELETE",
+            path("rljobs", namespace, name),
+            doing=f"deleting RLJob {namespace}/{name}",
+            body={"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"},
+        )
+    except RequestRefusedError:  # the job is there: nothing is to be made from the manifest
+        saved.unlink(missing_ok=True)
+        raise
+
+
 def _await_gone(
-    cluster: Cluster, namespace: str, name: str, sleep: Callable[[float], None]
+    cluster: Cluster, metadata: Mapping[str, Any], sleep: Callable[[float], None]
 ) -> None:
+    """Wait until the job is gone; raises _MadeAgainError where another one has its name."""
     deadline = time.monotonic() + GONE_SECONDS
     while True:
         try:
-            cluster.raw_job(namespace, name)
+            found = cluster.raw_job(metadata["namespace"], metadata["name"])
         except NotFoundError:
             return
+        if found["metadata"]["uid"] != metadata["uid"]:
+            raise _MadeAgainError(MADE_AGAIN)
         if time.monotonic() > deadline:
             raise TimeOverError(f"it is not gone after {GONE_SECONDS:.0f} s")
         sleep(POLL_SECONDS)

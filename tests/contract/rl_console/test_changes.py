@@ -13,6 +13,7 @@ import yaml
 
 from rl_console.actions import retry, suspension
 from rl_console.errors import RequestRefusedError
+from rl_console.kube import Cluster as KubeCluster
 from tests.contract.rl_console.conftest import Run
 from tests.contract.rl_console.world import NAMESPACE, World, condition, pod, put_status
 from tests.samples.manifests import a_job
@@ -97,10 +98,7 @@ def test_waiting_ends_when_the_operator_says_so(
 def test_a_failed_run_is_continued_by_a_new_job(
     world: World, run: Run, job: str, tmp_path: Path
 ) -> None:
-    failed = {"phase": "Failed", "runId": "run-7", "observedGeneration": 1}
-    failed["conditions"] = [condition("Failed", "True", "BackoffLimitExceeded")]
-    put_status(world.apiserver, "rljob", job, failed)
-    before = get(world, "rljob", job)["metadata"]["uid"]
+    before = failed(world, job)
     saved = tmp_path / "again.yaml"
     done = run("retry", job, "--yes", "--save", str(saved), kubeconfig=world.admin)
     assert (done.code, done.err) == (0, "")
@@ -111,14 +109,74 @@ def test_a_failed_run_is_continued_by_a_new_job(
     assert yaml.safe_load(saved.read_text())["spec"] == after["spec"]
 
 
+def failed(world: World, job: str) -> str:
+    """The UID of the job, which has failed."""
+    status = {"phase": "Failed", "runId": "run-7", "observedGeneration": 1}
+    status["conditions"] = [condition("Failed", "True", "BackoffLimitExceeded")]
+    put_status(world.apiserver, "rljob", job, status)
+    uid: str = get(world, "rljob", job)["metadata"]["uid"]
+    return uid
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_job_that_is_made_again_names_what_to_commit(
+    world: World, run: Run, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    """By a program that applies manifests from Git, before or after the retry sees it gone."""
+    failed(world, job)
+    asked = KubeCluster.raw_job
+    names: list[str] = []
+
+    def made_again() -> None:
+        manifest = a_job(job, namespace=NAMESPACE, runId="")
+        world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def raw_job(cluster: KubeCluster, namespace: str, name: str) -> dict[str, Any]:
+        names.append(name)
+        if len(names) == 1:
+            return asked(cluster, namespace, name)
+        if not late:
+            made_again()
+        try:
+            return asked(cluster, namespace, name)
+        finally:
+            if late:
+                made_again()
+
+    monkeypatch.setattr(KubeCluster, "raw_job", raw_job)
+    saved = tmp_path / "again.yaml"
+    done = run("retry", job, "--yes", "--save", str(saved), kubeconfig=world.admin)
+    assert done.code == 6
+    assert "applies manifests from Git, made the job again at once. It has begun" in done.err
+    assert "Commit `runId: run-7` below `spec` of its manifest" in done.err
+    assert f"`kubectl delete rljob {job}`" in done.err
+
+
+def test_a_retry_that_may_not_delete_leaves_no_file(
+    world: World, run: Run, job: str, tmp_path: Path
+) -> None:
+    uid = failed(world, job)
+    name = f"retrier-{job}"[:40].rstrip("-")
+    for made in (
+        ("serviceaccount", name),
+        ("role", name, "--verb=get", "--resource=rljobs.rl-operator.io"),
+        ("rolebinding", name, f"--role={name}", f"--serviceaccount={NAMESPACE}:{name}"),
+    ):
+        world.apiserver.kubectl("-n", NAMESPACE, "create", *made)
+    written = json.loads(world.admin.read_text())
+    written["users"][0]["user"]["as"] = f"system:serviceaccount:{NAMESPACE}:{name}"
+    file, saved = tmp_path / "kubeconfig", tmp_path / "again.yaml"
+    file.write_text(json.dumps(written))
+    done = run("retry", job, "--yes", "--save", str(saved), kubeconfig=file)
+    assert (done.code, saved.exists()) == (4, False)
+    assert get(world, "rljob", job)["metadata"]["uid"] == uid
+
+
 def test_a_retry_asks_first(
     world: World, run: Run, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    failed = {"phase": "Failed", "observedGeneration": 1}
-    failed["conditions"] = [condition("Failed", "True", "BackoffLimitExceeded")]
-    put_status(world.apiserver, "rljob", job, failed)
-    before = get(world, "rljob", job)["metadata"]["uid"]
+    before = failed(world, job)
     assert run("retry", job, kubeconfig=world.admin).code == 130
     assert get(world, "rljob", job)["metadata"]["uid"] == before
 
