@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rl_console.actions.job_table import job_listing
 from rl_console.errors import ClusterUnavailableError
 from rl_console.kube import Cluster
 from rl_console.output import Listing, Output, document, table, width
+from rl_console.plain_text import plain_line
 
 SILENT_SECONDS = 120.0
 """How long the API server may not answer."""
+TABLES = (Output.TABLE, Output.WIDE)
+UNSEEN = ("resourceVersion", "managedFields")
+"""Parts of an object's metadata that change with everything that is written, the same value too."""
 
 
 def watch_jobs(
@@ -28,6 +34,9 @@ def watch_jobs(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
     """Print each job and each later change of it, until the time is over.
+
+    A table has a new line where a column that it shows has changed, JSON and YAML where anything
+    has. Jobs of a list that are gone are named on standard error.
 
     Args:
         cluster: to read from.
@@ -54,9 +63,10 @@ def watch_jobs(
         except ClusterUnavailableError:
             if changes is None or monotonic() - answered > SILENT_SECONDS:
                 raise
-        if seconds is not None and monotonic() - started >= seconds:
+        left = math.inf if seconds is None else started + seconds - monotonic()
+        if left <= 0:
             return
-        sleep(interval)
+        sleep(min(interval, left))
 
 
 class _Changes:
@@ -65,23 +75,42 @@ class _Changes:
     def __init__(self, output: Output) -> None:
         self._output = output
         self._shown: dict[str, object] = {}
+        self._names: dict[str, str] = {}
         self._headed = False
 
     def show(self, listing: Listing) -> None:
-        """Print the jobs that are new or have changed; another age is no change."""
-        ages = [index for index, column in enumerate(listing.columns) if column.heading == "AGE"]
+        """Print the jobs that are new or have changed, and name those that are gone."""
         changed = []
         for row, written in zip(listing.rows, listing.objects, strict=True):
-            seen = tuple(cell for index, cell in enumerate(row) if index not in ages)
-            uid = written["metadata"]["uid"]
+            metadata = written["metadata"]
+            seen, uid = self._seen(listing, row, written), metadata["uid"]
             if self._shown.get(uid) != seen:
                 self._shown[uid] = seen
+                self._names[uid] = f"{metadata['namespace']}/{metadata['name']}"
                 changed.append((row, written))
-        if self._output in (Output.TABLE, Output.WIDE):
+        self._print_gone({each["metadata"]["uid"] for each in listing.objects})
+        if self._output in TABLES:
             self._print_rows(listing, [row for row, _ in changed])
             return
         for _, written in changed:
             print(self._document(listing, written), flush=True)
+
+    def _seen(self, listing: Listing, row: Sequence[str], written: Mapping[str, Any]) -> object:
+        """What a change is judged by: the columns that are shown but the age, or the object."""
+        if self._output not in TABLES:
+            metadata = written["metadata"]
+            kept = {key: value for key, value in metadata.items() if key not in UNSEEN}
+            return {**written, "metadata": kept}
+        return tuple(
+            cell
+            for cell, column in zip(row, listing.columns, strict=True)
+            if column.heading != "AGE" and (self._output is Output.WIDE or not column.wide)
+        )
+
+    def _print_gone(self, there: Collection[str]) -> None:
+        for uid in self._shown.keys() - there:
+            del self._shown[uid]
+            print(plain_line(f"RLJob {self._names.pop(uid)} is gone"), file=sys.stderr)
 
     def _document(self, listing: Listing, written: Mapping[str, Any]) -> str:
         if self._output is Output.JSON:

@@ -72,3 +72,30 @@ def test_a_server_that_was_never_reached_is_an_error_at_once() -> None:
 def test_a_server_that_does_not_come_back_is_an_error() -> None:
     with pytest.raises(ClusterUnavailableError):
         watch(FakeCluster([job("a")], *[UNAVAILABLE] * 200), seconds=1000)
+
+
+@pytest.mark.parametrize(
+    ("output", "lines"), [(Output.TABLE, 1), (Output.WIDE, 2), (Output.JSON, 3), (Output.NAME, 3)]
+)
+def test_a_change_is_one_of_what_is_shown(
+    output: Output, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A change of a wide column, of something that no table shows, and of nothing."""
+    first, wide, hidden = job("a"), job("a", accuracy=0.5), job("a", accuracy=0.5)
+    hidden["metadata"]["labels"] = {"team": "a"}
+    same = json.loads(json.dumps(hidden))
+    same["metadata"] |= {"resourceVersion": "7", "managedFields": [{"manager": "m"}]}
+    watch(FakeCluster([first], [wide], [hidden], [same]), seconds=3, output=output)
+    shown = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("NAME")]
+    assert len(shown) == lines
+
+
+def test_a_job_that_is_gone_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    watch(FakeCluster([job("a"), job("b")], [job("b")], [job("b")]), seconds=2)
+    assert capsys.readouterr().err == "RLJob lab/a is gone\n"
+
+
+def test_the_last_wait_ends_with_the_time() -> None:
+    cluster = FakeCluster([job("a")], [job("a")], [job("a")])
+    watch(cluster, seconds=1.5)
+    assert cluster.clock == 1.5
