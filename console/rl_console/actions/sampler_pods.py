@@ -115,14 +115,14 @@ def drain_pods(
     chosen = _chosen(cluster.pods_of(namespace, job), job, pods, node)
     deadline = monotonic() + timeout
     for pod in chosen:
-        while not _evicted(cluster, namespace, pod):
+        while not (outcome := _eviction(cluster, namespace, pod)):
             if monotonic() >= deadline:
                 raise TimeOverError(
                     f"the disruption budget did not admit the eviction of {pod} in {timeout:.0f} s",
                     remedy="Wait until the other sampler pods are ready, or scale the group up",
                 )
             sleep(POLL_SECONDS)
-        yield f"pod/{pod} evicted"
+        yield f"pod/{pod} {outcome}"
 
 
 def _chosen(pods: Sequence[PodView], job: str, names: Sequence[str], node: str) -> list[str]:
@@ -144,8 +144,8 @@ def _chosen(pods: Sequence[PodView], job: str, names: Sequence[str], node: str) 
     return list(names)
 
 
-def _evicted(cluster: Cluster, namespace: str, pod: str) -> bool:
-    """Ask for an eviction; False while the disruption budget does not admit it."""
+def _eviction(cluster: Cluster, namespace: str, pod: str) -> str:
+    """Ask for an eviction, and say what came of it; empty: the disruption budget forbids it now."""
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -160,6 +160,8 @@ def _evicted(cluster: Cluster, namespace: str, pod: str) -> bool:
         )
     except ClusterUnavailableError as error:
         if "disruption budget" in str(error):
-            return False
+            return ""
         raise
-    return True
+    except NotFoundError:  # e.g. its pool was scaled down meanwhile
+        return "is gone already"
+    return "evicted"

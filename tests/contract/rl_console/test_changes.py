@@ -14,6 +14,7 @@ import yaml
 from rl_console.actions import retry, suspension
 from rl_console.errors import RequestRefusedError
 from rl_console.kube import Cluster as KubeCluster
+from rl_console.pods import PodView
 from tests.contract.rl_console.conftest import Run
 from tests.contract.rl_console.world import NAMESPACE, World, condition, pod, put_status
 from tests.samples.manifests import a_job
@@ -204,6 +205,30 @@ def test_an_evicted_sampler_is_gone(world: World, run: Run) -> None:
     assert (done.code, done.out) == (0, "pod/drained-main-x-1 evicted\n")
     names = world.apiserver.get("pod", "-n", NAMESPACE)["items"]
     assert "drained-main-x-1" not in [each["metadata"]["name"] for each in names]
+
+
+def test_pods_of_a_node_are_drained_also_where_one_goes_by_itself(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"drained-{letter}" for letter in "ab"]
+    for name in names:
+        manifest = pod(name, "live", "engine", RL_POOL="live-main")
+        manifest["spec"]["nodeName"] = "node-1"
+        world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    asked = KubeCluster.pods_of
+
+    def pods_of(cluster: KubeCluster, namespace: str, job: str) -> list[PodView]:
+        listed = asked(cluster, namespace, job)
+        gone = ("delete", "pod", names[0], "-n", NAMESPACE, "--force", "--grace-period=0")
+        world.apiserver.kubectl(*gone)
+        return listed
+
+    monkeypatch.setattr(KubeCluster, "pods_of", pods_of)
+    done = run("drain", "live", "--node", "node-1", kubeconfig=world.admin)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == "pod/drained-a is gone already\npod/drained-b evicted\n"
+    gone = ("delete", "pod", names[1], "-n", NAMESPACE, "--force", "--grace-period=0")
+    world.apiserver.kubectl(*gone, check=False)
 
 
 def test_a_disruption_budget_is_respected(world: World, run: Run) -> None:
