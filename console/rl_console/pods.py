@@ -9,6 +9,7 @@ from typing import Any, Literal
 from rl_contracts import env
 
 Role = Literal["trainer", "sampler", "other"]
+MOST_DIGITS = 10
 WATCH_OPTION = "--watch-namespace"
 """Of the operator; the chart sets it for each of ``watchNamespaces``."""
 
@@ -68,7 +69,7 @@ def pod_view(pod: Any) -> PodView:
         role=_role(environ),
         job=jobs[0] if jobs else "",
         beside=jobs[1:],
-        attempt=int(environ.get(env.ATTEMPT, "0")),
+        attempt=_number(environ.get(env.ATTEMPT, "")),
         node=pod.spec.node_name or "",
         phase=status.phase,
         ready=("Ready", "True") in [(condition.type, condition.status) for condition in conditions],
@@ -85,6 +86,11 @@ def _watched(spec: Any) -> Iterator[str]:
             option, _, namespace = argument.partition("=")
             if option == WATCH_OPTION:
                 yield namespace
+
+
+def _number(text: str) -> int:
+    """0 for other text: anybody who may create pods may set the variables of one."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < MOST_DIGITS else 0
 
 
 def _chat_ports(spec: Any) -> Iterator[tuple[str, int]]:

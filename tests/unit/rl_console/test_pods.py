@@ -1,5 +1,6 @@
 from typing import Any
 
+import pytest
 from kubernetes import client
 
 from rl_console.pods import pod_view
@@ -26,6 +27,12 @@ def test_roles_come_from_the_environment_that_the_operator_sets() -> None:
     seen = [pod_view(v1_pod(environ=environ, status=status)) for environ in (trainer, sampler, [])]
     assert [pod.role for pod in seen] == ["trainer", "sampler", "other"]
     assert seen[0].attempt == 2
+
+
+@pytest.mark.parametrize("text", ["latest", "-1", "1.5", "²", "9" * 5000])
+def test_a_stray_pod_with_another_attempt_is_of_none(text: str) -> None:
+    environ = variables(**{env.JOB: "sums", env.ATTEMPT: text})
+    assert pod_view(v1_pod(environ=environ, status=client.V1PodStatus())).attempt == 0
 
 
 def test_a_pod_in_which_several_runs_sample_is_shown_with_each_job() -> None:
