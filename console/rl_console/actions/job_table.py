@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from rl_console import times
+from rl_console.errors import UsageError
 from rl_console.jobs import JobObject
 from rl_console.output import Column, Listing
 from rl_console.view import condition, count, number
 from rl_contracts.spec.resources import GROUP
+from rl_contracts.spec.status import Phase
 
 COLUMNS = (
     Column(heading="NAME"),
@@ -30,6 +32,20 @@ COLUMNS = (
     Column(heading="ACTIVITY", wide=True, text=True),
 )
 NAMESPACE = Column(heading="NAMESPACE")
+
+
+def phase_of(written: str) -> str:
+    """The phase that a person means, in capitals or not; empty for an empty text.
+
+    Raises:
+        UsageError: there is no such phase: the API server would find no job that has it.
+    """
+    phases: dict[str, str] = {each.casefold(): each for each in get_args(Phase)}
+    if written and written.casefold() not in phases:
+        raise UsageError(
+            f"--phase {written}: there is no such phase", remedy=f"Use {', '.join(phases.values())}"
+        )
+    return phases.get(written.casefold(), "")
 
 
 def job_listing(

@@ -23,12 +23,12 @@ def list_jobs(
     ] = "",
 ) -> None:
     """List jobs with their progress."""
-    from rl_console.actions.job_table import job_listing
+    from rl_console.actions.job_table import job_listing, phase_of
     from rl_console.output import show
 
     cluster = invocation.cluster()
     namespace = "" if all_namespaces else cluster.default_namespace
-    jobs = cluster.raw_jobs(namespace, selector=selector, phase=phase)
+    jobs = cluster.raw_jobs(namespace, selector=selector, phase=phase_of(phase))
     show(job_listing(jobs, namespace=namespace), invocation.output)
 
 
