@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (1, "s"))
@@ -23,6 +25,17 @@ def parse(written: str) -> datetime:
 def age(written: str | None, now: datetime) -> str:
     """Time since ``written``, e.g. ``3d4h``; empty without a time."""
     return "" if not written else short((now - parse(written)).total_seconds())
+
+
+def of_event(event: Mapping[str, Any]) -> str:
+    """When an event (events.k8s.io) was seen last, as it is written; empty without a time."""
+    series = event.get("series") or {}
+    written = (
+        series.get("lastObservedTime")
+        or event.get("eventTime")
+        or event.get("deprecatedLastTimestamp")
+    )
+    return str(written or "")
 
 
 def short(seconds: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rl_console import times
 from rl_console.dashboard.shown import line, seconds_of
 from rl_console.jobs import JobObject
 
@@ -139,15 +140,10 @@ def _scalings(pools: Iterable[Mapping[str, Any]]) -> Iterable[Mark]:
 
 
 def _event(event: Mapping[str, Any]) -> Mark:
-    series = event.get("series") or {}
-    written = (
-        series.get("lastObservedTime")
-        or event.get("eventTime")
-        or event.get("deprecatedLastTimestamp")
-    )
     kind = "incident" if event.get("type") == "Warning" else "event"
     title = line(event.get("reason") or "Event")
-    return Mark(time=seconds_of(written), kind=kind, title=title, text=str(event.get("note") or ""))
+    at = seconds_of(times.of_event(event))
+    return Mark(time=at, kind=kind, title=title, text=str(event.get("note") or ""))
 
 
 def pools_of(pools: Iterable[Mapping[str, Any]], job: str) -> list[Mapping[str, Any]]:

@@ -8,12 +8,14 @@ stores are read directly, which takes the right to read their Secret.
 from __future__ import annotations
 
 import contextlib
+import heapq
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from rl_console import stores as store_access
+from rl_console import times
 from rl_console.errors import (
     ClusterUnavailableError,
     ConsoleError,
@@ -90,18 +92,21 @@ class ClusterSource:
         return [item for page in pages for item in page["items"]]
 
     def events(self, namespace: str, name: str) -> list[dict[str, Any]]:
-        """Events about an RLJob; empty where the viewer may not list them."""
+        """The newest events about an RLJob; empty where the viewer may not list them.
+
+        The API server lists them by name, so the newest may be on the last page.
+        """
         fields = f"regarding.kind=RLJob,regarding.name={name}"
+        pages = self._cluster.api.pages(
+            f"/apis/events.k8s.io/v1/namespaces/{namespace}/events",
+            doing=f"listing events of {namespace}/{name}",
+            query={"fieldSelector": fields, "limit": MOST_EVENTS},
+        )
+        events = (event for page in pages for event in page.get("items") or [])
         try:
-            page = self._cluster.api.request(
-                "GET",
-                f"/apis/events.k8s.io/v1/namespaces/{namespace}/events",
-                doing=f"listing events of {namespace}/{name}",
-                query={"fieldSelector": fields, "limit": MOST_EVENTS},
-            )
+            return heapq.nlargest(MOST_EVENTS, events, key=times.of_event)
         except NotAllowedError:
             return []
-        return list(page.get("items") or [])
 
     def ask(self, namespace: str, job: str, query: Message, *, patient: bool = True) -> Answer:
         """The answer to a query, from the operator or directly."""

@@ -107,3 +107,22 @@ def test_jobs_are_read_page_by_page_while_they_are_looked_through() -> None:
     assert len(server.asked) == 1
     assert [each["metadata"]["name"] for each in jobs] == ["b"]
     assert [dict(query)["limit"] for query in server.queries] == [100, 100]
+
+
+def test_the_newest_events_are_kept_wherever_they_are_listed() -> None:
+    def page(first: int, last: int, following: str) -> Answer:
+        times = [
+            f"2026-11-25T09:{number // 60:02}:{number % 60:02}Z" for number in range(first, last)
+        ]
+        events = [{"eventTime": time, "reason": time} for time in times]
+        return Answer(200, {"items": events, "metadata": {"continue": following}})
+
+    server = Server(page(0, 200, "next"), page(200, 230, ""))
+    events = ClusterSource(Cluster(Api(server.library)), Tools()).events("lab", "sums")
+    reasons = sorted(each["reason"] for each in events)
+    assert (len(reasons), reasons[0]) == (200, "2026-11-25T09:00:30Z")
+
+
+def test_a_viewer_without_the_right_sees_no_events() -> None:
+    server = Server(Answer(403, {"message": "events is forbidden"}))
+    assert ClusterSource(Cluster(Api(server.library)), Tools()).events("lab", "sums") == []
