@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +28,7 @@ from rl_contracts.errors import RLError
 
 PROGRAM = "kubectl rl"
 EPILOG = "`kubectl rl COMMAND --help` shows options and examples of a command."
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MOST_CHARACTERS = 4000
 
 
@@ -99,10 +102,19 @@ def run(arguments: Sequence[str]) -> int:
     except RLError as error:
         _print_error(str(error))
         return FAILED
-    except BrokenPipeError:  # e.g. `| head`
-        _close_output()
-        return FAILED
+    except OSError as error:
+        return _output_lost(error)
     return code if isinstance(code, int) else 0
+
+
+def _output_lost(error: OSError) -> int:
+    """End quietly where nobody reads the output, and say that it is full; other errors go on."""
+    if not isinstance(error, BrokenPipeError):  # that is e.g. `| head`
+        if error.errno not in FULL:
+            raise error
+        _print_error(f"the output cannot be written: {error.strerror}")
+    _close_output()
+    return FAILED
 
 
 def _close_output() -> None:
@@ -135,4 +147,12 @@ def _print_failure(failure: StageFailedError) -> None:
 
 def main() -> None:
     """Run the command line of this process and end with its exit code."""
-    sys.exit(run(sys.argv[1:]))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # Latin-1 has no dash, and ASCII no ellipsis
+            stream.reconfigure(errors="backslashreplace")
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        code = _output_lost(error)
+    sys.exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -125,3 +126,42 @@ def test_options_after_the_command_win_over_those_before_it() -> None:
     assert base.changed(namespace="after").namespace == "after"
     assert base.changed(namespace=None).namespace == "before"
     assert base.changed(request_timeout=None).request_seconds == 5.0
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_cannot_show_a_character_gets_its_code(encoding: str) -> None:
+    code = "from rl_console import app; app.run = lambda _: print('3 – 4…'); app.main()"
+    environ = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True)
+    assert (done.stdout, done.stderr) == (b"3 \\u2013 4\\u2026\n", b"")
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_full_disk_is_one_line(long: bool) -> None:
+    """Python keeps a short text until the end of the process."""
+    code = (
+        f"from rl_console import app; app.build = lambda: lambda **_: print({long} * 99999 * 'x')"
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}\napp.main()"],
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+            stdout=full,
+            stderr=subprocess.PIPE,
+        )
+    said = b"error: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_an_output_that_nobody_reads_ends_without_a_word() -> None:
+    code = "from rl_console import app; app.build = lambda: lambda **_: print('x'); app.main()"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")
