@@ -7,7 +7,9 @@ last line is a colon and a number: 4 to complete nothing else, 0 to complete fil
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -20,8 +22,43 @@ NOTHING_ELSE, FILES = 4, 0
 SECONDS = 3.0
 """A key press waits no longer for the API server."""
 PARTS = ("trainer", "agent", "engine", "code", "sandbox", "stage")
-OUTPUT = ("-o", "--output")
 FILE_OPTIONS = ("-f", "--filename", "--kubeconfig", "--out", "--config", "--save")
+
+
+@dataclass(slots=True)
+class _Line:
+    """What the words so far mean."""
+
+    group: Any
+    command: Any
+    arguments: list[str] = field(default_factory=list)
+    values: dict[str, str] = field(default_factory=dict)
+    """By the name of the option, e.g. ``kube_context``."""
+    awaited: Any = None
+    """Option whose value is the next word."""
+
+    def take(self, word: str) -> None:
+        """Read one more word."""
+        if self.awaited is not None:
+            self.values[self.awaited.name], self.awaited = word, None
+        elif word.startswith("-"):
+            name, _, value = word.partition("=")
+            option = self.option(name)
+            if option is None or option.is_flag:
+                return
+            if value:
+                self.values[option.name] = value
+            else:
+                self.awaited = option
+        elif self.command is self.group and word in self.group.commands:
+            self.command = self.group.commands[word]
+        else:
+            self.arguments.append(word)
+
+    def option(self, name: str) -> Any:
+        """The option of this name, of the command before those of every command."""
+        options = [*self.command.params, *self.group.params]
+        return next((each for each in options if name in each.opts), None)
 
 
 def candidates(words: Sequence[str]) -> tuple[list[str], int]:
@@ -32,46 +69,44 @@ def candidates(words: Sequence[str]) -> tuple[list[str], int]:
     """
     group: Any = typer.main.get_command(build())
     *before, last = list(words) or [""]
-    previous = before[-1] if before else ""
-    if previous in FILE_OPTIONS:
-        return [], FILES
-    if previous in OUTPUT:
-        return _fitting(Output, last), NOTHING_ELSE
-    name = next((word for word in before if word in group.commands), "")
-    command = group.commands.get(name, group)
+    line = _Line(group, group)
+    for word in before:
+        line.take(word)
+    if line.awaited is not None:
+        if any(name in FILE_OPTIONS for name in line.awaited.opts):
+            return [], FILES
+        return _fitting(Output if line.awaited.name == "output" else (), last), NOTHING_ELSE
     if last.startswith("-"):
-        options = [option for each in command.params for option in each.opts]
+        options = [option for each in line.command.params for option in each.opts]
         return _fitting((each for each in options if each.startswith("--")), last), NOTHING_ELSE
-    if not name:
+    if line.command is group:
         return _fitting(group.commands, last), NOTHING_ELSE
-    return _arguments(command, before[before.index(name) + 1 :], before, last)
+    return _arguments(line, last)
 
 
-def _arguments(
-    command: Any, given: Sequence[str], before: Sequence[str], last: str
-) -> tuple[list[str], int]:
-    names = [each.name for each in command.params if each.param_type_name == "argument"]
-    place = len([word for word in given if not word.startswith("-")])
+def _arguments(line: _Line, last: str) -> tuple[list[str], int]:
+    names = [each.name for each in line.command.params if each.param_type_name == "argument"]
+    place = len(line.arguments)
     wanted = names[place] if place < len(names) else ""
     if wanted in ("job", "first", "second"):
-        return _fitting(_jobs(before), last), FILES if wanted != "job" else NOTHING_ELSE
+        return _fitting(_jobs(line.values), last), FILES if wanted != "job" else NOTHING_ELSE
     if wanted == "part":
         return _fitting(PARTS, last), NOTHING_ELSE
     return [], FILES if wanted == "file" else NOTHING_ELSE
 
 
-def _jobs(words: Sequence[str]) -> list[str]:
+def _jobs(options: Mapping[str, str]) -> list[str]:
     """Names of the jobs of the namespace; none if the cluster does not answer at once."""
     from rl_console.invocation import Invocation
     from rl_console.tools import Tools
 
-    def after(*options: str) -> str:
-        values = [words[index + 1] for index, word in enumerate(words[:-1]) if word in options]
-        return values[-1] if values else ""
-
-    tools = Tools(kubeconfig=None, context=after("--context") or None)
+    kubeconfig = options.get("kubeconfig")
+    tools = Tools(
+        kubeconfig=Path(kubeconfig) if kubeconfig else None,
+        context=options.get("kube_context") or None,
+    )
     invocation = Invocation(
-        tools=tools, namespace=after("-n", "--namespace"), request_seconds=SECONDS
+        tools=tools, namespace=options.get("namespace", ""), request_seconds=SECONDS
     )
     try:
         cluster = invocation.cluster()

@@ -18,6 +18,15 @@ from rl_console import completion
         (["validate", "-f", ""], [], 0),
         (["diff", "sums", "x"], [], 0),
         (["top", "sums", ""], [], 4),
+        (["logs", "-n", "ns", "su"], ["sums"], 4),
+        (["logs", "--context", "c", "su"], ["sums"], 4),
+        (["logs", "--tail", "5", "su"], ["sums"], 4),
+        (["logs", "-f", "su"], ["sums"], 4),
+        (["logs", "-f", "sums", "a"], ["agent"], 4),
+        (["logs", "--namespace=ns", "su"], ["sums"], 4),
+        (["--context", "logs", "sus"], ["suspend"], 4),
+        (["logs", "-n", ""], [], 4),
+        (["report", "sums", "--out", ""], [], 0),
     ],
 )
 def test_the_last_word_is_completed(
@@ -45,3 +54,15 @@ def test_a_cluster_that_does_not_answer_completes_nothing(
     monkeypatch.setattr("sys.argv", ["kubectl_complete-rl", "status", ""])
     completion.main()
     assert capsys.readouterr().out == ":4\n"
+
+
+@pytest.mark.parametrize(
+    "words", [["-n", "ns", "--context", "c", "logs", ""], ["logs", "--context=c", "-n", "ns", ""]]
+)
+def test_jobs_are_those_of_the_options(
+    words: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        completion, "_jobs", lambda options: [f"{name}={options[name]}" for name in sorted(options)]
+    )
+    assert completion.candidates(words)[0] == ["kube_context=c", "namespace=ns"]
