@@ -185,6 +185,7 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
         max_tokens=longest,
         placeholders=Placeholders.of(policy.module.config.to_dict()),
         replayed=routers.replayed(policy.module) if replays else None,
+        temperature=spec.agent.sampling.temperature,
     )
 
 

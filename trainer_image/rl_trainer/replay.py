@@ -7,14 +7,15 @@ again in order gives the weights that the earlier trainer had; nothing is publis
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rl_contracts.documents import trained
 from rl_contracts.documents.batch import FIRST_TRAINED_FORMAT, Batch, BatchState
 from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.step_metrics import StepMetrics
-from rl_contracts.errors import IntegrityError
+from rl_contracts.errors import IntegrityError, Refusal, RefusedError
+from rl_trainer.algorithm.groups import temperature_fault
 from rl_trainer.algorithm.samples import Sample, batch_samples, digest
 from rl_trainer.algorithm.step_metrics import Circumstances, as_first_made, step_metrics
 from rl_trainer.context.job import Job, Progress
@@ -40,6 +41,7 @@ def replay(
 
     Raises:
         TerminatedError: SIGTERM came; raised between two batches.
+        RefusedError: a batch was sampled at another temperature than the manifest's.
         TrainingFailedError: a document of the lineage is missing.
         IntegrityError: a batch would not train again what it trained before.
     """
@@ -78,6 +80,7 @@ def _train_again(
 ) -> None:
     """Train a batch; ``first`` are the metrics of its first time, where they are known."""
     heads = _heads(work.reader, batch)
+    check_temperature(batch, heads, job.spec.agent.sampling.temperature)
     samples = batch_samples(batch, heads)
     _check_digest(job, batch, samples)
     try:
@@ -102,6 +105,27 @@ def _train_again(
     progress.step, progress.head = batch.step, batch.id
     progress.next_sequence = batch.next_sequence
     log.info("replayed step %d", batch.step)
+
+
+def check_temperature(batch: Batch, heads: Mapping[str, RolloutHead], temperature: float) -> None:
+    """Raise RefusedError if a batch was sampled at another temperature than the manifest's.
+
+    Training it again at that temperature would give other weights than the run has.
+    """
+    for member in batch.members:
+        sampled = heads[member.rollout].temperature
+        if wrong := temperature_fault(sampled, temperature):
+            raise RefusedError(
+                Refusal(
+                    field="spec.agent.sampling.temperature",
+                    value=f"{temperature:g}",
+                    reason="TemperatureChanged",
+                    message=f"Step {batch.step} must be trained again, because no checkpoint holds "
+                    f"it, and it was {wrong}.",
+                    remedy=f"Continue the run with {sampled:g}, or start a new run with another "
+                    "temperature.",
+                )
+            )
 
 
 def _check_digest(job: Job, batch: Batch, samples: list[Sample]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.head import RolloutHead
@@ -60,6 +60,8 @@ class Limits:
     """Of images; None where the model sees none."""
     replayed: Replayed | None = None
     """Where the engine's choices of experts are trained."""
+    temperature: float | None = None
+    """At which training computes log-probabilities; None: that of each group."""
 
     def fault(self, rollout: Rollout) -> str:
         """What makes a whole rollout unusable; empty when nothing does."""
@@ -70,6 +72,10 @@ class Limits:
             placeholders=self.placeholders,
             replayed=self.replayed,
         )
+
+    def for_evaluation(self) -> Limits:
+        """The same of groups that are measured and not trained."""
+        return replace(self, temperature=None)
 
 
 def assemble(task: Task, rollouts: Mapping[str, RolloutHead], limits: Limits) -> Group | str:
@@ -82,6 +88,7 @@ def assemble(task: Task, rollouts: Mapping[str, RolloutHead], limits: Limits) ->
     sampled = tuple(rollout for rollout in chosen if all_greedy or not rollout.greedy)
     greedy = [rollout for rollout in chosen if rollout.greedy and not all_greedy]
     problem = _count_fault(task, sampled=len(sampled), greedy=len(greedy))
+    problem = problem or temperature_fault(task.temperature, limits.temperature)
     if problem:
         return problem
     for rollout in chosen:
@@ -100,6 +107,13 @@ def _count_fault(task: Task, *, sampled: int, greedy: int) -> str:
     if greedy != task.baseline:
         return f"it lists {greedy} greedy rollouts, not {int(task.baseline)}"
     return ""
+
+
+def temperature_fault(sampled: float, trained: float | None) -> str:
+    """Why what was sampled at one temperature cannot be trained at another; else empty."""
+    if trained is None or math.isclose(sampled, trained):
+        return ""
+    return f"sampled at temperature {sampled:g}, and agent.sampling.temperature is {trained:g}"
 
 
 def _rollout_fault(rollout: RolloutHead, task: Task, limits: Limits) -> str:

@@ -247,7 +247,7 @@ def _groups(
         raise TrainingFailedError(reason="EvaluationFailed", message=f"Rollout {name}: {why}.")
     groups = []
     for task in tasks:
-        group = assemble(task, read.whole, limits)
+        group = assemble(task, read.whole, limits.for_evaluation())
         if isinstance(group, str):
             raise TrainingFailedError(reason="EvaluationFailed", message=f"{task.id}: {group}.")
         versions = {span.version for rollout in group.rollouts for span in rollout.spans}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -124,6 +125,17 @@ def test_an_incomplete_group_is_unusable() -> None:
     twice = group.task.model_copy(update={"rollouts": [name, name]})
     assert "lists 1 rollouts, not 2" in str(assemble(twice, rollouts, LIMITS))
     assert "more than the 3 that fit" in head_fault(group.rollouts[0], max_tokens=3)
+
+
+def test_a_group_of_another_temperature_than_the_manifests_is_unusable() -> None:
+    group = a_group(0)
+    rollouts = {rollout.id: rollout for rollout in group.rollouts}
+    limits = Limits(vocabulary=16, max_tokens=8, temperature=group.task.temperature)
+    assert assemble(group.task, rollouts, limits) == group
+    other = dataclasses.replace(limits, temperature=0.3)
+    problem = assemble(group.task, rollouts, other)
+    assert problem == "sampled at temperature 1, and agent.sampling.temperature is 0.3"
+    assert assemble(group.task, rollouts, other.for_evaluation()) == group
 
 
 TWO_TURNS: dict[str, Any] = {

@@ -1,0 +1,16 @@
+"""What the manifest asks of a group that is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rl_trainer.inputs import limits
+from rl_trainer.model.policy import Policy
+from tests.unit.rl_trainer.conftest import MakeSpec
+
+
+def test_groups_must_have_the_manifests_temperature(
+    load_policy: Callable[[], Policy], make_spec: MakeSpec
+) -> None:
+    spec = make_spec(agent={"sampling": {"temperature": 0.7, "maxContextTokens": 64}})
+    assert limits(load_policy(), spec).temperature == 0.7
