@@ -40,6 +40,16 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Every tokenizer has at least one of these files."""
 
 
+FLOAT32_SUFFIX = "e_score_correction_bias"
+"""What names of tensors end with that transformers and engines hold in float32, whatever the
+model's precision: experts are chosen by small differences of these numbers."""
+
+
+def is_float32(name: str) -> bool:
+    """Whether policies, exports and merged models have a tensor in float32 at any precision."""
+    return name.endswith(FLOAT32_SUFFIX)
+
+
 def is_plain_file_name(name: str) -> bool:
     """Whether a file of this name stays in its folder, and is not hidden.
 

@@ -23,7 +23,7 @@ from rl_contracts.documents.manifest import (
     TensorHeader,
     safetensors_header,
 )
-from rl_contracts.model_files import read_header, weight_files
+from rl_contracts.model_files import is_float32, read_header, weight_files
 from rl_contracts.spec.training.training import Precision
 from rl_policy_codec.files import mapped
 from rl_policy_codec.patch import Elements
@@ -86,9 +86,13 @@ class _Factors:
 
 def _types(headers: Mapping[str, TensorHeader], wanted: str) -> dict[str, str]:
     """The types in which tensors are written."""
-    return {
-        name: wanted if header.dtype in FLOATS else header.dtype for name, header in headers.items()
-    }
+    return {name: _type(name, header, wanted) for name, header in headers.items()}
+
+
+def _type(name: str, header: TensorHeader, wanted: str) -> str:
+    if header.dtype not in FLOATS:
+        return header.dtype
+    return "F32" if is_float32(name) else wanted
 
 
 def _written_bytes(headers: Mapping[str, TensorHeader], wanted: str) -> int:

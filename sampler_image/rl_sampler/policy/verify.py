@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rl_contracts import adapters
@@ -23,6 +23,7 @@ from rl_contracts.model_files import (
     INDEX_FILE,
     data_start,
     file_digest,
+    is_float32,
     is_plain_file_name,
     read_header,
     weight_files,
@@ -170,7 +171,9 @@ def _check_tensors(tensors: Mapping[str, TensorEntry], signature: Signature) -> 
         raise IntegrityError(f"tensors missing: {missing[:5]}, not the model's: {unknown[:5]}")
     for name, entry in tensors.items():
         kind, wanted = TensorKind(entry.dtype, tuple(entry.shape)), signature.tensors[name]
-        if kind != wanted:
+        # Earlier releases published these at the precision of the others.
+        wide = is_float32(name) and kind == replace(wanted, dtype="F32")
+        if kind != wanted and not wide:
             raise IntegrityError(f"tensor {name} is {kind}, the model's is {wanted}")
 
 

@@ -20,6 +20,7 @@ ENTRY = AdapterEntry(
     base_uri="s3://b/m", base_sha256="0", rank=2, alpha=6, dropout=0.0, targets=["q_proj"]
 )
 LAYER = "model.layers.0.self_attn.q_proj"
+BIAS = "model.layers.0.mlp.gate.e_score_correction_bias"
 EDGES = [0.0, -0.0, 1.00390625, 1.01171875, 65504.0, 70000.0, 3.4e38, float("inf"), float("nan")]
 """Ties, the ends of the types' ranges, and what is no number."""
 
@@ -46,6 +47,7 @@ def test_a_merged_model_is_what_the_trainer_exports(
     others = {
         "model.norm.weight": torch.tensor(EDGES).to(TORCH[stored]),
         "model.steps": torch.arange(3),
+        BIAS: torch.tensor([2.001, 2.002]).to(TORCH[stored]),
     }
     write(tmp_path / "base", {f"{LAYER}.weight": weight, **others}, "model.safetensors")
     factors = {tensor_name(LAYER, "lora_A"): first, tensor_name(LAYER, "lora_B"): second}
@@ -63,5 +65,6 @@ def test_a_merged_model_is_what_the_trainer_exports(
     assert torch.equal(got["model.norm.weight"].isnan(), norm.isnan())
     assert torch.equal(got["model.norm.weight"].nan_to_num(7), norm.nan_to_num(7))
     assert torch.equal(got["model.steps"], others["model.steps"])
+    assert torch.equal(got[BIAS], others[BIAS].float()), "in float32, as the trainer exports it"
     assert set(read_header(out / "model.safetensors")) == set(got)
     assert rooms == [sum(each.nbytes for each in got.values())], "the disk has room for these"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable
@@ -163,6 +164,26 @@ def test_signature_applies_precision_to_floats_only(
     assert signature.tensors["a"] == TensorKind(dtype, (2, 3))
     assert signature.tensors["i"] == TensorKind("I64", (1,))
     assert signature.optional == {"lm_head.weight"}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "passes"),
+    [
+        ("gate.e_score_correction_bias", np.float32, True),
+        ("gate.e_score_correction_bias", np.float16, True),
+        ("gate.weight", np.float32, False),
+    ],
+)
+def test_what_chooses_experts_may_be_in_float32(
+    name: str, dtype: type, passes: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(save({name: np.ones(2, np.float16)}))
+    signature = model_signature(tmp_path, precision="FP16")
+    manifest, _ = written(tmp_path, {name: np.ones(2, dtype)})
+    context = contextlib.nullcontext() if passes else pytest.raises(IntegrityError, match="F32")
+    with context:
+        check_manifest(manifest, pointer=POINTER, signature=signature)
 
 
 def test_weight_files_match_what_transformers_loads(tmp_path: Path) -> None:

@@ -5,17 +5,21 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from rl_contracts.model_files import is_float32
 from rl_contracts.stores.files import artifacts
 from rl_contracts.stores.files.artifacts import Origin
-from rl_trainer.model import weights
+from rl_trainer.model import loading, weights
 from rl_trainer.model.policy import Policy
+from tests.models.families import FAMILIES, config_of
 from tests.models.written_model import write_model
 
+BIAS = "model.layers.1.mlp.gate.e_score_correction_bias"
 ORIGIN = Origin(kind="policy", run="r", epoch=2, step=3, version=4)
 
 
@@ -47,6 +51,27 @@ def test_bfloat16_snapshots_are_rounded_masters(load_policy: Callable[[], Policy
     assert {tensor.dtype for tensor in taken.values()} == {torch.bfloat16}
     parameters = policy.parameters()
     assert all(torch.equal(tensor, parameters[name].bfloat16()) for name, tensor in taken.items())
+
+
+def test_what_chooses_experts_stays_in_float32(tmp_path: Path) -> None:
+    module = AutoModelForCausalLM.from_config(config_of("deepseek_v3"), dtype=torch.float32)
+    bias = module.get_buffer(BIAS)
+    bias.uniform_(2.0, 2.1)
+    module.save_pretrained(tmp_path)
+    policy = loading.load(tmp_path, precision="BF16", uri="s3://models/tiny")
+    taken = weights.snapshot(policy, precision="BF16")
+    assert torch.equal(taken[BIAS], bias)
+    wide = {name for name, tensor in taken.items() if tensor.dtype == torch.float32}
+    assert wide == set(filter(is_float32, taken))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_tensors_in_float32_are_those_of_transformers(family: str) -> None:
+    with torch.device("meta"):
+        module = AutoModelForCausalLM.from_config(config_of(family))
+    strict = module._keep_in_fp32_modules_strict
+    for name in module.state_dict():
+        assert is_float32(name) == any(part in name for part in strict), name
 
 
 def test_sharded_files_load_as_one_model(

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from rl_contracts.model_files import is_float32
 from rl_trainer.distributed.world import World
 from rl_trainer.model.parallel import spans
 from rl_trainer.model.parallel.sharding import part
@@ -26,13 +27,12 @@ def own_copies(
         named: the same names on all ranks.
         world: the ranks.
         owners: which of them gets each tensor.
-        dtype: of the copies of floating-point tensors.
+        dtype: of the copies of floating-point tensors, but for those that stay in float32.
     """
     copied = {}
     layout = Layout(world)
     for name, source in named.items():
-        wanted, owner = dtype if source.is_floating_point() else source.dtype, owners[name]
-        tensor = source.detach().to(wanted)
+        owner, tensor = owners[name], source.detach().to(_dtype(name, source, dtype))
         if isinstance(tensor, DTensor):
             whole = _whole_at(tensor, world, layout, owner=owner)
         else:
@@ -40,6 +40,12 @@ def own_copies(
         if whole is not None:
             copied[name] = whole
     return copied
+
+
+def _dtype(name: str, source: Tensor, wanted: torch.dtype) -> torch.dtype:
+    if not source.is_floating_point():
+        return source.dtype
+    return torch.float32 if is_float32(name) else wanted
 
 
 def _whole_at(tensor: DTensor, world: World, layout: Layout, *, owner: int) -> Tensor | None:
