@@ -15,6 +15,7 @@ from rl_contracts.spec.data import DatasetSource, StoredRollouts
 from rl_contracts.stores import stored_groups
 from rl_contracts.stores.files.harbor_tests import HarborTests
 from rl_trainer.context.job import Job
+from rl_trainer.data import step_numbers
 from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.earlier_run import read_groups
 from rl_trainer.data.fetch import Places, fetch_datasets
@@ -35,7 +36,8 @@ def read_data(
         The job with its number of steps filled in, and the datasets, those of training first.
 
     Raises:
-        RefusedError: a source is missing, malformed or changed, or names an unknown scorer.
+        RefusedError: a source is missing, malformed or changed, or names an unknown scorer; or an
+            option asks for more steps than a new run has.
         FencedOutError, StoreUnavailableError: as the stores raise them.
     """
     section = job.spec.data
@@ -58,6 +60,8 @@ def read_data(
     check_scorers(datasets, samplers=samplers)
     described = summaries(datasets, started=run)
     records = sum(summary.records for summary in described if summary.split == "train")
+    for refusal in step_numbers.refusals(job.spec, records=records) if run.step == 0 else ():
+        raise RefusedError(refusal)
     training = job.spec.training.for_records(records)
     job.stores.runs.record_datasets(
         job.run, epoch=job.epoch, datasets=described, steps=training.total_steps
