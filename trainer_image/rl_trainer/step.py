@@ -79,7 +79,9 @@ def take_step(job: Job, context: StepContext, progress: Progress) -> None:
     context.learner.carry(batch)
     members = [heads[member.rollout] for member in batch.members]
     filtered = context.collector.filtered
-    metrics = step_metrics(members, update, _circumstances(job, context, collected, batch))
+    sampled = list(heads.values())
+    circumstances = _circumstances(job, context, collected, batch)
+    metrics = step_metrics(members, update, circumstances, sampled=sampled)
     progress.totals = add(progress.totals, metrics)
     job.stores.runs.commit_step(
         job.run, epoch=job.epoch, head_batch=batch.id, latest=metrics, totals=progress.totals
@@ -88,7 +90,7 @@ def take_step(job: Job, context: StepContext, progress: Progress) -> None:
     job.traces.trained(trained, step=batch.step, seconds=job.clock() - began)
     progress.step, progress.head = batch.step, batch.id
     progress.metrics.append(metrics)
-    signals.after_step(job, progress, members, filtered=filtered)
+    signals.after_step(job, progress, sampled, filtered=filtered)
     context.trackers.step(metrics, members)
     job.stores.batches.mark(batch, BatchState.TRAINED, metrics=metrics)
     context.checkpointer.trained(batch)

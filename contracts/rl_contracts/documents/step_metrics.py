@@ -49,6 +49,8 @@ class StepMetrics(Record):
     time: float
     """Store time, seconds since 1970."""
     reward_mean: float
+    """Of all rollouts of the step's groups, also of those that are not trained; so are the fields
+    up to ``reward_parts``. Earlier releases took those that are trained."""
     reward_std: float
     reward_min: float | None = None
     reward_max: float | None = None

@@ -10,6 +10,7 @@ from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.run import LearningSignal
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.estimator import ESTIMATOR_KINDS
 from rl_trainer.algorithm.credit import CUT_OFF, EQUAL, NONE_LEFT
 
 MOST = 0.5
@@ -35,6 +36,17 @@ ADVICE: dict[str, str] = {
 STORED_ADVICE = "Use the rollouts of another run, or fewer filters in algorithm.shaping."
 
 Check = tuple[str, Callable[[StepMetrics], bool], str]
+EQUAL_ADVICE = (
+    "Rewards do not differ, so no response is better than another. Check the scorers, and use "
+    "harder or easier data or a larger algorithm.groupSize."
+)
+REWARDS_EQUAL: Check = ("RewardsEqual", lambda step: _equal(step), EQUAL_ADVICE)
+"""Judged where equal rewards teach nothing."""
+WITHOUT_CONTRAST: Check = (
+    "RewardsEqual",
+    lambda step: (_equal(step) or step.equal_groups_share == 1.0) and _without_gradient(step),
+    EQUAL_ADVICE,
+)
 RL: tuple[Check, ...] = (
     (
         "RewardsZero",
@@ -42,12 +54,8 @@ RL: tuple[Check, ...] = (
         "All rewards are 0. Check that reward.answerSchema reads the answers, that the scorers "
         "accept the records' references, and that the data are not too hard.",
     ),
-    (
-        "RewardsEqual",
-        lambda step: step.reward_min == step.reward_max or _without_contrast(step),
-        "Rewards do not differ, so no response is better than another. Check the scorers, and use "
-        "harder or easier data or a larger algorithm.groupSize.",
-    ),
+    REWARDS_EQUAL,
+    WITHOUT_CONTRAST,
 )
 RESPONSES: tuple[Check, ...] = (
     (
@@ -128,10 +136,23 @@ def _checks(algorithm: Algorithm, *, first: int) -> list[Check]:
     """What can be judged from step ``first`` on."""
     left_out: tuple[Check, ...] = ()
     if algorithm.critic is not None and first <= algorithm.critic.warmup_steps:
-        left_out = UPDATES
+        left_out = (WITHOUT_CONTRAST, *UPDATES)
     elif algorithm.divergence is not None and algorithm.divergence.refresh_every_steps is not None:
         left_out = (POLICY_UNCHANGED,)
+    if _equal_rewards_teach(algorithm):
+        left_out = (REWARDS_EQUAL, *left_out)
     return [check for check in CHECKS[algorithm.objective] if check not in left_out]
+
+
+def _equal_rewards_teach(algorithm: Algorithm) -> bool:
+    """Whether advantages may differ where rewards do not."""
+    section, kl = algorithm.shaping, algorithm.kl
+    return (
+        not ESTIMATOR_KINDS[algorithm.estimator.kind].compares
+        or section.overlong is not None
+        or section.efficient_rewarding is not None
+        or (kl is not None and kl.placement == "Reward")
+    )
 
 
 def find_filtered(
@@ -188,8 +209,9 @@ def _shares(step: StepMetrics, objective: str) -> str:
     )
 
 
-def _without_contrast(step: StepMetrics) -> bool:
-    return step.equal_groups_share == 1.0 and _without_gradient(step)
+def _equal(step: StepMetrics) -> bool:
+    """Whether all rewards of the step are equal."""
+    return step.reward_min is not None and step.reward_min == step.reward_max
 
 
 def _without_gradient(step: StepMetrics) -> bool:

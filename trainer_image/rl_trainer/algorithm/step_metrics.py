@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.rollout import StopReason
@@ -33,6 +34,17 @@ HAPPENED_ONCE = (
     "policy_version",
 )
 """Fields that say how a step was made, not what was computed."""
+OF_GROUPS = (
+    "reward_mean",
+    "reward_std",
+    "reward_min",
+    "reward_max",
+    "reward_parts",
+    "equal_groups_share",
+    "cut_off_share",
+    "no_answer_share",
+)
+"""Fields over all rollouts of the step's groups, of which a replay reads only those it trains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,26 +71,29 @@ class Circumstances:
 
 
 def step_metrics(
-    rollouts: Sequence[RolloutHead], update: Update, circumstances: Circumstances
+    rollouts: Sequence[RolloutHead],
+    update: Update,
+    circumstances: Circumstances,
+    *,
+    sampled: Sequence[RolloutHead] = (),
 ) -> StepMetrics:
-    """Metrics of a step that trained ``rollouts`` (at least one)."""
+    """Metrics of a step.
+
+    Args:
+        rollouts: that it trained, at least one.
+        update: of the weights.
+        circumstances: of the step.
+        sampled: all rollouts of its groups, over which ``OF_GROUPS`` are; empty: ``rollouts``.
+    """
     count = len(rollouts)
-    rewards = [rollout.reward for rollout in rollouts]
-    mean = math.fsum(rewards) / count
+    of_groups = _of_groups(sampled or rollouts)
     ages = [staleness(rollout.oldest_step, step=circumstances.step) for rollout in rollouts]
     tokens = sum(rollout.num_generated for rollout in rollouts)
     return StepMetrics(
         step=circumstances.step,
         epoch=circumstances.epoch,
         time=circumstances.time,
-        reward_mean=mean,
-        reward_std=math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / count),
-        reward_min=min(rewards),
-        reward_max=max(rewards),
-        equal_groups_share=_equal_groups(rollouts),
-        cut_off_share=sum(_cut_off(rollout) for rollout in rollouts) / count,
-        no_answer_share=sum(rollout.answer is None for rollout in rollouts) / count,
-        reward_parts=_parts(rollouts),
+        **of_groups,
         loss=update.loss,
         gradient_norm=update.gradient_norm,
         learning_rate=update.learning_rate,
@@ -123,7 +138,24 @@ def as_first_made(metrics: StepMetrics, first: StepMetrics) -> StepMetrics:
 
     So sums over the lineage are those of the run's totals, and counters do not fall.
     """
-    return metrics.model_copy(update={name: getattr(first, name) for name in HAPPENED_ONCE})
+    kept = (*HAPPENED_ONCE, *OF_GROUPS)
+    return metrics.model_copy(update={name: getattr(first, name) for name in kept})
+
+
+def _of_groups(rollouts: Sequence[RolloutHead]) -> dict[str, Any]:
+    """The fields ``OF_GROUPS``."""
+    count, rewards = len(rollouts), [rollout.reward for rollout in rollouts]
+    mean = math.fsum(rewards) / count
+    return {
+        "reward_mean": mean,
+        "reward_std": math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / count),
+        "reward_min": min(rewards),
+        "reward_max": max(rewards),
+        "reward_parts": _parts(rollouts),
+        "equal_groups_share": _equal_groups(rollouts),
+        "cut_off_share": sum(_cut_off(rollout) for rollout in rollouts) / count,
+        "no_answer_share": sum(rollout.answer is None for rollout in rollouts) / count,
+    }
 
 
 def _waits(circumstances: Circumstances) -> dict[str, float]:

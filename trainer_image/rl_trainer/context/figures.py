@@ -40,7 +40,10 @@ GAUGES: dict[str, tuple[str, Shown]] = {
         "When the step ended, by the document store's clock.",
         lambda metrics: metrics.time,
     ),
-    "reward_mean": ("Mean reward of the step's rollouts.", lambda metrics: metrics.reward_mean),
+    "reward_mean": (
+        "Mean reward of all rollouts of the step's groups.",
+        lambda metrics: metrics.reward_mean,
+    ),
     "reward_std": ("Standard deviation of their rewards.", lambda metrics: metrics.reward_std),
     "reward_min": ("Smallest reward.", lambda metrics: metrics.reward_min),
     "reward_max": ("Largest reward.", lambda metrics: metrics.reward_max),

@@ -23,7 +23,7 @@ def after_step(
     Args:
         job: whose run.
         progress: with the step.
-        rollouts: that it trained.
+        rollouts: of its groups.
         filtered: groups that were replaced for it, by reason.
     """
     training, algorithm = job.spec.training, job.spec.algorithm

@@ -12,6 +12,8 @@ from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_contracts.spec.algorithm.critic import Critic
 from rl_contracts.spec.algorithm.kl import KL
 from rl_operator.status.learning_signal import MESSAGE_CHARACTERS
+from rl_trainer.algorithm import credit
+from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.credit import CUT_OFF, EQUAL, NONE_LEFT
 from rl_trainer.algorithm.learning_signal import example, find, find_filtered, worst
 from rl_trainer.algorithm.step_metrics import step_metrics
@@ -60,6 +62,47 @@ def test_what_holds_for_the_whole_window_is_found(step: StepMetrics, expected: s
     assert reason([step] * (WINDOW - 1)) is None
     assert reason([step, a_step(0, 1), step]) is None
     assert reason([a_step(0, 1), *[step] * WINDOW]) == expected
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"shaping": {"overlong": {"maxTokens": 16, "bufferTokens": 12}}},
+        {"shaping": {"efficientRewarding": 0.1}},
+        {"estimator": {"kind": "REINFORCEPlusPlus", "gamma": 0.9}},
+        {"estimator": {"kind": "RAE"}},
+        {"kl": {"placement": "Reward"}},
+    ],
+)
+def test_equal_rewards_are_no_finding_where_they_teach(section: dict[str, object]) -> None:
+    algorithm = Algorithm.model_validate(section)
+    step = a_step(1, 1)
+    assert find([step] * WINDOW, window=WINDOW, algorithm=algorithm) is None
+    still = [step.model_copy(update={"gradient_norm": 0.0})] * WINDOW
+    signal = find(still, window=WINDOW, algorithm=algorithm)
+    assert signal is not None
+    assert signal.reason == "RewardsEqual"
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"shaping": {"skipNonPositiveAdvantage": True}},
+        {"estimator": {"kind": "PassAtK", "k": 2}, "shaping": {"dropZeroAdvantage": True}},
+    ],
+)
+def test_members_that_filters_leave_out_count_with_their_rewards(
+    section: dict[str, object],
+) -> None:
+    algorithm = Algorithm.model_validate(section | {"groupSize": 4})
+    group = [a_head(a_task(group_size=4), at, reward=at % 2, answer="4") for at in range(4)]
+    trained = {member.rollout for member in credit.members([group], algorithm, Context())}
+    members = [head for head in group if head.id in trained]
+    assert {head.reward for head in members} == {1.0}
+    step = step_metrics(members, UPDATE, CIRCUMSTANCES, sampled=group)
+    assert (step.reward_min, step.reward_max, step.reward_mean) == (0.0, 1.0, 0.5)
+    assert (step.equal_groups_share, step.rollouts) == (0.0, 2)
+    assert find([step] * WINDOW, window=WINDOW, algorithm=algorithm) is None
 
 
 def test_objectives_without_rewards_are_judged_by_their_updates() -> None:

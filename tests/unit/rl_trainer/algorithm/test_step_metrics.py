@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from rl_contracts.documents.rollout import VersionSpan
+from rl_contracts.documents.rollout import RewardPart, VersionSpan
 from rl_contracts.documents.run import Totals
 from rl_contracts.documents.step_metrics import Drops, GpuUse
 from rl_trainer.algorithm.step_metrics import (
     HAPPENED_ONCE,
+    OF_GROUPS,
     Circumstances,
     add,
     as_first_made,
@@ -41,7 +42,9 @@ def test_a_replayed_step_keeps_how_it_was_first_made() -> None:
     rollouts = [a_head(a_task(), 0)]
     gpus = (GpuUse(peak_bytes=1, used_bytes=2, size_bytes=3),)
     update = replace(UPDATE, phases={"update": 0.5}, mfu=0.4, gpus=gpus)
-    first = step_metrics(rollouts, update, replace(CIRCUMSTANCES, tracking_behind={"wandb": 1}))
+    others = [a_head(a_task(), 1, reward=0.5, parts=[RewardPart(scorer="a", value=0.5, weight=1)])]
+    circumstances = replace(CIRCUMSTANCES, tracking_behind={"wandb": 1})
+    first = step_metrics(rollouts, update, circumstances, sampled=[*rollouts, *others])
     slower = replace(UPDATE, loss=0.25, seconds=9.0, phases={"update": 9.0})
     bare = Circumstances(
         step=5, epoch=3, time=20.0, wait_seconds=0, policy_version=0, replayed=True
@@ -50,8 +53,11 @@ def test_a_replayed_step_keeps_how_it_was_first_made() -> None:
     kept = as_first_made(again, first)
     for name in HAPPENED_ONCE:
         assert getattr(kept, name) == getattr(first, name) != getattr(again, name)
+    for name in OF_GROUPS:
+        assert getattr(kept, name) == getattr(first, name)
+    assert (kept.reward_mean, again.reward_mean) == (0.75, 1.0)
     assert (kept.loss, kept.epoch, kept.replayed) == (0.25, 3, True)
-    differs = {name for name, value in first if value != getattr(again, name)}
+    differs = {name for name, value in first if value != getattr(again, name)} - {*OF_GROUPS}
     assert differs == {*HAPPENED_ONCE, "loss", "epoch", "replayed"}
 
 
