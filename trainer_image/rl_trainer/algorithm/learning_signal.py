@@ -125,18 +125,21 @@ def find(
     if len(last) < window:
         return None
     objective = algorithm.objective
-    for reason, holds, advice in _checks(algorithm, first=last[0].step):
+    for reason, holds, advice in _checks(algorithm, first=last[0].step, last=last[-1].step):
         if all(holds(step) for step in last):
             text = f"For {window} steps: {advice}{_shares(last[-1], objective)}"
             return LearningSignal(reason=reason, message=text, step=last[-1].step)
     return None
 
 
-def _checks(algorithm: Algorithm, *, first: int) -> list[Check]:
-    """What can be judged from step ``first`` on."""
+def _checks(algorithm: Algorithm, *, first: int, last: int) -> list[Check]:
+    """What can be judged of the steps from ``first`` to ``last``."""
     left_out: tuple[Check, ...] = ()
-    if algorithm.critic is not None and first <= algorithm.critic.warmup_steps:
+    warmup = algorithm.critic.warmup_steps if algorithm.critic is not None else 0
+    if first <= warmup:
         left_out = (WITHOUT_CONTRAST, *UPDATES)
+    elif last == warmup + 1:
+        left_out = (POLICY_UNCHANGED,)  # it was compared before its first update
     elif algorithm.divergence is not None and algorithm.divergence.refresh_every_steps is not None:
         left_out = (POLICY_UNCHANGED,)
     if _equal_rewards_teach(algorithm):

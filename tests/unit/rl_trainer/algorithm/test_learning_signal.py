@@ -127,6 +127,17 @@ def test_a_policy_that_equals_a_refreshed_reference_is_not_called_unchanged() ->
     assert reason(equal, kl=KL()) == "PolicyUnchanged"
 
 
+def test_a_policy_is_compared_with_the_reference_once_it_was_updated() -> None:
+    first, second = (a_step(0, 1, kl=0.0, step=at) for at in (1, 2))
+    algorithm = Algorithm(kl=KL())
+    assert find([first], window=1, algorithm=algorithm) is None
+    signal = find([first, second], window=1, algorithm=algorithm)
+    assert signal is not None
+    assert signal.reason == "PolicyUnchanged"
+    warmed = algorithm.model_copy(update={"critic": Critic(warmup_steps=1)})
+    assert find([first, second], window=1, algorithm=warmed) is None
+
+
 def a_response(text: str, *, reward: float = 0.0, member: int = 0) -> Rollout:
     made = a_rollout(a_task(), member, reward=reward)
     return made.model_copy(update={"text": text, "stop_reason": StopReason.LENGTH})
