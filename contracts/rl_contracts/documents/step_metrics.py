@@ -72,7 +72,7 @@ class StepMetrics(Record):
     loss_scale: float | None = None
     """What losses are multiplied by under precision FP16; None under others."""
     clip_fraction: float
-    """Share of tokens whose gradient the clipping removed, in [0, 1]."""
+    """Share of tokens beyond the clip on the side that their advantage pushes to, in [0, 1]."""
     ratio_min: float | None = None
     ratio_max: float | None = None
     """Extremes of π/μ over the tokens of all updates, limited to e^±20; None without an update."""

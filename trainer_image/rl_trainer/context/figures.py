@@ -66,7 +66,7 @@ GAUGES: dict[str, tuple[str, Shown]] = {
     "entropy_nats": ("Mean entropy of the tokens' distributions.", lambda metrics: metrics.entropy),
     "maxent_tau": ("Temperature of the MaxEnt estimator.", lambda metrics: metrics.tau),
     "clipped_tokens_ratio": (
-        "Share of tokens whose gradient the clip removed.",
+        "Share of tokens beyond the clip on the side that their advantage pushes to.",
         lambda metrics: metrics.clip_fraction,
     ),
     "policy_ratio_min": (
