@@ -31,6 +31,8 @@ from rl_trainer.model.policy import Policy
 
 CRITIC_FIELD = "spec.algorithm.critic.model.uri"
 TEACHER_FIELD = "spec.algorithm.teacher"
+CREDITED = ("RL", "Offline")
+"""Objectives under which an estimator gives advantages."""
 BASE = "base"
 """Folder in the trainer's scratch space: the model that training starts from, unchanged."""
 
@@ -186,6 +188,7 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
         placeholders=Placeholders.of(policy.module.config.to_dict()),
         replayed=routers.replayed(policy.module) if replays else None,
         temperature=spec.agent.sampling.temperature,
+        estimator=spec.algorithm.estimator if spec.algorithm.objective in CREDITED else None,
     )
 
 

@@ -9,8 +9,12 @@ from rl_trainer.model.policy import Policy
 from tests.unit.rl_trainer.conftest import MakeSpec
 
 
-def test_groups_must_have_the_manifests_temperature(
+def test_groups_must_fit_the_manifests_temperature_and_estimator(
     load_policy: Callable[[], Policy], make_spec: MakeSpec
 ) -> None:
-    spec = make_spec(agent={"sampling": {"temperature": 0.7, "maxContextTokens": 64}})
-    assert limits(load_policy(), spec).temperature == 0.7
+    spec = make_spec(
+        agent={"sampling": {"temperature": 0.7, "maxContextTokens": 64}},
+        algorithm={"estimator": {"kind": "RLOO"}},
+    )
+    found = limits(load_policy(), spec)
+    assert (found.temperature, found.estimator) == (0.7, spec.algorithm.estimator)

@@ -13,6 +13,7 @@ from rl_contracts.documents.task import Task
 from rl_contracts.ids import RunId, batch_id
 from rl_contracts.images.placeholders import Placeholders
 from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.estimator import Estimator
 from rl_contracts.staleness import is_trainable
 from rl_trainer.algorithm import credit
 from rl_trainer.algorithm.assessment import Context
@@ -62,6 +63,8 @@ class Limits:
     """Where the engine's choices of experts are trained."""
     temperature: float | None = None
     """At which training computes log-probabilities; None: that of each group."""
+    estimator: Estimator | None = None
+    """Which compares the members of a group; None where nothing compares them."""
 
     def fault(self, rollout: Rollout) -> str:
         """What makes a whole rollout unusable; empty when nothing does."""
@@ -75,7 +78,7 @@ class Limits:
 
     def for_evaluation(self) -> Limits:
         """The same of groups that are measured and not trained."""
-        return replace(self, temperature=None)
+        return replace(self, temperature=None, estimator=None)
 
 
 def assemble(task: Task, rollouts: Mapping[str, RolloutHead], limits: Limits) -> Group | str:
@@ -89,6 +92,7 @@ def assemble(task: Task, rollouts: Mapping[str, RolloutHead], limits: Limits) ->
     greedy = [rollout for rollout in chosen if rollout.greedy and not all_greedy]
     problem = _count_fault(task, sampled=len(sampled), greedy=len(greedy))
     problem = problem or temperature_fault(task.temperature, limits.temperature)
+    problem = problem or _estimator_fault(limits.estimator, sampled=len(sampled), task=task)
     if problem:
         return problem
     for rollout in chosen:
@@ -106,6 +110,23 @@ def _count_fault(task: Task, *, sampled: int, greedy: int) -> str:
         return f"it lists {sampled} rollouts, not {wanted}"
     if greedy != task.baseline:
         return f"it lists {greedy} greedy rollouts, not {int(task.baseline)}"
+    return ""
+
+
+def _estimator_fault(estimator: Estimator | None, *, sampled: int, task: Task) -> str:
+    """Why an estimator cannot take a group; else empty.
+
+    It may be of another manifest, or have gone on without the slowest members.
+    """
+    if estimator is None:
+        return ""
+    if sampled < estimator.members:
+        return (
+            f"it has {sampled} sampled rollouts, and algorithm.estimator {estimator.kind} compares "
+            f"at least {estimator.members}"
+        )
+    if estimator.kind == "ReMax" and not task.baseline:
+        return "it has no greedy rollout, with which algorithm.estimator ReMax compares"
     return ""
 
 

@@ -149,6 +149,11 @@ class Estimator(Model):
     """Options of kind MaxEnt. Unset: their defaults."""
 
     @property
+    def members(self) -> int:
+        """Members of a group that it compares at least."""
+        return self.k or (2 if ESTIMATOR_KINDS[self.kind].compares else 1)
+
+    @property
     def weighting(self) -> MaxEnt:
         """MaxEnt's options in force."""
         return self.maxent or MaxEnt()

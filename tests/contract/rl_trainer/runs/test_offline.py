@@ -161,13 +161,20 @@ def earlier(make_world: MakeWorld) -> World:
     return world
 
 
-def put_group(world: World, sequence: int, *, members: int = MEMBERS, **rollout: Any) -> None:
-    """A trained group of the earlier run."""
+def put_group(
+    world: World,
+    sequence: int,
+    *,
+    members: int = MEMBERS,
+    stored: int | None = None,
+    **rollout: Any,
+) -> None:
+    """A trained group of the earlier run, which may have gone on without some members."""
     name = task_id(RunId(EARLIER), "train", sequence)
     task = a_task(sequence, id=name, run=EARLIER, group_size=members, attempt=1)
     group = [
         a_rollout(task, member, **{"reward": float(member % 2), **rollout})
-        for member in range(members)
+        for member in range(members if stored is None else stored)
     ]
     done = {
         "queue": Queue.CONSUMED,
@@ -267,6 +274,12 @@ def change(world: World, **sections: Any) -> None:
             "outside the vocabulary",
             "onBadRecord",
         ),
+        (
+            lambda world: put_group(world, 8, stored=1),
+            "RolloutsUnusable",
+            "1 sampled rollouts, and algorithm.estimator DrGRPO compares at least 2",
+            "onBadRecord",
+        ),
     ],
     ids=[
         "no run",
@@ -279,6 +292,7 @@ def change(world: World, **sections: Any) -> None:
         "tokens unknown",
         "demonstrations",
         "a foreign token",
+        "one member for an estimator that compares",
     ],
 )
 def test_what_cannot_be_trained_is_refused(

@@ -9,6 +9,8 @@ from rl_contracts.documents.arrays import pack_float32, pack_int32
 from rl_contracts.documents.batch import BatchMember
 from rl_contracts.documents.rollout import Rollout, RolloutError, VersionSpan
 from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.estimator import Estimator
+from rl_trainer.algorithm import credit
 from rl_trainer.algorithm.assessment import Context
 from rl_trainer.algorithm.groups import (
     Group,
@@ -136,6 +138,32 @@ def test_a_group_of_another_temperature_than_the_manifests_is_unusable() -> None
     problem = assemble(group.task, rollouts, other)
     assert problem == "sampled at temperature 1, and agent.sampling.temperature is 0.3"
     assert assemble(group.task, rollouts, other.for_evaluation()) == group
+
+
+@pytest.mark.parametrize(
+    ("estimator", "members", "reason"),
+    [
+        ({"kind": "GRPO"}, 2, ""),
+        ({"kind": "GRPO"}, 1, "has 1 sampled rollouts, and algorithm.estimator GRPO compares at "),
+        ({"kind": "PassAtK", "k": 3}, 2, "compares at least 3"),
+        ({"kind": "RAE"}, 1, ""),
+        ({"kind": "ReMax"}, 2, "no greedy rollout"),
+    ],
+)
+def test_a_group_that_the_estimator_cannot_take_is_unusable(
+    estimator: dict[str, Any], members: int, reason: str
+) -> None:
+    group = a_group(0)
+    rollouts = {rollout.id: rollout for rollout in group.rollouts[:members]}
+    task = group.task.model_copy(update={"rollouts": list(rollouts), "minimum": 1})
+    limits = dataclasses.replace(LIMITS, estimator=Estimator.model_validate(estimator))
+    assembled = assemble(task, rollouts, limits)
+    if reason:
+        assert reason in str(assembled)
+        assert isinstance(assemble(task, rollouts, limits.for_evaluation()), Group)
+    else:
+        assert isinstance(assembled, Group)
+        credit.members([assembled.rollouts], Algorithm(estimator=limits.estimator), Context())
 
 
 TWO_TURNS: dict[str, Any] = {
