@@ -6,6 +6,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rl_contracts.documents.manifest import (
@@ -36,6 +37,8 @@ TOKENIZER_FILES = frozenset(
 of them: files of two tokenizers must never be mixed."""
 
 
+DIGEST_THREADS = 4
+"""Files whose digests are computed at a time."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 """Every tokenizer has at least one of these files."""
 
@@ -106,7 +109,9 @@ def file_digest(path: Path) -> str:
 
 def weights_digest(files: Iterable[Path]) -> str:
     """SHA-256 of a line ``<SHA-256 of the file>  <name>`` for each file, in the names' order."""
-    whole = hashlib.sha256()
-    for path in sorted(files, key=lambda file: file.name):
-        whole.update(f"{file_digest(path)}  {path.name}\n".encode())
+    whole, ordered = hashlib.sha256(), sorted(files, key=lambda file: file.name)
+    with ThreadPoolExecutor(DIGEST_THREADS, thread_name_prefix="digest") as pool:
+        digests = pool.map(file_digest, ordered)
+        for path, digest in zip(ordered, digests, strict=True):
+            whole.update(f"{digest}  {path.name}\n".encode())
     return whole.hexdigest()

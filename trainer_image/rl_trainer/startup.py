@@ -13,7 +13,7 @@ from rl_contracts.stores.files.artifacts import MANIFEST
 from rl_contracts.stores.files.images import ImageStore
 from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_contracts.stores.objects import split_uri
-from rl_trainer import inputs
+from rl_trainer import inputs, model_digests
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint import base_model, checkpointer
 from rl_trainer.context.bucket_refusals import refusing
@@ -63,6 +63,7 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     )
     job.heartbeat.watch(job.team.check)
     _check_vocabulary(job, run)
+    model_digests.check(job, run, commit=base.model.commit)
     if learner.trains:
         job.stores.runs.record_resolved(job.run, epoch=job.epoch, resolved=_resolved(learner))
     return job, datasets, learner, limits

@@ -254,5 +254,8 @@ class Run(FollowedRun):
     vocabulary: str = ""
     """SHA-256 of the tokenizer's tokens with their ids; empty until a trainer has loaded it, and
     for runs of earlier releases."""
+    models: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of the weights and config of each model from a bucket (``base``, ``critic``,
+    ``teacher``), as the latest trainer loaded them; empty for runs of earlier releases."""
     resolved: Resolved | None = None
     """Of the latest trainer; None until it has loaded the model, or where nothing is trained."""

@@ -7,7 +7,7 @@ A number of an epoch is never given twice, not even after a backup of the store 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pymongo import ReturnDocument
@@ -256,6 +256,10 @@ class RunStore:
     def record_vocabulary(self, run: str, *, epoch: int, sha256: str) -> None:
         """Record the digest of the tokenizer's tokens."""
         self._set(run, epoch, vocabulary=sha256)
+
+    def record_models(self, run: str, *, epoch: int, models: Mapping[str, str]) -> None:
+        """Record the digests of the models that came from a bucket."""
+        self._set(run, epoch, models=dict(models))
 
     def mark_first_batch(self, run: str, *, epoch: int) -> None:
         """Record the time at which the first batch was formed."""

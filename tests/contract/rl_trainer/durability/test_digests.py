@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from rl_contracts.documents.head import SUMMARY
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.models.tiny_model import save_tiny
 from tests.servers import ROOT
 from tests.waiting import HUNG_SECONDS, until
 
@@ -41,6 +43,24 @@ def interrupted(make_world: MakeWorld) -> World:
 def rebuilt(world: World, batch: Batch) -> str:
     rollouts = world.stores.rollouts.get([member.rollout for member in batch.members])
     return trained.rebuilt_digest(trained.sequences(batch, rollouts), like=batch.digest).sha256
+
+
+def test_a_run_whose_model_was_replaced_is_refused(interrupted: World, tmp_path: Path) -> None:
+    """Another model of the same shape: only its bytes tell."""
+    objects, before = interrupted.stores.objects, interrupted.run
+    key = f"{objects.prefix}model/model.safetensors"
+    objects.put_file(key, save_tiny(tmp_path / "other", seed=7) / "model.safetensors")
+    assert interrupted.attempt() == 2
+    outcome = interrupted.outcome
+    assert (outcome.reason, outcome.field) == ("ModelChanged", "spec.model.uri")
+    assert "Put the former files back" in outcome.remedy
+    assert (interrupted.run.step, interrupted.run.models) == (before.step, before.models)
+
+    objects.put_file(key, interrupted.folder / "model" / "model.safetensors")
+    interrupted.stores.runs.record_models(RUN, epoch=interrupted.run.epoch, models={})
+    with sampling(TestSampler(interrupted.stores, RUN)):
+        assert interrupted.attempt() == 0
+    assert interrupted.run.models == before.models, "a run of an earlier release records it"
 
 
 def test_a_replay_with_changed_data_is_refused(interrupted: World) -> None:
