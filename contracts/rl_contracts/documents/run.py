@@ -76,6 +76,15 @@ class DatasetSummary(Record):
     """Digest of the parsed records in order; it fixes what a position of the train stream means."""
 
 
+class TrainOrder(Record):
+    """What the order of a run's training records depends on, besides the sources."""
+
+    weights: list[float]
+    """Of the training sources, in their order."""
+    seed: int | None
+    """Of the shuffles; None: the records keep the order of their files."""
+
+
 class RunBase(Record):
     """The hub models that a run began with; every attempt uses the same."""
 
@@ -251,6 +260,8 @@ class Run(FollowedRun):
     """None until the first attempt has resolved it, and for models in a bucket."""
     datasets: list[DatasetSummary] = Field(default_factory=list)
     """Data sources as the latest trainer read them."""
+    train_order: TrainOrder | None = None
+    """None until a trainer has read the data, and for runs of earlier releases."""
     vocabulary: str = ""
     """SHA-256 of the tokenizer's tokens with their ids; empty until a trainer has loaded it, and
     for runs of earlier releases."""

@@ -30,6 +30,7 @@ from rl_contracts.documents.run import (
     RunBase,
     Sampled,
     Totals,
+    TrainOrder,
 )
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import FencedOutError, LateAttemptError
@@ -240,10 +241,17 @@ class RunStore:
         self._set(run, epoch, sampled=sampled.model_dump(), progress_at=self._mongo.now())
 
     def record_datasets(
-        self, run: str, *, epoch: int, datasets: Sequence[DatasetSummary], steps: int
+        self,
+        run: str,
+        *,
+        epoch: int,
+        datasets: Sequence[DatasetSummary],
+        order: TrainOrder,
+        steps: int,
     ) -> None:
-        """Record the data sources and the number of steps that they make."""
-        self._set(run, epoch, datasets=[dataset.model_dump() for dataset in datasets], steps=steps)
+        """Record the data sources, their order, and the number of steps that they make."""
+        described = [dataset.model_dump() for dataset in datasets]
+        self._set(run, epoch, datasets=described, train_order=order.model_dump(), steps=steps)
 
     def record_base(self, run: str, *, epoch: int, base: RunBase) -> None:
         """Record the hub commits of the model and the tokenizer."""

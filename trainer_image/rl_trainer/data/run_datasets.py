@@ -5,14 +5,11 @@ The run's document keeps a summary of each source, so that a later attempt reads
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rl_contracts.documents.run import DatasetSummary, Run
-from rl_contracts.errors import Refusal, RefusedError
-from rl_contracts.spec.data import DatasetSource, StoredRollouts
-from rl_contracts.stores import stored_groups
+from rl_contracts.errors import RefusedError
 from rl_contracts.stores.files.harbor_tests import HarborTests
 from rl_trainer.context.job import Job
 from rl_trainer.data import step_numbers
@@ -22,7 +19,9 @@ from rl_trainer.data.fetch import Places, fetch_datasets
 from rl_trainer.data.harbor import HarborIntake
 from rl_trainer.data.hub import HubClient
 from rl_trainer.data.images import ImageIntake
+from rl_trainer.data.same_data import changed
 from rl_trainer.data.scorers import check_scorers
+from rl_trainer.data.stream import train_order
 
 
 def read_data(
@@ -58,13 +57,16 @@ def read_data(
         datasets.append(read_groups(job, run, folder, section.rollouts))
     samplers = job.stores.samplers.of_run(job.run)
     check_scorers(datasets, samplers=samplers)
-    described = summaries(datasets, started=run)
+    described = [_summary(dataset) for dataset in datasets]
+    order = train_order(job.spec, [each for each in datasets if each.split == "train"])
+    if run.step > 0 and (refusal := changed(run, described, order, section)):
+        raise RefusedError(refusal)
     records = sum(summary.records for summary in described if summary.split == "train")
     for refusal in step_numbers.refusals(job.spec, records=records) if run.step == 0 else ():
         raise RefusedError(refusal)
     training = job.spec.training.for_records(records)
     job.stores.runs.record_datasets(
-        job.run, epoch=job.epoch, datasets=described, steps=training.total_steps
+        job.run, epoch=job.epoch, datasets=described, order=order, steps=training.total_steps
     )
     return replace(job, spec=job.spec.model_copy(update={"training": training})), datasets
 
@@ -84,29 +86,6 @@ def pinned(run: Run) -> dict[str, str]:
     return {dataset.name: dataset.revision for dataset in run.datasets if dataset.split == "train"}
 
 
-def summaries(datasets: Sequence[Dataset], *, started: Run) -> list[DatasetSummary]:
-    """Summaries of all sources.
-
-    Args:
-        datasets: as this attempt read them.
-        started: the run before this attempt.
-
-    Raises:
-        RefusedError: a training source has changed since the run's first step: its positions
-            would mean other records than before.
-    """
-    described = [_summary(dataset) for dataset in datasets]
-    if started.step > 0:
-        before = {
-            dataset.name: dataset.sha256 for dataset in started.datasets if dataset.split == "train"
-        }
-        training = [summary for summary in described if summary.split == "train"]
-        for number, summary in enumerate(training):
-            if before.get(summary.name, summary.sha256) != summary.sha256:
-                raise _changed(summary, number, datasets[number].source)
-    return described
-
-
 def _summary(dataset: Dataset) -> DatasetSummary:
     return DatasetSummary(
         split=dataset.split,
@@ -117,20 +96,4 @@ def _summary(dataset: Dataset) -> DatasetSummary:
         first_skipped=list(dataset.first_skipped),
         revision=dataset.revision,
         sha256=dataset.sha256,
-    )
-
-
-def _changed(
-    summary: DatasetSummary, number: int, source: DatasetSource | StoredRollouts
-) -> RefusedError:
-    records = isinstance(source, DatasetSource)
-    return RefusedError(
-        Refusal(
-            field=f"spec.data.train[{number}].uri" if records else stored_groups.FIELD,
-            value=summary.uri[:200],
-            reason="DatasetChanged",
-            message=f"Its {'records' if records else 'groups'} have changed since the run's first "
-            "step.",
-            remedy="Put the former file back, or create a new job for the changed data.",
-        )
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rl_contracts.documents.run import TrainOrder
 from rl_contracts.documents.task import Queue, Task
 from rl_contracts.ids import RunId, task_id
 from rl_contracts.spec.data import StoredRollouts, TrainSource
@@ -21,13 +22,13 @@ class TrainStream:
     def __init__(self, *, run: str, spec: RLJobSpec, datasets: Sequence[Dataset]) -> None:
         """Mix the training sources, in the manifest's order."""
         self._run, self._spec, self._datasets = run, spec, datasets
-        seed = spec.data.seed
+        order = train_order(spec, datasets)
         self.mixture = Mixture(
             names=[dataset.source.name for dataset in datasets],
-            weights=[_weight(dataset) for dataset in datasets],
+            weights=order.weights,
             sizes=[len(dataset.examples) for dataset in datasets],
-            seed=spec.training.seed if seed is None else seed,
-            shuffle=spec.data.shuffle,
+            seed=order.seed or 0,
+            shuffle=order.seed is not None,
         )
 
     @property
@@ -55,6 +56,13 @@ class TrainStream:
             created_step=step,
             **asked(dataset, example, system_prompt=self._spec.agent.system_prompt),
         )
+
+
+def train_order(spec: RLJobSpec, datasets: Sequence[Dataset]) -> TrainOrder:
+    """The order of the records of the training sources."""
+    seed = spec.training.seed if spec.data.seed is None else spec.data.seed
+    weights = [_weight(dataset) for dataset in datasets]
+    return TrainOrder(weights=weights, seed=seed if spec.data.shuffle else None)
 
 
 def _weight(dataset: Dataset) -> float:
