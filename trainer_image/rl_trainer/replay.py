@@ -55,8 +55,6 @@ def replay(
         job.stores.batches.mark(batch, BatchState.TRAINED, metrics=first)
         job.stores.tasks.retire(batch.tasks)
         made(batch)
-    if run.latest is not None and batches:
-        progress.metrics[-1] = run.latest
     progress.totals = run.totals
 
 

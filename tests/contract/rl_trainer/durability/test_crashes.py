@@ -160,7 +160,7 @@ def test_sigterm_checkpoints_replayed_steps(
         assert world.attempt() == 0
     lines = world.newest("metrics.jsonl").splitlines()
     metrics = [StepMetrics.model_validate_json(line) for line in lines]
-    replayed = [True, True, True, True, False, False, False, False]
+    replayed = [True, True, True, True, True, False, False, False]
     assert [step.replayed for step in metrics] == replayed
     assert world.run.totals.rollouts_trained == sum(len(step) for step in world.trained())
     # Replayed steps are counted as they were first made.
