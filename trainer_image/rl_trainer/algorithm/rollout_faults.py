@@ -43,6 +43,8 @@ def head_fault(head: RolloutHead, *, max_tokens: int) -> str:
         turn.generated for turn in turns
     ):
         return "its turns do not cover exactly its generated tokens"
+    if any(turn.generated == 0 for turn in turns):
+        return "one of its turns has no generated token, to which its reward could be given"
     longest = max(part.length for part in parts)
     if longest > max_tokens:
         return f"it holds a sequence of {longest} tokens, more than the {max_tokens} that fit"

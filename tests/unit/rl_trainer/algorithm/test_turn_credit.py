@@ -209,6 +209,8 @@ def test_turns_that_do_not_cover_what_was_generated_make_a_rollout_unusable() ->
     for turns in ([a_turn(1, 3)], [a_turn(1, 3), a_turn(4, 7)], [a_turn(1, 3), a_turn(3, 6)]):
         broken = good.model_copy(update={"turns": turns})
         assert "its turns do not cover" in fault(broken, vocabulary=16, max_tokens=8)
+    empty = good.model_copy(update={"turns": [a_turn(1, 1), a_turn(1, 3), a_turn(4, 6)]})
+    assert "no generated token" in head_fault(RolloutHead.of(empty), max_tokens=8)
     short = good.model_copy(update={"turns": [a_turn(1, 3)]})
     assert "its turns do not cover" in head_fault(RolloutHead.of(short), max_tokens=8)
 
