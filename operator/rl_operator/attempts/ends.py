@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import FailureStatus
-from rl_operator.attempts import sizing
+from rl_operator.attempts import absence, sizing
 from rl_operator.attempts.trainer_end import (
     Action,
     container_of,
@@ -124,13 +124,8 @@ def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
         return smaller
     pod = context.pods[-1] if context.pods else None
     if pod is None or pod.phase == "Pending":
-        limit = context.lifecycle.pending_deadline_seconds
-        since = pod.created_at if pod else trainer.created_at
-        if context.now - since <= limit:
-            return None
-        why = (pod.trouble() or NEVER_STARTED) if pod else NEVER_CREATED
-        message = f"The trainer's pod did not run within {limit} s. {why}"
-        return end(context, "PendingDeadlineExceeded", message)
+        in_time = absence.seconds_left(context, trainer) >= 0
+        return None if in_time else _pending(context, trainer, pod)
     if pod.started_at is None:
         return None  # it has ended; its job object follows
     limit = context.lifecycle.progress_deadline_seconds
@@ -141,6 +136,17 @@ def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
     doing = context.run.phase if context.run else "none; it has not opened the run"
     message = f"No step, evaluation or publication for {limit} s. The trainer's phase: {doing}."
     return _failed(context, "ProgressDeadlineExceeded", message)
+
+
+def _pending(context: AttemptContext, trainer: TrainerJob, pod: Pod | None) -> Ended:
+    limit = context.lifecycle.pending_deadline_seconds
+    if pod is None and absence.seconds_since_seen(context, trainer) is not None:
+        message = f"{describe_end(None, None)[1]} No other pod replaced it within {limit} s."
+        action = _action(context, None, exit_code=None, otherwise="Ignore")
+        return _failed(context, "PodMissing", message, action=action)
+    why = (pod.trouble() or NEVER_STARTED) if pod else NEVER_CREATED
+    message = f"The trainer's pod did not run within {limit} s. {why}"
+    return end(context, "PendingDeadlineExceeded", message)
 
 
 def _smaller(context: AttemptContext, trainer: TrainerJob) -> Ended | None:

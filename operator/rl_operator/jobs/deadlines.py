@@ -10,7 +10,7 @@ from rl_operator.apply.requeue import (
     SOON_SECONDS,
     UNSETTLED_INTERVALS,
 )
-from rl_operator.attempts import ends, sizing, start_gate
+from rl_operator.attempts import absence, ends, sizing, start_gate
 from rl_operator.kube.conditions import is_true
 from rl_operator.kube.timestamps import parse_time
 from rl_operator.state import attempt_records
@@ -98,7 +98,7 @@ def _of_attempt(context: AttemptContext) -> Iterator[float]:
     pod, trainer = context.pods[-1] if context.pods else None, context.trainer
     if trainer is not None and (pod is None or pod.phase == "Pending"):
         limit = context.lifecycle.pending_deadline_seconds
-        yield (pod.created_at if pod else trainer.created_at) + limit - context.now
+        yield absence.seconds_left(context, trainer)
         yield trainer.created_at + limit * sizing.WAIT_SHARE - context.now
 
 

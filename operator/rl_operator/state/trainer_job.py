@@ -8,6 +8,7 @@ from typing import Literal
 from rl_operator.kube.metadata import Child, Raw
 from rl_operator.kube.names import SPEC_VOLUME
 from rl_operator.kube.redact import redacted
+from rl_operator.kube.timestamps import parse_time
 
 State = Literal["Active", "Succeeded", "Failed"]
 
@@ -20,6 +21,8 @@ class TrainerJob:
     uid: str
     attempt: int
     created_at: float
+    ran_at: float | None = None
+    """When it last said that its pods run or are restarted, in seconds since 1970; None: never."""
     state: State
     message: str = ""
     deleting: bool = False
@@ -37,6 +40,7 @@ class TrainerJob:
             uid=child.meta.uid,
             attempt=child.meta.attempt,
             created_at=child.meta.created_at,
+            ran_at=_ran_at(child.raw),
             state=state,
             message=redacted(_true_conditions(child.raw).get(state, {}).get("message", "")),
             deleting=child.meta.deleted_at is not None,
@@ -56,6 +60,17 @@ def _true_conditions(raw: Raw) -> dict[str, Raw]:
     return {
         condition["type"]: condition for condition in conditions if condition["status"] == "True"
     }
+
+
+def _ran_at(raw: Raw) -> float | None:
+    """When a condition that is only written once pods have run changed last."""
+    conditions = raw.get("status", {}).get("conditions") or []
+    times = (
+        parse_time(condition.get("lastTransitionTime"))
+        for condition in conditions
+        if condition["type"] in ("Running", "Restarting")
+    )
+    return max((time for time in times if time is not None), default=None)
 
 
 def _config_of(raw: Raw) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from rl_contracts.documents.run import Holder
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.status import AttemptStatus, RLJobStatus
 from rl_operator.attempts.lifecycle import decide
@@ -29,7 +30,15 @@ from tests.unit.rl_operator.builders import (
 
 ENDED = RLJobStatus(attempt=1, failures=1, last_failure=a_failure())
 LATER = ENDED.model_copy(update={"next_retry_time": format_time(NOW + 10)})
+OLD = a_trainer(created_at=NOW - 5000)
+RAN = a_trainer(created_at=NOW - 5000, ran_at=NOW - 4900)
 STUCK = a_pod(phase="Pending", ready=False, started_at=None, created_at=NOW - 1801)
+
+
+def held(heartbeat_at: float, attempt: int = 1) -> Any:
+    """The run as a trainer of an attempt left it."""
+    holder = Holder(job="uid", attempt=attempt)
+    return a_run_document(holder=holder, heartbeat_at=heartbeat_at, progress_at=heartbeat_at)
 
 
 def beside_a_sidecar(exit_code: int, ended_at: float) -> Pod:
@@ -166,6 +175,24 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         True,
         "never created: check that training-operator is running",
     ),
+    "pod never created, an earlier attempt had one": (
+        {"pods": (), "trainer": OLD, "job": "uid", "run": held(NOW, attempt=0)},
+        "PendingDeadlineExceeded",
+        True,
+        "never created",
+    ),
+    "pod has vanished and none replaced it": (
+        {"pods": (), "trainer": OLD, "job": "uid", "run": held(NOW - 1801)},
+        "PodMissing",
+        False,
+        "No other pod replaced it within 1800 s.",
+    ),
+    "pod has vanished before it took the run": (
+        {"pods": (), "trainer": RAN},
+        "PodMissing",
+        False,
+        "does not count as a failure",
+    ),
     "pod never started": (
         {"pods": (a_pod(phase="Pending", ready=False, created_at=NOW - 1801),)},
         "PendingDeadlineExceeded",
@@ -195,6 +222,19 @@ def test_end_of_an_attempt_has_reason_count_and_message(
     refused = not counts and not decision.ignored
     assert (decision.failure.exit_code == 2) is refused
     assert words in decision.failure.message
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trainer": OLD, "run": held(NOW - 1799)},
+        {"trainer": RAN, "run": held(NOW - 1799)},
+        {"trainer": RAN, "run": None, "run_known": False},  # nobody knows when it vanished
+        {"trainer": a_trainer(created_at=NOW - 5000, ran_at=NOW - 1799)},
+    ],
+)
+def test_vanished_pod_is_waited_for_from_its_last_sign(changes: dict[str, Any]) -> None:
+    assert decide(a_view(pods=(), job="uid", **changes)) == Wait(why="Running")
 
 
 @pytest.mark.parametrize(

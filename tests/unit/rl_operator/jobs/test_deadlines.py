@@ -145,14 +145,16 @@ def test_until_a_deadline_the_clock_decides_nothing(
         assert isinstance(after(left + 0.01), Ended)
 
 
-@given(limit=st.integers(60, 500), age=st.floats(0, 400), present=st.booleans())
+@given(limit=st.integers(60, 500), age=st.floats(0, 400), present=st.booleans(), ran=st.booleans())
 def test_pod_that_does_not_start_is_looked_at_by_its_deadline(
-    limit: int, age: float, present: bool
+    limit: int, age: float, present: bool, ran: bool
 ) -> None:
     pod = a_pod(phase="Pending", ready=False, started_at=None, created_at=NOW - age)
     view = a_view(lifecycle=a_spec(lifecycle={"pendingDeadlineSeconds": limit}).lifecycle)
     assert view.trainer is not None
     trainer = dataclasses.replace(view.trainer, created_at=NOW - age)
+    if ran:
+        trainer = dataclasses.replace(trainer, created_at=NOW - age - 50, ran_at=NOW - age)
     view = dataclasses.replace(view, trainer=trainer, pods=(pod,) if present else (), run=None)
     left = seconds_to_deadline(a_snapshot(view.status), view)
     if decide(view) == RUNNING:

@@ -360,3 +360,18 @@ def test_a_trainer_s_state_is_read(conditions: list[dict[str, str]], state: str)
     raw = {"status": {"conditions": conditions}}
     parsed = TrainerJob.parse(Child(kind="PyTorchJob", meta=meta, raw=raw))
     assert (parsed.state, parsed.attempt) == (state, 2)
+
+
+def test_a_trainer_s_pods_have_run_once_its_object_says_so() -> None:
+    conditions = [
+        {"type": "Created", "status": "True", "lastTransitionTime": "1970-01-01T00:00:03Z"},
+        {"type": "Running", "status": "True", "lastTransitionTime": "1970-01-01T00:00:01Z"},
+        {"type": "Restarting", "status": "False", "lastTransitionTime": "1970-01-01T00:00:02Z"},
+    ]
+
+    def ran_at(conditions: list[dict[str, str]]) -> float | None:
+        raw = {"status": {"conditions": conditions}}
+        child = Child(kind="PyTorchJob", meta=a_meta("job-2"), raw=raw)
+        return TrainerJob.parse(child).ran_at
+
+    assert [ran_at(conditions[:count]) for count in (1, 2, 3)] == [None, 1.0, 2.0]
