@@ -48,15 +48,24 @@ class Queueing:
     """As they were read for an admission: pods that are created later must not differ."""
 
     def gate(self, snapshot: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
-        """The snapshot with ``held`` set, and what the job may have now.
+        """The snapshot with ``held`` or ``evicted`` set, and what the job may have now.
 
         The gate is None for a job that is over or being deleted.
         """
         job = snapshot.job
-        if job.finished or job.meta.deleted_at is not None:
+        if job.meta.deleted_at is not None:
             return snapshot, None
+        if job.finished:
+            return replace(snapshot, job=replace(job, evicted=self._takes_back(snapshot))), None
         opened = self._gate(snapshot, job.spec)
         return replace(snapshot, job=replace(job, held=opened.hold is not None)), opened
+
+    def _takes_back(self, snapshot: JobSnapshot) -> bool:
+        """Whether the pods that a finished job keeps must go."""
+        basics = snapshot.job.basics
+        if not (self.enabled and basics.queued and snapshot.has_queue_kind):
+            return False
+        return admission.hold(admission.of(snapshot), None, basics.queue_name) is not None
 
     def _gate(self, snapshot: JobSnapshot, spec: RLJobSpec | None) -> Gate:
         if not snapshot.job.basics.queued:

@@ -125,6 +125,8 @@ class Job:
     """Fields of a spec that could not be parsed."""
     held: bool = False
     """Its queue does not admit it."""
+    evicted: bool = False
+    """It is over, and its queue takes back the quota of the samplers that it keeps."""
 
     @property
     def basics(self) -> Basics:
@@ -139,7 +141,9 @@ class Job:
     @property
     def keeps_samplers(self) -> bool:
         """Whether its samplers stay after its end."""
-        return self.spec is not None and self.spec.lifecycle.cleanup_policy == "None"
+        if self.spec is None or self.evicted:
+            return False
+        return self.spec.lifecycle.cleanup_policy == "None"
 
     @property
     def finished(self) -> bool:

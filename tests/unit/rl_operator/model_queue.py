@@ -135,7 +135,8 @@ class QueuedLife(Life):
         pool = self.cluster.objects.get(POOL)
         job = self.snapshot().job
         admitted = 0
-        if pool is not None and not self.suspend and not job.finished:
+        over = job.finished and not job.keeps_samplers
+        if pool is not None and not self.suspend and not over:
             admitted = pool["spec"].get("admitted", 0 if self.queued else 2)
         if pool is not None:
             self.scaled = (pool["metadata"]["generation"], admitted)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
+from collections.abc import Callable
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -291,6 +294,36 @@ def test_an_eviction_gives_the_quota_back_when_the_pods_have_gone() -> None:
     life.admit()
     life.settle()
     assert (life.live_trainers(), life.status.failures) == ([2], 0)
+
+
+def remove_workload(life: QueuedLife) -> None:
+    """What an administrator does."""
+    del life.cluster.objects[WORKLOAD]
+
+
+@pytest.mark.parametrize(
+    "takes_back",
+    [QueuedLife.evict, functools.partial(QueuedLife.activate, active=False), remove_workload],
+    ids=["evicted", "deactivated", "deleted"],
+)
+def test_a_finished_job_keeps_its_samplers_as_long_as_its_queue_lets_it(
+    takes_back: Callable[[QueuedLife], None],
+) -> None:
+    life = QueuedLife(cleanupPolicy="None")
+    come_up(life)
+    EVENTS["succeed"](life)
+    life.settle()
+    assert is_true(life.status.conditions, "Complete")
+    assert (life.holds_quota(), POOL in life.cluster.objects) == (True, True)
+    takes_back(life)
+    life.reconcile()
+    assert life.workload is None or life.holds_quota(), "pods are still there"
+    assert POOL not in life.cluster.objects
+    life.settle()
+    assert [pod for pod in life.pods.values() if pod.component == "sampler"] == []
+    assert not life.holds_quota()
+    if life.workload is not None:
+        assert kueue.condition(life.workload, "Finished")["status"] == "True"
 
 
 def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
