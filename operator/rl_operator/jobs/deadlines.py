@@ -47,19 +47,22 @@ def requeue_after(
         progress_seconds: interval at which running jobs are polled.
     """
     snapshot = status_input.snapshot
+    unsettled = UNSETTLED_INTERVALS * progress_seconds
     match status_input.decision:
         case Begin():
             return 0.0  # the attempt's number is written: its trainer follows
         case Complete() | Ended() | Halted() | Stopped():
             return SOON_SECONDS
         case Wait(why="Suspended"):
-            # Pods that end and a queue's decision are events; what is wrong with inputs is none.
-            return check_inputs_after or RESYNC_SECONDS
+            # Pods of the run that end and a queue's decision are events; the end of a program's
+            # pod is none, nor is what is wrong with inputs.
+            stopping = any(pod.remains for pod in snapshot.own_pods)
+            longest = unsettled if stopping else RESYNC_SECONDS
+            return min(check_inputs_after or longest, longest)
         case _:
             pass
     if check_inputs_after is not None:
         return check_inputs_after
-    unsettled = UNSETTLED_INTERVALS * progress_seconds
     rests = is_at_rest(status_input) and not status_changed
     longest = RESYNC_SECONDS if rests else unsettled
     return min(longest, seconds_to_deadline(snapshot, context) + SOON_SECONDS)

@@ -117,7 +117,7 @@ def proceed(
         and child.meta.deleted_at is None
         and child.meta.owner_uid == snapshot.job.meta.uid
     )
-    if stopping or snapshot.pods:
+    if stopping or snapshot.all_pods:
         return Progress(actions=stopping, stall=_pods_not_stopping(snapshot, now))
     if not snapshot.job.basics.deletes_data:
         return Progress(done=True)
@@ -135,7 +135,7 @@ def _pods_not_stopping(snapshot: JobSnapshot, now: float) -> Stall | None:
     since = snapshot.job.meta.deleted_at or now
     if now - since <= STOP_SECONDS:
         return None
-    left = ", ".join(sorted(pod.name for pod in snapshot.pods)[:5])
+    left = ", ".join(sorted(pod.name for pod in snapshot.all_pods)[:5])
     cause = f"Pods still exist after {STOP_SECONDS:.0f} s: {left}."
     if snapshot.job.basics.deletes_data:
         return _blocked(snapshot.key, cause)

@@ -21,6 +21,7 @@ PROGRAMS_LABEL = f"{GROUP}/programs"
 the run and of the pool, by which samplers are counted, evicted and let through."""
 ENVIRONMENTS_LABEL = f"{GROUP}/environments"
 """The same for pods of an image of environments."""
+OWN_POD_LABELS = frozenset([PROGRAMS_LABEL, ENVIRONMENTS_LABEL])
 IMAGE_LABEL = f"{GROUP}/image"
 """On pods that each run the program of one episode, with a digest of their image as value."""
 CLAIMED_LABEL = "sandbox.users.io/rl-claimed"

@@ -57,7 +57,7 @@ def is_at_rest(snapshot: JobSnapshot, after: RLJobStatus) -> bool:
     stopped = after.attempt == 0 or ended(after)
     at_work = any(trainer.state == "Active" for trainer in snapshot.trainers)
     scaled = all(_scaled_down(pool) for pool in snapshot.pools)
-    return stopped and scaled and not at_work and not any(pod.remains for pod in snapshot.pods)
+    return stopped and scaled and not at_work and not any(pod.remains for pod in snapshot.all_pods)
 
 
 def _scaled_down(pool: Pool) -> bool:

@@ -57,6 +57,7 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
         pools.append(shared)
     own = [attempt for attempt in attempts or [] if attempt.meta.owner_uid == job.meta.uid]
     trainers = [TrainerJob.parse(child) for child in own]
+    pods, own_pods = _pods(cluster, job)
     return JobSnapshot(
         key=key,
         job=job,
@@ -64,23 +65,29 @@ def job_snapshot(cluster: Reads, key: Key, *, queues: bool = False) -> JobSnapsh
         pools=tuple(pools),
         shared=shared,
         trainers=tuple(sorted(trainers, key=lambda trainer: trainer.attempt)),
-        pods=_pods(cluster, job),
+        pods=pods,
+        own_pods=own_pods,
         has_trainer_kind=attempts is not None,
         has_queue_kind=queued is not None,
     )
 
 
-def _pods(cluster: Reads, job: Job) -> tuple[Pod, ...]:
-    """Pods of a job's run: its own, and those of a shared pool that serves several runs."""
+def _pods(cluster: Reads, job: Job) -> tuple[tuple[Pod, ...], tuple[Pod, ...]]:
+    """Pods of a job's run, and those of its programs and environments.
+
+    Of the first are its own, and those of a shared pool that serves several runs.
+    """
     meta = job.meta
-    wanted = [f"{names.RUN_LABEL}={meta.run},{names.JOB_LABEL}={meta.name}"]
+    named = cluster.select(kinds.POD, meta.namespace, labels=f"{names.JOB_LABEL}={meta.name}")
+    labelled = [(raw, raw["metadata"]["labels"]) for raw in named]
+    of_run = [raw for raw, labels in labelled if labels.get(names.RUN_LABEL) == meta.run]
+    own = [raw for raw, labels in labelled if labels.keys() & names.OWN_POD_LABELS]
     # The job's label names the pool that it used last; its spec may name another one now.
     shared = {pool_ref.of(job.spec), meta.labels.get(names.POOL_LABEL, "")} - {""}
-    wanted += [
-        f"{names.POOL_LABEL}={pool},{names.beside(meta.run)}={meta.name}" for pool in sorted(shared)
-    ]
-    selected = (cluster.select(kinds.POD, meta.namespace, labels=labels) for labels in wanted)
-    return tuple(parsed_pod(raw) for raws in selected for raw in raws)
+    for pool in sorted(shared):
+        beside = f"{names.POOL_LABEL}={pool},{names.beside(meta.run)}={meta.name}"
+        of_run += cluster.select(kinds.POD, meta.namespace, labels=beside)
+    return tuple(map(parsed_pod, of_run)), tuple(map(parsed_pod, own))
 
 
 def _may_be_queued(job: Job) -> bool:

@@ -168,12 +168,19 @@ class JobSnapshot:
     """By attempt."""
     pods: tuple[Pod, ...] = ()
     """Of the job's run."""
+    own_pods: tuple[Pod, ...] = ()
+    """Pods of its programs or environments, which take quota and lack the label of the run."""
     has_trainer_kind: bool = True
     """Whether the API server knows the trainer's kind of object."""
     has_queue_kind: bool = True
     """Whether it knows the kind Workload, for a job that uses a queue."""
     shared: Pool | None = None
     """The shared pool that the spec names, if it exists; also in ``pools`` while it serves us."""
+
+    @property
+    def all_pods(self) -> tuple[Pod, ...]:
+        """All pods that the job's quota is for."""
+        return (*self.pods, *self.own_pods)
 
     @property
     def names_pool(self) -> bool:

@@ -116,7 +116,7 @@ def _queued(status_input: StatusInput, after: RLJobStatus) -> Headline:
 
 
 def _stopping(status_input: StatusInput, after: RLJobStatus) -> Headline:
-    names = sorted(pod.name for pod in status_input.snapshot.pods if pod.remains)
+    names = sorted(pod.name for pod in status_input.snapshot.all_pods if pod.remains)
     left = ", ".join(names[:5]) or "the pools' Deployments"
     due = parse_time(after.operation.deadline) if after.operation else None
     if due is not None and status_input.now > due:

@@ -20,7 +20,7 @@ def operation(status_input: StatusInput, after: RLJobStatus) -> OperationStatus 
     """The operation in progress; None when there is none."""
     job, snapshot = status_input.snapshot.job, status_input.snapshot
     if job.meta.deleted_at is not None:
-        step = "StoppingPods" if snapshot.pods else "DeletingData"
+        step = "StoppingPods" if snapshot.all_pods else "DeletingData"
         return _operation(status_input, "Delete", step, seconds=STOP_SECONDS)
     if attempt_records.is_over(after):
         return None

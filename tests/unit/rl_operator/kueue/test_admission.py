@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -21,32 +18,25 @@ from rl_operator.render import workload
 from rl_operator.render.samplers import agents
 from rl_operator.validation.refusals import of_spec
 from tests.kube import kueue
-from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_meta, a_snapshot, a_spec
-from tests.unit.rl_operator.kueue.workloads import QUEUED, Raw, pod_sets
+from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_snapshot, a_spec
+from tests.unit.rl_operator.kueue.workloads import (
+    QUEUED,
+    Raw,
+    child_of,
+    demand,
+    pod_sets,
+    stored,
+)
 
 SPOT = Flavor(node_labels={"pool": "spot"}, tolerations=({"key": "spot", "operator": "Exists"},))
-STAMP = {"uid": "w", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-
-
-def demand(**sections: Any) -> Raw:
-    return workload.render(a_meta(), a_spec(**QUEUED | sections), images=IMAGES)
 
 
 def quota_of(quota: str) -> Raw:
     return {"scheduling": QUEUED["scheduling"] | {"samplerQuota": quota}}
 
 
-def stored(status: Callable[[Raw], Raw] | None = None, **sections: Any) -> Raw:
-    """A Workload as the API server has it."""
-    raw = copy.deepcopy(demand(**sections))
-    raw["metadata"] |= STAMP
-    if status is not None:
-        raw["status"] = status(raw)
-    return raw
-
-
 def parsed(raw: Raw) -> Workload:
-    return parse(Child(kind="Workload", meta=Meta.parse(raw), raw=raw))
+    return parse(child_of(raw))
 
 
 class TestWhatIsAsked:
