@@ -15,6 +15,8 @@ from typing import Any
 from rl_contracts.addresses import METADATA_ADDRESSES
 from rl_contracts.spec.agent.environment import Environment
 from rl_contracts.spec.agent.program import Program
+from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import Placement
 from rl_operator.kube import kinds, names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
@@ -33,6 +35,10 @@ ANYWHERE = {
 }
 """All addresses, and which of them serve a node's credentials."""
 END_SECONDS = 5
+WITHIN_QUOTA = {
+    "type": "RollingUpdate",
+    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"},
+}
 REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 
 
@@ -52,6 +58,8 @@ class Beside:
     """Where samplers call them."""
     also: Mapping[str, str] = field(default_factory=dict)
     """Labels that tell them from others of the pool with the same label."""
+    quota: Placement | None = None
+    """Where a queue has admitted them with their samplers; None: no queue admits them."""
 
     @property
     def address(self) -> str:
@@ -123,6 +131,11 @@ class Beside:
             "containers": [container | pulled],
             "volumes": list(volumes),
         }
+        if self.quota is not None:
+            admitted = Placement(
+                node_selector=self.quota.node_selector, tolerations=self.quota.tolerations
+            )
+            pod = pods.placed(pod, admitted, like=self.selector)
         listed = [each["name"] for each in (*init, container)]
         metadata = {
             "labels": {
@@ -134,9 +147,10 @@ class Beside:
         return {"metadata": metadata, "spec": pod}
 
     def deployment(self, template: Manifest, *, size: int) -> Manifest:
-        """The Deployment with so many pods."""
+        """The Deployment with so many pods, of which a rollout in a queue adds none."""
         body = {
             "replicas": size,
+            **({"strategy": WITHIN_QUOTA} if self.quota is not None else {}),
             "selector": {"matchLabels": self.selector},
             "revisionHistoryLimit": 1,
             "template": template,
@@ -199,6 +213,11 @@ class Beside:
                 "spec": body,
             }
         )
+
+
+def quota_of(spec: SamplerPoolSpec, job_spec: RLJobSpec) -> Placement | None:
+    """Where a pool's samplers are admitted by a queue; None: the job has none."""
+    return spec.template if job_spec.scheduling.queued else None
 
 
 def tcp(port: int) -> Manifest:

@@ -11,11 +11,12 @@ from typing import Any
 
 from rl_contracts.spec.agent.environment import Environment
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import Placement
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk, pods
-from rl_operator.render.samplers.beside import Beside
+from rl_operator.render.samplers.beside import Beside, quota_of
 
 Manifest = dict[str, Any]
 
@@ -34,8 +35,10 @@ def environment_of(spec: RLJobSpec) -> Environment | None:
     return None if environment is None or environment.image is None else environment
 
 
-def of_pool(pool: Meta, job: Meta, environment: Environment) -> Beside:
-    """The pods of a pool's environments."""
+def of_pool(
+    pool: Meta, job: Meta, environment: Environment, *, quota: Placement | None = None
+) -> Beside:
+    """The pods of a pool's environments; ``quota``: as of ``Beside``."""
     return Beside(
         pool=pool,
         job=job,
@@ -43,6 +46,7 @@ def of_pool(pool: Meta, job: Meta, environment: Environment) -> Beside:
         label=names.ENVIRONMENTS_LABEL,
         component=COMPONENT,
         port=environment.server_port,
+        quota=quota,
     )
 
 
@@ -53,7 +57,7 @@ def objects(
     environment = environment_of(job_spec)
     if environment is None:
         return []
-    pods_beside = of_pool(pool, job, environment)
+    pods_beside = of_pool(pool, job, environment, quota=quota_of(spec, job_spec))
     template = pod_template(pool, spec, job=job, job_spec=job_spec, images=images)
     policy = pods_beside.policy(is_open=environment.network == "Open")
     return [
@@ -70,7 +74,7 @@ def pod_template(
     environment = environment_of(job_spec)
     assert environment is not None
     drain = spec.template.drain.seconds
-    pods_beside = of_pool(pool, job, environment)
+    pods_beside = of_pool(pool, job, environment, quota=quota_of(spec, job_spec))
     return pods_beside.template(
         _container(pods_beside, environment, drain=drain),
         volumes=[disk.volume("tmp", disk.AGENT_TMP)],

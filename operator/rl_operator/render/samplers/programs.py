@@ -19,12 +19,13 @@ from typing import Any
 from rl_contracts import env
 from rl_contracts.spec.agent.program import Program
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.workers import Placement
 from rl_operator.kube import names
 from rl_operator.kube.metadata import Meta
 from rl_operator.kube.settings import Images
 from rl_operator.render import disk, pods
 from rl_operator.render.samplers import episode_pods, sandboxes, user_code
-from rl_operator.render.samplers.beside import REQUESTS, Beside, tcp
+from rl_operator.render.samplers.beside import REQUESTS, Beside, quota_of, tcp
 
 Manifest = dict[str, Any]
 
@@ -44,8 +45,8 @@ def program_of(spec: RLJobSpec) -> Program | None:
     return None if program is None or program.in_sidecar else program
 
 
-def of_pool(pool: Meta, job: Meta) -> Beside:
-    """The pods of a pool's programs."""
+def of_pool(pool: Meta, job: Meta, *, quota: Placement | None = None) -> Beside:
+    """The pods of a pool's programs; ``quota``: as of ``Beside``."""
     return Beside(
         pool=pool,
         job=job,
@@ -53,6 +54,7 @@ def of_pool(pool: Meta, job: Meta) -> Beside:
         label=names.PROGRAMS_LABEL,
         component=COMPONENT,
         port=PORT,
+        quota=quota,
     )
 
 
@@ -65,10 +67,10 @@ def images_of(program: Program, spec: RLJobSpec, *, ours: str) -> tuple[str, ...
     return tuple(dict.fromkeys((first, *program.images)))
 
 
-def of_image(pool: Meta, job: Meta, image: str) -> Beside:
+def of_image(of_all: Beside, image: str) -> Beside:
     """The pods of an image that each run one episode."""
     also = {names.IMAGE_LABEL: names.digest(image)}
-    return replace(of_pool(pool, job), name=names.episodes(pool.name, image), also=also)
+    return replace(of_all, name=names.episodes(of_all.pool.name, image), also=also)
 
 
 def objects(
@@ -78,7 +80,7 @@ def objects(
     program = program_of(job_spec)
     if program is None:
         return []
-    pods_beside = of_pool(pool, job)
+    pods_beside = of_pool(pool, job, quota=quota_of(spec, job_spec))
     gateway = {"to": [pods_beside.samplers], "ports": [tcp(GATEWAY_PORT)]}
     is_open = program.network == "Open"
     policy = pods_beside.policy(
@@ -105,7 +107,7 @@ def pod_template(
     """The pods' template, with the first of their images."""
     program = program_of(job_spec)
     assert program is not None
-    pods_beside = of_pool(pool, job)
+    pods_beside = of_pool(pool, job, quota=quota_of(spec, job_spec))
     ours = pods.sampler_image(spec.template, images)
     each, image = by_image(pods_beside, program, job_spec, ours=ours)[0]
     return _template(each, spec, job_spec=job_spec, image=image, images=images)
@@ -125,7 +127,7 @@ def by_image(
     images = images_of(program, spec, ours=ours)
     if not program.single_use:
         return [(of_all, images[0])]
-    return [(of_image(of_all.pool, of_all.job, image), image) for image in images]
+    return [(of_image(of_all, image), image) for image in images]
 
 
 def _template(

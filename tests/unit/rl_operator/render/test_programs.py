@@ -176,7 +176,9 @@ def test_agents_know_the_pods_of_each_image() -> None:
     program: Manifest = {"runsIn": "EpisodePod", "image": "a:1", "images": ["b:1"]}
     (agent,) = pod_of(a_deployment(**sections(**program), data={"train": tasks}))["containers"]
     parsed = env.SamplerEnv.parse(environment_of(agent))
-    a, b = (programs.of_image(POOL, JOB, image).address for image in ("a:1", "b:1"))
+    a, b = (
+        programs.of_image(programs.of_pool(POOL, JOB), image).address for image in ("a:1", "b:1")
+    )
     assert (parsed.programs, parsed.episode_pods) == (a, {"b:1": b})
 
 
@@ -266,6 +268,34 @@ def test_a_queue_counts_them_with_the_samplers() -> None:
     containers = samplers["template"]["spec"]["containers"]
     assert [each["name"] for each in containers] == ["agent", f"rl-operator-{programs.COMPONENT}"]
     assert containers[1]["resources"]["requests"] == {"cpu": "2"}
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        sections()["agent"],
+        sections(runsIn="EpisodePod", images=["other:1"])["agent"],
+        {"kind": "Environment", "environment": {"image": "game:1"}},
+    ],
+)
+def test_pods_stay_within_the_quota_and_on_the_nodes_that_the_queue_admitted(
+    agent: Manifest,
+) -> None:
+    placed = {
+        "nodeSelector": {"pool": "spot"},
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+    }
+    samplers = [{"name": "main", "template": placed}]  # as the admission has completed it
+
+    def made(**scheduling: Any) -> Manifest:
+        return objects_beside(a_spec(agent=agent, samplers=samplers, **scheduling))["Deployment"]
+
+    queued = made(scheduling={"provider": "Kueue", "queueName": "q"})
+    assert placed.items() <= pod_of(queued).items()
+    assert queued["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
+    free = made()
+    assert not placed.keys() & pod_of(free).keys()
+    assert "strategy" not in free["spec"]
 
 
 @pytest.mark.parametrize(
