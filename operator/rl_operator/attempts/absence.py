@@ -1,4 +1,4 @@
-"""How long an active attempt has had no pod that runs, and when that ends it."""
+"""When an active attempt ends because it has no pod that runs, or a pod's node is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,22 @@ import math
 
 from rl_contracts.documents.run import Holder
 from rl_operator.state.decisions import AttemptContext
+from rl_operator.state.pod import Pod
 from rl_operator.state.trainer_job import TrainerJob
+
+
+def next_lost(context: AttemptContext) -> tuple[float, Pod | None]:
+    """Seconds until a pod of the attempt counts as lost, and that pod; inf and None without one."""
+    run = context.run
+    if run is not None and run.outcome is not None and run.outcome.kind == "Succeeded":
+        return math.inf, None  # once it is silent, the job is complete
+    due = [
+        (pod.overdue_at - context.now, pod.name, pod)
+        for pod in context.pods
+        if pod.overdue_at is not None and not pod.trainer_has_ended
+    ]
+    left, _, pod = min(due, default=(math.inf, "", None))
+    return left, pod
 
 
 def seconds_left(context: AttemptContext, trainer: TrainerJob) -> float:

@@ -39,7 +39,7 @@ NEVER_STARTED = "The pod was created and never started."
 def seconds_left(context: AttemptContext) -> float:
     """Seconds until a deadline ends a running trainer; inf without one."""
     pod = context.pods[-1] if context.pods else None
-    left = _active_seconds_left(context)
+    left = min(_active_seconds_left(context), absence.next_lost(context)[0])
     if pod is None or pod.started_at is None:
         return left
     limit = context.lifecycle.progress_deadline_seconds
@@ -119,9 +119,9 @@ def conclude(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | No
 
 def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
     """The end of an attempt that has missed a deadline; None while it is in time."""
-    smaller = _smaller(context, trainer)
-    if smaller is not None:
-        return smaller
+    ended = _lost(context) or _smaller(context, trainer)
+    if ended is not None:
+        return ended
     pod = context.pods[-1] if context.pods else None
     if pod is None or pod.phase == "Pending":
         in_time = absence.seconds_left(context, trainer) >= 0
@@ -136,6 +136,19 @@ def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
     doing = context.run.phase if context.run else "none; it has not opened the run"
     message = f"No step, evaluation or publication for {limit} s. The trainer's phase: {doing}."
     return _failed(context, "ProgressDeadlineExceeded", message)
+
+
+def _lost(context: AttemptContext) -> Ended | None:
+    left, pod = absence.next_lost(context)
+    if pod is None or left >= 0:
+        return None
+    message = (
+        f"Pod {pod.name} is being deleted, and still exists a minute after the end of its grace "
+        "period: its node does not answer. Repair or remove the node. This does not count as a "
+        "failure."
+    )
+    action = _action(context, pod, exit_code=None, otherwise="Ignore")
+    return _failed(context, "PodMissing", message, action=action)
 
 
 def _pending(context: AttemptContext, trainer: TrainerJob, pod: Pod | None) -> Ended:

@@ -26,8 +26,6 @@ from rl_operator.state.pod import Pod
 
 SILENT_SECONDS = 60.0
 """A trainer that has recorded success and sends no heartbeat for this long counts as ended."""
-LINGER_SECONDS = 60.0
-"""How long past its grace period a pod is still waited for."""
 
 
 def decide(context: AttemptContext) -> Decision:
@@ -56,11 +54,8 @@ def decide(context: AttemptContext) -> Decision:
 
 
 def lingers(pod: Pod, now: float) -> bool:
-    """Whether to wait for the pod of a stopped attempt.
-
-    A pod that outlives its grace period is on an unreachable node; the epoch fences it out.
-    """
-    return pod.remains and (pod.gone_by is None or now <= pod.gone_by + LINGER_SECONDS)
+    """Whether to wait for the pod of a stopped attempt."""
+    return pod.remains and (pod.overdue_at is None or now <= pod.overdue_at)
 
 
 def _suspend(context: AttemptContext, outcome: Outcome | None) -> Decision:

@@ -26,6 +26,8 @@ TRAINER_CONTAINER = "pytorch"
 SANDBOX_LABEL = "agents.x-k8s.io/sandbox-name-hash"
 """Of all pods that agent-sandbox makes."""
 ENGINE_CONTAINER = "engine"
+LINGER_SECONDS = 60.0
+"""How long past its grace period a pod that is being deleted is still waited for."""
 ORDINARY_CODES = {0, 1, 143}
 """Exit codes of a trainer's process that ended because another one had."""
 
@@ -190,6 +192,14 @@ class Pod:
     def remains(self) -> bool:
         """Whether it still exists or holds resources: its containers may have ended before it."""
         return self.live or self.deleting
+
+    @property
+    def overdue_at(self) -> float | None:
+        """From when on its node counts as lost, in seconds since 1970; None: it is not deleted.
+
+        Should its trainer still run there, the epoch of the run's document fences it out.
+        """
+        return None if self.gone_by is None else self.gone_by + LINGER_SECONDS
 
     @property
     def failure_rank(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rl_contracts.spec.status import Phase, RLJobStatus
@@ -10,7 +11,7 @@ from rl_operator.kube.conditions import STORE_CONDITIONS, Stall, find
 from rl_operator.kube.timestamps import format_time, parse_time
 from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Complete, Ended, Stopped
-from rl_operator.state.pod import first_trouble
+from rl_operator.state.pod import Pod, first_trouble
 from rl_operator.status import pool_wait
 from rl_operator.status.scorer_outage import describe_outage, stops_all
 from rl_operator.status.status_input import StatusInput
@@ -244,7 +245,16 @@ def _start_message(status_input: StatusInput, after: RLJobStatus) -> str:
             f"training-operator has created no pod for PyTorchJob {job.name}. Check that it is "
             "running."
         )
-    return first_trouble(pods) or "The trainer's pod is starting."
+    return first_trouble(pods) or _terminating(pods) or "The trainer's pod is starting."
+
+
+def _terminating(pods: Sequence[Pod]) -> str:
+    """Which pod is being deleted; empty where none is."""
+    for pod in pods:
+        if pod.gone_by is not None:
+            due = format_time(pod.gone_by)
+            return f"Pod {pod.name} is terminating until {due}. If it stays, check its node."
+    return ""
 
 
 def _ending(status_input: StatusInput, after: RLJobStatus) -> Headline | None:

@@ -14,9 +14,10 @@ from rl_contracts.queries import lineage
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.stores import objects, reports
 from rl_contracts.stores.files import images
-from rl_operator.attempts import ends, lifecycle
+from rl_operator.attempts import ends
 from rl_operator.pools import autoscaler, removal_plan
 from rl_operator.process import leadership
+from rl_operator.state import pod
 from rl_operator.status import operation
 from rl_operator.stores import preflight
 from rl_reader import dataset_checks, model_checks, mounted
@@ -85,7 +86,7 @@ FIGURES = [
 IN_WORDS = [
     ("stores.md", "objects below `model.uri` | 10,000 |", model_checks.MOST_FILES, 10_000),
     ("audit.md", "more than half a minute ago", orphans.LEASE_GRACE_SECONDS, 30),
-    ("operations.md", "a minute over their grace", lifecycle.LINGER_SECONDS, 60),
+    ("operations.md", "a minute over their grace", pod.LINGER_SECONDS, 60),
     ("scaling.md", "runs for two minutes without being heard", removal_plan.SILENT_SECONDS, 120),
     ("scaling.md", "not tried again for an hour", autoscaler.TOO_SMALL_SECONDS, 3600),
     ("scaling.md", "not followed by another for ten minutes", autoscaler.NO_GAIN_SECONDS, 600),

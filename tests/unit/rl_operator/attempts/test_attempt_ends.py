@@ -193,6 +193,18 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         False,
         "does not count as a failure",
     ),
+    "its node is lost": (
+        {"pods": (a_pod(deleting=True, gone_by=NOW - 61),)},
+        "PodMissing",
+        False,
+        "Pod trainer-pod is being deleted, and still exists a minute after",
+    ),
+    "the node of one of its pods is lost": (
+        {"pods": (a_pod(name="a", deleting=True, gone_by=NOW - 61), a_pod(name="b"))},
+        "PodMissing",
+        False,
+        "Pod a is being deleted",
+    ),
     "pod never started": (
         {"pods": (a_pod(phase="Pending", ready=False, created_at=NOW - 1801),)},
         "PendingDeadlineExceeded",
@@ -222,6 +234,19 @@ def test_end_of_an_attempt_has_reason_count_and_message(
     refused = not counts and not decision.ignored
     assert (decision.failure.exit_code == 2) is refused
     assert words in decision.failure.message
+
+
+@pytest.mark.parametrize(
+    ("pod", "run"),
+    [
+        (a_pod(deleting=True, gone_by=NOW - 59), None),
+        (a_pod(deleting=True, gone_by=NOW - 500), with_outcome("Succeeded")),  # soon complete
+        (dataclasses.replace(an_ended_pod(1), deleting=True, gone_by=NOW - 500), None),
+    ],
+)
+def test_node_of_a_terminating_pod_is_not_lost_yet(pod: Pod, run: Any) -> None:
+    changes = {} if run is None else {"run": run}
+    assert decide(a_view(pods=(pod,), **changes)) == Wait(why="Running")
 
 
 @pytest.mark.parametrize(

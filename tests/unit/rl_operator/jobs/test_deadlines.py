@@ -117,18 +117,27 @@ def test_inputs_are_checked_again_when_that_is_due() -> None:
     ages=st.tuples(*[st.floats(0, 400)] * 3),
     store=st.floats(-1000, 1000),
     ended=st.booleans(),
+    leaves=st.none() | st.floats(-400, 400),
 )
 def test_until_a_deadline_the_clock_decides_nothing(
-    active: int | None, progress: int, ages: tuple[float, float, float], store: float, ended: bool
+    active: int | None,
+    progress: int,
+    ages: tuple[float, float, float],
+    store: float,
+    ended: bool,
+    leaves: float | None,
 ) -> None:
     since, started, made = (NOW - age for age in ages)
     lifecycle = {"activeDeadlineSeconds": active, "progressDeadlineSeconds": progress}
     outcome = Outcome(kind="Failed", reason="X", message="x") if ended else None
+    pod = a_pod(started_at=started)
+    if leaves is not None:
+        pod = dataclasses.replace(pod, deleting=True, gone_by=NOW + leaves)
     status = a_view().status.model_copy(update={"active_since": format_time(since)})
     view = a_view(
         status=status,
         lifecycle=a_spec(lifecycle={k: v for k, v in lifecycle.items() if v}).lifecycle,
-        pods=(a_pod(started_at=started),),
+        pods=(pod,),
         run=a_run_document(progress_at=made, heartbeat_at=made, outcome=outcome),
         store_now=NOW + store,
     )

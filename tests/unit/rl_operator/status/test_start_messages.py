@@ -14,6 +14,7 @@ from tests.unit.rl_operator.builders import NOW, a_pod, a_reading, a_snapshot, a
 
 PENDING = a_pod(attempt=2, phase="Pending", ready=False)
 UNFIT = a_pod(attempt=2, phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficient gpu")
+TERMINATING = a_pod(attempt=2, ready=False, deleting=True, gone_by=NOW)
 STARTING = "The trainer's pod is starting."
 UNMADE = "training-operator has created no pod for PyTorchJob job-2. Check that it is running."
 LATE = PODS_DUE_SECONDS + 1
@@ -22,6 +23,7 @@ CASES: dict[str, tuple[int, float, tuple[Pod, ...], str]] = {
     "no pod for long": (2, LATE, (), UNMADE),
     "another attempt's object": (1, LATE, (), STARTING),
     "a pod is there": (2, LATE, (PENDING,), STARTING),
+    "a pod is on a dead node": (2, LATE, (TERMINATING,), "Pod trainer-pod is terminating until"),
     "a pod fits nowhere": (2, LATE, (UNFIT,), "fits no node: 0/1 nodes: Insufficient gpu"),
 }
 
