@@ -25,7 +25,7 @@ from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.perform import perform
 from rl_operator.kube.settings import Images
-from rl_operator.kueue.gate import Gate
+from rl_operator.kueue.gate import Gate, refused
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.pools.shared_pool import SharedPools
 from rl_operator.process.events import EventRecorder
@@ -137,6 +137,8 @@ class JobReconciler:
             return SOON_SECONDS
         if isinstance(step.decision, Ended | Halted):
             step = self._confirm(snapshot, gate)
+        if step.inputs.stall is not None and not step.inputs.checked:
+            gate = refused(snapshot, gate)
         made = self._apply(snapshot, gate, step)
         if made.done:
             snapshot = self._with_children(snapshot)

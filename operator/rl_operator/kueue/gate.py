@@ -13,7 +13,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Placement
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.metadata import Child, Raw
-from rl_operator.kueue import admission, workload_status
+from rl_operator.kueue import admission, workload_marks, workload_status
 from rl_operator.kueue.admission import Assignment, Hold, Workload
 from rl_operator.render.workload import TRAINER_SET, group_set
 from rl_operator.state.attempt_records import is_at_rest
@@ -58,6 +58,8 @@ class Gate:
     """The Workload to delete."""
     status: Manifest | None = None
     """The change of the Workload's status to write now."""
+    mark: Manifest | None = None
+    """The change of the Workload itself to write now, before that of its status."""
 
     @property
     def token(self) -> tuple[object, ...]:
@@ -116,9 +118,12 @@ def of_queue(
     rests = is_at_rest(snapshot, snapshot.job.status)
     hold = admission.hold(workload, demand, spec.scheduling.queue_name)
     stall = None
-    if hold is None and workload is not None:
+    if workload is not None and hold is None:
         stall = unusable(spec, workload, demand, flavors)
-        hold = Hold(reason=stall.reason, message=stall.message) if stall is not None else None
+    elif workload is not None and hold is not None and not hold.renew:
+        stall = workload_marks.unusable(workload)
+    if stall is not None:
+        hold = Hold(reason=stall.reason, message=stall.message)
     closed = Gate(spec=spec, hold=hold, stall=stall, sizes=admission.sizes(spec, None))
     if spec.wants_no_pods:
         return replace(closed, drop=workload.child if workload is not None and rests else None)
@@ -134,7 +139,20 @@ def of_queue(
         return closed
     if hold.renew:
         return replace(closed, drop=workload.child)
+    if stall is not None and workload.active:
+        return replace(closed, mark=workload_marks.deactivated(workload, stall))
     return replace(closed, status=workload_status.released(workload, now=now))
+
+
+def refused(snapshot: JobSnapshot, gate: Gate) -> Gate:
+    """The gate of a job whose inputs are refused: without pods it leaves its queue.
+
+    It queues again once they pass their checks.
+    """
+    workload = admission.of(snapshot)
+    if workload is None or not is_at_rest(snapshot, snapshot.job.status):
+        return gate
+    return replace(gate, drop=workload.child, status=None, mark=None)
 
 
 def unusable(
@@ -146,6 +164,7 @@ def unusable(
     """Why an admission cannot be carried out; None: it can."""
     asked = {pod_set["name"]: pod_set["template"]["spec"] for pod_set in demand["spec"]["podSets"]}
     queue = f"spec.scheduling.queueName = {spec.scheduling.queue_name!r}: "
+    again = f". Then set spec.active of Workload {workload.meta.name} to true."
     for name, pod in asked.items():
         assignment = workload.assignments.get(name)
         if assignment is None:
@@ -158,14 +177,14 @@ def unusable(
             message = (
                 f"{queue}{', '.join(assignment.flavors)} of pod set {name} places pods by "
                 "topology, which is not supported. Use a ResourceFlavor without spec.topologyName "
-                "in the ClusterQueue."
+                f"in the ClusterQueue{again}"
             )
             return Stall(reason="TopologyUnsupported", message=message)
         missing = [flavor for flavor in assignment.flavors if flavors.get(flavor) is None]
         if missing:
             message = (
                 f"{queue}Pod set {name} was admitted with ResourceFlavor {missing[0]}, which does "
-                "not exist. Create it, or correct the ClusterQueue."
+                f"not exist. Create it, or correct the ClusterQueue{again}"
             )
             return Stall(reason="FlavorNotFound", message=message)
         conflict = _selector_conflict(name, pod, node_selector(assignment, flavors))

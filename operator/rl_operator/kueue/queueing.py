@@ -118,12 +118,14 @@ class Queueing:
         )
 
     def update_workload(self, gate: Gate | None) -> None:
-        """Write the status of the Workload where that is due.
+        """Write the Workload, or else its status, where that is due.
 
         Raises:
             ApiConflictError: it has changed since it was observed.
         """
-        if gate is not None and gate.status is not None:
+        if gate is not None and gate.mark is not None:
+            self.cluster.merge(kinds.WORKLOAD, gate.mark)
+        elif gate is not None and gate.status is not None:
             self.cluster.merge(kinds.WORKLOAD, gate.status, subresource="status")
 
     def finish(self, snapshot: JobSnapshot) -> None:

@@ -175,7 +175,7 @@ class Life:
                 snapshot=turn.seen,
                 reading=turn.reading,
                 decision=decision,
-                stall=stall,
+                stall=stall or (turn.gate.stall if turn.gate is not None else None),
                 hold=turn.gate.hold if turn.gate is not None else None,
                 now=now,
             )

@@ -68,12 +68,20 @@ class QueuedLife(Life):
         return kueue.flavor(name) if kind == kinds.RESOURCE_FLAVOR else None
 
     def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
-        """The operator tells the Workload something."""
-        assert (kind, subresource) == (kinds.WORKLOAD, "status")
+        """The operator tells the Workload something, and Kueue evicts one that is deactivated."""
+        assert kind == kinds.WORKLOAD
         workload = self.workload
         version = manifest["metadata"]["resourceVersion"]
         if workload is None or workload["metadata"]["resourceVersion"] != version:
             raise ApiConflictError(doing="merge", status=409, message="changed meanwhile")
+        if not subresource:
+            annotations = manifest["metadata"]["annotations"]
+            workload["metadata"].setdefault("annotations", {}).update(annotations)
+            workload["spec"].update(manifest.get("spec", {}))
+            self.set_workload(workload.get("status", {}))
+            self.activate(active=workload["spec"].get("active", True))
+            self.writes += 1
+            return workload
         status = {**workload.get("status", {}), **manifest["status"]}
         self.set_workload({key: value for key, value in status.items() if value is not None})
         self.writes += 1

@@ -316,6 +316,20 @@ def test_deleted_job_keeps_its_quota_until_its_pods_terminate(queue: World) -> N
     assert queue.cluster.get(kinds.RLJOB, job.namespace, job.name) is None
 
 
+def test_a_job_whose_inputs_are_refused_holds_no_quota(queue: World) -> None:
+    job = queue.make_job(scheduling=QUEUED)
+    queue.settle(job)
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.stores.objects.put(f"{queue.settings.s3_prefix}train.jsonl", b"this is no JSON\n")
+    queue.start_operator()
+    assert queue.settle(job)["phase"] == "Stalled"
+    assert queue.cluster.get(kinds.WORKLOAD, queue.namespace, NAME) is None
+    queue.upload_inputs()
+    queue.start_operator()
+    assert queue.settle(job)["phase"] == "Queued"
+    assert not kueue.holds_quota(workload(queue))
+
+
 def test_a_job_that_holds_no_quota_is_deleted_at_once(queue: World) -> None:
     job = queue.make_job(scheduling=QUEUED)
     queue.settle(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import pytest
@@ -16,9 +17,17 @@ from rl_operator.kueue.gate import Flavor, Gate
 from rl_operator.kueue.queueing import Queueing
 from rl_operator.render import workload
 from rl_operator.render.samplers import agents
+from rl_operator.state.pod import Pod
 from rl_operator.validation.refusals import of_spec
 from tests.kube import kueue
-from tests.unit.rl_operator.builders import IMAGES, NOW, a_job_object, a_snapshot, a_spec
+from tests.unit.rl_operator.builders import (
+    IMAGES,
+    NOW,
+    a_job_object,
+    a_pod,
+    a_snapshot,
+    a_spec,
+)
 from tests.unit.rl_operator.kueue.workloads import (
     QUEUED,
     Raw,
@@ -242,6 +251,18 @@ class TestWhatIsAdmitted:
             "TopologyUnsupported",
             True,
         )
+
+
+@pytest.mark.parametrize(("pods", "leaves"), [((), True), ((a_pod("sampler"),), False)])
+def test_job_with_refused_inputs_leaves_its_queue_once_it_has_no_pods(
+    pods: tuple[Pod, ...], leaves: bool
+) -> None:
+    child = child_of(stored(kueue.admitted))
+    children = {("Workload", "rljob-job"): child}
+    snapshot = a_snapshot(job=a_job_object(**QUEUED), children=children, pods=pods)
+    kept = Gate(spec=snapshot.job.spec, status={"status": {}})
+    left = gate.refused(snapshot, kept)
+    assert left == (dataclasses.replace(kept, drop=child, status=None) if leaves else kept)
 
 
 class Flavors:

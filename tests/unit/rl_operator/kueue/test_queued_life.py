@@ -326,6 +326,30 @@ def test_a_finished_job_keeps_its_samplers_as_long_as_its_queue_lets_it(
         assert kueue.condition(life.workload, "Finished")["status"] == "True"
 
 
+def test_an_admission_that_cannot_be_used_is_given_back_until_somebody_acts() -> None:
+    elsewhere = {"nodeSelector": {"pool": "mine"}}
+    life = QueuedLife()
+    life.sections["trainer"] = elsewhere
+    for _ in range(3):
+        life.settle()
+        life.admit()
+    life.settle()
+    assert not life.holds_quota()
+    stalled = find(life.status.conditions, "Stalled")
+    assert stalled is not None
+    assert stalled.reason == "FlavorConflict"
+    assert "nodeSelector pool = 'mine' of pod set trainer" in stalled.message
+    assert life.workload is not None
+    assert not life.workload["spec"]["active"]
+
+    life.sections["trainer"] = {}
+    life.version += 1
+    life.settle()
+    life.admit()
+    life.settle()
+    assert (life.live_trainers(), life.holds_quota()) == ([1], True)
+
+
 def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
     life = QueuedLife()
     life.settle()
