@@ -12,9 +12,10 @@ from typing import Any
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import Placement
 from rl_operator.kube.conditions import Stall
-from rl_operator.kube.metadata import Child, Raw
+from rl_operator.kube.metadata import Child
 from rl_operator.kueue import admission, workload_marks, workload_status
 from rl_operator.kueue.admission import Assignment, Hold, Workload
+from rl_operator.kueue.workload_marks import Flavor
 from rl_operator.render.workload import TRAINER_SET, group_set
 from rl_operator.state.attempt_records import is_at_rest
 from rl_operator.state.snapshot import JobSnapshot
@@ -31,14 +32,6 @@ NO_KUEUE = Stall(
     message="spec.scheduling.provider = 'Kueue': The cluster has no kind Workload of "
     "kueue.x-k8s.io/v1beta2. Install Kueue 0.15 or later; the operator notices it by itself.",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flavor:
-    """The part of a ResourceFlavor that concerns pods."""
-
-    node_labels: Mapping[str, str]
-    tolerations: tuple[Raw, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +127,7 @@ def of_queue(
             spec=granted(spec, workload, flavors),
             sizes=admission.sizes(spec, workload),
             status=workload_status.started(snapshot, spec, workload, now=now),
+            mark=_record(workload, flavors),
         )
     if not rests:
         return closed
@@ -142,6 +136,14 @@ def of_queue(
     if stall is not None and workload.active:
         return replace(closed, mark=workload_marks.deactivated(workload, stall))
     return replace(closed, status=workload_status.released(workload, now=now))
+
+
+def _record(workload: Workload, flavors: Mapping[str, Flavor | None]) -> Manifest | None:
+    """The change that records an admission's flavors; None: they are recorded."""
+    if workload_marks.recorded(workload) is not None:
+        return None
+    known = {name: flavor for name, flavor in flavors.items() if flavor is not None}
+    return workload_marks.record(workload, known)
 
 
 def refused(snapshot: JobSnapshot, gate: Gate) -> Gate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rl_contracts.spec.resources import RLJobSpec
@@ -12,15 +12,12 @@ from rl_operator.kube.api_requests import Manifest
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.settings import Images, JobRules
-from rl_operator.kueue import admission, gate, workload_status
-from rl_operator.kueue.gate import Flavor, Gate
+from rl_operator.kueue import admission, gate, workload_marks, workload_status
+from rl_operator.kueue.gate import Gate
+from rl_operator.kueue.workload_marks import Flavor
 from rl_operator.render import workload as desired
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.validation.refusals import of_spec
-
-Admitted = tuple[str | float | None, ...]
-"""A Workload's uid, when it was admitted (in whole seconds), and with which flavors."""
-KEPT_FLAVORS = 5000
 
 
 class QueueObjects(Protocol):
@@ -44,8 +41,6 @@ class Queueing:
     now: Callable[[], float]
     """Seconds since 1970."""
     rules: JobRules
-    flavors: dict[Admitted, Mapping[str, Flavor | None]] = field(default_factory=dict)
-    """As they were read for an admission: pods that are created later must not differ."""
 
     def gate(self, snapshot: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
         """The snapshot with ``held`` or ``evicted`` set, and what the job may have now.
@@ -95,27 +90,14 @@ class Queueing:
         return int(raw["value"]) if raw is not None else None
 
     def _flavors(self, workload: admission.Workload) -> Mapping[str, Flavor | None]:
-        wanted = {
-            name for assignment in workload.assignments.values() for name in assignment.flavors
-        }
-        known = (workload.meta.uid, workload.since("Admitted"), *sorted(wanted))
-        if known not in self.flavors:
-            flavors = {name: self._flavor(name) for name in sorted(wanted)}
-            if None in flavors.values():
-                return flavors  # not kept: it is read again
-            if len(self.flavors) >= KEPT_FLAVORS:
-                self.flavors.clear()
-            self.flavors[known] = flavors
-        return self.flavors[known]
+        known = workload_marks.recorded(workload)
+        if known is not None:
+            return known
+        return {name: self._flavor(name) for name in workload_marks.flavors_of(workload)}
 
     def _flavor(self, name: str) -> Flavor | None:
         raw = self.cluster.get(kinds.RESOURCE_FLAVOR, "", name)
-        if raw is None:
-            return None
-        spec = raw.get("spec", {})
-        return Flavor(
-            node_labels=spec.get("nodeLabels", {}), tolerations=tuple(spec.get("tolerations", ()))
-        )
+        return Flavor.parse(raw.get("spec", {})) if raw is not None else None
 
     def update_workload(self, gate: Gate | None) -> None:
         """Write the Workload, or else its status, where that is due.

@@ -1,15 +1,67 @@
-"""What we write into a Workload itself: why its admission cannot be used."""
+"""What we write into a Workload itself: the nodes it was admitted to, or why it cannot be used."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rl_operator.kube.conditions import Stall
-from rl_operator.kube.names import UNUSABLE_ANNOTATION
+from rl_operator.kube.metadata import Raw
+from rl_operator.kube.names import FLAVORS_ANNOTATION, UNUSABLE_ANNOTATION
 from rl_operator.kueue.admission import Workload
 
 Manifest = dict[str, Any]
 SEPARATOR = ": "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavor:
+    """The part of a ResourceFlavor that concerns pods."""
+
+    node_labels: Mapping[str, str]
+    tolerations: tuple[Raw, ...] = ()
+
+    @classmethod
+    def parse(cls, spec: Raw) -> Flavor:
+        """Read the spec of a ResourceFlavor."""
+        return cls(
+            node_labels=spec.get("nodeLabels", {}), tolerations=tuple(spec.get("tolerations", ()))
+        )
+
+    @property
+    def spec(self) -> Raw:
+        """As it is read."""
+        return {"nodeLabels": dict(self.node_labels), "tolerations": list(self.tolerations)}
+
+
+def flavors_of(workload: Workload) -> list[str]:
+    """Names of the flavors of an admission."""
+    return sorted({name for each in workload.assignments.values() for name in each.flavors})
+
+
+def recorded(workload: Workload) -> dict[str, Flavor] | None:
+    """The flavors of an admission as they were when it came; None: they are not recorded.
+
+    Pods that are created later must not differ, whatever has become of the flavors.
+    """
+    try:
+        record = json.loads(workload.meta.annotations.get(FLAVORS_ANNOTATION, "{}"))
+        flavors = {name: Flavor.parse(spec) for name, spec in record["flavors"].items()}
+        same = record["admitted"] == workload.since("Admitted")
+    except (ValueError, KeyError, TypeError, AttributeError):  # somebody has edited it
+        return None
+    return flavors if same and sorted(flavors) == flavors_of(workload) else None
+
+
+def record(workload: Workload, flavors: Mapping[str, Flavor]) -> Manifest:
+    """The change that records the flavors of an admission."""
+    of_admission = {
+        "admitted": workload.since("Admitted"),
+        "flavors": {name: flavor.spec for name, flavor in flavors.items()},
+    }
+    return _change(workload, {FLAVORS_ANNOTATION: json.dumps(of_admission)})
 
 
 def deactivated(workload: Workload, stall: Stall) -> Manifest:

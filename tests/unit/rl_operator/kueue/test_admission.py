@@ -8,13 +8,14 @@ import functools
 import pytest
 
 from rl_contracts.spec.workers import MOST_SAMPLERS
+from rl_operator.kube import names
 from rl_operator.kube.kinds import Kind
-from rl_operator.kube.metadata import Child, Meta
 from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.kueue import admission, gate
 from rl_operator.kueue.admission import Workload, hold, parse
-from rl_operator.kueue.gate import Flavor, Gate
+from rl_operator.kueue.gate import Gate
 from rl_operator.kueue.queueing import Queueing
+from rl_operator.kueue.workload_marks import Flavor
 from rl_operator.render import workload
 from rl_operator.render.samplers import agents
 from rl_operator.state.pod import Pod
@@ -275,22 +276,6 @@ class Flavors:
         raise AssertionError(f"{kind.name} is written")
 
 
-def test_second_admission_within_a_second_has_its_own_flavors() -> None:
-    queueing = Queueing(
-        cluster=Flavors(), images=IMAGES, enabled=True, now=lambda: NOW, rules=DEFAULT_RULES
-    )
-    for name in ("spot", "owned"):
-        raw = stored(functools.partial(kueue.admitted, name=name))
-        for condition in raw["status"]["conditions"]:
-            condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-        child = Child(kind="Workload", meta=Meta.parse(raw), raw=raw)
-        children = {("Workload", "rljob-job"): child}
-        _, queue_gate = queueing.gate(a_snapshot(job=a_job_object(**QUEUED), children=children))
-        assert queue_gate is not None
-        assert queue_gate.spec is not None
-        assert (queue_gate.stall, queue_gate.spec.trainer.node_selector) == (None, {"pool": name})
-
-
 class NoCluster:
     """Nothing is asked and nothing written."""
 
@@ -299,6 +284,59 @@ class NoCluster:
 
     def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
         raise AssertionError(f"{kind.name} is written")
+
+
+def gate_of(raw: Raw, cluster: Flavors | NoCluster) -> Gate:
+    """What a new process lets a job of this Workload have."""
+    queueing = Queueing(
+        cluster=cluster, images=IMAGES, enabled=True, now=lambda: NOW, rules=DEFAULT_RULES
+    )
+    children = {("Workload", "rljob-job"): child_of(raw)}
+    _, queue_gate = queueing.gate(a_snapshot(job=a_job_object(**QUEUED), children=children))
+    assert queue_gate is not None
+    return queue_gate
+
+
+def nodes_of(queue_gate: Gate) -> dict[str, str]:
+    assert queue_gate.spec is not None
+    assert queue_gate.stall is None
+    return queue_gate.spec.trainer.node_selector
+
+
+def test_an_admission_keeps_its_flavors_whatever_becomes_of_them() -> None:
+    raw = stored(kueue.admitted)
+    first = gate_of(raw, Flavors())
+    assert first.mark is not None
+    raw["metadata"]["annotations"] |= first.mark["metadata"]["annotations"]
+    again = gate_of(raw, NoCluster())
+    assert again.spec == first.spec
+    assert (nodes_of(again), again.mark) == ({"pool": "spot"}, None)
+
+    for condition in raw["status"]["conditions"]:  # admitted anew
+        condition["lastTransitionTime"] = "2026-01-01T00:00:07Z"
+    assert gate_of(raw, Flavors()).mark is not None
+
+
+@pytest.mark.parametrize("edited", ["", "{", "[]", '{"flavors": {"spot": 1}, "admitted": 1}'])
+def test_a_record_of_flavors_that_somebody_has_spoilt_is_made_again(edited: str) -> None:
+    raw = stored(kueue.admitted)
+    raw["metadata"]["annotations"][names.FLAVORS_ANNOTATION] = edited
+    queue_gate = gate_of(raw, Flavors())
+    assert nodes_of(queue_gate) == {"pool": "spot"}
+    assert queue_gate.mark is not None
+
+
+def test_second_admission_within_a_second_has_its_own_flavors() -> None:
+    annotations: dict[str, str] = {}
+    for name in ("spot", "owned"):
+        raw = stored(functools.partial(kueue.admitted, name=name))
+        raw["metadata"]["annotations"] |= annotations
+        for condition in raw["status"]["conditions"]:
+            condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        queue_gate = gate_of(raw, Flavors())
+        assert nodes_of(queue_gate) == {"pool": name}
+        assert queue_gate.mark is not None
+        annotations = queue_gate.mark["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize(
