@@ -31,11 +31,28 @@ class SharedPools:
         return True
 
     def guard(self, pool: Meta, *, in_use: bool) -> bool:
-        """Hold a pool in use by a finalizer; whether the finalizer had to be written."""
+        """Hold a pool in use by a finalizer; whether the finalizer had to be written.
+
+        It is removed whoever added it, as that of a job: a restored backup has it.
+
+        Raises:
+            ApiConflictError: the pool has changed since it was observed.
+        """
         if (names.IN_USE_FINALIZER in pool.finalizers) == in_use:
             return False
-        finalizers = [names.IN_USE_FINALIZER] if in_use else []
-        self._apply(kinds.SAMPLER_POOL, pool, {"finalizers": finalizers})
+        if in_use:
+            finalizers = {"finalizers": [names.IN_USE_FINALIZER]}
+            self._apply(kinds.SAMPLER_POOL, pool, finalizers)
+            return True
+        others = [each for each in pool.finalizers if each != names.IN_USE_FINALIZER]
+        metadata = {
+            "name": pool.name,
+            "namespace": pool.namespace,
+            "uid": pool.uid,
+            "resourceVersion": pool.resource_version,
+            "finalizers": others,
+        }
+        self.cluster.merge(kinds.SAMPLER_POOL, {"metadata": metadata})
         return True
 
     def empty(self, snapshot: PoolSnapshot, *, allocation: Allocation) -> Stall | None:

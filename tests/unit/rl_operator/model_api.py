@@ -30,6 +30,8 @@ class ModelApi:
     def __init__(self) -> None:
         self.objects: Objects = {}
         self.writes = 0
+        self.applied_finalizers: set[str] = set()
+        """Of the pool, those that our manager owns."""
         self.left: int | None = None
         """Writes that the operator has left before it dies."""
 
@@ -107,8 +109,12 @@ class ModelApi:
         before = copy.deepcopy(stored.get("spec"))
         for key in ("labels", "annotations"):
             stored["metadata"].setdefault(key, {}).update(meta.get(key, {}))
-        if of_manager == names.POOL_MANAGER:
-            stored["metadata"]["finalizers"] = meta["finalizers"]
+        if of_manager == names.POOL_MANAGER:  # what others own stays
+            others = set(stored["metadata"].get("finalizers", [])) - self.applied_finalizers
+            self.applied_finalizers = set(meta["finalizers"])
+            stored["metadata"]["finalizers"] = sorted(others | self.applied_finalizers)
+        elif "finalizers" in meta:
+            stored["metadata"]["finalizers"] = list(meta["finalizers"])
         stored["status"] = copy.deepcopy(manifest.get("status", stored.get("status", {})))
         stored.setdefault("spec", {}).update(copy.deepcopy(manifest.get("spec", {})))
         self.touch(stored, spec=stored.get("spec") != before)

@@ -209,6 +209,15 @@ def test_a_pool_in_use_outlives_its_deletion() -> None:
     assert turns.pool["metadata"]["finalizers"] == []
 
 
+def test_a_pool_restored_in_use_is_reported_on_and_can_be_deleted() -> None:
+    """A restore writes the finalizer by another manager; nobody uses the pool."""
+    turns = Turns()
+    turns.pool["metadata"]["finalizers"] = [names.IN_USE_FINALIZER, "others.io/theirs"]
+    turns.settle()
+    assert turns.pool["metadata"]["finalizers"] == ["others.io/theirs"]
+    assert turns.pool["status"]["conditions"]
+
+
 def test_manual_scaling_of_the_deployment_is_reverted() -> None:
     turns = Turns()
     turns.make("a")
