@@ -64,7 +64,8 @@ def _may_have_data(snapshot: JobSnapshot, *, checked: bool) -> bool:
     """Whether a run may have data: its pods exist, did exist, or are about to."""
     job = snapshot.job
     adopted = job.finished and job.meta.adopted_run  # its run may have been complete already
-    return checked or bool(job.status.attempt or snapshot.pools or snapshot.pods or adopted)
+    may_have_pods = checked and not job.held
+    return may_have_pods or bool(job.status.attempt or snapshot.pools or snapshot.pods or adopted)
 
 
 def set_finalizer(cluster: Cluster, job: Meta, *, present: bool) -> None:
