@@ -16,7 +16,8 @@ REPLACED_EXIT_CODES = (3, 4)
 def ended(status: RLJobStatus) -> bool:
     """Whether the status's attempt is known to have ended."""
     record = current(status)
-    if record is not None and record.result != "Active":
+    # Another version may have ended it with a result that this one does not know.
+    if record is not None and (record.result != "Active" or record.end_time is not None):
         return True
     return status.last_failure is not None and status.last_failure.attempt == status.attempt
 

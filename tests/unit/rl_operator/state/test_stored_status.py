@@ -13,7 +13,7 @@ from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
-from rl_operator.state import observe, stored_status
+from rl_operator.state import attempt_records, observe, stored_status
 from tests.samples.manifests import a_job
 from tests.unit.rl_operator.model_api import NAMESPACE, ModelApi
 
@@ -45,6 +45,13 @@ def test_unknown_status_fields_are_dropped_and_nothing_else() -> None:
     assert status.phase == RLJobStatus().phase
     assert [condition.type for condition in status.conditions] == ["Ready", "Evicted"]
     assert [attempt.attempt for attempt in status.attempts] == [1, 2]
+
+
+def test_attempt_with_an_unknown_result_has_ended_once_it_has_an_end_time() -> None:
+    raw = copy.deepcopy(NEWER)
+    assert not attempt_records.ended(stored_status.read(RLJobStatus, copy.deepcopy(raw)))
+    raw["attempts"][-1]["endTime"] = "2026-01-01T02:00:00Z"
+    assert attempt_records.ended(stored_status.read(RLJobStatus, raw))
 
 
 def test_job_with_a_newer_status_is_reconciled() -> None:
