@@ -105,7 +105,7 @@ def render(
                 "name": names.workload(job.name),
                 "namespace": job.namespace,
                 "labels": labels(job=job.name, run=job.run),
-                # Its quota must not be released while pods of the job still terminate.
+                # The job waits for its pods, which hold the quota, and not for this.
                 "ownerReferences": owned_by(job, kinds.RLJOB, goes_first=False),
             },
             "spec": body,
