@@ -33,14 +33,14 @@ def check(job: Job, run: Run, *, commit: str) -> None:
         RefusedError: the run has steps, and a model is another one than before.
     """
     job.heartbeat.say("comparing the models with those that the run began with")
-    found = {
+    current = {
         name: digest(job.folder / name)
         for name in FIELDS
         if (job.folder / name).is_dir() and not (commit and name == inputs.BASE)
     }
-    if run.step > 0 and (refusal := changed(run.models, found, job.spec)):
+    if run.step > 0 and (refusal := changed(run.models, current, job.spec)):
         raise RefusedError(refusal)
-    models = run.models | found
+    models = run.models | current
     if models != run.models:
         job.stores.runs.record_models(job.run, epoch=job.epoch, models=models)
 
@@ -50,7 +50,9 @@ def digest(folder: Path) -> str:
     return weights_digest([*weight_files(folder), folder / "config.json"])
 
 
-def changed(before: Mapping[str, str], found: Mapping[str, str], spec: RLJobSpec) -> Refusal | None:
+def changed(
+    before: Mapping[str, str], current: Mapping[str, str], spec: RLJobSpec
+) -> Refusal | None:
     """The refusal of the first model that is another one than before."""
     critic = spec.algorithm.critic
     uris = {
@@ -58,7 +60,7 @@ def changed(before: Mapping[str, str], found: Mapping[str, str], spec: RLJobSpec
         "critic": critic.model.uri if critic is not None and critic.model is not None else "",
         "teacher": spec.algorithm.teacher or "",
     }
-    for name, sha256 in found.items():
+    for name, sha256 in current.items():
         if before.get(name, sha256) != sha256:
             return Refusal(
                 field=FIELDS[name],

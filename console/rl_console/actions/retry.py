@@ -155,10 +155,10 @@ def _await_gone(
     deadline = time.monotonic() + GONE_SECONDS
     while True:
         try:
-            found = cluster.raw_job(metadata["namespace"], metadata["name"])
+            current = cluster.raw_job(metadata["namespace"], metadata["name"])
         except NotFoundError:
             return
-        if found["metadata"]["uid"] != metadata["uid"]:
+        if current["metadata"]["uid"] != metadata["uid"]:
             raise _MadeAgainError(MADE_AGAIN)
         if time.monotonic() > deadline:
             raise TimeOverError(f"it is not gone after {GONE_SECONDS:.0f} s")

@@ -34,7 +34,7 @@ from rl_console.queries.source import Source
 from rl_contracts.errors import RLError
 
 FOLDER = Path(__file__).parent
-MOST_LISTINGS, MOST_ASKING, MOST_LOOKS = 2, 32, 16
+MOST_LISTINGS, MOST_ASKING, MOST_LIVE_READS = 2, 32, 16
 """Lists of runs, other pages, and looks of live pages that are made at the same time. While an
 operator does not answer, its pages wait for it, and lists do not."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -152,7 +152,7 @@ def assembled(
         handlers[NotLoggedInError] = not_logged_in
     app = Starlette(routes=[*pages, *routes], exception_handlers=handlers, middleware=[guard])
     app.state.streams = Streams()
-    app.state.looks = Threads(MOST_LOOKS)
+    app.state.reading_threads = Threads(MOST_LIVE_READS)
     return app
 
 

@@ -40,7 +40,7 @@ async def live(source: Source, request: Request) -> Response:
 
 async def _events(source: Source, request: Request, after: int) -> AsyncIterator[str]:
     streams: Streams = request.app.state.streams
-    looks: Threads = request.app.state.looks
+    threads: Threads = request.app.state.reading_threads
     stream = streams.take(request.state.who)
     if stream is None:
         return
@@ -50,7 +50,7 @@ async def _events(source: Source, request: Request, after: int) -> AsyncIterator
         while not stream.over.is_set() and asyncio.get_running_loop().time() < ends:
             if await request.is_disconnected():
                 return
-            for name, values in await looks.run(_look, source, request, after):
+            for name, values in await threads.run(_look, source, request, after):
                 if name == "steps":
                     after = values["steps"][-1]
                 yield _event(name, values, after)

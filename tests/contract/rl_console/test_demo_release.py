@@ -68,8 +68,8 @@ def put_release(settings: DemoSettings, folder: Path, values: dict[str, Any]) ->
 
 def labels(world: World, namespace: str) -> dict[str, str]:
     written = world.apiserver.kubectl("get", "namespace", namespace, "-o", "json")
-    found: dict[str, str] = json.loads(written.stdout)["metadata"]["labels"]
-    return found
+    written_labels: dict[str, str] = json.loads(written.stdout)["metadata"]["labels"]
+    return written_labels
 
 
 def test_the_demo_leaves_the_release_of_somebody_else_alone(

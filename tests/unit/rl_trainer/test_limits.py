@@ -16,5 +16,5 @@ def test_groups_must_fit_the_manifests_temperature_and_estimator(
         agent={"sampling": {"temperature": 0.7, "maxContextTokens": 64}},
         algorithm={"estimator": {"kind": "RLOO"}},
     )
-    found = limits(load_policy(), spec)
-    assert (found.temperature, found.estimator) == (0.7, spec.algorithm.estimator)
+    taken = limits(load_policy(), spec)
+    assert (taken.temperature, taken.estimator) == (0.7, spec.algorithm.estimator)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rl_console.dashboard.app import MOST_ASKING, MOST_LISTINGS, MOST_LOOKS, application
+from rl_console.dashboard.app import MOST_ASKING, MOST_LISTINGS, MOST_LIVE_READS, application
 from rl_console.dashboard.threads import Threads
 from rl_console.errors import ClusterUnavailableError
 from tests.network.loopback import hanging
@@ -107,13 +107,13 @@ def entered(port: int, key: str) -> str:
 
 def test_pages_that_wait_for_the_operator_keep_no_list_of_runs_waiting(waiting: Waiting) -> None:
     source: Any = waiting
-    pages = [*[f"{RUN}/live"] * (MOST_LOOKS + 4), *[f"{RUN}/metrics.json"] * (MOST_ASKING + 4)]
+    pages = [*[f"{RUN}/live"] * (MOST_LIVE_READS + 4), *[f"{RUN}/metrics.json"] * (MOST_ASKING + 4)]
     app = application(source, key=KEY, namespace="lab")
     with served(app) as port, contextlib.ExitStack() as left:
         cookie = entered(port, KEY)
         for page in pages:
             left.callback(opened(port, page, cookie).close)
-        until(lambda: waiting.asked == MOST_LOOKS + MOST_ASKING, what="the waiting pages")
+        until(lambda: waiting.asked == MOST_LIVE_READS + MOST_ASKING, what="the waiting pages")
         with contextlib.closing(opened(port, "/n/lab", cookie)) as connection:
             assert connection.getresponse().status == 200
         assert waiting.patient == {True, False}, "a live page asks once, and looks again soon"

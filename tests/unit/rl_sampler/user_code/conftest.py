@@ -102,9 +102,9 @@ async def stumbles(member):
     raise KeyError("x")
 
 async def uses_tools(member: Member):
-    found = await member.calls(member.turns[-1])
-    assert not found.malformed
-    results = await member.use(found.calls)
+    parsed = await member.calls(member.turns[-1])
+    assert not parsed.malformed
+    results = await member.use(parsed.calls)
     assert [call.result for call in member.turns[-1].calls] == ["42"]
     assert await show(member, results)
     await member.respond(limit=3)

@@ -36,9 +36,9 @@ def test_no_option_asks_for_more_steps_than_the_epochs_make(
         "algorithm": {"estimator": {"kind": "GAE"}, "critic": {"warmupSteps": critic}},
     }
     sections["training"] |= {"steps": None, "epochs": 2}
-    found = list(refusals(make_spec(**sections), records=10))
-    assert [refusal.field for refusal in found] == fields
-    for refusal in found:
+    refused = list(refusals(make_spec(**sections), records=10))
+    assert [refusal.field for refusal in refused] == fields
+    for refusal in refused:
         assert "10 records make 5 steps (training.epochs 2, promptsPerStep 4)" in refusal.message
         most = 4 if refusal.field == CRITIC else 5
         assert refusal.remedy == f"Set it to at most {most}, or raise spec.training.epochs."
