@@ -14,16 +14,22 @@ PUBLISH = 'rl_local.publish --registry "ghcr.io/you/rl"'
 LOCAL = "rl_local up --all-images"
 
 
+def outside_make() -> dict[str, str]:
+    """The environment without what a make that runs the tests leaves in it."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
+
+
 def dry_run(*arguments: str, registry: str = "") -> str:
     """The command lines of targets, with REGISTRY in the environment if it is given."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(
         ["make", "--no-print-directory", "--dry-run", *arguments],
         cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,
-        env=kept | ({"REGISTRY": registry} if registry else {}),
+        env=outside_make() | ({"REGISTRY": registry} if registry else {}),
     ).stdout
 
 
@@ -52,7 +58,14 @@ def test_a_path_with_a_space_is_refused_in_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "my projects"
     folder.mkdir()
     shutil.copy(ROOT / "Makefile", folder)
-    done = subprocess.run(["make", "help"], cwd=folder, check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        ["make", "help"],
+        cwd=folder,
+        check=False,
+        capture_output=True,
+        text=True,
+        env=outside_make(),
+    )
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert f"has a space, which make cannot handle: {folder}; move it" in line

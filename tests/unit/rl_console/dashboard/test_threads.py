@@ -147,7 +147,9 @@ def test_ctrl_c_ends_the_dashboard_while_the_api_server_hangs(tmp_path: Path) ->
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
         }
         file.write_text(json.dumps(written))
-        command = [sys.executable, "-u", "-m", "rl_console", "dashboard", "--kubeconfig", str(file)]
+        # A shell starts programs in the background with SIGINT ignored, and so these tests, too.
+        command = ["env", "--default-signal=INT", sys.executable, "-u", "-m", "rl_console"]
+        command += ["dashboard", "--kubeconfig", str(file)]
         process = subprocess.Popen(
             [*command, "--request-timeout", f"{2 * HUNG_SECONDS}"],
             stdout=subprocess.PIPE,
