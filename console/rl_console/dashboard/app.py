@@ -35,7 +35,7 @@ from rl_contracts.errors import RLError
 
 FOLDER = Path(__file__).parent
 MOST_LISTINGS, MOST_ASKING, MOST_LIVE_READS = 2, 32, 16
-"""Lists of runs, other pages, and looks of live pages that are made at the same time. While an
+"""Lists of runs, other pages, and reads of live pages that run at the same time. While an
 operator does not answer, its pages wait for it, and lists do not."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 Failed = Callable[[Request, Exception], Response]

@@ -26,7 +26,7 @@ def keys_of(body: Any) -> list[Key]:
         job, pool = body.get("spec", {}).get("job"), meta["name"]
         shared_by = _sharing(body.get("status", {}))
     elif body["kind"] == kinds.POD.name and names.PROGRAMS_LABEL in labels:
-        job, pool = None, labels[names.PROGRAMS_LABEL]  # one ends with each episode
+        job, pool = None, labels[names.PROGRAMS_LABEL]  # such a pod ends with each episode
     elif body["kind"] == kinds.POD.name and names.ENVIRONMENTS_LABEL in labels:
         job, pool = None, None  # samplers say of them what a job should know
     elif body["kind"] == kinds.POD.name:

@@ -312,7 +312,7 @@ def test_an_admission_keeps_its_flavors_whatever_becomes_of_them() -> None:
     assert again.spec == first.spec
     assert (nodes_of(again), again.mark) == ({"pool": "spot"}, None)
 
-    for condition in raw["status"]["conditions"]:  # admitted anew
+    for condition in raw["status"]["conditions"]:  # admitted again
         condition["lastTransitionTime"] = "2026-01-01T00:00:07Z"
     assert gate_of(raw, Flavors()).mark is not None
 
