@@ -16,8 +16,8 @@ import argparse
 from pathlib import Path
 
 from benchmarks.support.result import Result
+from rl_console.cluster.kube import Cluster
 from rl_console.demo.settings import NAMESPACE
-from rl_console.kube import Cluster
 from rl_console.report import read_metrics
 from rl_console.tools import Tools
 from rl_contracts.documents.step_metrics import StepMetrics

@@ -14,7 +14,7 @@ from rl_console.output import Output
 from rl_console.tools import Tools
 
 if TYPE_CHECKING:
-    from rl_console.kube import Cluster
+    from rl_console.cluster.kube import Cluster
 
 Command = TypeVar("Command", bound=Callable[..., None])
 REQUEST_SECONDS = 20.0
@@ -59,7 +59,7 @@ class Invocation:
 
     def cluster(self) -> Cluster:
         """Connect to the cluster, without a request; raises UsageError."""
-        from rl_console.kube import Cluster  # half a second, which `--help` must not take
+        from rl_console.cluster.kube import Cluster  # half a second, which `--help` must not take
 
         cluster = Cluster.connect(
             self.tools.kubeconfig,

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import SecretStr
 
+from rl_console.cluster.kube import Cluster
+from rl_console.cluster.portforward import port_forward
 from rl_console.errors import RequestRefusedError
-from rl_console.kube import Cluster
-from rl_console.portforward import port_forward
 from rl_console.tools import Tools
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from rl_console.cluster.kube import Cluster
 from rl_console.demo import inputs, install
 from rl_console.demo.settings import DemoSettings, read_images
 from rl_console.demo.stages import Stages
 from rl_console.errors import StageFailedError
-from rl_console.kube import Cluster
 from rl_console.stores import bucket
 from rl_console.tools import Tools
 from tests.cluster.lab import Lab

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rl_console import tools
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ClusterUnavailableError, RequestRefusedError
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster
 from rl_console.pods import PodView
 from rl_console.stores import stores
 from rl_console.tools import Tools

@@ -14,9 +14,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from rl_console.cluster.kube import Cluster
 from rl_console.demo.settings import JOB, NAMESPACE, DemoSettings
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster
 from rl_console.report import Report, read_report
 from rl_console.stores import stores
 from rl_contracts.documents.arrays import unpack_float32, unpack_int32

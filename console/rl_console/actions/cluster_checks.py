@@ -9,8 +9,8 @@ from datetime import datetime
 
 from rl_console import times
 from rl_console.actions.finding import Finding, fault, good, warning
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import NotFoundError
-from rl_console.kube import Cluster
 from rl_console.pods import PodView
 from rl_console.quantities import number_of
 from rl_contracts.spec.resources import GROUP, VERSION

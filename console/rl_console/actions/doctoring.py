@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rl_console.actions import cluster_checks, namespace_checks
 from rl_console.actions.finding import Check, Finding, tried
-from rl_console.kube import Cluster
+from rl_console.cluster.kube import Cluster
 from rl_console.output import Column, Listing
 
 COLUMNS = (

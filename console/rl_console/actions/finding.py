@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ConsoleError, NotAllowedError
-from rl_console.kube import Cluster
 
 GOOD: Final = "ok"
 WARNING: Final = "warning"

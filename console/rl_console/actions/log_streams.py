@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from rl_console.actions.log_choice import Source
 from rl_console.actions.log_lines import lines_of
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ConsoleError
-from rl_console.kube import Cluster
 from rl_console.plain_text import plain_line
 
 MOST_STREAMS = 20

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rl_console.actions.finding import UNKNOWN, Finding, fault, good, warning
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import NotFoundError
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster
 from rl_console.view import condition
 from rl_contracts.errors import RefusedError
 from rl_contracts.reader import IN_CLEAR

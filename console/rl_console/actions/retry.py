@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import (
     ConsoleError,
     NotFoundError,
@@ -15,7 +16,6 @@ from rl_console.errors import (
     UsageError,
 )
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster, path
 from rl_console.output import Output, document
 from rl_console.view import is_true
 from rl_contracts.spec.resources import GROUP

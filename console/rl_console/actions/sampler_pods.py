@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rl_console.api import MERGE_PATCH
+from rl_console.cluster.api import MERGE_PATCH
+from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import (
     ClusterUnavailableError,
     NotFoundError,
@@ -14,7 +15,6 @@ from rl_console.errors import (
     TimeOverError,
     UsageError,
 )
-from rl_console.kube import Cluster, path
 from rl_console.pods import PodView
 from rl_contracts.spec.resources import GROUP
 

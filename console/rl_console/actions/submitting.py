@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
+from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import ConsoleError, RequestRefusedError, UsageError
-from rl_console.kube import Cluster, path
 from rl_console.manifests.checks import problems
 from rl_console.manifests.files import Document
 from rl_console.manifests.structure import shown

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from rl_console.api import MERGE_PATCH
+from rl_console.cluster.api import MERGE_PATCH
+from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import RequestRefusedError, TimeOverError
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster, path
 from rl_console.plain_text import plain_line
 from rl_console.view import condition, has_ended, is_true
 from rl_contracts.spec.resources import GROUP

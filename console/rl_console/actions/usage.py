@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ConsoleError
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster
 from rl_console.output import Column, Listing
 from rl_console.pods import PodView
 from rl_console.quantities import number_of

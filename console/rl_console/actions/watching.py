@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rl_console.actions.job_table import job_listing
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ClusterUnavailableError
-from rl_console.kube import Cluster
 from rl_console.output import Listing, Output, document, table, width
 from rl_console.plain_text import plain_line
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rl_console.api import REQUEST_SECONDS
-from rl_console.kube import Cluster
+from rl_console.cluster.api import REQUEST_SECONDS
+from rl_console.cluster.kube import Cluster
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import OPERATOR_NAMESPACE, Tools
 

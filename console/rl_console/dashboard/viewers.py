@@ -13,9 +13,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
-from rl_console.api import Api
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import NotLoggedInError
-from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import PAGE_SECONDS, ClusterSource
 from rl_console.tools import Tools
 

@@ -6,10 +6,10 @@ import time
 
 from rich.console import Console
 
+from rl_console.cluster.kube import Cluster
 from rl_console.demo import inputs, install, results, run
 from rl_console.demo.settings import NAMESPACE, DemoSettings
 from rl_console.demo.stages import Stages
-from rl_console.kube import Cluster
 from rl_console.report import Report, table
 from rl_console.stores import bucket
 

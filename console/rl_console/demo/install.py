@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from rl_console import tools
+from rl_console.cluster.kube import Cluster
 from rl_console.demo.background import background
 from rl_console.demo.release import read_own, repair_interrupted
 from rl_console.demo.settings import RELEASE, RELEASE_NAMESPACE, RESTRICTED, DemoSettings
 from rl_console.demo.stages import Stages
 from rl_console.errors import ClusterUnavailableError, StageFailedError
 from rl_console.following.failure import choose_log, troubles
-from rl_console.kube import Cluster
 from rl_console.tools import Tools
 
 HELM_SECONDS = 400.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rl_console import tools
+from rl_console.cluster.kube import Cluster
 from rl_console.demo.settings import JOB, NAMESPACE, DemoSettings
 from rl_console.demo.stages import Stages
 from rl_console.errors import NotFoundError
 from rl_console.following.follow import Limits
 from rl_console.following.session import Session
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster
 
 DELETE_SECONDS = 180.0
 RUN_SECONDS = 1500.0

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import (
     ConsoleError,
     RequestRefusedError,
@@ -16,7 +17,6 @@ from rl_console.errors import (
 from rl_console.following.display import display
 from rl_console.following.failure import LOG_LINES, choose_log, describe, troubles
 from rl_console.following.follow import Ending, Limits, Time, follow
-from rl_console.kube import Cluster
 from rl_console.plain_text import plain
 from rl_console.pods import PodView
 from rl_console.view import Snapshot, duration, why

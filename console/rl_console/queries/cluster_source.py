@@ -16,6 +16,7 @@ from typing import Any
 
 from rl_console import stores as store_access
 from rl_console import times
+from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import (
     ClusterUnavailableError,
     ConsoleError,
@@ -23,7 +24,6 @@ from rl_console.errors import (
     NotFoundError,
     RequestRefusedError,
 )
-from rl_console.kube import Cluster, path
 from rl_console.tools import OPERATOR_NAMESPACE, Tools
 from rl_contracts.errors import RLError
 from rl_contracts.queries.answering import Answering

@@ -18,10 +18,10 @@ from typing import IO
 
 from pydantic import ValidationError
 
+from rl_console.cluster.kube import Cluster
+from rl_console.cluster.portforward import open_forwarded, port_forward
 from rl_console.errors import NotFoundError, RequestRefusedError, TimeOverError, UsageError
-from rl_console.kube import Cluster
 from rl_console.pods import PodView
-from rl_console.portforward import open_forwarded, port_forward
 from rl_console.tools import Tools
 from rl_console.view import ENDED_PHASES
 from rl_contracts.requested import (

@@ -19,9 +19,9 @@ import pytest
 
 from rl_console import tools
 from rl_console.client import NotAllowedError, RLJob, connect
+from rl_console.cluster.portforward import port_forward
 from rl_console.dashboard.gate import SESSION
 from rl_console.demo.settings import RELEASE, RELEASE_NAMESPACE, DemoSettings
-from rl_console.portforward import port_forward
 from tests.chaos.operator_cluster.jobs import COMPLETE_SECONDS, await_phase, taught_job
 from tests.cluster.lab import Lab
 from tests.cluster.waiting import until

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from rl_console.cluster.kube import Cluster
 from rl_console.dashboard.app import application
 from rl_console.demo.settings import JOB, NAMESPACE, DemoSettings
-from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import ClusterSource
 from tests.cluster.test_demo import DEMO_SECONDS, run_demo
 from tests.network.chromium import Page, browsing

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from rl_console.portforward import open_forwarded, port_forward
+from rl_console.cluster.portforward import open_forwarded, port_forward
 from tests.chaos.operator_cluster.jobs import COMPLETE_SECONDS, await_phase, await_step
 from tests.chaos.rl_operator_cluster.dashboards import walk
 from tests.cluster.lab import Lab, command_line

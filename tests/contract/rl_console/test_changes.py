@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from rl_console.actions import retry, suspension
+from rl_console.cluster.kube import Cluster as KubeCluster
 from rl_console.errors import RequestRefusedError
-from rl_console.kube import Cluster as KubeCluster
 from rl_console.pods import PodView
 from tests.contract.rl_console.conftest import Run
 from tests.contract.rl_console.world import NAMESPACE, World, condition, pod, put_status

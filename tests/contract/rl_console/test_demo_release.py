@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 from rl_console import tools
+from rl_console.cluster.kube import Cluster
 from rl_console.demo import install
 from rl_console.demo.release import read_own
 from rl_console.demo.settings import IMAGES, RELEASE, RELEASE_NAMESPACE, DemoSettings
 from rl_console.demo.stages import Stages
 from rl_console.errors import StageFailedError
-from rl_console.kube import Cluster
 from rl_console.tools import Tools
 from tests.contract.rl_console.world import World
 from tests.servers import binary

@@ -10,7 +10,7 @@ import pytest
 from rl_console.actions.models.choice import Choice
 from rl_console.actions.models.endpoint import Endpoint
 from rl_console.actions.models.working import job_manifest
-from rl_console.kube import Cluster
+from rl_console.cluster.kube import Cluster
 from tests.contract.rl_console.conftest import Run
 from tests.contract.rl_console.world import NAMESPACE, World
 from tests.kube.apiserver import ApiServer

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from rl_console import client
-from rl_console.api import Api
 from rl_console.client import Connection, Metrics, RLJob, RLJobSpec, UsageError, Watch
 from rl_console.client.metrics import chosen
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ClusterUnavailableError, TimeOverError
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster
 from rl_console.manifests.files import read
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from rl_console import app
-from rl_console.api import Api
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import (
     UNREACHABLE,
     ClusterUnavailableError,
     NotLoggedInError,
     UsageError,
 )
-from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import TOKEN_HEADER, ClusterSource
 from rl_console.tools import Tools
 from rl_contracts.errors import RLError

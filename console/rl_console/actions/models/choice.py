@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import NotFoundError, UsageError
 from rl_console.jobs import JobObject
-from rl_console.kube import Cluster
 from rl_contracts.spec.resources import API_VERSION, GROUP
 from rl_contracts.spec.status import ImagesStatus
 

@@ -8,10 +8,10 @@ from rl_console.actions.models.choice import Choice
 from rl_console.actions.models.fetching import CONNECTION, fetch, index
 from rl_console.actions.models.waiting import note
 from rl_console.actions.models.working import Working, job_manifest, working
+from rl_console.cluster.portforward import port_forward
 from rl_console.errors import RequestRefusedError, UsageError
 from rl_console.figures import size
 from rl_console.invocation import Invocation
-from rl_console.portforward import port_forward
 from rl_console.tools import Tools
 from rl_contracts.handout import PORT, HandedModel
 

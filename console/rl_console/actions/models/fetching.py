@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rl_console.cluster.portforward import open_forwarded
 from rl_console.errors import RequestRefusedError, UsageError
 from rl_console.figures import size
-from rl_console.portforward import open_forwarded
 from rl_contracts.handout import FILES_PATH, INDEX_PATH, HandedFile, HandedModel
 
 CHUNK_BYTES = 1 << 20

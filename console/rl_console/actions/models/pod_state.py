@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rl_console.kube import Cluster
+from rl_console.cluster.kube import Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from rl_console.actions.models.endpoint import NAME_LABEL, Endpoint
 from rl_console.actions.models.pod_state import PodState, newest_pod
 from rl_console.actions.models.waiting import Wait, note
 from rl_console.actions.models.working import REFUSED_EXIT
-from rl_console.api import SERVER_SIDE_APPLY
+from rl_console.cluster.api import SERVER_SIDE_APPLY
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import NotFoundError, RequestRefusedError
-from rl_console.kube import Cluster
 from rl_console.output import lines
 
 FIELD_MANAGER = "kubectl-rl"

@@ -11,8 +11,8 @@ from rl_console.actions.models.placement import placed
 from rl_console.actions.models.pod import Manifest, container, template
 from rl_console.actions.models.pod_state import PodState, newest_pod
 from rl_console.actions.models.waiting import Wait
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ClusterUnavailableError, NotFoundError, RequestRefusedError
-from rl_console.kube import Cluster
 from rl_contracts.spec.status import ImagesStatus
 
 KEPT_SECONDS = 300

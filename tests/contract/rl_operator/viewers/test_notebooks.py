@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from kubernetes.config import incluster_config
 
-from rl_console import api
 from rl_console.client import (
     NotAllowedError,
     NotFoundError,
@@ -22,6 +21,7 @@ from rl_console.client import (
     UsageError,
     connect,
 )
+from rl_console.cluster import api
 from tests.contract.rl_operator.viewing import Viewing, a_viewer, kubeconfig_of
 from tests.contract.rl_operator.world import WORLD_SYSTEM
 from tests.samples.viewed_run import Shape, fill

@@ -17,14 +17,14 @@ from starlette.applications import Starlette
 from starlette.routing import Mount, Route
 from starlette.testclient import TestClient
 
-from rl_console.api import Api
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from rl_console.dashboard import gate
 from rl_console.dashboard.gate import SESSION
 from rl_console.dashboard.guard import POLICY
 from rl_console.dashboard.shared import shared_application
 from rl_console.dashboard.viewers import MOST_TOKEN, Viewer, Viewers
 from rl_console.errors import NotLoggedInError
-from rl_console.kube import Cluster
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools
 from tests.contract.rl_operator.viewing import Viewing, a_viewer

@@ -10,8 +10,8 @@ import pytest
 
 from rl_console.actions.log_choice import Source
 from rl_console.actions.log_streams import LogOptions, print_logs
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ClusterUnavailableError
-from rl_console.kube import Cluster
 
 SOURCES = [Source(pod=name, container="agent") for name in ("a", "b")]
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rl_console.actions.suspension import set_suspended, stop_job
-from rl_console.api import Api
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import RequestRefusedError
-from rl_console.kube import Cluster
 from tests.unit.rl_console.builders import condition
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from rl_console.actions.talking.chatting import AGAIN, ChatOptions, Hearing, conversation
 from rl_console.actions.talking.episode_text import refuse_failed
 from rl_console.actions.talking.replaying import compared
+from rl_console.cluster.portforward import port_forward
 from rl_console.errors import (
     ConsoleError,
     NotAllowedError,
@@ -26,7 +27,6 @@ from rl_console.errors import (
     UsageError,
 )
 from rl_console.output import Output, document
-from rl_console.portforward import port_forward
 from rl_console.queries.episodes import Sampler
 from rl_console.tools import Tools
 from rl_contracts.documents.rollout import RolloutError, TokenRange, ToolCall, Turn

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from rl_console.actions.watching import watch_jobs
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ClusterUnavailableError
-from rl_console.kube import Cluster
 from rl_console.output import Output
 
 

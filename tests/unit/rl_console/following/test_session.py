@@ -5,11 +5,11 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from rl_console.api import Api
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import TIME_OVER, StageFailedError, TimeOverError
 from rl_console.following.follow import Ending
 from rl_console.following.session import Session
-from rl_console.kube import Cluster
 from tests.unit.rl_console.builders import condition, snapshot
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rl_console.actions.models.choice import Choice
-from rl_console.api import Api
-from rl_console.kube import Cluster
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from tests.samples.manifests import a_job
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 

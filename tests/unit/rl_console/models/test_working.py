@@ -9,9 +9,9 @@ import pytest
 from rl_console.actions.models import waiting
 from rl_console.actions.models.pod_state import PodState
 from rl_console.actions.models.working import Working
-from rl_console.api import Api
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import RequestRefusedError, TimeOverError
-from rl_console.kube import Cluster
 from tests.unit.rl_console.models.builders import UNSCHEDULED, ended, pod
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from kubernetes import client
 
-from rl_console.api import Api
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
 from rl_console.errors import ClusterUnavailableError, NotFoundError, RequestRefusedError
-from rl_console.kube import Cluster
 from rl_console.queries import cluster_source
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import urllib3
 from kubernetes import client, config
 
-from rl_console import kubeconfig as kubeconfig_file
+from rl_console.cluster import kubeconfig as kubeconfig_file
 from rl_console.errors import (
     ClusterUnavailableError,
     NotAllowedError,

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from kubernetes import client
 
-from rl_console.api import REQUEST_SECONDS, Api
+from rl_console.cluster.api import REQUEST_SECONDS, Api
 from rl_console.errors import NotFoundError, RequestRefusedError
 from rl_console.jobs import JobObject, PoolObject, Workload
 from rl_console.pods import PodView, pod_view

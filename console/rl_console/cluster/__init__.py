@@ -1,0 +1,1 @@
+"""The Kubernetes API as the console speaks to it: kubeconfig, requests, objects, port forwards."""
