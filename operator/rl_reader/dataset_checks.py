@@ -51,9 +51,9 @@ def _exists(objects: Objects, key: str) -> bool:
 
 
 def of_file(
-    objects: Objects, key: str, source: DatasetSource, begin: Begin, *, field: str
+    objects: Objects, key: str, source: DatasetSource, begin: Begin, *, field: str, whole: bool
 ) -> tuple[Refusal, ...]:
-    """Parse the beginning of a file as the trainer will parse all of it."""
+    """Parse the beginning of a file, or the whole of it, as the trainer will parse all of it."""
     if key.endswith(".parquet"):
         return _parquet(objects, key, source, field=field)
 
@@ -61,7 +61,7 @@ def of_file(
         reader = begin()
         for _ in reader.read(beginning(chunks), file=source.uri):
             pass
-        reader.check_any()
+        reader.check_any(whole=whole)
 
     try:
         objects.read_chunks(key, consume)

@@ -82,7 +82,10 @@ class InputChecks:
                 known = (field, source.model_dump_json(), f"{stat.etag} {read_as}")
                 verdict = self._parsed.get(known)
                 if verdict is None:
-                    verdict = dataset_checks.of_file(objects, key, source, begin, field=field)
+                    whole = stat.size_bytes <= dataset_checks.READ_BYTES
+                    verdict = dataset_checks.of_file(
+                        objects, key, source, begin, field=field, whole=whole
+                    )
                     if len(self._parsed) >= KEPT_FILES:
                         self._parsed.clear()
                     self._parsed[known] = verdict

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def read_parquet(
             if name not in present:
                 raise UnreadableError(f"has no column {name!r}; it has {', '.join(present)}"[:300])
         wanted = [name for name in [*needed, *others] if name in present]
-        yield from _rows(file, wanted)
+        for record in _rows(file, wanted):
+            yield replace(record, columns=present)
 
 
 def _rows(file: ParquetFile, wanted: list[str]) -> Iterator[RawRecord]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.documents.harbor import HarborTask
@@ -19,6 +20,8 @@ class RawRecord:
     """What its pod needs, where it is a Harbor task."""
     problem: str = ""
     """What is wrong with its encoding; empty when it was decoded."""
+    columns: Sequence[str] = ()
+    """All columns of its file, where the value has only those that are read; empty: the value's."""
 
 
 class UnreadableError(ValueError):

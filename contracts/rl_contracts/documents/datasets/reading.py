@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rl_contracts.documents.datasets.example import Example
 from rl_contracts.documents.datasets.raw import RawRecord, UnreadableError
-from rl_contracts.documents.datasets.records import BadRecordError, Compares, parse_record
+from rl_contracts.documents.datasets.records import (
+    BadRecordError,
+    Compares,
+    named,
+    parse_record,
+)
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import DatasetSource, Images
 
@@ -41,6 +46,10 @@ class SourceReader:
         self._source, self._field, self._skip = source, field, skip
         self._compares, self._images, self._show = compares, images, show
         self._seen: set[str] = set()
+        self._unseen = named(source.columns)
+        """Columns that the manifest names and no record has had, as ``named``."""
+        self._columns: Sequence[str] = ()
+        """Of the first record."""
         self.skipped = 0
         self.first_skipped: list[str] = []
         """Place and problem of the first skipped records."""
@@ -74,9 +83,15 @@ class SourceReader:
         except UnreadableError as error:
             raise self._refused(f"{file}: {error}") from error
 
-    def check_any(self) -> None:
-        """Raise RefusedError when no good record was read."""
+    def check_any(self, *, whole: bool = True) -> None:
+        """Raise RefusedError when no good record was read, or no record has a named column.
+
+        Args:
+            whole: all records were read, so that none can still have the column.
+        """
         if self.records:
+            if whole:
+                self._check_columns()
             return
         problem = "no record"
         if self.skipped:
@@ -85,8 +100,34 @@ class SourceReader:
             )
         raise self._refused(f"{self._source.uri} holds {problem}")
 
+    def _check_columns(self) -> None:
+        if not self._unseen:
+            return
+        column, field = next(iter(self._unseen.items()))
+        there = ", ".join(self._columns).encode(errors="backslashreplace").decode()
+        raise RefusedError(
+            Refusal(
+                field=f"{self._field}.columns.{field}",
+                value=column,
+                reason="DatasetMalformed",
+                message=f"No record of {self._source.uri} has a field {column!r}; "
+                f"the first has {there:.200}.",
+                remedy="Correct the name, or remove it from columns.",
+            )
+        )
+
+    def _note_columns(self, raw: RawRecord) -> None:
+        if not isinstance(raw.value, Mapping):
+            return
+        there = raw.columns or list(map(str, raw.value))
+        self._columns = self._columns or there
+        for column in self._unseen.keys() & set(there):
+            del self._unseen[column]
+
     def _example(self, raw: RawRecord, file: str, id_prefix: str) -> Example | None:
         where = f"{file} {raw.place}"
+        if self._unseen:
+            self._note_columns(raw)
         try:
             if raw.problem:
                 raise BadRecordError(raw.problem)

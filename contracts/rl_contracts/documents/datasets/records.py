@@ -138,6 +138,13 @@ def _fields(record: Values, names: Sequence[str]) -> str:
     return written
 
 
+def named(columns: Columns) -> dict[str, str]:
+    """The columns that a manifest names, each with the field of ``columns`` that names it."""
+    given = columns.model_dump(by_alias=True, exclude_none=True)
+    fields = {column: f"fields[{at}]" for at, column in enumerate(given.pop("fields", ()))}
+    return fields | {column: field for field, column in given.items()}
+
+
 def columns_of(columns: Columns, *, compares: Compares) -> tuple[list[str], list[str]]:
     """Columns that every record must have, and optional ones; ``compares`` as ``parse_record``."""
     answer = columns.answer

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,30 @@ def test_bad_records_are_skipped_and_counted() -> None:
 def test_a_source_with_only_bad_records_is_refused_even_when_skipping() -> None:
     with pytest.raises(RefusedError, match=r"no usable record; 2 are bad, the first: .* line 1"):
         read(reader(skip=True), BAD, BAD)
+
+
+@pytest.mark.parametrize(
+    ("columns", "field"),
+    [
+        ({"answer": "solution"}, "answer"),
+        ({"scorer": "judge"}, "scorer"),
+        ({"answerSchema": "form"}, "answerSchema"),
+        ({"fields": ["answer", "level"]}, "fields[1]"),
+    ],
+)
+def test_a_named_column_that_no_record_has_is_refused(columns: dict[str, Any], field: str) -> None:
+    source = DatasetSource.model_validate({**SOURCE.model_dump(), "columns": columns})
+    at = "spec.data.train[0]"
+    source_reader = SourceReader(source, field=at, compares=lambda scorer: False)
+    with pytest.raises(RefusedError, match="the first has id, query, answer") as refused:
+        read(source_reader, GOOD, BAD)
+    assert refused.value.refusal.field == f"{at}.columns.{field}"
+    assert refused.value.refusal.reason == "DatasetMalformed"
+    begun = SourceReader(source, field=at, compares=lambda scorer: False)
+    list(begun.read(read_text([GOOD]), file=SOURCE.uri))
+    begun.check_any(whole=False)
+    later = b'{"query": "x", "solution": 1, "judge": null, "form": "Boxed", "level": 3}'
+    assert len(read(SourceReader(source, field=at, compares=lambda _: False), GOOD, later)) == 2
 
 
 def test_a_broken_array_is_refused_although_bad_records_are_skipped() -> None:

@@ -132,6 +132,7 @@ def test_a_file_whose_records_are_judged_alone_needs_no_answers(tmp_path: Path) 
     columns = Columns(query="question", fields=["unit"])
     (raw,) = read_parquet(path, columns=columns, compares=lambda _: False)
     assert raw.value == {"question": "q", "unit": "m"}
+    assert raw.columns == ["question", "unit", "other"]
 
 
 def test_a_damaged_page_names_the_last_good_row(tmp_path: Path) -> None:
