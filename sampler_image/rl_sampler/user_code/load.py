@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.spec.agent import agents as spec_agents
+from rl_contracts.spec.agent.user_code import PythonTool
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.reward import BUILT_IN_SCORERS, Reward
 from rl_contracts.spec.reward import Scorer as ScorerSpec
@@ -16,7 +17,7 @@ from rl_sampler.scorers.response import Response
 from rl_sampler.user_code.call import UserCallable, UserCodeError
 from rl_sampler.user_code.entry_point import is_async, load, refuse
 from rl_sampler.user_code.member import Member
-from rl_sampler.user_code.tools import OwnTools, load_tool
+from rl_sampler.user_code.tools import OwnTool, OwnTools, load_tool
 
 EPISODE_SECONDS = 3600.0
 """Time limit of an episode of a user's agent: an agent that hangs would hold its task for ever."""
@@ -41,15 +42,26 @@ def load_user_code(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> LoadedCod
     Raises:
         RefusedError: names the first entry point that cannot be used.
     """
-    tools = [
-        load_tool(tool, field=f"spec.agent.tools[{index}]", threads=threads)
-        for index, tool in enumerate(spec.agent.tools)
-    ]
+    tools = _tools(spec.agent.tools, threads)
     return LoadedCode(
         scorers=_scorers(spec.reward, threads),
         tools=OwnTools(tools) if tools else None,
         agent=_agent(spec.agent, threads) if spec.agent.entry_point is not None else None,
     )
+
+
+def _tools(wanted: Sequence[PythonTool], threads: ThreadPoolExecutor) -> list[OwnTool]:
+    tools: dict[str, OwnTool] = {}
+    for index, section in enumerate(wanted):
+        at = f"spec.agent.tools[{index}]"
+        tool = load_tool(section, field=at, threads=threads)
+        name = tool.tool.name
+        if name in tools:
+            message = f"The function of another tool is named {name}, too."
+            remedy = "Rename one of the functions: the policy calls a tool by its function's name."
+            refuse(f"{at}.entryPoint", section.entry_point, message, remedy)
+        tools[name] = tool
+    return list(tools.values())
 
 
 def _scorers(reward: Reward, threads: ThreadPoolExecutor) -> dict[str, AsyncScorer]:

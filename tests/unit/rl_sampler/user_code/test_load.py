@@ -39,6 +39,7 @@ def agent(entry_point: str, **options: Any) -> dict[str, Any]:
     return {"agent": {"kind": "Custom", "entryPoint": f"theirs:{entry_point}", "options": options}}
 
 
+TOOL = {"entryPoint": "theirs:search", "options": {"index": "wiki"}}
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "no module": (
         {"reward": {"scorers": [{"kind": "Mine", "entryPoint": "nowhere:x"}]}},
@@ -82,6 +83,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.agent.tools[0].entryPoint",
         "for option where",
     ),
+    "tools of one name": (
+        {"agent": {"kind": "ToolLoop", "tools": [TOOL, {"entryPoint": "task_types:search"}]}},
+        "spec.agent.tools[1].entryPoint",
+        "The function of another tool is named search, too",
+    ),
     "an agent that is not async": (agent("is_not_async"), "spec.agent.entryPoint", "async def"),
     "an agent without its option": (
         agent("shows_off"),
@@ -93,8 +99,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
 
 @pytest.mark.parametrize(("sections", "field", "message"), REFUSED.values(), ids=REFUSED.keys())
 def test_unusable_user_code_is_refused_with_its_field(
-    loaded: Callable[..., UserCode], sections: dict[str, Any], field: str, message: str
+    tmp_path: Path,
+    loaded: Callable[..., UserCode],
+    sections: dict[str, Any],
+    field: str,
+    message: str,
 ) -> None:
+    (tmp_path / "task_types.py").write_text("def search(word: str) -> str: ...\n")
     with pytest.raises(RefusedError) as refused:
         loaded(**sections)
     refusal = refused.value.refusal
