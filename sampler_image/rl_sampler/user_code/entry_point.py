@@ -31,6 +31,14 @@ def load(
     Raises:
         RefusedError: the object cannot be imported, or cannot be called with these arguments.
     """
+    what, remedy = "It cannot be loaded", "Fix what the module does when it is imported."
+    with refusing_failures(field, entry_point, what, remedy):
+        return _loaded(entry_point, field, options, positional)
+
+
+def _loaded(
+    entry_point: str, field: str, options: Mapping[str, Any], positional: int
+) -> Callable[..., Any]:
     target = imported(entry_point, field=field)
     if not callable(target):
         message = f"It is of type {type(target).__name__}, which cannot be called."
@@ -38,7 +46,7 @@ def load(
     if inspect.isclass(target):
         _check_call(target, 0, options, entry_point, field)
         remedy = "Fix the class's __init__."
-        with _refusing_failures(field, entry_point, "The class cannot be instantiated", remedy):
+        with refusing_failures(field, entry_point, "The class cannot be instantiated", remedy):
             instance = target(**options)
         if not callable(instance):
             message = "Instances of the class cannot be called."
@@ -56,9 +64,10 @@ def imported(entry_point: str, *, field: str) -> Any:
         "Put the module into the ConfigMap of spec.code, or on the PYTHONPATH of spec.code.image, "
         "and fix its import errors."
     )
-    with _refusing_failures(field, entry_point, "The module cannot be imported", remedy):
+    with refusing_failures(field, entry_point, "The module cannot be imported", remedy):
         module = importlib.import_module(name)
-    if not hasattr(module, attribute):
+        known = hasattr(module, attribute)
+    if not known:
         names = ", ".join(sorted(var for var in vars(module) if not var.startswith("_")))
         remedy = f"Name an attribute of the module: {names[:200]}."
         refuse(field, entry_point, f"Module {name} has no {attribute}.", remedy)
@@ -86,9 +95,12 @@ def short_error(error: BaseException) -> str:
 
 
 @contextmanager
-def _refusing_failures(field: str, value: str, what: str, remedy: str) -> Iterator[None]:
+def refusing_failures(field: str, value: str, what: str, remedy: str) -> Iterator[None]:
+    """Refuse user code with whatever it raises while it is loaded, and with what was refused."""
     try:
         yield
+    except RefusedError:
+        raise
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         refuse(field, value, f"{what}: {short_error(error)}.", remedy)
 

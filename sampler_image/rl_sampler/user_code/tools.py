@@ -12,12 +12,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
-from pydantic.errors import PydanticUserError
 
 from rl_contracts.spec.agent.user_code import PythonTool
 from rl_sampler.tools.tool import Tool, ToolError, ToolResult
 from rl_sampler.user_code.call import UserCallable, UserCodeTimeoutError
-from rl_sampler.user_code.entry_point import imported, refuse
+from rl_sampler.user_code.entry_point import imported, refuse, refusing_failures
 
 PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -79,17 +78,11 @@ def load_tool(wanted: PythonTool, *, field: str, threads: ThreadPoolExecutor) ->
     if not inspect.isfunction(function):
         message = f"It is of type {type(function).__name__}, not a function."
         refuse(where, entry_point, message, "Name a function.")
-    try:
+    what = "The function's parameters cannot be described to the policy"
+    remedy = "Give each parameter a name and a type that JSON has, and each option a parameter."
+    with refusing_failures(where, entry_point, what, remedy):
         arguments = _arguments(function, options)
         schema = arguments.model_json_schema()
-    except (PydanticUserError, NameError, TypeError) as error:
-        reason = str(error).splitlines()[0]
-        refuse(
-            where,
-            entry_point,
-            f"The function's parameters cannot be described to the policy: {reason}.",
-            "Give each parameter a name and a type that JSON has, and each option a parameter.",
-        )
     schema.pop("title", None)
     name = function.__name__
     return OwnTool(

@@ -83,6 +83,21 @@ def many(*queries: str):
 def odd(queries: asyncio.Event):
     return ""
 
+def no_such_type(day: "sys.Date"):
+    return ""
+
+def no_type_at_all(days: "list[str"):
+    return ""
+
+class Unsigned:
+    @property
+    def __signature__(self):
+        raise LookupError("no signature here")
+    def __call__(self, response):
+        return 1.0
+
+unsigned = Unsigned()
+
 async def shows_off(member: Member, *, rounds: int):
     for _ in range(rounds):
         await show(member, [{"role": "user", "content": "again"}])

@@ -77,6 +77,21 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "a tool without types": (tool("untyped"), "spec.agent.tools[0].entryPoint", "no type"),
     "a tool without names": (tool("many"), "spec.agent.tools[0].entryPoint", "cannot be named"),
     "a tool of odd types": (tool("odd"), "spec.agent.tools[0].entryPoint", "cannot be described"),
+    "a tool of a type that does not exist": (
+        tool("no_such_type"),
+        "spec.agent.tools[0].entryPoint",
+        "cannot be described to the policy: AttributeError: module 'sys' has no attribute 'Date'",
+    ),
+    "a tool of a type that cannot be parsed": (
+        tool("no_type_at_all"),
+        "spec.agent.tools[0].entryPoint",
+        "cannot be described to the policy: SyntaxError",
+    ),
+    "a scorer that cannot be looked at": (
+        reward("unsigned"),
+        "spec.reward.scorers[1].entryPoint",
+        "LookupError: no signature here",
+    ),
     "a tool that is a class": (tool("Table"), "spec.agent.tools[0].entryPoint", "Name a function"),
     "a tool's option": (
         tool("search", options={"where": 1}),
