@@ -46,6 +46,8 @@ LOG_CHARACTERS = 16384
 """Of a program's output; what is between its start and its end is cut out."""
 GRACE_SECONDS = 10.0
 """How much longer than a call's own limit the agent waits for the answer."""
+QUEUE_SECONDS = 600.0
+"""How much longer it waits where the call may wait for others of the user's code."""
 
 
 class ProgramCall(TypedDict):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +12,12 @@ from typing import Any
 from rl_contracts.errors import RLError
 from rl_sampler.user_code.entry_point import is_async, short_error
 
-THREADS = 32
-"""For functions that are not async; a function that hangs blocks one of these, not the agent's."""
+CALLS = 32
+"""Calls at a time of functions that are not async; others wait, and that time does not count."""
+THREADS = 256
+"""For these calls, and for calls that took too long: they no longer count, but keep a thread."""
+
+BLOCKS = ", or another async function blocked the container `code` meanwhile"
 
 
 class UserCodeError(RLError):
@@ -24,9 +28,19 @@ class UserCodeTimeoutError(UserCodeError):
     """User code did not return in time."""
 
 
-def user_threads() -> ThreadPoolExecutor:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserThreads:
     """Threads for the user's code only."""
-    return ThreadPoolExecutor(THREADS, thread_name_prefix="user code")
+
+    pool: ThreadPoolExecutor
+    slots: asyncio.Semaphore
+    """Of the calls that run and have time left."""
+
+
+def user_threads() -> UserThreads:
+    """Threads for all of a manifest's code."""
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="user code")
+    return UserThreads(pool=pool, slots=asyncio.Semaphore(CALLS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +51,8 @@ class UserCallable:
     """For messages, such as ``scorer Brevity (my_scorers:brevity)``."""
     call: Callable[..., Any]
     seconds: float
-    """Time limit of a call."""
-    threads: ThreadPoolExecutor
+    """Time limit of a call, from when it begins to run."""
+    threads: UserThreads
 
     async def __call__(self, *positional: Any, **named: Any) -> Any:
         """Call the function.
@@ -49,19 +63,25 @@ class UserCallable:
             UserCodeError: the call raised any other exception.
             RLError: the call raised one of these on purpose, such as ToolDownError.
         """
+        if is_async(self.call):
+            return await self._limited(functools.partial(self.call, *positional, **named))
+        bound = functools.partial(self._called, *positional, **named)
+        begin = asyncio.get_running_loop().run_in_executor
+        async with self.threads.slots:
+            return await self._limited(functools.partial(begin, self.threads.pool, bound))
+
+    async def _limited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
         limit = asyncio.timeout(self.seconds)
         try:
             async with limit:
-                if is_async(self.call):
-                    return await self.call(*positional, **named)
-                bound = functools.partial(self._called, *positional, **named)
-                return await asyncio.get_running_loop().run_in_executor(self.threads, bound)
+                return await begin()
         except RLError:
             raise
         except (Exception, SystemExit) as error:  # the rollout boundary: the user's error
             if limit.expired():
+                hint = BLOCKS if is_async(self.call) else ""
                 raise UserCodeTimeoutError(
-                    f"{self.name} took more than {self.seconds:g} s"
+                    f"{self.name} took more than {self.seconds:g} s{hint}"
                 ) from error
             raise self._failed(error) from error
 

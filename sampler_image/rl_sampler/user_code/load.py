@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.rollout import StopReason
@@ -14,7 +13,7 @@ from rl_contracts.spec.reward import BUILT_IN_SCORERS, Reward
 from rl_contracts.spec.reward import Scorer as ScorerSpec
 from rl_sampler.scorers import AsyncScorer
 from rl_sampler.scorers.response import Response
-from rl_sampler.user_code.call import UserCallable, UserCodeError
+from rl_sampler.user_code.call import UserCallable, UserCodeError, UserThreads
 from rl_sampler.user_code.entry_point import is_async, load, refuse
 from rl_sampler.user_code.member import Member
 from rl_sampler.user_code.tools import OwnTool, OwnTools, load_tool
@@ -36,7 +35,7 @@ class LoadedCode:
     agent: Act | None = None
 
 
-def load_user_code(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> LoadedCode:
+def load_user_code(spec: RLJobSpec, *, threads: UserThreads) -> LoadedCode:
     """Import all user code of a manifest; takes as long as the user's modules take.
 
     Raises:
@@ -50,7 +49,7 @@ def load_user_code(spec: RLJobSpec, *, threads: ThreadPoolExecutor) -> LoadedCod
     )
 
 
-def _tools(wanted: Sequence[PythonTool], threads: ThreadPoolExecutor) -> list[OwnTool]:
+def _tools(wanted: Sequence[PythonTool], threads: UserThreads) -> list[OwnTool]:
     tools: dict[str, OwnTool] = {}
     for index, section in enumerate(wanted):
         at = f"spec.agent.tools[{index}]"
@@ -64,7 +63,7 @@ def _tools(wanted: Sequence[PythonTool], threads: ThreadPoolExecutor) -> list[Ow
     return list(tools.values())
 
 
-def _scorers(reward: Reward, threads: ThreadPoolExecutor) -> dict[str, AsyncScorer]:
+def _scorers(reward: Reward, threads: UserThreads) -> dict[str, AsyncScorer]:
     scorers: dict[str, AsyncScorer] = {}
     taken = set(BUILT_IN_SCORERS)
     for index, section in enumerate(reward.scorers):
@@ -77,9 +76,7 @@ def _scorers(reward: Reward, threads: ThreadPoolExecutor) -> dict[str, AsyncScor
     return scorers
 
 
-def _scorer(
-    section: ScorerSpec, entry_point: str, field: str, threads: ThreadPoolExecutor
-) -> AsyncScorer:
+def _scorer(section: ScorerSpec, entry_point: str, field: str, threads: UserThreads) -> AsyncScorer:
     options = dict(section.options or {})
     call = load(entry_point, field=field, options=options, positional=1)
     name = f"scorer {section.kind} ({entry_point})"
@@ -94,7 +91,7 @@ def _scorer(
     return score
 
 
-def _agent(agent: spec_agents.Agent, threads: ThreadPoolExecutor) -> Act:
+def _agent(agent: spec_agents.Agent, threads: UserThreads) -> Act:
     entry_point, field = str(agent.entry_point), "spec.agent.entryPoint"
     options = dict(agent.options or {})
     call = load(entry_point, field=field, options=options, positional=1)

@@ -16,7 +16,7 @@ from rl_sampler.agents import Agent
 from rl_sampler.agents.member import ContextFullError, Member
 from rl_sampler.code.client import CodeContainer, CodeContainerError
 from rl_sampler.code.replies import Called, Described, DescribedTool, Failure, Scored
-from rl_sampler.code.wire import GRACE_SECONDS
+from rl_sampler.code.wire import GRACE_SECONDS, QUEUE_SECONDS
 from rl_sampler.engine.problems import Problems
 from rl_sampler.scorers import AsyncScorer
 from rl_sampler.scorers.response import Response, ScoringError
@@ -27,6 +27,7 @@ from rl_sampler.user_code.load import EPISODE_SECONDS, REASONS
 
 TOPIC = "user code"
 RETRY_SECONDS = 1.0
+BUSY = "too many calls wait there, or an async function blocks it; define that with def instead"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +79,15 @@ def _scorer(section: ScorerSpec, code: CodeContainer) -> AsyncScorer:
 
     async def score(response: Response) -> float:
         request = {"call": "score", "scorer": section.kind, "response": asdict(response)}
-        seconds = section.seconds + GRACE_SECONDS
+        seconds = section.seconds + QUEUE_SECONDS + GRACE_SECONDS
         try:
             scored = await code.ask(request, Scored, seconds=seconds)
         except CodeContainerError as error:
             raise UserCodeError(f"{name}: {error}") from error
         except TimeoutError as error:
-            raise UserCodeTimeoutError(f"{name} took more than {section.seconds} s") from error
+            raise UserCodeTimeoutError(
+                f"{name}: {code.name} gave no answer in {seconds:g} s: {BUSY}"
+            ) from error
         if scored.failure is not None:
             raise _error(scored.failure, down=ScoringError)
         return scored.value
@@ -117,7 +120,7 @@ class RemoteTools:
             UserCodeError: the function raised another exception, or the container ended.
         """
         request = {"call": "tool", "tool": tool, "arguments": dict(arguments)}
-        seconds = self._tools[tool].seconds + GRACE_SECONDS
+        seconds = self._tools[tool].seconds + QUEUE_SECONDS + GRACE_SECONDS
         try:
             called = await self._code.ask(request, Called, seconds=seconds)
         except CodeContainerError as error:

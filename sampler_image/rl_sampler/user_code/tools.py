@@ -7,7 +7,6 @@ import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from rl_contracts.spec.agent.user_code import PythonTool
 from rl_sampler.tools.tool import Tool, ToolError, ToolResult
-from rl_sampler.user_code.call import UserCallable, UserCodeTimeoutError
+from rl_sampler.user_code.call import UserCallable, UserCodeTimeoutError, UserThreads
 from rl_sampler.user_code.entry_point import imported, refuse, refusing_failures
 
 PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -66,7 +65,7 @@ class OwnTools:
         return ToolResult(text=json.dumps(result, ensure_ascii=False, default=str))
 
 
-def load_tool(wanted: PythonTool, *, field: str, threads: ThreadPoolExecutor) -> OwnTool:
+def load_tool(wanted: PythonTool, *, field: str, threads: UserThreads) -> OwnTool:
     """Import a function and read its parameters.
 
     Raises:

@@ -52,6 +52,10 @@ def hangs(response):
     test_ended.wait(60)
     return 1.0
 
+async def blocks(response):
+    test_ended.wait(2)
+    return 1.0
+
 async def hangs_too(response):
     await asyncio.sleep(1000)
 

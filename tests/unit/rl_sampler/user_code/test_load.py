@@ -18,7 +18,8 @@ from rl_sampler.extension import ToolDownError
 from rl_sampler.scorers import AsyncScorer
 from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.tools.tool import ToolResult
-from rl_sampler.user_code.call import UserCodeError
+from rl_sampler.user_code import remote
+from rl_sampler.user_code.call import UserCodeError, UserCodeTimeoutError
 from rl_sampler.user_code.remote import UserCode
 from tests.unit.rl_sampler.agents.scripted import call, play
 
@@ -173,7 +174,7 @@ async def score_of(score: AsyncScorer, response: Response) -> float:
         (reward("Table", options={"known": {"a": None}}), "a", "returned None"),
         (reward("Table", options={"known": {"a": float("nan")}}), "a", "returned nan"),
         (reward("hangs", timeoutSeconds=1), "", "took more than 1 s"),
-        (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s"),
+        (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s, or another async"),
         (reward("leaves"), "", "raised SystemExit: 7"),
         (reward("finds_nothing", timeoutSeconds=1), "", "raised StopIteration"),
     ],
@@ -184,6 +185,16 @@ def test_failing_user_scorer_raises_user_code_error(
     with pytest.raises(UserCodeError) as failed:
         judge(loaded(**sections), text)
     assert message in str(failed.value)
+
+
+def test_a_container_that_does_not_answer_is_not_named_as_a_slow_scorer(
+    loaded: Callable[..., UserCode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "QUEUE_SECONDS", 0.0)
+    monkeypatch.setattr(remote, "GRACE_SECONDS", 0.0)
+    own = loaded(**reward("blocks", timeoutSeconds=1))
+    with pytest.raises(UserCodeTimeoutError, match="the container `code` gave no answer in 1 s"):
+        judge(own, "")
 
 
 def test_user_scorer_may_raise_scoring_error(loaded: Callable[..., UserCode]) -> None:
