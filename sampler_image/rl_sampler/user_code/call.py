@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -74,7 +75,9 @@ class UserCallable:
         limit = asyncio.timeout(self.seconds)
         try:
             async with limit:
-                return await begin()
+                result = await begin()
+                # Such as of an async function behind a decorator that is not async.
+                return await result if inspect.isawaitable(result) else result
         except RLError:
             raise
         except (Exception, SystemExit) as error:  # the rollout boundary: the user's error

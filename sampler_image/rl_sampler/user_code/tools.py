@@ -14,7 +14,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from rl_contracts.spec.agent.user_code import PythonTool
 from rl_sampler.tools.tool import Tool, ToolError, ToolResult
-from rl_sampler.user_code.call import UserCallable, UserCodeTimeoutError, UserThreads
+from rl_sampler.user_code.call import (
+    UserCallable,
+    UserCodeError,
+    UserCodeTimeoutError,
+    UserThreads,
+)
 from rl_sampler.user_code.entry_point import imported, refuse, refusing_failures
 
 PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -46,7 +51,8 @@ class OwnTools:
 
         Raises:
             ToolDownError: the function raised it.
-            UserCodeError: the function raised another exception.
+            UserCodeError: the function raised another exception, or its result is neither text
+                nor anything that JSON can write.
         """
         wanted = self._tools[tool]
         try:
@@ -60,9 +66,19 @@ class OwnTools:
             return ToolResult(text=str(error), failed=True)
         except UserCodeTimeoutError:
             return ToolResult(text=f"{tool} took too long", failed=True)
-        if isinstance(result, str):
-            return ToolResult(text=result)
-        return ToolResult(text=json.dumps(result, ensure_ascii=False, default=str))
+        return ToolResult(text=_written(result, wanted.code.name))
+
+
+def _written(result: object, name: str) -> str:
+    if isinstance(result, str):
+        return result
+    try:
+        return json.dumps(result, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserCodeError(
+            f"{name} returned {type(result).__name__}, which JSON cannot write ({error}): return "
+            "text, or numbers, lists and dicts"
+        ) from error
 
 
 def load_tool(wanted: PythonTool, *, field: str, threads: UserThreads) -> OwnTool:

@@ -19,7 +19,7 @@ from tests.code_container import in_thread
 from tests.samples.manifests import a_job
 
 CODE = """
-import asyncio, sys, threading
+import asyncio, datetime, functools, sys, threading
 from rl_sampler.extension import Member, Response, ScoringError, ToolDownError, ToolError, show
 
 value = 3
@@ -77,6 +77,27 @@ def search(query: str, limit: int = 3, *, index: str) -> list[str]:
     if query == "none":
         raise ToolError("nothing found")
     return [f"{index}:{query}"] * limit
+
+def decorated(function):
+    @functools.wraps(function)
+    def wrapper(*positional, **named):
+        return function(*positional, **named)
+    return wrapper
+
+@decorated
+async def grades(response):
+    return 0.5
+
+@decorated
+async def looks_up(query: str) -> str:
+    return f"all about {query}"
+
+RESULTS = {
+    "bytes": b"PNG", "object": object(), "date": [datetime.date(2026, 1, 1)], "none": None,
+}
+
+def results(name: str):
+    return (line for line in name) if name == "lines" else RESULTS[name]
 
 def untyped(query):
     return query

@@ -147,6 +147,7 @@ def judge(own: UserCode, text: str) -> float:
         (reward("length"), "abc", 0.3),
         (reward("length", options={"most": 4}), "abc", 0.75),
         (reward("slowly"), "", 0.5),
+        (reward("grades"), "", 0.5),
         (reward("Table", options={"known": {"a": 1}}), "a", 1.0),
     ],
 )
@@ -226,6 +227,25 @@ async def test_function_tool_hides_its_options_from_the_policy(
         await tools.call("search", {"query": "down"})
     with pytest.raises(UserCodeError, match="raised ZeroDivisionError"):
         await tools.call("search", {"query": "bug"})
+
+
+@pytest.mark.parametrize("name", ["bytes", "object", "date", "lines"])
+async def test_a_result_that_json_cannot_write_is_not_shown_to_the_policy(
+    loaded: Callable[..., UserCode], name: str
+) -> None:
+    tools = loaded(**tool("results")).tools
+    assert tools is not None
+    with pytest.raises(UserCodeError, match=r"tool results \(theirs:results\) returned .*JSON"):
+        await tools.call("results", {"name": name})
+    assert await tools.call("results", {"name": "none"}) == ToolResult(text="null")
+
+
+async def test_an_async_function_behind_a_decorator_is_waited_for(
+    loaded: Callable[..., UserCode],
+) -> None:
+    tools = loaded(**tool("looks_up")).tools
+    assert tools is not None
+    assert await tools.call("looks_up", {"query": "a"}) == ToolResult(text="all about a")
 
 
 async def acted(own: UserCode, script: list[str], **limits: Any) -> tuple[StopReason, Member]:
