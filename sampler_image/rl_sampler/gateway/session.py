@@ -78,6 +78,8 @@ class Session:
     metrics: dict[str, float] = field(default_factory=dict)
     ignored: set[str] = field(default_factory=set)
     """Fields of requests that had no effect."""
+    too_long: str = ""
+    """What was refused as too long before there was a response; empty: nothing."""
     failure: Exception | None = None
     """Why the session cannot go on: never the policy's doing."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -114,11 +116,9 @@ class Session:
         """Refuse a request of so many bytes that it cannot fit; raises RefusedRequestError."""
         most = max(SMALL_BYTES, BYTES_PER_TOKEN * self.policy.sampling.max_context_tokens)
         if size > most:
-            raise RefusedRequestError(
+            raise self._too_long(
                 f"the request has {size} bytes, more than {most} (maxContextTokens x "
-                f"{BYTES_PER_TOKEN}): it leaves no room for a response",
-                parameter="messages",
-                code="context_length_exceeded",
+                f"{BYTES_PER_TOKEN}): it leaves no room for a response"
             )
 
     def place(self, asked: Asked) -> Placed:
@@ -130,11 +130,9 @@ class Session:
             raise RefusedRequestError(str(error), parameter="tools") from error
         place = self.tree.place(asked, chat)
         if self.policy.room(len(place.context)) < 1:
-            raise RefusedRequestError(
+            raise self._too_long(
                 f"the messages have {len(place.context)} tokens, which leaves no room for a "
-                f"response within maxContextTokens",
-                parameter="messages",
-                code="context_length_exceeded",
+                "response within maxContextTokens"
             )
         placed = Placed(asked=asked, chat=chat, place=place)
         tokens = self.tree.size + self._tokens + self._tokens_of(placed)
@@ -212,6 +210,11 @@ class Session:
                 f"{self.most_responses}",
                 code="session_limit",
             )
+
+    def _too_long(self, message: str) -> RefusedRequestError:
+        if not len(self.tree):
+            self.too_long = self.too_long or message
+        return RefusedRequestError(message, parameter="messages", code="context_length_exceeded")
 
     def _tokens_of(self, placed: Placed) -> int:
         """Most tokens that a request adds to the session's sequences, where each is a branch."""

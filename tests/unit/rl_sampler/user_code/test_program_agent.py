@@ -13,6 +13,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.policy import Policy
+from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.code.replies import Failure, Ran
@@ -115,6 +116,32 @@ async def failing(session: Session, request: dict[str, Any]) -> Ran:
 async def late(session: Session, request: dict[str, Any]) -> Ran:
     await once(session, request)
     return Ran(exit_code=None, late=True, seconds=1.0)
+
+
+async def too_long(session: Session, request: dict[str, Any]) -> Ran:
+    with pytest.raises(RefusedRequestError, match="leaves no room for a response"):
+        await ask(session, [user("x" * 9000)])
+    return Ran(exit_code=1, log="BadRequestError", seconds=1.0)
+
+
+@pytest.mark.parametrize("on_failure", ["InfrastructureError", "RewardZero"])
+async def test_a_record_whose_first_request_is_too_long_is_a_prompt_of_no_use(
+    on_failure: str,
+) -> None:
+    """So that an evaluation skips it, as it does with other agents."""
+    made = acted(["42"], too_long, on_failure=on_failure)
+    with pytest.raises(PromptError, match=r"the messages have .* no room for a response"):
+        await made.agent(made.member)
+
+
+async def test_a_later_request_that_is_too_long_is_a_failure_of_the_program() -> None:
+    async def act(session: Session, request: dict[str, Any]) -> Ran:
+        await once(session, request)
+        return await too_long(session, request)
+
+    made = acted(["42"], act)
+    with pytest.raises(UnusableMemberError, match="exit code 1: BadRequestError"):
+        await made.agent(made.member)
 
 
 FAILURES = [
