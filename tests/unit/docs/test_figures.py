@@ -9,7 +9,7 @@ import pytest
 from rl_contracts.audit import orphans
 from rl_contracts.capacity import shape
 from rl_contracts.documents import overflow, sampler
-from rl_contracts.documents.datasets import text
+from rl_contracts.documents.datasets import reading, text
 from rl_contracts.queries import lineage
 from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.stores import objects, reports
@@ -33,6 +33,7 @@ from tests.unit.docs.pages import ROOT
 FIGURES = [
     ("algorithms.md", "After {} batches' worth of replaced groups", [collect.NO_SIGNAL_BATCHES]),
     ("data.md", "is longer than {} MB", [text.MAX_RECORD_BYTES >> 20]),
+    ("data.md", "has more than {} MB of text", [reading.MAX_TEXT_BYTES >> 20]),
     (
         "stores.md",
         "everything not named below, into memory | {} MiB |",

@@ -80,6 +80,18 @@ def test_any_unknown_error_is_repeated(code: int, in_bulk: bool) -> None:
         mongo.call("asking", failing_once(error))
 
 
+def test_a_document_that_is_too_large_is_no_fault_of_the_server(mongo: Mongo) -> None:
+    message = "object to insert too large. size in bytes: 16777400, max size: 16777216"
+    failures = [{"code": 2, "errmsg": message, "index": 1}]
+    for error in (
+        OperationFailure(message, 2),
+        BulkWriteError({"writeErrors": failures, "writeConcernErrors": []}),
+    ):
+        with pytest.raises(CommandRefusedError, match="shorten the longest records") as refused:
+            mongo.call("inserting 64 tasks", failing_once(error))
+        assert "MongoDB 6" not in str(refused.value)
+
+
 @pytest.mark.parametrize("code", REFUSED_CODES)
 def test_a_command_that_can_never_succeed_is_refused_at_once(mongo: Mongo, code: int) -> None:
     for error in (OperationFailure("no", code), bulk(code), bulk(DUPLICATE_KEY, code)):

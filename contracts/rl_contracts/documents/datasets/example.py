@@ -28,3 +28,9 @@ class Example:
     """Fields of the record for the user's code, as a JSON object; empty: none."""
     harbor: HarborTask | None = None
     """What its pod needs, where it is a Harbor task."""
+
+    @property
+    def text_bytes(self) -> int:
+        """Bytes of its texts in UTF-8, without images."""
+        texts = (*(each.text for each in self.messages), self.answer, *self.scenario, self.fields)
+        return sum(len(text.encode()) for text in texts)

@@ -17,6 +17,8 @@ from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import DatasetSource, Images
 
 SHOWN_SKIPPED = 3
+MAX_TEXT_BYTES = 15 << 20
+"""Of a record, so that its task fits into a document of 16 MiB with what else it has."""
 REMEDY = "Fix the file, or set columns to the column names that it uses"
 
 
@@ -138,6 +140,10 @@ class SourceReader:
                 compares=self._compares,
                 images=self._images,
             )
+            if parsed.text_bytes > MAX_TEXT_BYTES:
+                raise BadRecordError(
+                    f"has {parsed.text_bytes} bytes of text, more than {MAX_TEXT_BYTES}"
+                )
             example = self._show(replace(parsed, harbor=raw.harbor))
         except BadRecordError as error:
             named = str(error).startswith("field ")

@@ -18,7 +18,12 @@ STORE = "document store"
 DUPLICATE_KEY = 11000
 ACCESS_CODES = {11, 13, 18, 8000}
 """UserNotFound, Unauthorized, AuthenticationFailed, AtlasError."""
-_LARGE = "Lower training.promptsPerStep or algorithm.groupSize, or report this as a fault."
+_LARGE = (
+    "Lower training.promptsPerStep or algorithm.groupSize, shorten the longest records of the "
+    "data, or report this as a fault."
+)
+_TOO_LARGE = "object to insert too large"
+"""Of a document between 16 MiB and what the driver sends, under the code BadValue."""
 _OTHER_SERVER = "Use MongoDB 6 or later: this server does not know the command or an option of it."
 _OWN_DATABASE = (
     "Give this namespace a database of its own in mongoDatabase: this one has other uses."
@@ -65,7 +70,7 @@ def translate(error: OperationFailure, doing: str) -> RLError | PyMongoError:
         return AccessDeniedError(store=STORE, doing=doing, cause=short(error), remedy=remedy)
     if refused:
         cause = f"{short(error)} (code {refused[0]})"
-        remedy = REFUSED_CODES[refused[0]]
+        remedy = _LARGE if _TOO_LARGE in cause else REFUSED_CODES[refused[0]]
         return CommandRefusedError(store=STORE, doing=doing, cause=cause, remedy=remedy)
     return error if codes == {DUPLICATE_KEY} else RetriableServerError(short(error))
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.documents.datasets import reading
 from rl_contracts.documents.datasets.example import Example
+from rl_contracts.documents.datasets.raw import RawRecord
 from rl_contracts.documents.datasets.reading import SourceReader
 from rl_contracts.documents.datasets.text import read_text
 from rl_contracts.errors import RefusedError
@@ -92,6 +94,29 @@ def test_a_named_column_that_no_record_has_is_refused(columns: dict[str, Any], f
     begun.check_any(whole=False)
     later = b'{"query": "x", "solution": 1, "judge": null, "form": "Boxed", "level": 3}'
     assert len(read(SourceReader(source, field=at, compares=lambda _: False), GOOD, later)) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "fits"),
+    [
+        ("answer", "x" * 96, True),
+        ("answer", "x" * 97, False),
+        ("query", "é" * 50, False),
+    ],
+    ids=["fits", "answer", "query"],
+)
+def test_a_record_that_no_task_could_hold_is_bad(
+    monkeypatch: pytest.MonkeyPatch, field: str, text: str, fits: bool
+) -> None:
+    """Of any format: rows of Parquet have no limit of their own."""
+    monkeypatch.setattr(reading, "MAX_TEXT_BYTES", 100)
+    record = RawRecord(place="row 1", value={"query": "1+1=", "answer": "2", field: text})
+    examples = reader().read([record], file=SOURCE.uri)
+    if fits:
+        assert len(list(examples)) == 1
+        return
+    with pytest.raises(RefusedError, match=r"row 1 has 101 bytes of text, more than 100"):
+        list(examples)
 
 
 def test_a_broken_array_is_refused_although_bad_records_are_skipped() -> None:
