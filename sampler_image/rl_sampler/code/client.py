@@ -16,7 +16,7 @@ from rl_contracts import env
 from rl_contracts.env import EnvironmentVariableError
 from rl_contracts.errors import RLError
 from rl_sampler.code.replies import Answer, Reply
-from rl_sampler.code.wire import MAX_LINE_BYTES, line
+from rl_sampler.code.wire import MAX_LINE_BYTES, MessageTooLongError, line
 from rl_sampler.engine.assignment import Assignment
 from rl_sampler.engine.counters import Counters
 
@@ -45,10 +45,17 @@ class Channel:
         """Outcome of a call whose answer is a failure, or none of this call."""
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send a message; raises CodeContainerError where the container has ended."""
+        """Send a message.
+
+        Raises:
+            CodeContainerError: the container has ended, or the message is too long.
+        """
         try:
             self.writer.write(line(message))
             await self.writer.drain()
+        except MessageTooLongError as error:
+            self.failed = "failed"
+            raise CodeContainerError(f"{self._name} was not asked: {error}") from error
         except OSError as error:
             raise CodeContainerError(f"{self._name} ended during the call") from error
 

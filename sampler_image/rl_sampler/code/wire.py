@@ -78,9 +78,22 @@ FailureKind = Literal["user", "time", "down"]
 which it needs is down."""
 
 
+class MessageTooLongError(ValueError):
+    """A message has more bytes than the other side reads."""
+
+
 def line(message: dict[str, Any]) -> bytes:
-    """A message as it is sent; values that JSON does not know become text."""
-    return json.dumps(message, ensure_ascii=False, default=str).encode(errors="replace") + b"\n"
+    """A message as it is sent; values that JSON does not know become text.
+
+    Raises:
+        MessageTooLongError: names its size and the limit.
+    """
+    sent = json.dumps(message, ensure_ascii=False, default=str).encode(errors="replace")
+    if len(sent) > MAX_LINE_BYTES:
+        raise MessageTooLongError(
+            f"a message of {len(sent)} bytes cannot be sent: the limit is {MAX_LINE_BYTES}"
+        )
+    return sent + b"\n"
 
 
 def failure(kind: FailureKind, message: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import inspect
 import json
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -22,6 +22,9 @@ from rl_sampler.user_code.call import (
 )
 from rl_sampler.user_code.entry_point import imported, refuse, refusing_failures
 
+RESULT_CHARACTERS = 1_000_001
+"""Of a result; the rest is cut off. One more than the largest maxToolResultCharacters, after which
+the agent cuts it again, so that it sees that there was more."""
 PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -45,7 +48,7 @@ class OwnTools:
         return [asdict(tool.tool) | {"seconds": tool.code.seconds} for tool in self._tools.values()]
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Check the policy's arguments and call a function with them.
+        """Check the policy's arguments and call a function with them; a long result is cut.
 
         Invalid arguments, a ToolError and a time-out become a failed result for the policy.
 
@@ -54,7 +57,10 @@ class OwnTools:
             UserCodeError: the function raised another exception, or its result is neither text
                 nor anything that JSON can write.
         """
-        wanted = self._tools[tool]
+        result = await self._called(self._tools[tool], arguments)
+        return replace(result, text=result.text[:RESULT_CHARACTERS])
+
+    async def _called(self, wanted: OwnTool, arguments: Mapping[str, Any]) -> ToolResult:
         try:
             parsed = wanted.arguments.model_validate(arguments)
         except ValidationError as error:
@@ -65,7 +71,7 @@ class OwnTools:
         except ToolError as error:
             return ToolResult(text=str(error), failed=True)
         except UserCodeTimeoutError:
-            return ToolResult(text=f"{tool} took too long", failed=True)
+            return ToolResult(text=f"{wanted.tool.name} took too long", failed=True)
         return ToolResult(text=_written(result, wanted.code.name))
 
 

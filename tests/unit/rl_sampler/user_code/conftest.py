@@ -99,6 +99,15 @@ RESULTS = {
 def results(name: str):
     return (line for line in name) if name == "lines" else RESULTS[name]
 
+def talks(much: int):
+    if much < 0:
+        raise ToolError("x" * -much)
+    return "x" * much
+
+async def shows_much(member: Member):
+    await show(member, [{"role": "user", "content": "x" * (17 << 20)}])
+    return "stop"
+
 def untyped(query):
     return query
 

@@ -240,6 +240,28 @@ async def test_a_result_that_json_cannot_write_is_not_shown_to_the_policy(
     assert await tools.call("results", {"name": "none"}) == ToolResult(text="null")
 
 
+@pytest.mark.parametrize("much", [17 << 20, -(17 << 20)])
+async def test_a_long_result_is_cut_before_it_is_sent(
+    loaded: Callable[..., UserCode], much: int
+) -> None:
+    tools = loaded(**tool("talks")).tools
+    assert tools is not None
+    result = await tools.call("talks", {"much": much})
+    assert (len(result.text), result.failed) == (1_000_001, much < 0)
+
+
+async def test_what_is_too_long_for_the_container_is_named_with_its_size_and_the_limit(
+    loaded: Callable[..., UserCode],
+) -> None:
+    long = Response(text="x" * (17 << 20), answer=None, reference="")
+    own = loaded(**reward("length"))
+    with pytest.raises(UserCodeError, match=r"was not asked: a message of 178\d+ bytes .*16777216"):
+        await own.scorers["Mine"](long)
+    shows_much = loaded(**agent("shows_much"))
+    with pytest.raises(UserCodeError, match=r"a message of 178\d+ bytes .* the limit is 16777216"):
+        await acted(shows_much, ["one"])
+
+
 async def test_an_async_function_behind_a_decorator_is_waited_for(
     loaded: Callable[..., UserCode],
 ) -> None:
