@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import SupportsFloat
 
 from rl_contracts.documents.rollout import StopReason
 from rl_contracts.spec.agent import agents as spec_agents
@@ -83,12 +85,25 @@ def _scorer(section: ScorerSpec, entry_point: str, field: str, threads: UserThre
     code = UserCallable(name=name, call=call, seconds=section.seconds, threads=threads)
 
     async def score(response: Response) -> float:
-        value = await code(response)
-        if not isinstance(value, int | float) or not 0.0 <= value <= 1.0:
-            raise UserCodeError(f"{name} returned {value!r:.80}, which is not a number in [0, 1]")
-        return float(value)
+        returned = await code(response)
+        value = _number(returned)
+        if not 0.0 <= value <= 1.0:
+            raise UserCodeError(
+                f"{name} returned {returned!r:.80}, which is not a number in [0, 1]"
+            )
+        return value
 
     return score
+
+
+def _number(value: object) -> float:
+    """The value of a number, such as one of NumPy or PyTorch; NaN for anything else."""
+    if not isinstance(value, SupportsFloat):
+        return math.nan
+    try:
+        return float(value)
+    except Exception:  # noqa: BLE001 - user code may raise anything, as a tensor of many numbers does
+        return math.nan
 
 
 def _agent(agent: spec_agents.Agent, threads: UserThreads) -> Act:

@@ -20,6 +20,7 @@ from tests.samples.manifests import a_job
 
 CODE = """
 import asyncio, datetime, functools, sys, threading
+import numpy as np
 from rl_sampler.extension import Member, Response, ScoringError, ToolDownError, ToolError, show
 
 value = 3
@@ -34,6 +35,14 @@ async def slowly(response):
 
 def in_unit(response):
     return float(response.fields["unit"] in response.text and not response.reference)
+
+NUMBERS = {
+    "float32": np.float32(0.5), "one of an array": np.ones(2)[0], "true": True,
+    "text": "0.5", "array": np.zeros(2), "more": np.float32(2.0),
+}
+
+def numbers(response):
+    return NUMBERS[response.text]
 
 class Table:
     def __init__(self, *, known):

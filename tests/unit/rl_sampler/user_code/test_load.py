@@ -149,6 +149,9 @@ def judge(own: UserCode, text: str) -> float:
         (reward("slowly"), "", 0.5),
         (reward("grades"), "", 0.5),
         (reward("Table", options={"known": {"a": 1}}), "a", 1.0),
+        (reward("numbers"), "float32", 0.5),
+        (reward("numbers"), "one of an array", 1.0),
+        (reward("numbers"), "true", 1.0),
     ],
 )
 def test_functions_and_classes_can_be_scorers(
@@ -174,6 +177,9 @@ async def score_of(score: AsyncScorer, response: Response) -> float:
         (reward("Table", options={"known": {}}), "a", "raised KeyError: 'a'"),
         (reward("Table", options={"known": {"a": None}}), "a", "returned None"),
         (reward("Table", options={"known": {"a": float("nan")}}), "a", "returned nan"),
+        (reward("numbers"), "text", "returned '0.5', which is not a number in [0, 1]"),
+        (reward("numbers"), "array", "returned array([0., 0.]), which is not a number in [0, 1]"),
+        (reward("numbers"), "more", "2.0), which is not a number in [0, 1]"),
         (reward("hangs", timeoutSeconds=1), "", "took more than 1 s"),
         (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s, or another async"),
         (reward("leaves"), "", "raised SystemExit: 7"),
