@@ -19,6 +19,7 @@ from rl_contracts.spec.data import DatasetSource, Images
 SHOWN_SKIPPED = 3
 MAX_TEXT_BYTES = 15 << 20
 """Of a record, so that its task fits into a document of 16 MiB with what else it has."""
+UNNAMED_ID = "; field 'id' is read as the id: name another, which is unique, in columns.id"
 REMEDY = "Fix the file, or set columns to the column names that it uses"
 
 
@@ -150,7 +151,8 @@ class SourceReader:
             self._bad(f"{where}: {error}" if named else f"{where} {error}")
             return None
         if example.id in self._seen:
-            self._bad(f"{where}: id {example.id!r} occurs twice")
+            hint = "" if self._source.columns.id else UNNAMED_ID
+            self._bad(f"{where}: id {example.id!r} occurs twice{hint}")
             return None
         self._seen.add(example.id)
         if example.scorer:

@@ -33,7 +33,7 @@ def read(source: SourceReader, *lines: bytes) -> list[Example]:
     [
         ([GOOD, b"{nonsense\n"], "line 2 is not JSON"),
         ([b"\n", BAD], "line 2: field 'answer' is missing"),
-        ([GOOD, GOOD], "line 2: id 'a' occurs twice"),
+        ([GOOD, GOOD], "line 2: id 'a' occurs twice; field 'id' is read as the id: name another"),
         ([b"[1]"], "line 1 is not a JSON object"),
         ([b"[{]"], "line 1 is not JSON"),
         ([], "holds no record"),
@@ -64,7 +64,7 @@ def test_bad_records_are_skipped_and_counted() -> None:
     assert [example.id for example in read(source, BAD, GOOD, b"[1]\n", GOOD, BAD, BAD)] == ["a"]
     assert (source.records, source.skipped, len(source.first_skipped)) == (1, 5, 3)
     assert source.first_skipped[0].startswith("s3://data/train.jsonl line 1: field 'answer'")
-    assert source.first_skipped[2] == "s3://data/train.jsonl line 4: id 'a' occurs twice"
+    assert source.first_skipped[2].startswith("s3://data/train.jsonl line 4: id 'a' occurs twice")
 
 
 def test_a_source_with_only_bad_records_is_refused_even_when_skipping() -> None:
@@ -130,3 +130,10 @@ def test_an_id_is_unique_over_all_files_of_a_source() -> None:
     read(source, GOOD)
     with pytest.raises(RefusedError, match="id 'a' occurs twice"):
         read(source, GOOD)
+
+
+def test_a_named_id_that_occurs_twice_is_refused_without_advice_to_name_it() -> None:
+    source = DatasetSource.model_validate({**SOURCE.model_dump(), "columns": {"id": "id"}})
+    with pytest.raises(RefusedError, match=r"id 'a' occurs twice\.") as refused:
+        read(SourceReader(source, field="spec.data.train[0]"), GOOD, GOOD)
+    assert "columns.id" not in refused.value.refusal.message
