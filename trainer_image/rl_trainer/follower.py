@@ -14,7 +14,7 @@ from rl_contracts.spec.training.training import Precision
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.files.images import ImageStore
 from rl_contracts.stores.files.model_folder import BaseLocations
-from rl_trainer import inputs
+from rl_trainer import downloads, inputs
 from rl_trainer.checkpoint import checkpointer, export, saved
 from rl_trainer.checkpoint.parts import PartWriter
 from rl_trainer.distributed.channel import ShardResponder
@@ -22,6 +22,7 @@ from rl_trainer.distributed.rank_commands import (
     AssessSamples,
     Exit,
     ExportWeights,
+    FetchModels,
     GatherAdapter,
     LoadModels,
     MoveModels,
@@ -103,8 +104,10 @@ class Follower:
     def _carry_out(self, command: RankCommand) -> object:
         """Returns what rank 0 asks for, where it asks for anything."""
         match command:
-            case LoadModels(spec=spec, base=base, prefix=prefix):
-                self._begin(RLJobSpec.model_validate_json(spec), base, prefix)
+            case FetchModels(spec=spec, base=base):
+                self._fetch(RLJobSpec.model_validate_json(spec), base)
+            case LoadModels(spec=spec, prefix=prefix):
+                self._begin(RLJobSpec.model_validate_json(spec), prefix)
             case TakeSamples(samples=samples, purpose=purpose, step=step):
                 return self._work.take(samples, purpose=purpose, step=step)
             case TrainStep() | ScoreSamples() | AssessSamples():
@@ -151,19 +154,21 @@ class Follower:
 
     @property
     def _work(self) -> RankWork:
-        assert self._loaded is not None, "the first command is LoadModels"
+        assert self._loaded is not None, "LoadModels precedes all computations"
         return self._loaded
 
     @property
     def _own(self) -> Learner:
         return self._work.learner
 
-    def _begin(self, spec: RLJobSpec, base: BaseLocations, prefix: str) -> None:
+    def _fetch(self, spec: RLJobSpec, base: BaseLocations) -> None:
+        world = self._team.world
+        downloads.fetch(self._objects, spec, base=base, folder=self._folder, world=world)
+
+    def _begin(self, spec: RLJobSpec, prefix: str) -> None:
         self._precision = spec.training.precision
         learner, limits = inputs.learner(
-            self._objects,
             spec,
-            base=base,
             folder=self._folder,
             world=self._team.world,
             images=ImageStore(self._objects, run_prefix=prefix).get,

@@ -15,65 +15,46 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.model_import import TOKENIZER_FIELD
 from rl_contracts.images.placeholders import Placeholders
-from rl_contracts.spec import mesh_features, vision_features
 from rl_contracts.spec.resources import RLJobSpec
-from rl_contracts.stores.files.model_folder import BaseLocations
-from rl_contracts.stores.objects import Objects
 from rl_trainer.algorithm.groups import Limits
-from rl_trainer.checkpoint.base_model import check_tokenizer, fetch_base, fetch_beside
+from rl_trainer.checkpoint.base_model import check_tokenizer
 from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE, World
+from rl_trainer.downloads import BASE, CRITIC, CRITIC_FIELD, TEACHER, TEACHER_FIELD
 from rl_trainer.model import loading, lora, memory, microbatch, vision
 from rl_trainer.model.experts import routers
 from rl_trainer.model.files import unusable
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 
-CRITIC_FIELD = "spec.algorithm.critic.model.uri"
-TEACHER_FIELD = "spec.algorithm.teacher"
 CREDITED = ("RL", "Offline")
 """Objectives under which an estimator gives advantages."""
-BASE = "base"
-"""Folder in the trainer's scratch space: the model that training starts from, unchanged."""
 
 
 def learner(
-    objects: Objects,
     spec: RLJobSpec,
     *,
-    base: BaseLocations,
     folder: Path,
     world: World = ALONE,
     clock: Callable[[], float] = time.monotonic,
     images: vision.Read | None = None,
 ) -> tuple[Learner, Limits]:
-    """Fetch and load the manifest's models into ``folder``; every rank does so for itself.
+    """Load the manifest's models; a collective call.
 
     Args:
-        objects: any bucket of the endpoint.
         spec: the manifest.
-        base: where the policy's model and tokenizer lie.
-        folder: where to.
+        folder: where ``downloads.fetch`` has put the models, on every rank.
         world: all ranks.
         clock: monotonic seconds.
         images: fetches stored images.
 
     Raises:
-        DiskFullError: there is no room for one of them.
         RefusedError: one of them cannot be used.
         OutOfMemoryError: the GPU had no memory left.
     """
-    memory.check(spec.training, device=loading.device(), ranks=world.size)
-    for refusal in mesh_features.refusals(spec, world.sizes):
-        raise RefusedError(refusal)
     if spec.training.offload_parameters:
         world = rendezvous.with_mesh(world)
     own = folder / BASE
-    own.mkdir()
-    fetch_base(objects, base, own, chat_template=spec.agent.chat_template)
-    sees = vision.has_vision(loading.config_in(own, uri=spec.model.uri))
-    for refusal in vision_features.refusals(spec, sees=sees, processes=world.size):
-        raise RefusedError(refusal)
     spec = microbatch.resolved(spec, own, device=loading.device(), world=world)
     doing, shape = "the loading of the models", microbatch.shape_in(own)
     for refusal in [] if shape is None else experts.refusals(shape, spec):
@@ -81,11 +62,10 @@ def learner(
     for refusal in [] if shape is None else engine_division.of_groups(spec, shape):
         raise RefusedError(refusal)
     with memory.explaining(spec, shape, doing=doing, ranks=world.size):
-        return _loaded(objects, spec, folder, world=world, clock=clock, images=images)
+        return _loaded(spec, folder, world=world, clock=clock, images=images)
 
 
 def _loaded(
-    objects: Objects,
     spec: RLJobSpec,
     folder: Path,
     *,
@@ -111,8 +91,8 @@ def _loaded(
     _check_size(own, spec, vocabulary=known.vocabulary)
     adapter = adapter_of(own, policy, spec)
     divided = world.mesh is not None
-    critic = critic_model(objects, spec, folder / "critic", limits=known, divided=divided)
-    teacher = teacher_model(objects, spec, folder, limits=known, divided=divided)
+    critic = critic_model(spec, folder, limits=known, divided=divided)
+    teacher = teacher_model(spec, folder, limits=known, divided=divided)
     learner = Learner(
         policy, spec, critic=critic, teacher=teacher, adapter=adapter, world=world, clock=clock
     )
@@ -193,14 +173,13 @@ def limits(policy: Policy, spec: RLJobSpec) -> Limits:
 
 
 def critic_model(
-    objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits, divided: bool = False
+    spec: RLJobSpec, folder: Path, *, limits: Limits, divided: bool = False
 ) -> Policy | None:
     """The model that the critic starts from; None where that is the policy's own.
 
     Args:
-        objects: where it comes from.
         spec: the manifest.
-        folder: for it, beside the policy's model in ``BASE``.
+        folder: that holds the models.
         limits: of the policy.
         divided: processes will divide it.
 
@@ -211,30 +190,27 @@ def critic_model(
     critic = spec.algorithm.critic
     if critic is None or critic.model is None:
         return None
-    uri = critic.model.uri
-    model = _other(
-        objects, spec, folder, uri=uri, field=CRITIC_FIELD, limits=limits, divided=divided
-    )
+    uri, field, own = critic.model.uri, CRITIC_FIELD, folder / CRITIC
+    model = _other(spec, own, uri=uri, field=field, limits=limits, divided=divided)
     vocabulary = model.vocabulary
     if vocabulary < limits.vocabulary:
         raise unusable.refused(
             uri,
             f"It knows {vocabulary} tokens, the policy {limits.vocabulary}: they must be the same.",
-            field=CRITIC_FIELD,
+            field=field,
         )
-    _check_ids(folder, folder.parent / BASE, uri, field=CRITIC_FIELD)
+    _check_ids(own, folder / BASE, uri, field=field)
     return model
 
 
 def teacher_model(
-    objects: Objects, spec: RLJobSpec, folder: Path, *, limits: Limits, divided: bool = False
+    spec: RLJobSpec, folder: Path, *, limits: Limits, divided: bool = False
 ) -> Policy | None:
     """The model that Distillation learns from; None under other objectives.
 
     Args:
-        objects: where it comes from.
         spec: the manifest.
-        folder: that holds the policy's model in ``BASE``.
+        folder: that holds the models.
         limits: of the policy.
         divided: processes will divide it.
 
@@ -244,9 +220,9 @@ def teacher_model(
     uri = spec.algorithm.teacher
     if not spec.algorithm.distils or uri is None:
         return None
-    field, own = TEACHER_FIELD, folder / "teacher"
+    field, own = TEACHER_FIELD, folder / TEACHER
     divided = divided or spec.training.offload_reference
-    model = _other(objects, spec, own, uri=uri, field=field, limits=limits, divided=divided)
+    model = _other(spec, own, uri=uri, field=field, limits=limits, divided=divided)
     if model.vocabulary != limits.vocabulary:
         raise unusable.refused(
             uri,
@@ -272,7 +248,6 @@ def _check_ids(other: Path, own: Path, uri: str, *, field: str) -> None:
 
 
 def _other(
-    objects: Objects,
     spec: RLJobSpec,
     folder: Path,
     *,
@@ -282,8 +257,6 @@ def _other(
     divided: bool,
 ) -> Policy:
     """A model beside the policy, which must take sequences as long."""
-    folder.mkdir()
-    fetch_beside(objects, uri, folder, field=field)
     model = loading.load(
         folder,
         precision=spec.training.precision,

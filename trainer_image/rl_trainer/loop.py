@@ -12,7 +12,7 @@ from rl_contracts.documents.run import Outcome, Run
 from rl_contracts.errors import RLError
 from rl_contracts.ids import batch_epoch
 from rl_contracts.tracing import tracing_of
-from rl_trainer import inputs, replay, startup
+from rl_trainer import downloads, replay, startup
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint import export, hub_models, report, restored
 from rl_trainer.checkpoint.checkpointer import Checkpointer
@@ -55,7 +55,7 @@ def train(job: Job, run: Run) -> Outcome:
         TrainingFailedError: the attempt cannot go on.
         FencedOutError, StoreUnavailableError, TerminatedError: see there.
     """
-    base = job.folder / inputs.BASE
+    base = job.folder / downloads.BASE
     trackers.check(job)
     job = replace(job, traces=_traces(job))
     hub_models.make_repository(job)

@@ -14,10 +14,10 @@ from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.model_import import MODEL_FIELD
 from rl_contracts.model_files import weight_files, weights_digest
 from rl_contracts.spec.resources import RLJobSpec
-from rl_trainer import inputs
 from rl_trainer.context.job import Job
+from rl_trainer.downloads import BASE, CRITIC, CRITIC_FIELD, TEACHER, TEACHER_FIELD
 
-FIELDS = {inputs.BASE: MODEL_FIELD, "critic": inputs.CRITIC_FIELD, "teacher": inputs.TEACHER_FIELD}
+FIELDS = {BASE: MODEL_FIELD, CRITIC: CRITIC_FIELD, TEACHER: TEACHER_FIELD}
 """What names each model in the manifest, by its folder beside the trainer's others."""
 
 
@@ -36,7 +36,7 @@ def check(job: Job, run: Run, *, commit: str) -> None:
     current = {
         name: digest(job.folder / name)
         for name in FIELDS
-        if (job.folder / name).is_dir() and not (commit and name == inputs.BASE)
+        if (job.folder / name).is_dir() and not (commit and name == BASE)
     }
     if run.step > 0 and (refusal := changed(run.models, current, job.spec)):
         raise RefusedError(refusal)
@@ -56,9 +56,9 @@ def changed(
     """The refusal of the first model that is another one than before."""
     critic = spec.algorithm.critic
     uris = {
-        inputs.BASE: spec.model.uri,
-        "critic": critic.model.uri if critic is not None and critic.model is not None else "",
-        "teacher": spec.algorithm.teacher or "",
+        BASE: spec.model.uri,
+        CRITIC: critic.model.uri if critic is not None and critic.model is not None else "",
+        TEACHER: spec.algorithm.teacher or "",
     }
     for name, sha256 in current.items():
         if before.get(name, sha256) != sha256:

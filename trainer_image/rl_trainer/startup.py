@@ -13,7 +13,7 @@ from rl_contracts.stores.files.artifacts import MANIFEST
 from rl_contracts.stores.files.images import ImageStore
 from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_contracts.stores.objects import split_uri
-from rl_trainer import inputs, model_digests
+from rl_trainer import downloads, inputs, model_digests
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint import base_model, checkpointer
 from rl_trainer.context.bucket_refusals import refusing
@@ -22,7 +22,7 @@ from rl_trainer.data.dataset import Dataset
 from rl_trainer.data.earlier_run import check_vocabulary
 from rl_trainer.data.images import ImageIntake, intake_for
 from rl_trainer.data.run_datasets import read_data
-from rl_trainer.distributed.rank_commands import LoadModels
+from rl_trainer.distributed.rank_commands import FetchModels, LoadModels
 from rl_trainer.model.learner import Learner
 
 log = logging.getLogger(__name__)
@@ -49,18 +49,7 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
         job, datasets = read_data(job, run, folder, images=images)
     base = base or base_model.places(job, run)
     job = base_model.pinned(job, base)
-    learner, limits = job.team.call(
-        LoadModels(spec=job.spec.model_dump_json(by_alias=True), base=base, prefix=job.prefix),
-        lambda: inputs.learner(
-            job.stores.objects,
-            job.spec,
-            base=base,
-            folder=job.folder,
-            world=job.team.world,
-            clock=job.clock,
-            images=image_store(job).get,
-        ),
-    )
+    learner, limits = _models(job, base)
     job.heartbeat.watch(job.team.check)
     _check_vocabulary(job, run)
     model_digests.check(job, run, commit=base.model.commit)
@@ -69,9 +58,29 @@ def prepare(job: Job, run: Run) -> tuple[Job, list[Dataset], Learner, Limits]:
     return job, datasets, learner, limits
 
 
+def _models(job: Job, base: BaseLocations) -> tuple[Learner, Limits]:
+    """Fetch the models on every rank, and then load them on all ranks together."""
+    objects, world, manifest = job.stores.objects, job.team.world, job.spec
+    spec = manifest.model_dump_json(by_alias=True)
+    job.team.call(
+        FetchModels(spec=spec, base=base),
+        lambda: downloads.fetch(objects, manifest, base=base, folder=job.folder, world=world),
+    )
+    return job.team.call(
+        LoadModels(spec=spec, prefix=job.prefix),
+        lambda: inputs.learner(
+            manifest,
+            folder=job.folder,
+            world=world,
+            clock=job.clock,
+            images=image_store(job).get,
+        ),
+    )
+
+
 def _check_vocabulary(job: Job, run: Run) -> None:
     """Record which tokens the model has; an earlier run's rollouts must have the same."""
-    sha256 = base_model.vocabulary(job.folder / inputs.BASE)
+    sha256 = base_model.vocabulary(job.folder / downloads.BASE)
     check_vocabulary(job, sha256)
     if run.vocabulary != sha256:
         job.stores.runs.record_vocabulary(job.run, epoch=job.epoch, sha256=sha256)

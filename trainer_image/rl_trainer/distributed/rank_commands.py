@@ -18,13 +18,21 @@ Purpose: TypeAlias = Literal["Train", "Assess", "Score"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadModels:
-    """Fetch and load the models; always the first command."""
+class FetchModels:
+    """Download the models and check their files, each rank for itself; always the first command."""
 
     spec: str
     """The manifest's spec as JSON, with the number of steps filled in."""
     base: BaseLocations
     """Where the model that training starts from lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadModels:
+    """Load the models that every rank has fetched."""
+
+    spec: str
+    """As in ``FetchModels``."""
     prefix: str = ""
     """Of the run's keys in the bucket, where images lie."""
 
@@ -132,7 +140,8 @@ class Exit:
 
 
 RankCommand: TypeAlias = (
-    LoadModels
+    FetchModels
+    | LoadModels
     | TakeSamples
     | TrainStep
     | ScoreSamples

@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rl_contracts.disk import check_room, free_bytes
 from rl_contracts.documents.manifest import FileEntry, Manifest
 from rl_contracts.documents.run import Totals
 from rl_contracts.spec.parallelism import MeshSizes
@@ -32,7 +33,7 @@ from rl_trainer import attempt as trainer_attempt
 from rl_trainer.algorithm.kl.controller import Controls
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.algorithm.step_totals import Update
-from rl_trainer.checkpoint import parts
+from rl_trainer.checkpoint import base_model, parts
 from rl_trainer.checkpoint.saved import Saved, State, put_back
 from rl_trainer.context import uploads
 from rl_trainer.distributed import mesh as meshes
@@ -114,6 +115,7 @@ def attempt(
     dies: Death = "",
     reads: Path | None = None,
     patience_seconds: float | None = None,
+    no_room_for: str = "",
 ) -> ForkServerProcess:
     """Start ``python -m rl_trainer`` with an environment, without the seconds its imports take.
 
@@ -122,15 +124,20 @@ def attempt(
         dies: when it is killed.
         reads: where it writes the id of each rollout that it reads whole, one a line.
         patience_seconds: how long it waits for a store; None: as every trainer.
+        no_room_for: folder of a model (``downloads``) for which its disk is too full.
     """
-    given = (dict(environment), dies, reads, patience_seconds)
+    given = (dict(environment), dies, reads, patience_seconds, no_room_for)
     process = _context().Process(target=_attempt, args=given, daemon=True)
     process.start()
     return process
 
 
 def _attempt(
-    environment: dict[str, str], dies: Death, reads: Path | None, patience_seconds: float | None
+    environment: dict[str, str],
+    dies: Death,
+    reads: Path | None,
+    patience_seconds: float | None,
+    no_room_for: str,
 ) -> None:
     os.environ.update(environment)
     if patience_seconds is not None:
@@ -144,6 +151,8 @@ def _attempt(
         _die_in_the_second_checkpoint(dies)
     if reads is not None:
         PATCH.setattr(RolloutStore, "_find", _noting(reads))
+    if no_room_for:
+        PATCH.setattr(base_model, "check_room", _full_for(no_room_for))
     __main__.main()
 
 
@@ -197,6 +206,14 @@ def _noting(reads: Path) -> Callable[..., Any]:
         return FIND(self, ids, fields)
 
     return find
+
+
+def _full_for(name: str) -> Callable[..., None]:
+    def check(needed: int, folder: Path, *, what: str) -> None:
+        full = folder.name == name
+        check_room(needed, folder, what=what, free=(lambda _: 0) if full else free_bytes)
+
+    return check
 
 
 def _upload_and_die(

@@ -12,11 +12,14 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import MappingProxyType
 
+import pytest
 import torch
 
 from rl_contracts import env
 from rl_contracts.documents.task import Task
+from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.attempt import FAILED, SUCCEEDED, TERMINATED
+from rl_trainer.downloads import BASE, CRITIC
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.sampling import TestSampler, sampling, score
@@ -30,6 +33,7 @@ HUNG_SECONDS = 300.0
 """The first process to be started waits for the imports of the one that forks it."""
 Pair = tuple[ForkServerProcess, ForkServerProcess]
 NOWHERE = (None, None)
+RANK_1 = "Rank 1 of the trainer: "
 
 
 @contextmanager
@@ -40,6 +44,7 @@ def two_pods(
     reads: Sequence[Path | None] = NOWHERE,
     other: Mapping[str, str] = MappingProxyType({}),
     patience_seconds: float | None = None,
+    full: tuple[int, str] = (0, ""),
 ) -> Iterator[Pair]:
     """An attempt of two pods; what still runs in the end is killed.
 
@@ -49,6 +54,7 @@ def two_pods(
         reads: where each replica writes the ids of the rollouts that it reads whole.
         other: what the second replica has otherwise in its environment.
         patience_seconds: how long it waits for a store; None: as every trainer.
+        full: replica whose disk is too full, and for which model's folder.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -60,6 +66,7 @@ def two_pods(
             dies=dies[1] if dies[0] == index else "",
             reads=reads[index],
             patience_seconds=patience_seconds if index else None,
+            no_room_for=full[1] if full[0] == index else "",
         )
         for index in range(2)
     )
@@ -153,3 +160,22 @@ def test_a_rank_that_dies_while_it_publishes_leaves_nothing_visible(make_world: 
     ]
     assert any(key.endswith(".safetensors") for key in torn), "its part lies there"
     assert not any(key.endswith("manifest.json") for key in torn)
+
+
+@pytest.mark.parametrize(
+    ("full", "where"),
+    [((0, BASE), ""), ((1, BASE), RANK_1), ((1, CRITIC), RANK_1)],
+)
+def test_a_disk_that_is_full_on_one_rank_ends_the_attempt_with_its_reason(
+    make_world: MakeWorld, full: tuple[int, str], where: str
+) -> None:
+    world = make_world(steps=1)
+    own_critic = {"model": {"uri": world.spec.model.uri}}
+    given = world.spec.model_dump(by_alias=True, exclude_unset=True)
+    given["algorithm"] = {"estimator": {"kind": "GAE"}, "critic": own_critic}
+    world.spec = RLJobSpec.model_validate(given)
+    world.write_mounts()
+    with two_pods(world, full=full) as pair:
+        assert codes(pair) == [FAILED, FAILED]
+    assert (world.outcome.kind, world.outcome.reason) == ("Failed", "DiskFull")
+    assert world.outcome.message.startswith(f"{where}{world.spec.model.uri} of ")

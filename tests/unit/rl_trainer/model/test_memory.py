@@ -4,7 +4,7 @@ import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from rl_contracts.errors import RefusedError
 from rl_contracts.spec.training.training import Optimizer, Training
 from rl_trainer import inputs
 from rl_trainer.algorithm.packing import collate
+from rl_trainer.downloads import BASE
 from rl_trainer.errors import OutOfMemoryError
 from rl_trainer.model import loading, memory, model_outputs, optimizer
 from rl_trainer.model.learner import Learner
@@ -216,11 +217,7 @@ def test_a_gpu_that_is_full_outside_of_a_step_is_explained_too(
     with pytest.raises(OutOfMemoryError, match="no memory left in the passes before a step"):
         learner.assess(samples)
 
-    def fetched(objects: object, base: object, folder: Path, **_: object) -> None:
-        shutil.copytree(tiny_folder, folder, dirs_exist_ok=True)
-
-    monkeypatch.setattr(inputs, "fetch_base", fetched)
+    shutil.copytree(tiny_folder, tmp_path / BASE)
     monkeypatch.setattr(loading, "load", full)
-    nothing = cast(Any, None)
     with pytest.raises(OutOfMemoryError, match=r"in the loading of the models.* a step needs"):
-        inputs.learner(nothing, make_spec(), base=nothing, folder=tmp_path)
+        inputs.learner(make_spec(), folder=tmp_path)
