@@ -37,10 +37,9 @@ from rl_trainer import loop, standalone
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job
 from rl_trainer.distributed import processors, rendezvous
-from rl_trainer.distributed.share import ShareUnreadableError
 from rl_trainer.distributed.team import Team, rank_loss_as_failure
 from rl_trainer.errors import (
-    OutOfMemoryError,
+    BrokenOffError,
     TerminatedError,
     TrainingFailedError,
     reason_of,
@@ -146,7 +145,7 @@ def _exit_code(act: Callable[[], int]) -> int:
     except (RefusedError, AccessDeniedError, CommandRefusedError) as error:
         log.error("refused; the run's document cannot be updated: %s", error)
         return REFUSED
-    except (StoreUnavailableError, TrainingFailedError, ShareUnreadableError) as error:
+    except (StoreUnavailableError, TrainingFailedError) as error:
         log.error("%s", error)
         return FAILED
 
@@ -201,7 +200,7 @@ def _follow(env: TrainerEnv, team: Team, stores: Stores, *, folder: Path) -> int
     try:
         with rank_loss_as_failure():
             return Follower(team, stores, folder, weights_folder=env.weights_folder).follow()
-    except OutOfMemoryError as error:
+    except BrokenOffError as error:
         log.error("rank %d: %s", team.world.rank, error)
         return FAILED
 
@@ -250,7 +249,7 @@ def _outcome(job: Job, run: Run) -> Outcome:
         return Outcome.refused(_forbidden(job, error))
     except CommandRefusedError as error:
         return Outcome.refused(_impossible(job, error))
-    except OutOfMemoryError as error:
+    except BrokenOffError as error:
         return Outcome(kind="Failed", reason=error.reason, message=str(error))
     except RLError as error:
         reason = reason_of(error)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from rl_contracts.disk import DiskFullError
 from rl_contracts.errors import (
     IntegrityError,
@@ -34,13 +36,36 @@ class TerminatedError(RLError):
         super().__init__("stopped by SIGTERM")
 
 
-class OutOfMemoryError(Exception):
-    """The device had no memory left; the message has the step, the peak and what to change.
+class BrokenOffError(Exception):
+    """This rank left a computation in the middle. Becomes the run's outcome on rank 0.
 
-    No RLError: other ranks wait inside of a collective, and would never report how theirs went.
+    No RLError: other ranks wait inside of a collective, and would never report how theirs went. So
+    the process ends instead of reporting.
     """
 
-    reason = "OutOfMemory"
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class OutOfMemoryError(BrokenOffError):
+    """The device had no memory left; the message has the step, the peak and what to change."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="OutOfMemory")
+
+
+class ShareUnreadableError(BrokenOffError):
+    """A rank cannot read what it has to train.
+
+    What a rank is known to need it reads before the computation (``RankWork.take``).
+    """
+
+    @classmethod
+    def of(cls, what: str, error: RLError) -> Self:
+        """The error where a store does not give something."""
+        reason = reason_of(error) or "StoreUnavailable"
+        return cls(f"cannot read {what} of this rank: {error}", reason=reason)
 
 
 def reason_of(error: RLError) -> str | None:

@@ -13,17 +13,10 @@ from rl_contracts.errors import RLError
 from rl_contracts.stores.overflowing import Read
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.algorithm.samples import READ, Sample, sequences
+from rl_trainer.errors import ShareUnreadableError
 
 AT_ONCE = 64
 """Rollouts whose documents are held at a time beside the samples made of them."""
-
-
-class ShareUnreadableError(Exception):
-    """A rank cannot read what it has to train, in the middle of a computation.
-
-    No RLError: other ranks are in the computation, too, and wait for this one, so the process ends
-    instead of reporting. What a rank is known to need it reads before (``verify``).
-    """
 
 
 class Rollouts(Protocol):
@@ -122,9 +115,9 @@ class ShareReader:
         try:
             wrong = self.verify(heads)
         except RLError as error:
-            raise ShareUnreadableError(f"cannot read rollouts of this rank: {error}") from error
+            raise ShareUnreadableError.of("rollouts", error) from error
         for name, why in wrong.items():
-            raise ShareUnreadableError(f"rollout {name}: {why}")
+            raise ShareUnreadableError(f"rollout {name}: {why}", reason="StoredDataCorrupt")
         return [self._whole(sample) for sample in samples]
 
     def remember(self, rollouts: Iterable[Rollout]) -> None:

@@ -19,7 +19,7 @@ from rl_contracts.errors import RLError
 from rl_trainer.distributed.rank_commands import Exit, Ping, RankCommand
 from rl_trainer.distributed.rank_failure import RankFailure
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.errors import OutOfMemoryError, TrainingFailedError
+from rl_trainer.errors import BrokenOffError, TrainingFailedError
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Team:
         Raises:
             TrainingFailedError: another rank failed or is gone.
             RLError: what ``own`` raised, or another rank where no other attempt helps.
-            OutOfMemoryError: the same; the others still wait for this rank.
+            BrokenOffError: what ``own`` raised; the others still wait for this rank.
         """
         if self.world.size == 1:
             return [own()]
@@ -75,7 +75,7 @@ class Team:
                 result = own()
             except RLError as error:
                 failure = error
-            except OutOfMemoryError:
+            except BrokenOffError:
                 self._broke_off = True
                 raise
             reports = self.world.gather(Report(terminated=self.terminated.is_set()))
@@ -97,7 +97,7 @@ class Team:
     def end(self, code: int) -> None:
         """Have the others exit with ``code``; ranks that are gone already are ignored.
 
-        After an OutOfMemoryError nothing is sent, because sending would wait for them for an hour.
+        After a BrokenOffError nothing is sent, because sending would wait for them for an hour.
         They end when the connections of this process close.
         """
         if self.world.size > 1 and not self._broke_off:

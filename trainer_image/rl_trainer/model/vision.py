@@ -23,7 +23,9 @@ from torch import Tensor
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from rl_contracts.documents.rollout import ImageSpan
+from rl_contracts.errors import RLError
 from rl_trainer.algorithm.packing import Packed
+from rl_trainer.errors import ShareUnreadableError
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl")
 """``model_type`` of the models whose images can be trained."""
@@ -77,7 +79,11 @@ class Vision:
         return 1, image.height // size, image.width // size
 
     def patches(self, image: ImageSpan) -> Tensor:
-        """Normalized pixels of an image, float32 ``[patches, channels * 2 * size * size]``."""
+        """Normalized pixels of an image, float32 ``[patches, channels * 2 * size * size]``.
+
+        Raises:
+            RLError: what ``read`` raises.
+        """
         known = self._patches.get(image.sha256)
         if known is None:
             known = self._made(image)
@@ -88,6 +94,12 @@ class Vision:
                 self._held -= dropped.nbytes
         self._patches.move_to_end(image.sha256)
         return known
+
+    def _needed(self, image: ImageSpan) -> Tensor:
+        try:
+            return self.patches(image)
+        except RLError as error:
+            raise ShareUnreadableError.of("images", error) from error
 
     def _made(self, image: ImageSpan) -> Tensor:
         if self._drawn:
@@ -122,11 +134,14 @@ class Vision:
 
         ``position_ids`` is int64 ``[4, 1, T]``: the position in the sequence, then those in time,
         height and width (M-RoPE); the others are there where the row has images.
+
+        Raises:
+            ShareUnreadableError: an image that is not held any more cannot be read.
         """
         device = packed.tokens.device
         given = {"position_ids": self._positions(layers, packed)}
         if packed.images:
-            pixels = [self.patches(image) for image in packed.images]
+            pixels = [self._needed(image) for image in packed.images]
             given["pixel_values"] = torch.cat(pixels).to(device)
             grids = [self.grid(image) for image in packed.images]
             given["image_grid_thw"] = torch.tensor(grids, device=device)

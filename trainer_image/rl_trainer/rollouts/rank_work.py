@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer.algorithm.assessment import Assessment
 from rl_trainer.algorithm.groups import Limits
-from rl_trainer.algorithm.samples import Sample
+from rl_trainer.algorithm.samples import Sample, with_tokens
 from rl_trainer.algorithm.step_totals import Gap, Update
 from rl_trainer.distributed.rank_commands import Purpose, TakeSamples
 from rl_trainer.distributed.share import ShareReader
@@ -50,7 +51,7 @@ class RankWork:
         self._samples: list[Sample] = []
 
     def take(self, samples: Sequence[Sample], *, purpose: Purpose, step: int) -> dict[str, str]:
-        """Take samples for the next computation, and read this rank's share of them.
+        """Take samples for the next computation; read this rank's share of them, and its images.
 
         Returns:
             What is wrong with the share's rollouts that cannot be trained, by id.
@@ -65,7 +66,23 @@ class RankWork:
             for index in share
             if (unread := samples[index].unread) is not None
         }
-        return self.reader.verify(heads)
+        wrong = self.reader.verify(heads)
+        usable = [index for index in share if samples[index].rollout not in wrong]
+        return wrong | self._read_images(usable)
+
+    def _read_images(self, indices: Sequence[int]) -> dict[str, str]:
+        """Read images before the computation; what is wrong with them, by rollout."""
+        vision = self.learner.policy.vision
+        if vision is None:
+            return {}
+        whole, wrong = with_tokens(self._samples, indices), {}
+        for sample in (whole[index] for index in indices):
+            for image in sample.images:
+                try:
+                    vision.patches(image)
+                except (IntegrityError, ObjectMissingError) as error:
+                    wrong[sample.rollout] = f"an image cannot be read: {error}"
+        return wrong
 
     def train(self, *, step: int, batch: str = "") -> Update:
         """Make a training step; see ``Learner.update``.

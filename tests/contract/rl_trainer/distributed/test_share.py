@@ -16,7 +16,8 @@ from rl_contracts.errors import StoreUnavailableError
 from rl_contracts.stores.connect import Stores
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.algorithm.samples import ARRAYS, Sample, batch_samples, sequences, with_tokens
-from rl_trainer.distributed.share import ShareReader, ShareUnreadableError
+from rl_trainer.distributed.share import ShareReader
+from rl_trainer.errors import ShareUnreadableError
 from tests.samples.documents import a_batch, a_rollout, a_task
 
 LIMITS = Limits(vocabulary=16, max_tokens=8)

@@ -8,7 +8,7 @@ import pytest
 from rl_trainer.distributed.rank_commands import Exit, Ping
 from rl_trainer.distributed.team import Team
 from rl_trainer.distributed.world import World
-from rl_trainer.errors import OutOfMemoryError
+from rl_trainer.errors import BrokenOffError, OutOfMemoryError, ShareUnreadableError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,16 +21,24 @@ class Recorded(World):
         self.sent.append(value)
 
 
-def out_of_memory() -> NoReturn:
-    raise OutOfMemoryError("no memory left")
-
-
-def test_ranks_that_wait_in_a_computation_are_sent_no_command() -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        OutOfMemoryError("no memory left"),
+        ShareUnreadableError("an image is missing", reason="StoredDataMissing"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_ranks_that_wait_in_a_computation_are_sent_no_command(error: BrokenOffError) -> None:
     """They do not read it, and sending waits until they do."""
     world = Recorded(size=2)
     team = Team(world=world)
-    with pytest.raises(OutOfMemoryError):
-        team.call(Ping(), out_of_memory)
+
+    def break_off() -> NoReturn:
+        raise error
+
+    with pytest.raises(type(error)):
+        team.call(Ping(), break_off)
     team.end(1)
     assert world.sent == [Ping()]
 

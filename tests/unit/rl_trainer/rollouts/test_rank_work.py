@@ -1,0 +1,102 @@
+"""A rank reads the images of its share before it computes, where it may fail alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rl_contracts.errors import IntegrityError, ObjectMissingError, RLError, StoreUnavailableError
+from rl_contracts.spec.resources import RLJobSpec
+from rl_trainer.algorithm.groups import Limits
+from rl_trainer.algorithm.samples import Sample
+from rl_trainer.errors import ShareUnreadableError
+from rl_trainer.model import loading
+from rl_trainer.model.learner import Learner
+from rl_trainer.rollouts.rank_work import RankWork
+from tests.models.families import SPEC
+from tests.models.tiny_vision import VOCABULARY, Album, save_seeing, seeing_sample
+
+FAMILY = "qwen2_5_vl"
+MISSING = ObjectMissingError("s3://bucket/images/1.png")
+CHANGED = IntegrityError("images/1.png is not the file that was stored")
+DOWN = StoreUnavailableError(store="the bucket", doing="reading images/1.png", cause="timed out")
+
+
+class Store(Album):
+    """Stored images, some of which cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: dict[str, RLError] = {}
+
+    def read(self, sha256: str) -> bytes:
+        if sha256 in self.errors:
+            raise self.errors[sha256]
+        return self[sha256]
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def work(store: Store, tmp_path: Path) -> RankWork:
+    folder = save_seeing(tmp_path, FAMILY)
+    policy = loading.load(folder, precision="FP32", uri="s3://models/seeing", images=store.read)
+    learner = Learner(policy, RLJobSpec.model_validate(SPEC))
+    limits = Limits(vocabulary=VOCABULARY, max_tokens=64)
+    return RankWork(learner, cast(Any, None), limits)
+
+
+def samples(store: Store) -> list[Sample]:
+    sizes: tuple[tuple[tuple[int, int], ...], ...] = ((), ((2, 3),), ((1, 1), (4, 2)))
+    return [
+        replace(seeing_sample(store, FAMILY, *each, seed=seed), rollout=f"rollout-{seed}")
+        for seed, each in enumerate(sizes)
+    ]
+
+
+@pytest.mark.parametrize("error", [MISSING, CHANGED], ids=["missing", "changed"])
+def test_a_rollout_with_an_unreadable_image_is_damaged(
+    work: RankWork, store: Store, error: RLError
+) -> None:
+    taken = samples(store)
+    store.errors[taken[2].images[1].sha256] = error
+    wrong = work.take(taken, purpose="Train", step=1)
+    assert wrong == {"rollout-2": f"an image cannot be read: {error}"}
+
+
+def test_an_outage_is_reported_before_the_computation(work: RankWork, store: Store) -> None:
+    taken = samples(store)
+    store.errors[taken[1].images[0].sha256] = DOWN
+    with pytest.raises(StoreUnavailableError):
+        work.take(taken, purpose="Train", step=1)
+
+
+def test_a_step_reads_no_image(work: RankWork, store: Store) -> None:
+    taken = samples(store)
+    assert work.take(taken, purpose="Train", step=1) == {}
+    store.errors = dict.fromkeys(store, DOWN)
+    work.train(step=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MISSING, "StoredDataMissing"),
+        (CHANGED, "StoredDataCorrupt"),
+        (DOWN, "StoreUnavailable"),
+    ],
+)
+def test_an_image_that_is_not_held_any_more_breaks_a_step_off_with_its_reason(
+    work: RankWork, store: Store, error: RLError, reason: str
+) -> None:
+    taken = samples(store)
+    store.errors[taken[1].images[0].sha256] = error
+    with pytest.raises(ShareUnreadableError, match="cannot read images of this rank") as broken:
+        work.learner.update(taken, step=1)
+    assert broken.value.reason == reason
