@@ -15,6 +15,7 @@ from rl_contracts.documents.head import RolloutHead
 from rl_contracts.documents.run import Run
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.errors import IntegrityError, Refusal, RefusedError
+from rl_contracts.spec.algorithm.algorithm import Algorithm
 from rl_trainer.algorithm.groups import temperature_fault
 from rl_trainer.algorithm.samples import Sample, batch_samples, digest
 from rl_trainer.algorithm.step_metrics import Circumstances, as_first_made, step_metrics
@@ -41,7 +42,8 @@ def replay(
 
     Raises:
         TerminatedError: SIGTERM came; raised between two batches.
-        RefusedError: a batch was sampled at another temperature than the manifest's.
+        RefusedError: a batch was sampled at another temperature than the manifest's, or was
+            trained without the critic that the manifest has.
         TrainingFailedError: a document of the lineage is missing.
         IntegrityError: a batch would not train again what it trained before.
     """
@@ -79,6 +81,7 @@ def _train_again(
     """Train a batch; ``first`` are the metrics of its first time, where they are known."""
     heads = _heads(work.reader, batch)
     check_temperature(batch, heads, job.spec.agent.sampling.temperature)
+    check_critic(batch, job.spec.algorithm)
     samples = batch_samples(batch, heads)
     _check_digest(job, batch, samples)
     try:
@@ -124,6 +127,23 @@ def check_temperature(batch: Batch, heads: Mapping[str, RolloutHead], temperatur
                     "temperature.",
                 )
             )
+
+
+def check_critic(batch: Batch, algorithm: Algorithm) -> None:
+    """Raise RefusedError if a batch has nothing that the manifest's critic could learn again."""
+    if algorithm.critic is None or any(member.token_returns for member in batch.members):
+        return
+    raise RefusedError(
+        Refusal(
+            field="spec.algorithm.estimator.kind",
+            value=algorithm.estimator.kind,
+            reason="CriticAdded",
+            message=f"Step {batch.step} must be trained again, because no checkpoint holds it, and "
+            "it was trained without a critic.",
+            remedy="Continue the run with its earlier estimator and without "
+            "spec.algorithm.critic, or start a new run with the critic.",
+        )
+    )
 
 
 def _check_digest(job: Job, batch: Batch, samples: list[Sample]) -> None:
