@@ -104,7 +104,7 @@ class Learner:
 
     def _make(self, samples: Sequence[Sample], *, step: int) -> Update:
         started, phases = self._clock(), Phases(self._clock)
-        # Dropout and the like depend on seed, step and rank alone: a replayed step repeats them,
+        # Dropout of adapters depends on seed, step and rank alone: a replayed step repeats it,
         # and so do ranks that compute the same tokens together.
         torch.manual_seed(self.training.seed * 1_000_003 + step + (self.world.token_rank << 48))
         rate = optimizers.learning_rate(

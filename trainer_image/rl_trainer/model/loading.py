@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedConfig,
+)
 
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.training.lora import Quantization
@@ -28,6 +34,8 @@ from rl_trainer.model.vision import Vision
 HALVES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": None}
 """What layers compute in where that is safe; None: float32 everywhere."""
 CHECK_TOLERANCE = 1e-3
+NOISE = re.compile(r"dropout|pdrop|layerdrop|jitter_noise")
+"""Names of a config's probabilities and widths of noise that layers add in training alone."""
 LISTED = "Name a model of a family in docs/reference/models.md."
 
 
@@ -77,7 +85,7 @@ def load(
     try:
         with torch.device("meta"):
             module = kind.from_config(
-                AutoConfig.from_pretrained(folder, local_files_only=True),
+                _without_noise(AutoConfig.from_pretrained(folder, local_files_only=True)),
                 dtype=torch.float32,
                 attn_implementation=_attention(within_sequences.NAME, seeing),
             )
@@ -110,6 +118,19 @@ def load(
     if recompute:
         _recompute(module)
     return dataclasses.replace(policy, device=device())
+
+
+def _without_noise(config: Any) -> Any:
+    """A config with dropout and the like switched off, in its parts, too.
+
+    The engine samples without it: log-probabilities in training would be those of another model.
+    """
+    for name, value in list(vars(config).items()):
+        if isinstance(value, PreTrainedConfig):
+            _without_noise(value)
+        elif NOISE.search(name) and type(value) in (int, float):
+            setattr(config, name, 0.0)
+    return config
 
 
 def device() -> torch.device:

@@ -12,14 +12,15 @@ from typing import Any, Literal
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Qwen3ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Qwen3ForCausalLM
 
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.training.lora import Quantization
 from rl_trainer.algorithm.packing import collate, pack
 from rl_trainer.model import loading
 from rl_trainer.model.learner import Learner
-from rl_trainer.model.policy import Policy
+from rl_trainer.model.policy import Policy, run_row
+from tests.models import families
 from tests.models.tiny_model import save_tiny
 from tests.unit.rl_trainer.allocation import Allocation
 from tests.unit.rl_trainer.compared import gradients, same
@@ -211,3 +212,28 @@ def test_an_unusable_model_is_refused_by_field(
     assert caught.value.refusal.field == "spec.model.uri"
     assert caught.value.refusal.reason == "ModelUnusable"
     assert says in caught.value.refusal.message
+
+
+@pytest.mark.parametrize(
+    ("family", "fields"),
+    [
+        ("qwen3", {"attention_dropout": 0.5}),
+        ("phi3", {"resid_pdrop": 0.5, "embd_pdrop": 0.5}),
+        ("mixtral", {"num_local_experts": 4, "router_jitter_noise": 0.5}),
+    ],
+)
+def test_a_model_is_trained_without_the_noise_that_its_config_asks_for(
+    family: str, fields: dict[str, Any], make_spec: MakeSpec, tmp_path: Path
+) -> None:
+    values = families.SIZES | families.FAMILIES.get(family, {}) | fields
+    made = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **values))
+    made.save_pretrained(tmp_path)
+    policy = loading.load(tmp_path, precision="FP32", uri=URI)
+    critic = {"estimator": {"kind": "GAE"}, "critic": {}}
+    models = Learner(policy, make_spec(algorithm=critic)).models
+    assert models.critic is not None
+    row = collate([families.sample(9, seed) for seed in range(2)], (0, 1))
+    for layers in (models.policy.module.base_model, models.critic.module.get_submodule("layers")):
+        assert layers.training
+        first, second = (run_row(layers, row, None) for _ in range(2))
+        assert torch.equal(first, second)
