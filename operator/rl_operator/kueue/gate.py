@@ -32,6 +32,12 @@ NO_KUEUE = Stall(
     message="spec.scheduling.provider = 'Kueue': The cluster has no kind Workload of "
     "kueue.x-k8s.io/v1beta2. Install Kueue 0.15 or later; the operator notices it by itself.",
 )
+ASKS_OTHERWISE = Hold(
+    reason="DemandChanged",
+    message="The job's pods have changed since its Workload was deactivated. The job queues again "
+    "with a new Workload.",
+    renew=True,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +115,7 @@ def of_queue(
     """
     workload = admission.of(snapshot)
     rests = is_at_rest(snapshot, snapshot.job.status)
-    hold = admission.hold(workload, demand, spec.scheduling.queue_name)
-    stall = None
-    if workload is not None and hold is None:
-        stall = unusable(spec, workload, demand, flavors)
-    elif workload is not None and hold is not None and not hold.renew:
-        stall = workload_marks.unusable(workload)
-    if stall is not None:
-        hold = Hold(reason=stall.reason, message=stall.message)
+    hold, stall = _held(spec, workload, demand, flavors)
     closed = Gate(spec=spec, hold=hold, stall=stall, sizes=admission.sizes(spec, None))
     if spec.wants_no_pods:
         return replace(closed, drop=workload.child if workload is not None and rests else None)
@@ -134,8 +133,27 @@ def of_queue(
     if hold.renew:
         return replace(closed, drop=workload.child)
     if stall is not None and workload.active:
-        return replace(closed, mark=workload_marks.deactivated(workload, stall))
+        return replace(closed, mark=workload_marks.deactivated(workload, stall, demand))
     return replace(closed, status=workload_status.released(workload, now=now))
+
+
+def _held(
+    spec: RLJobSpec,
+    workload: Workload | None,
+    demand: Manifest,
+    flavors: Mapping[str, Flavor | None],
+) -> tuple[Hold | None, Stall | None]:
+    """Why a job may have no pods, and what somebody must do about it."""
+    hold = admission.hold(workload, demand, spec.scheduling.queue_name)
+    if workload is None or (hold is not None and hold.renew):
+        return hold, None
+    stall = unusable(spec, workload, demand, flavors) if hold is None else None
+    given_up = workload_marks.given_up(workload)
+    if given_up is not None:
+        if given_up.asked != workload_marks.asked(demand):
+            return ASKS_OTHERWISE, None
+        stall = given_up.stall
+    return (Hold(reason=stall.reason, message=stall.message) if stall else hold), stall
 
 
 def _record(workload: Workload, flavors: Mapping[str, Flavor | None]) -> Manifest | None:
@@ -190,24 +208,22 @@ def unusable(
             )
             return Stall(reason="FlavorNotFound", message=message)
         conflict = _selector_conflict(name, pod, node_selector(assignment, flavors))
-        if conflict is not None:
-            return conflict
+        if conflict:
+            message = f"{conflict} Or correct the ResourceFlavor{again}"
+            return Stall(reason="FlavorConflict", message=message)
     return None
 
 
-def _selector_conflict(
-    pod_set: str, pod: Mapping[str, Any], admitted: Mapping[str, str]
-) -> Stall | None:
-    """The stall of pods whose own node selector excludes the nodes of their admission."""
+def _selector_conflict(pod_set: str, pod: Mapping[str, Any], admitted: Mapping[str, str]) -> str:
+    """How pods' own node selector excludes the nodes of their admission; empty: it does not."""
     own = pod.get("nodeSelector", {})
     key = next((key for key in admitted if own.get(key, admitted[key]) != admitted[key]), None)
     if key is None:
-        return None
-    message = (
+        return ""
+    return (
         f"nodeSelector {key} = {own[key]!r} of pod set {pod_set}: The queue admitted it to nodes "
-        f"with {admitted[key]!r}. Remove the key, or change it."
+        f"with {admitted[key]!r}. Remove the key, or change it: the job then queues again."
     )
-    return Stall(reason="FlavorConflict", message=message)
 
 
 def granted(spec: RLJobSpec, workload: Workload, flavors: Mapping[str, Flavor | None]) -> RLJobSpec:

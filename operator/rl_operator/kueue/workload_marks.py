@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rl_operator.kube import names
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.metadata import Raw
 from rl_operator.kube.names import FLAVORS_ANNOTATION, UNUSABLE_ANNOTATION
 from rl_operator.kueue.admission import Workload
 
 Manifest = dict[str, Any]
-SEPARATOR = ": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,15 @@ class Flavor:
     def spec(self) -> Raw:
         """As it is read."""
         return {"nodeLabels": dict(self.node_labels), "tolerations": list(self.tolerations)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenUp:
+    """Why we have taken a Workload out of its queue."""
+
+    stall: Stall
+    asked: str
+    """Digest of what its job asked for then."""
 
 
 def flavors_of(workload: Workload) -> list[str]:
@@ -64,19 +73,30 @@ def record(workload: Workload, flavors: Mapping[str, Flavor]) -> Manifest:
     return _change(workload, {FLAVORS_ANNOTATION: json.dumps(of_admission)})
 
 
-def deactivated(workload: Workload, stall: Stall) -> Manifest:
-    """The change that takes a Workload out of its queue and says why.
+def asked(demand: Raw) -> str:
+    """Digest of the pods that a job asks its queue for, by its Workload as it is rendered now."""
+    return names.digest(demand["spec"]["podSets"])
+
+
+def deactivated(workload: Workload, stall: Stall, demand: Raw) -> Manifest:
+    """The change that takes a Workload out of its queue and says why, and for what demand.
 
     Deleted, it would be made and admitted in the same way again.
     """
-    why = {UNUSABLE_ANNOTATION: f"{stall.reason}{SEPARATOR}{stall.message}"}
-    return _change(workload, why) | {"spec": {"active": False}}
+    why = {"reason": stall.reason, "message": stall.message, "asked": asked(demand)}
+    return _change(workload, {UNUSABLE_ANNOTATION: json.dumps(why)}) | {"spec": {"active": False}}
 
 
-def unusable(workload: Workload) -> Stall | None:
+def given_up(workload: Workload) -> GivenUp | None:
     """Why we have taken a Workload out of its queue; None: we have not."""
-    reason, _, message = workload.meta.annotations.get(UNUSABLE_ANNOTATION, "").partition(SEPARATOR)
-    return Stall(reason=reason, message=message) if reason and not workload.active else None
+    if workload.active or workload.meta.deleted_at is not None:
+        return None
+    try:
+        why = json.loads(workload.meta.annotations.get(UNUSABLE_ANNOTATION, "{}"))
+        stall = Stall(reason=str(why["reason"]), message=str(why["message"]))
+        return GivenUp(stall=stall, asked=str(why["asked"]))
+    except (ValueError, KeyError, TypeError):  # none, or somebody has edited it
+        return None
 
 
 def _change(workload: Workload, annotations: dict[str, str]) -> Manifest:

@@ -350,6 +350,30 @@ def test_an_admission_that_cannot_be_used_is_given_back_until_somebody_acts() ->
     assert (life.live_trainers(), life.holds_quota()) == ([1], True)
 
 
+def test_a_job_queues_again_once_the_group_that_could_not_be_placed_is_removed() -> None:
+    """The Workload that was given up would cover what the job asks for then."""
+    main = {"name": "main", "template": {"autoscaling": {"minReplicas": 2}}}
+    extra = {"name": "extra", "template": {"nodeSelector": {"pool": "mine"}}}
+    life = QueuedLife()
+    life.sections["samplers"] = [main, extra]
+    come_up(life)
+    stalled = find(life.status.conditions, "Stalled")
+    assert stalled is not None
+    assert stalled.reason == "FlavorConflict"
+    assert "set spec.active of Workload rljob-job to true" in stalled.message
+
+    life.sections["lifecycle"] = {"backoffLimit": 1}  # an edit that changes no pod
+    life.version += 1
+    life.settle()
+    assert life.workload is not None
+    assert not life.workload["spec"]["active"]
+
+    life.sections["samplers"] = [main]
+    life.version += 1
+    come_up(life)
+    assert (life.live_trainers(), life.holds_quota()) == ([1], True)
+
+
 def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
     life = QueuedLife()
     life.settle()
