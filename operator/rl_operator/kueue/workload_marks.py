@@ -65,12 +65,13 @@ def recorded(workload: Workload) -> dict[str, Flavor] | None:
 
 
 def record(workload: Workload, flavors: Mapping[str, Flavor]) -> Manifest:
-    """The change that records the flavors of an admission."""
+    """The change that records the flavors of an admission, which can be used."""
     of_admission = {
         "admitted": workload.since("Admitted"),
         "flavors": {name: flavor.spec for name, flavor in flavors.items()},
     }
-    return _change(workload, {FLAVORS_ANNOTATION: json.dumps(of_admission)})
+    noted = {FLAVORS_ANNOTATION: json.dumps(of_admission), UNUSABLE_ANNOTATION: None}
+    return _change(workload, noted)
 
 
 def asked(demand: Raw) -> str:
@@ -99,13 +100,13 @@ def given_up(workload: Workload) -> GivenUp | None:
         return None
 
 
-def _change(workload: Workload, annotations: dict[str, str]) -> Manifest:
-    """A change of the version that was observed."""
+def _change(workload: Workload, annotations: Mapping[str, str | None]) -> Manifest:
+    """A change of the version that was observed; None removes an annotation."""
     meta = workload.meta
     metadata = {
         "name": meta.name,
         "namespace": meta.namespace,
         "resourceVersion": meta.resource_version,
-        "annotations": annotations,
+        "annotations": dict(annotations),
     }
     return {"metadata": metadata}

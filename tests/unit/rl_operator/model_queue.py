@@ -34,6 +34,8 @@ class QueuedLife(Life):
         self.sections = {"scheduling": {"provider": "Kueue", "queueName": "team"}}
         self.scaled: tuple[int, int] = (0, 0)
         """Generation of the pool that its reconciler saw last, and how many pods it admitted."""
+        self.lost_flavors: set[str] = set()
+        """ResourceFlavors that do not exist."""
 
     @property
     def queued(self) -> bool:
@@ -65,7 +67,8 @@ class QueuedLife(Life):
 
     def get(self, kind: Kind, namespace: str, name: str) -> Raw | None:
         """What the API server has of flavors and classes."""
-        return kueue.flavor(name) if kind == kinds.RESOURCE_FLAVOR else None
+        exists = kind == kinds.RESOURCE_FLAVOR and name not in self.lost_flavors
+        return kueue.flavor(name) if exists else None
 
     def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
         """The operator tells the Workload something, and Kueue evicts one that is deactivated."""
@@ -75,8 +78,12 @@ class QueuedLife(Life):
         if workload is None or workload["metadata"]["resourceVersion"] != version:
             raise ApiConflictError(doing="merge", status=409, message="changed meanwhile")
         if not subresource:
-            annotations = manifest["metadata"]["annotations"]
-            workload["metadata"].setdefault("annotations", {}).update(annotations)
+            changed = {
+                **workload["metadata"].get("annotations", {}),
+                **manifest["metadata"]["annotations"],
+            }
+            kept = {name: value for name, value in changed.items() if value is not None}
+            workload["metadata"]["annotations"] = kept
             workload["spec"].update(manifest.get("spec", {}))
             self.set_workload(workload.get("status", {}))
             self.activate(active=workload["spec"].get("active", True))

@@ -374,6 +374,27 @@ def test_a_job_queues_again_once_the_group_that_could_not_be_placed_is_removed()
     assert (life.live_trainers(), life.holds_quota()) == ([1], True)
 
 
+def test_a_deactivation_by_others_is_not_explained_by_an_earlier_admission() -> None:
+    life = QueuedLife()
+    life.lost_flavors = {"spot"}
+    come_up(life)
+    stalled = find(life.status.conditions, "Stalled")
+    assert stalled is not None
+    assert stalled.reason == "FlavorNotFound"
+
+    life.lost_flavors = set()
+    life.activate(active=True)
+    come_up(life)
+    assert life.live_trainers() == [1]
+
+    life.activate(active=False)
+    life.settle()
+    assert (life.status.phase, find(life.status.conditions, "Stalled")) == ("Queued", None)
+    ready = find(life.status.conditions, "Ready")
+    assert ready is not None
+    assert ready.reason == "Deactivated"
+
+
 def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
     life = QueuedLife()
     life.settle()
