@@ -34,6 +34,7 @@ from rl_operator.state.decisions import Ended, Halted
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.state.start_troubles import StartTroubles
 from rl_operator.status.status_input import StatusInput
+from rl_operator.stores.refusals import is_outage
 
 STOPPING_SECONDS = 2.0
 """Between two checks of a job that is being deleted."""
@@ -137,8 +138,9 @@ class JobReconciler:
             return SOON_SECONDS
         if isinstance(step.decision, Ended | Halted):
             step = self._confirm(snapshot, gate)
-        if step.inputs.stall is not None and not step.inputs.checked:
-            gate = refused(snapshot, gate)
+        stall = step.inputs.stall
+        if stall is not None and not step.inputs.checked:
+            gate = refused(snapshot, gate, outage=is_outage(stall.reason), now=self.now())
         made = self._apply(snapshot, gate, step)
         if made.done:
             snapshot = self._with_children(snapshot)

@@ -164,13 +164,18 @@ def _record(workload: Workload, flavors: Mapping[str, Flavor | None]) -> Manifes
     return workload_marks.record(workload, known)
 
 
-def refused(snapshot: JobSnapshot, gate: Gate) -> Gate:
+def refused(snapshot: JobSnapshot, gate: Gate, *, outage: bool, now: float) -> Gate:
     """The gate of a job whose inputs are refused: without pods it leaves its queue.
 
-    It queues again once they pass their checks.
+    It queues again once they pass their checks. In an outage, which others end, it keeps its place,
+    and its quota for ``pendingDeadlineSeconds``.
     """
-    workload = admission.of(snapshot)
+    workload, spec = admission.of(snapshot), gate.spec
     if workload is None or not is_at_rest(snapshot, snapshot.job.status):
+        return gate
+    since = workload.since("QuotaReserved") if workload.reserved else None
+    unused = now - since if since is not None else 0.0
+    if outage and spec is not None and unused <= spec.lifecycle.pending_deadline_seconds:
         return gate
     return replace(gate, drop=workload.child, status=None, mark=None)
 

@@ -15,7 +15,7 @@ from tests.contract.rl_operator.conftest import (
     with_trainer_kind,
     world,
 )
-from tests.contract.rl_operator.jobs.test_queue import queue, with_kueue
+from tests.contract.rl_operator.jobs.conftest import queue, with_kueue
 from tests.kube.api_front import ApiFront, fronting
 from tests.kube.apiserver import ApiServer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +12,7 @@ from rl_contracts.spec.workers import MOST_SAMPLERS
 from rl_operator.kube import names
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.settings import DEFAULT_RULES
+from rl_operator.kube.timestamps import format_time
 from rl_operator.kueue import admission, gate
 from rl_operator.kueue.admission import Workload, hold, parse
 from rl_operator.kueue.gate import Gate
@@ -254,15 +256,31 @@ class TestWhatIsAdmitted:
         )
 
 
-@pytest.mark.parametrize(("pods", "leaves"), [((), True), ((a_pod("sampler"),), False)])
+ADMITTED_AT = NOW - 1000
+
+
+@pytest.mark.parametrize(
+    ("status", "pods", "outage", "now", "leaves"),
+    [
+        (kueue.admitted, (), False, ADMITTED_AT, True),
+        (kueue.admitted, (a_pod("sampler"),), False, ADMITTED_AT, False),
+        (kueue.admitted, (), True, ADMITTED_AT + 1800, False),
+        (kueue.admitted, (), True, ADMITTED_AT + 1801, True),  # others may use the quota
+        (lambda raw: kueue.pending(raw, "no room"), (), True, NOW + 9e6, False),
+        (lambda raw: kueue.pending(raw, "no room"), (), False, NOW, True),
+    ],
+)
 def test_job_with_refused_inputs_leaves_its_queue_once_it_has_no_pods(
-    pods: tuple[Pod, ...], leaves: bool
+    status: Callable[[Raw], Raw], pods: tuple[Pod, ...], outage: bool, now: float, leaves: bool
 ) -> None:
-    child = child_of(stored(kueue.admitted))
+    raw = stored(status)
+    for condition in raw["status"]["conditions"]:
+        condition["lastTransitionTime"] = format_time(ADMITTED_AT)
+    child = child_of(raw)
     children = {("Workload", "rljob-job"): child}
     snapshot = a_snapshot(job=a_job_object(**QUEUED), children=children, pods=pods)
     kept = Gate(spec=snapshot.job.spec, status={"status": {}})
-    left = gate.refused(snapshot, kept)
+    left = gate.refused(snapshot, kept, outage=outage, now=now)
     assert left == (dataclasses.replace(kept, drop=child, status=None) if leaves else kept)
 
 
