@@ -144,7 +144,7 @@ class JobReconciler:
         made = self._apply(snapshot, gate, step)
         if made.done:
             snapshot = self._with_children(snapshot)
-        self.queueing.update_workload(gate)
+        made = made.then(self.queueing.update_workload(gate))
         status_input = replace(
             step.status_input(snapshot, gate, made, self.now()), images=self.images
         )

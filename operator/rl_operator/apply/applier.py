@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rl_operator.cache.cached_reader import KEPT_IN_PACE
-from rl_operator.kube.api_errors import ApiConflictError, ApiRefusedError
+from rl_operator.kube.api_errors import ApiConflictError, ApiHookError, ApiRefusedError
 from rl_operator.kube.cluster import Cluster
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import (
@@ -40,6 +40,26 @@ class Made:
     stall: Stall | None = None
     blocked_reason: str = ""
     """Why an object cannot be written for now."""
+
+    @classmethod
+    def blocked(cls, error: ApiHookError) -> Made:
+        """Nothing was done, because a webhook does not answer."""
+        kind, name = error.doing.partition("/namespaces/")[2].split("/")[1:3]
+        why = f"{kind}/{name} cannot be written for now, and is tried again: {error.message}"
+        return cls(blocked_reason=why)
+
+    @classmethod
+    def refused(cls, doing: object, error: ApiRefusedError) -> Made:
+        """Nothing was done, because the API server refuses it."""
+        return cls(stall=_refused(doing, error))
+
+    def then(self, later: Made) -> Made:
+        """This with what was done later; what stands in the way of this comes first."""
+        return Made(
+            done=(*self.done, *later.done),
+            stall=self.stall or later.stall,
+            blocked_reason=self.blocked_reason or later.blocked_reason,
+        )
 
 
 class Applier:
@@ -190,8 +210,7 @@ class Applier:
             try:
                 perform(self._cluster, key.namespace, action)
             except ApiRefusedError as error:
-                message = f"The API server refused to {action}: {error.message}"
-                return Stall(reason="ChildRefused", message=message)
+                return _refused(action, error)
             except ApiConflictError:
                 self._existing.add(key)
                 raise
@@ -200,6 +219,11 @@ class Applier:
 
     def _trusted_seconds(self) -> float:
         return self._trust_seconds * max(1.0, len(self._at_rest) / KEPT_IN_PACE)
+
+
+def _refused(doing: object, error: ApiRefusedError) -> Stall:
+    message = f"The API server refused to {doing}: {error.message}"
+    return Stall(reason="ChildRefused", message=message)
 
 
 def _mark(inputs: tuple[object, ...]) -> bytes:

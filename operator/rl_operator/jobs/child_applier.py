@@ -69,7 +69,7 @@ class JobChildApplier:
             made = self._apply(snapshot, wanted, unwanted, settled=settled)
         except ApiHookError as error:
             log.warning("not made: %s", error)
-            return Made(blocked_reason=_blocked_reason(error))
+            return Made.blocked(error)
         if not made.done and made.stall is None:
             self.applier.rested(snapshot.key, source)
         return made
@@ -119,8 +119,3 @@ class JobChildApplier:
         )
         self.events.record(snapshot.job.meta, kinds.RLJOB, of_actions(made.done))
         return made
-
-
-def _blocked_reason(error: ApiHookError) -> str:
-    kind, name = error.doing.partition("?")[0].rsplit("/", 2)[1:]
-    return f"{kind}/{name} cannot be written for now, and is tried again: {error.message}"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rl_contracts.spec.resources import RLJobSpec
+from rl_operator.apply.applier import Made
 from rl_operator.kube import kinds
+from rl_operator.kube.api_errors import ApiHookError, ApiRefusedError
 from rl_operator.kube.api_requests import Manifest
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Kind
@@ -18,6 +21,8 @@ from rl_operator.kueue.workload_marks import Flavor
 from rl_operator.render import workload as desired
 from rl_operator.state.snapshot import JobSnapshot
 from rl_operator.validation.refusals import of_spec
+
+log = logging.getLogger(__name__)
 
 
 class QueueObjects(Protocol):
@@ -99,16 +104,27 @@ class Queueing:
         raw = self.cluster.get(kinds.RESOURCE_FLAVOR, "", name)
         return Flavor.parse(raw.get("spec", {})) if raw is not None else None
 
-    def update_workload(self, gate: Gate | None) -> None:
+    def update_workload(self, gate: Gate) -> Made:
         """Write the Workload, or else its status, where that is due.
+
+        What Kueue's webhook or the API server keeps from being written is returned, not raised: the
+        job's status is reported all the same.
 
         Raises:
             ApiConflictError: it has changed since it was observed.
         """
-        if gate is not None and gate.mark is not None:
-            self.cluster.merge(kinds.WORKLOAD, gate.mark)
-        elif gate is not None and gate.status is not None:
-            self.cluster.merge(kinds.WORKLOAD, gate.status, subresource="status")
+        change, part = (gate.status, "status") if gate.mark is None else (gate.mark, "")
+        if change is None:
+            return Made()
+        try:
+            self.cluster.merge(kinds.WORKLOAD, change, subresource=part)
+        except ApiHookError as error:
+            log.warning("not written: %s", error)
+            return Made.blocked(error)
+        except ApiRefusedError as error:
+            log.warning("not written: %s", error)
+            return Made.refused(f"update Workload {change['metadata']['name']}", error)
+        return Made()
 
     def finish(self, snapshot: JobSnapshot) -> None:
         """Mark the Workload finished once its job is over and has no pods."""

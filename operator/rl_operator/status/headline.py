@@ -71,9 +71,17 @@ def _blocked(status_input: StatusInput, after: RLJobStatus) -> Headline | None:
         phase: Phase = "Recovering" if after.attempt else "Pending"
         return _unreachable(status_input, phase) or Headline(phase, *wait)
     if status_input.blocked_reason:
-        moving: Phase = "Recovering" if after.attempt > 1 else "Starting"
-        return Headline(moving, "WebhookUnavailable", status_input.blocked_reason)
+        phase = _phase_while_blocked(status_input, after)
+        return Headline(phase, "WebhookUnavailable", status_input.blocked_reason)
     return None
+
+
+def _phase_while_blocked(status_input: StatusInput, after: RLJobStatus) -> Phase:
+    """The phase of a job one of whose objects cannot be written: its pods may run all the same."""
+    at_work = not start_gate.applies(after) and not attempt_records.ended(after)
+    if at_work and _active(status_input, after).phase == "Running":
+        return "Running"
+    return "Recovering" if after.attempt > 1 else "Starting"
 
 
 def _deleting(status_input: StatusInput) -> Headline:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from tests.contract.rl_operator.jobs.test_queue import QUEUED, decide, workload
+from rl_operator.kube import kinds
+from rl_operator.kube.names import FLAVORS_ANNOTATION
+from tests.contract.rl_operator.jobs.silent_webhook import silent_webhook
+from tests.contract.rl_operator.jobs.test_queue import (
+    NAME,
+    QUEUED,
+    admitted_and_at_work,
+    decide,
+    workload,
+)
 from tests.contract.rl_operator.world import World
 from tests.kube import kueue
 from tests.network.relay import Relay, relayed
@@ -41,3 +51,31 @@ def test_a_job_keeps_its_place_in_the_queue_while_a_store_is_away(queue: World, 
     way.mend()
     until(lambda: queue.reconcile(job)["phase"] == "Queued", what="the store to be checked again")
     assert workload(queue)["metadata"]["uid"] == first
+
+
+def test_a_job_at_work_is_reported_while_kueues_webhook_does_not_answer(queue: World) -> None:
+    """An earlier release has not recorded the flavors of its admission."""
+    job = admitted_and_at_work(queue)
+    of_workload = ["-n", queue.namespace, "annotate", "workload", NAME]
+    queue.apiserver.kubectl(*of_workload, f"{FLAVORS_ANNOTATION}-")
+
+    def annotate() -> str:
+        command = [*of_workload, "--dry-run=server", "--overwrite", "x=y"]
+        return queue.apiserver.kubectl(*command, check=False).stderr
+
+    with silent_webhook(queue, kinds.WORKLOAD, ["UPDATE"], try_out=annotate) as webhook:
+        queue.start_operator()
+        until(lambda: _ready(queue.reconcile(job)) == "WebhookUnavailable", what="the status")
+        message = queue.condition(job, "Ready")["message"]
+        assert message.startswith(f"workloads/{NAME} cannot be written for now")
+        assert webhook in message
+        queue.end_trainer("job-1", "Failed", exit_code=1)
+        until(lambda: queue.reconcile(job)["failures"] == 1, what="the end of the attempt")
+    until(lambda: _ready(queue.reconcile(job)) != "WebhookUnavailable", what="the status")
+    assert FLAVORS_ANNOTATION in workload(queue)["metadata"]["annotations"]
+
+
+def _ready(status: dict[str, Any]) -> str:
+    """Reason of the Ready condition."""
+    reasons = (each["reason"] for each in status["conditions"] if each["type"] == "Ready")
+    return str(next(reasons))

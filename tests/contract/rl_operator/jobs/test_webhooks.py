@@ -10,6 +10,7 @@ import pytest
 
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
+from tests.contract.rl_operator.jobs.silent_webhook import CONFIGURATION, silent_webhook
 from tests.contract.rl_operator.world import World
 from tests.waiting import until
 
@@ -19,7 +20,6 @@ SUPERVISED: dict[str, Any] = {
     "reward": {},
     "training": {"steps": 60, "precision": "FP32"},
 }
-CONFIGURATION = "validatingwebhookconfiguration"
 
 
 def a_trainer(name: str) -> dict[str, Any]:
@@ -35,47 +35,14 @@ def a_trainer(name: str) -> dict[str, Any]:
 @pytest.fixture
 def silent(world: World) -> Iterator[str]:
     """Name of an active webhook for the namespace's PyTorchJobs that does not answer."""
-    name = f"silent.{world.namespace}.test"
-    hook = {
-        "name": name,
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "failurePolicy": "Fail",
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
-        "rules": [
-            {
-                "apiGroups": ["kubeflow.org"],
-                "apiVersions": ["*"],
-                "operations": ["CREATE"],
-                "resources": [kinds.PYTORCH_JOB.plural],
-            }
-        ],
-    }
-    manifest = {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": name},
-        "webhooks": [hook],
-    }
-    world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
-    def asked() -> bool:
-        done = world.apiserver.kubectl(
-            "create",
-            "-n",
-            world.namespace,
-            "--dry-run=server",
-            "-f",
-            "-",
-            stdin=json.dumps(a_trainer("tried")),
-            check=False,
-        )
-        return name in done.stderr
+    def create() -> str:
+        command = ["create", "-n", world.namespace, "--dry-run=server", "-f", "-"]
+        tried = json.dumps(a_trainer("tried"))
+        return world.apiserver.kubectl(*command, stdin=tried, check=False).stderr
 
-    until(asked, what="the API server to ask the webhook")
-    yield name
-    world.apiserver.kubectl("delete", CONFIGURATION, name, "--ignore-not-found")
+    with silent_webhook(world, kinds.PYTORCH_JOB, ["CREATE"], try_out=create) as name:
+        yield name
 
 
 def await_ready_condition(world: World, key: Key, reason: str) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from rl_contracts.spec.workers import MOST_SAMPLERS
+from rl_operator.apply.applier import Made
 from rl_operator.kube import names
+from rl_operator.kube.api_errors import ApiHookError, ApiRefusedError, ClusterError
+from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.kube.timestamps import format_time
@@ -355,6 +358,57 @@ def test_second_admission_within_a_second_has_its_own_flavors() -> None:
         assert nodes_of(queue_gate) == {"pool": name}
         assert queue_gate.mark is not None
         annotations = queue_gate.mark["metadata"]["annotations"]
+
+
+class Refusing(NoCluster):
+    """An API server, or a webhook, that takes no Workload."""
+
+    def __init__(self, kind: type[ClusterError], status: int) -> None:
+        self.kind, self.status = kind, status
+
+    def merge(self, kind: Kind, manifest: Raw, *, subresource: str = "") -> Raw:
+        path = kind.path("ns", manifest["metadata"]["name"], subresource)
+        raise self.kind(doing=f"PATCH {path}", status=self.status, message="no")
+
+
+CHANGE: Raw = {"metadata": {"name": "rljob-job"}}
+
+
+@pytest.mark.parametrize("due", [Gate(spec=None, mark=CHANGE), Gate(spec=None, status=CHANGE)])
+@pytest.mark.parametrize(
+    ("kind", "status", "made"),
+    [
+        (
+            ApiHookError,
+            500,
+            Made(
+                blocked_reason="workloads/rljob-job cannot be written for now, and is tried again: "
+                "no"
+            ),
+        ),
+        (
+            ApiRefusedError,
+            403,
+            Made(
+                stall=Stall(
+                    reason="ChildRefused",
+                    message="The API server refused to update Workload rljob-job: no",
+                )
+            ),
+        ),
+    ],
+)
+def test_a_workload_that_cannot_be_written_is_reported(
+    kind: type[ClusterError], status: int, made: Made, due: Gate
+) -> None:
+    queueing = Queueing(
+        cluster=Refusing(kind, status),
+        images=IMAGES,
+        enabled=True,
+        now=lambda: NOW,
+        rules=DEFAULT_RULES,
+    )
+    assert queueing.update_workload(due) == made
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from rl_operator.status.headline import PODS_DUE_SECONDS
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.status_input import StatusInput
 from tests.unit.rl_operator.builders import NOW, a_pod, a_reading, a_snapshot, a_trainer
+from tests.unit.rl_operator.status_inputs import a_status_input
 
 PENDING = a_pod(attempt=2, phase="Pending", ready=False)
 UNFIT = a_pod(attempt=2, phase="Pending", ready=False, unscheduled="0/1 nodes: Insufficient gpu")
@@ -64,3 +65,15 @@ def test_ready_names_the_object_that_a_webhook_blocks(attempt: int, phase: str) 
     assert conditions["Ready"] == ("False", "WebhookUnavailable", blocked_reason)
     assert conditions["Reconciling"] == ("True", "WebhookUnavailable", blocked_reason)
     assert "Stalled" not in conditions
+
+
+def test_a_job_at_work_is_running_although_a_webhook_blocks_an_object() -> None:
+    blocked_reason = "workloads/rljob-job cannot be written for now"
+    computed = compute(a_status_input(blocked_reason=blocked_reason))
+    ready = find(computed.conditions, "Ready")
+    assert ready is not None
+    assert (computed.phase, ready.reason, ready.message) == (
+        "Running",
+        "WebhookUnavailable",
+        blocked_reason,
+    )
