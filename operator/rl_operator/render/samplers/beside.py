@@ -59,7 +59,7 @@ class Beside:
     also: Mapping[str, str] = field(default_factory=dict)
     """Labels that tell them from others of the pool with the same label."""
     quota: Placement | None = None
-    """Where a queue has admitted them with their samplers; None: no queue admits them."""
+    """Where a queue has admitted them with their samplers; None: they share no quota."""
 
     @property
     def address(self) -> str:
@@ -216,8 +216,10 @@ class Beside:
 
 
 def quota_of(spec: SamplerPoolSpec, job_spec: RLJobSpec) -> Placement | None:
-    """Where a pool's samplers are admitted by a queue; None: the job has none."""
-    return spec.template if job_spec.scheduling.queued else None
+    """Where a queue has admitted a pool's samplers; None: it was asked for none."""
+    scheduling = job_spec.scheduling
+    asked = scheduling.queued and scheduling.sampler_quota != "None"
+    return spec.template if asked else None
 
 
 def tcp(port: int) -> Manifest:

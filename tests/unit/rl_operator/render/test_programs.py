@@ -290,12 +290,14 @@ def test_pods_stay_within_the_quota_and_on_the_nodes_that_the_queue_admitted(
     def made(**scheduling: Any) -> Manifest:
         return objects_beside(a_spec(agent=agent, samplers=samplers, **scheduling))["Deployment"]
 
-    queued = made(scheduling={"provider": "Kueue", "queueName": "q"})
-    assert placed.items() <= pod_of(queued).items()
-    assert queued["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
-    free = made()
-    assert not placed.keys() & pod_of(free).keys()
-    assert "strategy" not in free["spec"]
+    queue = {"provider": "Kueue", "queueName": "q"}
+    for sharing in (queue, queue | {"samplerQuota": "MinReplicas"}):
+        queued = made(scheduling=sharing)["spec"]
+        assert placed.items() <= queued["template"]["spec"].items()
+        assert queued["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
+    for free in (made(), made(scheduling=queue | {"samplerQuota": "None"})):
+        assert not placed.keys() & pod_of(free).keys()
+        assert "strategy" not in free["spec"]
 
 
 @pytest.mark.parametrize(
