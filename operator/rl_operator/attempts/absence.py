@@ -39,7 +39,12 @@ def seconds_left(context: AttemptContext, trainer: TrainerJob) -> float:
 def seconds_since_seen(context: AttemptContext, trainer: TrainerJob) -> float | None:
     """How long ago the attempt last gave a sign of a pod that runs; None: it never did."""
     seen = [context.now - trainer.ran_at] if trainer.ran_at is not None else []
-    run, own = context.run, Holder(job=context.job, attempt=context.status.attempt)
-    if run is not None and run.holder == own:
-        seen.append(context.store_now - run.heartbeat_at)
+    if context.run is not None and is_held(context):
+        seen.append(context.store_now - context.run.heartbeat_at)
     return min(seen, default=None)
+
+
+def is_held(context: AttemptContext) -> bool:
+    """Whether the attempt has taken the run, so that what the run says is its own."""
+    own = Holder(job=context.job, attempt=context.status.attempt)
+    return context.run is not None and context.run.holder == own

@@ -119,7 +119,7 @@ def conclude(context: AttemptContext, trainer: TrainerJob, outcome: Outcome | No
 
 def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
     """The end of an attempt that has missed a deadline; None while it is in time."""
-    ended = _lost(context) or _smaller(context, trainer)
+    ended = _lost(context, trainer) or _smaller(context, trainer)
     if ended is not None:
         return ended
     pod = context.pods[-1] if context.pods else None
@@ -138,16 +138,20 @@ def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
     return _failed(context, "ProgressDeadlineExceeded", message)
 
 
-def _lost(context: AttemptContext) -> Ended | None:
+def _lost(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
     left, pod = absence.next_lost(context)
     if pod is None or left >= 0:
         return None
+    run = context.run
+    if run is not None and run.outcome is not None and absence.is_held(context):
+        return conclude(context, trainer, run.outcome)
+    action = _action(context, pod, exit_code=None, otherwise="Ignore")
     message = (
         f"Pod {pod.name} is being deleted, and still exists a minute after the end of its grace "
-        "period: its node does not answer. Repair or remove the node. This does not count as a "
-        "failure."
+        "period: its node does not answer. Repair or remove the node."
     )
-    action = _action(context, pod, exit_code=None, otherwise="Ignore")
+    if action == "Ignore":
+        message += " This does not count as a failure."
     return _failed(context, "PodMissing", message, action=action)
 
 

@@ -23,6 +23,7 @@ from tests.unit.rl_operator.builders import (
     a_trainer,
     a_view,
     an_ended_pod,
+    an_outcome,
     with_outcome,
 )
 
@@ -33,10 +34,10 @@ RAN = a_trainer(created_at=NOW - 5000, ran_at=NOW - 4900)
 STUCK = a_pod(phase="Pending", ready=False, started_at=None, created_at=NOW - 1801)
 
 
-def held(heartbeat_at: float, attempt: int = 1) -> Any:
+def held(heartbeat_at: float, attempt: int = 1, **changes: Any) -> Any:
     """The run as a trainer of an attempt left it."""
-    holder = Holder(job="uid", attempt=attempt)
-    return a_run_document(holder=holder, heartbeat_at=heartbeat_at, progress_at=heartbeat_at)
+    values = {"heartbeat_at": heartbeat_at, "progress_at": heartbeat_at, **changes}
+    return a_run_document(holder=Holder(job="uid", attempt=attempt), **values)
 
 
 def beside_a_sidecar(exit_code: int, ended_at: float) -> Pod:
@@ -196,6 +197,36 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         "PodMissing",
         False,
         "Pod trainer-pod is being deleted, and still exists a minute after",
+    ),
+    "its node is lost once it had failed": (
+        {
+            "pods": (a_pod(deleting=True, gone_by=NOW - 61),),
+            "job": "uid",
+            "run": held(NOW - 200, outcome=an_outcome("Failed", reason="NonFiniteLoss")),
+        },
+        "NonFiniteLoss",
+        True,
+        "So.",
+    ),
+    "its node is lost once it had refused its input": (
+        {
+            "pods": (a_pod(deleting=True, gone_by=NOW - 61),),
+            "job": "uid",
+            "run": held(NOW - 200, outcome=an_outcome("Refused", reason="ScorerUnknown")),
+        },
+        "ScorerUnknown",
+        False,
+        "So.",
+    ),
+    "its node is lost after an earlier attempt had failed": (
+        {
+            "pods": (a_pod(deleting=True, gone_by=NOW - 61),),
+            "job": "uid",
+            "run": held(NOW - 200, attempt=0, outcome=an_outcome("Failed")),
+        },
+        "PodMissing",
+        False,
+        "Repair or remove the node. This does not count as a failure.",
     ),
     "the node of one of its pods is lost": (
         {"pods": (a_pod(name="a", deleting=True, gone_by=NOW - 61), a_pod(name="b"))},

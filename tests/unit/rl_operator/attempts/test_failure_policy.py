@@ -15,7 +15,14 @@ from rl_operator.attempts.status import decided
 from rl_operator.kube.timestamps import format_time
 from rl_operator.state import attempt_records
 from rl_operator.state.decisions import Ended
-from tests.unit.rl_operator.builders import NOW, a_trainer, a_view, an_ended_pod, with_outcome
+from tests.unit.rl_operator.builders import (
+    NOW,
+    a_pod,
+    a_trainer,
+    a_view,
+    an_ended_pod,
+    with_outcome,
+)
 
 
 def ruled(*rules: dict[str, Any], **changes: Any) -> Lifecycle:
@@ -56,6 +63,25 @@ def test_failure_policy_rules_decide_the_action(
     assert (decision.counts, decision.ignored, decision.final) == (counts, not counts, final)
     assert decision.failure.exit_code == code
     assert decision.failure.container == "pytorch"
+
+
+@pytest.mark.parametrize(
+    ("action", "counts", "final"),
+    [("Ignore", False, False), ("Restart", True, False), ("FailJob", True, True)],
+)
+def test_a_lost_node_says_that_it_does_not_count_only_where_that_is_so(
+    action: str, counts: bool, final: bool
+) -> None:
+    lost = a_pod(deleting=True, gone_by=NOW - 61, conditions=("DisruptionTarget",))
+    lifecycle = ruled(ON_DISRUPTION | {"action": action})
+    decision = decide(a_view(pods=(lost,), lifecycle=lifecycle))
+    assert isinstance(decision, Ended)
+    assert (decision.failure.reason, decision.counts, decision.final) == (
+        "PodMissing",
+        counts,
+        final,
+    )
+    assert ("does not count" in decision.failure.message) is not counts
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn"])
