@@ -122,11 +122,12 @@ def of_queue(
     if workload is None:
         return replace(closed, make=demand if rests else None)
     if hold is None:
+        is_recorded = workload_marks.recorded(workload) is not None
         return Gate(
             spec=granted(spec, workload, flavors),
             sizes=admission.sizes(spec, workload),
             status=workload_status.started(snapshot, spec, workload, now=now),
-            mark=_record(workload, flavors),
+            mark=None if is_recorded else workload_marks.record(workload, flavors),
         )
     if not rests:
         return closed
@@ -154,14 +155,6 @@ def _held(
             return ASKS_OTHERWISE, None
         stall = given_up.stall
     return (Hold(reason=stall.reason, message=stall.message) if stall else hold), stall
-
-
-def _record(workload: Workload, flavors: Mapping[str, Flavor | None]) -> Manifest | None:
-    """The change that records an admission's flavors; None: they are recorded."""
-    if workload_marks.recorded(workload) is not None:
-        return None
-    known = {name: flavor for name, flavor in flavors.items() if flavor is not None}
-    return workload_marks.record(workload, known)
 
 
 def refused(snapshot: JobSnapshot, gate: Gate, *, outage: bool, now: float) -> Gate:

@@ -50,25 +50,29 @@ def flavors_of(workload: Workload) -> list[str]:
     return sorted({name for each in workload.assignments.values() for name in each.flavors})
 
 
-def recorded(workload: Workload) -> dict[str, Flavor] | None:
+def recorded(workload: Workload) -> dict[str, Flavor | None] | None:
     """The flavors of an admission as they were when it came; None: they are not recorded.
 
-    Pods that are created later must not differ, whatever has become of the flavors.
+    Pods that are created later must not differ, whatever has become of the flavors. One that did
+    not exist, as of a group that was removed before, is None.
     """
     try:
         record = json.loads(workload.meta.annotations.get(FLAVORS_ANNOTATION, "{}"))
-        flavors = {name: Flavor.parse(spec) for name, spec in record["flavors"].items()}
+        flavors = {
+            name: Flavor.parse(spec) if spec is not None else None
+            for name, spec in record["flavors"].items()
+        }
         same = record["admitted"] == workload.since("Admitted")
     except (ValueError, KeyError, TypeError, AttributeError):  # somebody has edited it
         return None
     return flavors if same and sorted(flavors) == flavors_of(workload) else None
 
 
-def record(workload: Workload, flavors: Mapping[str, Flavor]) -> Manifest:
+def record(workload: Workload, flavors: Mapping[str, Flavor | None]) -> Manifest:
     """The change that records the flavors of an admission, which can be used."""
     of_admission = {
         "admitted": workload.since("Admitted"),
-        "flavors": {name: flavor.spec for name, flavor in flavors.items()},
+        "flavors": {name: flavor.spec if flavor else None for name, flavor in flavors.items()},
     }
     noted = {FLAVORS_ANNOTATION: json.dumps(of_admission), UNUSABLE_ANNOTATION: None}
     return _change(workload, noted)

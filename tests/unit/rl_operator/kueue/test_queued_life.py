@@ -395,6 +395,27 @@ def test_a_deactivation_by_others_is_not_explained_by_an_earlier_admission() -> 
     assert ready.reason == "Deactivated"
 
 
+def test_an_admission_is_recorded_although_a_flavor_of_a_removed_group_is_gone() -> None:
+    main, extra = {"name": "main"}, {"name": "extra"}
+    life = QueuedLife()
+    life.sections["samplers"] = [main, extra]
+    life.settle()
+    assert life.workload is not None
+    status = kueue.admitted(life.workload)
+    for assignment in status["admission"]["podSetAssignments"]:
+        if assignment["name"] == "sampler-extra":
+            assignment["flavors"] = {"cpu": "old"}
+    life.set_workload(status)
+    life.lost_flavors = {"old"}
+    life.sections["samplers"] = [main]
+    life.version += 1
+    life.settle()
+    assert kueue.condition(life.workload, "PodsReady")["status"] == "True"
+    before = life.writes
+    life.reconcile()
+    assert life.writes == before
+
+
 def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
     life = QueuedLife()
     life.settle()
