@@ -231,8 +231,7 @@ class JobReconciler:
             deletion.settle_finalizer(self.cluster, snapshot, snapshot.job.spec, checked=False)
         self.queueing.finish(snapshot)
         wait = self._reporter.report(StatusInput(snapshot=snapshot, now=self.now())).wait
-        stopping = any(pod.remains for pod in snapshot.own_pods)  # whose end enqueues nothing
-        return min(wait, self._expire(snapshot), STALLED_SECONDS if stopping else wait)
+        return deadlines.after_end(snapshot, min(wait, self._expire(snapshot)))
 
     def _expire(self, snapshot: JobSnapshot) -> float:
         due, meta = deletion.due(snapshot.job), snapshot.job.meta

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from rl_operator.apply.requeue import (
     RESYNC_SECONDS,
     SOON_SECONDS,
+    STALLED_SECONDS,
     UNSETTLED_INTERVALS,
 )
 from rl_operator.attempts import absence, ends, sizing, start_gate
@@ -66,6 +67,15 @@ def requeue_after(
     rests = is_at_rest(status_input) and not status_changed
     longest = RESYNC_SECONDS if rests else unsettled
     return min(longest, seconds_to_deadline(snapshot, context) + SOON_SECONDS)
+
+
+def after_end(snapshot: JobSnapshot, wait: float) -> float:
+    """Seconds until a finished job is reconciled again, at most ``wait``.
+
+    The end of a program's pod is no event. Those that stay with their samplers do not end.
+    """
+    stopping = not snapshot.job.keeps_samplers and any(pod.remains for pod in snapshot.own_pods)
+    return min(wait, STALLED_SECONDS) if stopping else wait
 
 
 def is_at_rest(status_input: StatusInput) -> bool:

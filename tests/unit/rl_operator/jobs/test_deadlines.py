@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 
 from rl_contracts.documents.run import Outcome
 from rl_contracts.spec.status import Condition, RLJobStatus
-from rl_operator.apply.requeue import RESYNC_SECONDS, SOON_SECONDS
+from rl_operator.apply.requeue import RESYNC_SECONDS, SOON_SECONDS, STALLED_SECONDS
 from rl_operator.attempts.ends import seconds_left
 from rl_operator.attempts.lifecycle import decide
-from rl_operator.jobs.deadlines import is_at_rest, requeue_after, seconds_to_deadline
+from rl_operator.jobs.deadlines import after_end, is_at_rest, requeue_after, seconds_to_deadline
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.timestamps import format_time
 from rl_operator.kueue.admission import Hold
 from rl_operator.state.decisions import Begin, Ended, Wait
+from rl_operator.state.pod import Pod
 from rl_operator.status.status_input import StatusInput
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -170,3 +171,22 @@ def test_pod_that_does_not_start_is_looked_at_by_its_deadline(
         assert left <= limit - age + 0.001
         late = dataclasses.replace(view, now=NOW + limit - age + SOON_SECONDS)
         assert isinstance(decide(late), Ended)
+
+
+PROGRAM = (a_pod("program", name="job-main-programs-1"),)
+
+
+@pytest.mark.parametrize(
+    ("policy", "evicted", "own_pods", "seconds"),
+    [
+        ("Workers", False, (), RESYNC_SECONDS),
+        ("Workers", False, PROGRAM, STALLED_SECONDS),
+        ("None", False, PROGRAM, RESYNC_SECONDS),
+        ("None", True, PROGRAM, STALLED_SECONDS),  # its queue wants the quota back
+    ],
+)
+def test_finished_job_is_looked_at_soon_only_while_pods_of_programs_are_to_end(
+    policy: str, evicted: bool, own_pods: tuple[Pod, ...], seconds: float
+) -> None:
+    job = dataclasses.replace(a_job_object(lifecycle={"cleanupPolicy": policy}), evicted=evicted)
+    assert after_end(a_snapshot(job=job, own_pods=own_pods), RESYNC_SECONDS) == seconds
