@@ -56,8 +56,12 @@ def released(workload: Workload, *, now: float) -> Manifest | None:
 
 
 def ended(snapshot: JobSnapshot, workload: Workload, *, now: float) -> Manifest | None:
-    """``Finished`` once a job that is over has no pods. None: not yet, or already written."""
-    if workload.finished or any(pod.remains for pod in snapshot.all_pods):
+    """``Finished`` once a job that is over has no pods. None: not yet, or already written.
+
+    Samplers that stay may be absent for a moment, as while one is replaced.
+    """
+    stays = snapshot.job.keeps_samplers and snapshot.pools
+    if workload.finished or stays or any(pod.remains for pod in snapshot.all_pods):
         return None
     conditions = snapshot.job.status.conditions
     succeeded = is_true(conditions, "Complete")

@@ -326,6 +326,19 @@ def test_a_finished_job_keeps_its_samplers_as_long_as_its_queue_lets_it(
         assert kueue.condition(life.workload, "Finished")["status"] == "True"
 
 
+def test_kept_samplers_that_are_replaced_keep_their_quota() -> None:
+    life = QueuedLife(cleanupPolicy="None")
+    come_up(life)
+    EVENTS["succeed"](life)
+    life.settle()
+    for pod in [name for name, pod in life.pods.items() if pod.component == "sampler"]:
+        del life.pods[pod]  # as a look may see them between two pods
+    life.reconcile()
+    life.settle()
+    assert (life.holds_quota(), POOL in life.cluster.objects) == (True, True)
+    assert [pod for pod in life.pods.values() if pod.component == "sampler"]
+
+
 def test_an_admission_that_cannot_be_used_is_given_back_until_somebody_acts() -> None:
     elsewhere = {"nodeSelector": {"pool": "mine"}}
     life = QueuedLife()
