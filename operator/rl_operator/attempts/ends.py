@@ -146,9 +146,12 @@ def _lost(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
     if run is not None and run.outcome is not None and absence.is_held(context):
         return conclude(context, trainer, run.outcome)
     action = _action(context, pod, exit_code=None, otherwise="Ignore")
+    cause = "its node does not answer. Repair or remove the node."
+    if pod.phase == "Pending" and pod.scheduled_at is None:
+        cause = "it has no node, so a finalizer keeps it. Remove that from metadata.finalizers."
     message = (
         f"Pod {pod.name} is being deleted, and still exists a minute after the end of its grace "
-        "period: its node does not answer. Repair or remove the node."
+        f"period: {cause}"
     )
     if action == "Ignore":
         message += " This does not count as a failure."

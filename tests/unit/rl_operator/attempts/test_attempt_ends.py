@@ -198,6 +198,12 @@ ENDS: dict[str, tuple[dict[str, Any], str, bool, str]] = {
         False,
         "Pod trainer-pod is being deleted, and still exists a minute after",
     ),
+    "a finalizer keeps a pod that has no node": (
+        {"pods": (a_pod(phase="Pending", ready=False, deleting=True, gone_by=NOW - 61),)},
+        "PodMissing",
+        False,
+        "it has no node, so a finalizer keeps it. Remove that from metadata.finalizers.",
+    ),
     "its node is lost once it had failed": (
         {
             "pods": (a_pod(deleting=True, gone_by=NOW - 61),),
