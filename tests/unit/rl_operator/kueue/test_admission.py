@@ -16,7 +16,7 @@ from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Kind
 from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.kube.timestamps import format_time
-from rl_operator.kueue import admission, gate
+from rl_operator.kueue import admission, gate, placement
 from rl_operator.kueue.admission import Workload, hold, parse
 from rl_operator.kueue.gate import Gate
 from rl_operator.kueue.queueing import Queueing
@@ -84,7 +84,7 @@ class TestWhatIsAsked:
         assert {name: pod_set["count"] for name, pod_set in pod_sets(raw).items()} == counts
         spec = a_spec(**QUEUED | sections)
         assert list(of_spec(spec)) == []
-        assert gate.unusable(spec, parsed(raw), demand(**sections), {"spot": SPOT}) is None
+        assert placement.unusable(spec, parsed(raw), demand(**sections), {"spot": SPOT}) is None
         assert admission.sizes(spec, None) == {"main": 0, "more": 0}
         limit = MOST_SAMPLERS
         bounded = quota == "MaxReplicas"
@@ -92,7 +92,7 @@ class TestWhatIsAsked:
             "main": 3 if bounded else limit,
             "more": 6 if bounded else limit,
         }
-        granted = gate.granted(spec, parsed(raw), {"spot": SPOT})
+        granted = placement.granted(spec, parsed(raw), {"spot": SPOT})
         selectors = {tuple(sampler.template.node_selector) for sampler in granted.samplers}
         assert selectors == {() if quota == "None" else ("pool",)}
 
@@ -207,7 +207,7 @@ class TestWhatIsAdmitted:
             {"name": "capacity", "state": "Ready", "podSetUpdates": [update]}
         ]
         own = {"nodeSelector": {"disk": "fast"}, "tolerations": [{"key": "own"}]}
-        spec = gate.granted(a_spec(**QUEUED, trainer=own), parsed(raw), {"spot": SPOT})
+        spec = placement.granted(a_spec(**QUEUED, trainer=own), parsed(raw), {"spot": SPOT})
         assert spec.trainer.node_selector == {"disk": "fast", "pool": "spot", "zone": "z"}
         assert [toleration["key"] for toleration in spec.trainer.tolerations] == [
             "own",
@@ -226,7 +226,7 @@ class TestWhatIsAdmitted:
         raw = stored(
             lambda manifest: kueue.admitted(manifest, counts={"trainer": 2}), trainer=trainer
         )
-        spec = gate.granted(a_spec(**QUEUED, trainer=trainer), parsed(raw), {"spot": SPOT})
+        spec = placement.granted(a_spec(**QUEUED, trainer=trainer), parsed(raw), {"spot": SPOT})
         assert spec.trainer.elastic is not None
         assert spec.trainer.elastic.max_restarts == 7
         sizes = (spec.trainer.replicas, spec.trainer.elastic.max_replicas)
@@ -243,7 +243,7 @@ class TestWhatIsAdmitted:
         self, reason: str, change: Raw, flavors: dict[str, Flavor | None]
     ) -> None:
         raw, spec = stored(kueue.admitted, **change), a_spec(**QUEUED, **change)
-        problem = gate.unusable(spec, parsed(raw), demand(**change), flavors)
+        problem = placement.unusable(spec, parsed(raw), demand(**change), flavors)
         assert problem is not None
         assert problem.reason == reason
 
@@ -251,7 +251,7 @@ class TestWhatIsAdmitted:
         raw = stored(kueue.admitted)
         first = raw["status"]["admission"]["podSetAssignments"][0]
         first["topologyAssignment"] = {"levels": ["rack"], "slices": []}
-        problem = gate.unusable(a_spec(**QUEUED), parsed(raw), demand(), {"spot": SPOT})
+        problem = placement.unusable(a_spec(**QUEUED), parsed(raw), demand(), {"spot": SPOT})
         assert problem is not None
         assert (problem.reason, "spec.scheduling.queueName = 'team'" in problem.message) == (
             "TopologyUnsupported",
