@@ -33,6 +33,8 @@ def of_spec(spec: RLJobSpec, rules: JobRules) -> Iterator[Refusal]:
         yield from _of_image("spec.agent.program.image", spec.agent.program.image, rules)
         for index, image in enumerate(spec.agent.program.images):
             yield from _of_image(f"spec.agent.program.images[{index}]", image, rules)
+    if spec.agent.environment is not None:
+        yield from _of_image("spec.agent.environment.image", spec.agent.environment.image, rules)
     for index, group in enumerate(spec.samplers):
         yield from of_template(pool_ref.place(index, group), group.template, rules)
 
@@ -46,17 +48,23 @@ def of_template(at: str, template: SamplerTemplate, rules: JobRules) -> Iterator
 
 def _of_placement(at: str, placement: Placement, rules: JobRules) -> Iterator[Refusal]:
     yield from _of_account(f"{at}.serviceAccountName", placement.service_account_name, rules)
-    pod = (placement.pod_template or {}).get("spec")
-    pod = pod if isinstance(pod, Mapping) else {}
+    pod = _map((placement.pod_template or {}).get("spec"))
     for key in ACCOUNT_KEYS:
         yield from _of_account(f"{at}.podTemplate.spec.{key}", pod.get(key), rules)
-    for key in CONTAINER_LISTS:
-        containers = pod.get(key)
-        for index, container in enumerate(containers if isinstance(containers, list) else []):
-            image = container.get("image") if isinstance(container, Mapping) else None
-            yield from _of_image(f"{at}.podTemplate.spec.{key}[{index}].image", image, rules)
+    for path, image in _images(pod):
+        yield from _of_image(f"{at}.podTemplate.spec.{path}", image, rules)
     if not rules.unrestricted_pods:
         yield from pod_security.refusals(f"{at}.podTemplate", placement.pod_template)
+
+
+def _images(pod: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Images of the containers and volumes of a user's pod, each with its path."""
+    for key in CONTAINER_LISTS:
+        for index, container in enumerate(_list(pod.get(key))):
+            yield f"{key}[{index}].image", _map(container).get("image")
+    for index, volume in enumerate(_list(pod.get("volumes"))):
+        image = _map(_map(volume).get("image"))
+        yield f"volumes[{index}].image.reference", image.get("reference")
 
 
 def _of_account(field: str, name: Any, rules: JobRules) -> Iterator[Refusal]:
@@ -131,3 +139,11 @@ def _not_queued(field: str, value: str, remedy: str) -> Refusal:
         message="The cluster's administrator wants a queue to admit all pods of jobs.",
         remedy=remedy,
     )
+
+
+def _map(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -58,15 +58,27 @@ def test_service_account_of_a_pod_template_is_checked(key: str) -> None:
     ],
 )
 def test_image_whose_content_may_change_is_refused(image: str, pinned: bool) -> None:
-    proxy = {"spec": {"containers": [{"name": "proxy", "image": image}]}}
-    template = {"image": image, "engine": {"image": image}, "podTemplate": proxy}
+    added = {
+        "containers": [{"name": "proxy", "image": image}],
+        "initContainers": [{"name": "first", "image": image}],
+        "volumes": [{"name": "tmp"}, {"name": "files", "image": {"reference": image}}],
+    }
+    template = {"image": image, "engine": {"image": image}, "podTemplate": {"spec": added}}
+    agent = {"kind": "Environment", "environment": {"image": image}}
     made = refused(
-        JobRules(), trainer={"image": image}, samplers=[{"name": "m", "template": template}]
+        JobRules(),
+        trainer={"image": image},
+        agent=agent,
+        reward={"scorers": [{"kind": "Environment"}]},
+        samplers=[{"name": "m", "template": template}],
     )
     at = "spec.samplers[0].template"
     places = (
         "spec.trainer.image",
+        "spec.agent.environment.image",
         f"{at}.podTemplate.spec.containers[0].image",
+        f"{at}.podTemplate.spec.initContainers[0].image",
+        f"{at}.podTemplate.spec.volumes[1].image.reference",
         f"{at}.image",
         f"{at}.engine.image",
     )
@@ -74,6 +86,15 @@ def test_image_whose_content_may_change_is_refused(image: str, pinned: bool) -> 
     digest = "@" in image
     strict = refused(JobRules(digests_required=True), trainer={"image": image})
     assert [field for field, _, _ in strict] == ([] if digest else ["spec.trainer.image"])
+
+
+@pytest.mark.parametrize(("image", "pinned"), [("name:latest", False), ("name:1", True)])
+def test_images_of_programs_are_checked(image: str, pinned: bool) -> None:
+    program = {"command": ["a"], "onFailure": "RewardZero", "runsIn": "EpisodePod"}
+    program |= {"image": image, "images": [image]}
+    made = refused(JobRules(), agent={"kind": "Program", "program": program})
+    places = ("spec.agent.program.image", "spec.agent.program.images[0]")
+    assert made == ([] if pinned else [(place, image, "ImageNotPinned") for place in places])
 
 
 def test_administrator_may_require_a_queue_for_all_pods() -> None:
