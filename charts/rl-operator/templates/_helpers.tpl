@@ -14,6 +14,12 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
+{{- /* Name of an object that is in no namespace; called with (list $ "part"). No other release has it: one namespace has
+one release, and its name has no dot. */}}
+{{- define "rl.clusterName" -}}
+{{- printf "rl-operator-%s.%s" (index . 1) (index . 0).Release.Namespace -}}
+{{- end }}
+
 {{- /* Reference of an image; called with (list $ "component"). images.COMPONENT wins over image.registry. */}}
 {{- define "rl.reference" -}}
 {{- $name := index . 1 -}}

@@ -173,7 +173,7 @@ def _is_limited(apiserver: ApiServer, system: str) -> bool:
     user = f"system:serviceaccount:{system}:rl-operator"
     command = ("-n", system, "create", "--dry-run=server", "--as", user, "-f", "-")
     done = apiserver.kubectl(*command, stdin=json.dumps(PROBE), check=False)
-    return f"'{system}-writes'" in done.stderr
+    return f"'rl-operator-writes.{system}'" in done.stderr
 
 
 def trainer_kind(apiserver: ApiServer) -> None:

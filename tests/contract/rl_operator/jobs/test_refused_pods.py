@@ -16,7 +16,7 @@ from tests.contract.rl_operator.world import WORLD_SYSTEM, World
 from tests.waiting import until
 
 ACCOUNT = RULES.service_accounts[0]
-POLICY = f"{WORLD_SYSTEM}-writes"
+POLICY = f"rl-operator-writes.{WORLD_SYSTEM}"
 NEVER = "false"
 SAME_TEMPLATE = "object.spec.template == oldObject.spec.template"
 TEMPLATE = {"serviceAccountName": ACCOUNT}

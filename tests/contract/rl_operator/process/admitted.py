@@ -42,7 +42,7 @@ def refusal(write: Callable[[], object]) -> str:
         write()
     except ApiRefusedError as error:
         message = error.message
-    assert not message or "'rl-system-writes'" in message
+    assert not message or "'rl-operator-writes.rl-system'" in message
     return message
 
 

@@ -364,7 +364,7 @@ def test_job_says_what_the_administrator_does_not_let_it_do(world: World, start:
     finally:
         beside.clear()
     assert stalled["reason"] == "ChildRefused"
-    assert "'rl-system-writes'" in stalled["message"]
+    assert "'rl-operator-writes.rl-system'" in stalled["message"]
     assert "no object of a job in this namespace" in stalled["message"]
 
 
