@@ -64,7 +64,7 @@ def secret(cluster: Cluster, namespace: str) -> Iterator[Finding]:
 
 def reader(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     """The pods that read the stores for the operator are ready."""
-    pods = cluster.pods(namespace, READER)
+    pods = [pod for pod in cluster.pods(namespace, READER) if pod.phase != "Succeeded"]
     if not pods:
         yield good("reader", "none runs; it comes with the first job")
     for pod in pods:

@@ -92,7 +92,7 @@ def pod(namespace: str, secret: str, images: Images, *, token_sha256: str) -> Ma
                     {"name": "stores", "secret": stores},
                     disk.volume("tmp", disk.READER_TMP),
                 ],
-                "restartPolicy": "Always",
+                "restartPolicy": "OnFailure",  # it ends by itself when nobody asks
                 "automountServiceAccountToken": False,
                 "enableServiceLinks": False,
                 "terminationGracePeriodSeconds": GRACE_SECONDS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -30,27 +30,34 @@ def put_secret(world: World, values: dict[str, str]) -> None:
 
 
 @contextmanager
-def operator_pod(world: World, arguments: list[str]) -> Iterator[None]:
+def a_pod(
+    world: World, labels: dict[str, str], status: dict[str, Any], arguments: Sequence[str] = ()
+) -> Iterator[None]:
+    """A pod with this status, which the kubelet would write."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "the-pod", "namespace": NAMESPACE, "labels": labels},
+        "spec": {"containers": [{"name": "only", "image": "o:1", "args": list(arguments)}]},
+    }
+    kubectl = world.apiserver.kubectl
+    kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    named = ("-n", NAMESPACE, "pod", "the-pod")
+    try:
+        kubectl("patch", *named, "--subresource=status", "-p", json.dumps({"status": status}))
+        yield
+    finally:
+        kubectl("delete", *named, "--force", "--grace-period=0")
+
+
+def operator_pod(world: World, arguments: list[str]) -> AbstractContextManager[None]:
     """A pod as the chart makes it, which says that it is ready."""
     labels = {
         "app.kubernetes.io/part-of": "rl-operator",
         "app.kubernetes.io/component": "operator",
     }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "the-operator", "namespace": NAMESPACE, "labels": labels},
-        "spec": {"containers": [{"name": "operator", "image": "o:1", "args": arguments}]},
-    }
-    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    kubectl = world.apiserver.kubectl
-    kubectl("create", "-f", "-", stdin=json.dumps(pod))
-    named = ("-n", NAMESPACE, "pod", "the-operator")
-    try:
-        kubectl("patch", *named, "--subresource=status", "-p", json.dumps(ready))
-        yield
-    finally:
-        kubectl("delete", *named, "--force", "--grace-period=0")
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return a_pod(world, labels, ready, arguments)
 
 
 def test_each_fault_has_a_remedy(world: World, run: Run) -> None:
@@ -110,6 +117,19 @@ def test_an_operator_that_does_not_watch_the_namespace_is_a_fault(
     if state == "fault":
         assert f"watches team-a, team-b, and not {NAMESPACE}" in given["detail"]
         assert "watchNamespaces" in given["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "detail"),
+    [("Pending", "fault", "the-pod is not ready"), ("Succeeded", "ok", "none runs")],
+)
+def test_a_reader_that_has_ended_by_itself_is_no_fault(
+    world: World, run: Run, phase: str, state: str, detail: str
+) -> None:
+    with a_pod(world, {"rl-operator.io/component": "reader"}, {"phase": phase}):
+        given = findings(run("doctor", "-o", "json", kubeconfig=world.admin))
+    assert given["reader"]["state"] == state
+    assert detail in given["reader"]["detail"]
 
 
 @contextmanager

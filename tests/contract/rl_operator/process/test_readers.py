@@ -151,6 +151,18 @@ def test_reader_of_another_image_is_replaced(world: World) -> None:
     assert after["spec"]["containers"][0]["image"] == "o:2"
 
 
+def test_reader_that_has_ended_by_itself_is_replaced(world: World) -> None:
+    world.make_secret()
+    answer_of(world, readers_of(world, Clock()))
+    (before,) = pods(world)
+    assert before["spec"]["restartPolicy"] == "OnFailure"
+    ended = {"phase": "Succeeded", "conditions": [{"type": "Ready", "status": "False"}]}
+    world.set_status("pod", before["metadata"]["name"], ended)
+    answer_of(world, readers_of(world, Clock()))  # of an operator that has started again
+    (after,) = pods(world)
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+
+
 def test_job_says_why_its_reader_cannot_be_created(world: World) -> None:
     world.make_secret()
     world.upload_inputs()
