@@ -56,6 +56,24 @@ one release, and its name has no dot. */}}
 {{- $image -}}
 {{- end }}
 
+{{- /* Not empty if an RLJob has ended; called with the job. */}}
+{{- define "rl.hasEnded" -}}
+{{- range (.status).conditions }}
+{{- if and (has .type (list "Complete" "Failed")) (eq .status "True") }}true{{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Why an RLJob still needs the operator, and what to do; empty if it does not. Called with the job. */}}
+{{- define "rl.needsOperator" -}}
+{{- if .metadata.deletionTimestamp -}}
+is being deleted: wait until it is gone
+{{- else if not (include "rl.hasEnded" .) -}}
+has not ended: let it end, delete it
+{{- else if has "rl-operator.io/data" (.metadata.finalizers | default list) -}}
+has data that are deleted with it (dataPolicy: Delete): delete it
+{{- end -}}
+{{- end }}
+
 {{- define "rl.podSecurity" -}}
 runAsNonRoot: true
 runAsUser: 65532
