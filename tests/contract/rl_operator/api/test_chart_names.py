@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from typing import Any
@@ -13,13 +14,34 @@ from tests.servers import ROOT, binary
 from tests.waiting import HUNG_SECONDS
 
 EVERYTHING = ("image.registry=ghcr.io/you/rl-operator", "kueue.enabled=true")
+DIGITS = "1234"
+NAMED_BY_DIGITS = {
+    "watchNamespaces": [DIGITS],
+    "stores": {
+        "embedded": {"enabled": True},
+        "namespaces": [DIGITS],
+        "bucket": DIGITS,
+        "storageClass": DIGITS,
+    },
+    "imagePullSecrets": [{"name": DIGITS}],
+    "extraLabels": {"team": DIGITS},
+    "pods": {"serviceAccounts": [DIGITS]},
+    "operator": {"priorityClassName": DIGITS, "replicas": 2},
+    "runData": {"viewers": [DIGITS]},
+    "dashboard": {"enabled": True, "tlsSecretName": DIGITS},
+    "podMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
+    "grafana": {"dashboards": {"enabled": True, "labels": {"team": DIGITS}}},
+}
+"""A value of each template in which a user's text stands alone."""
 
 
 def rendered(release: str, namespace: str, *values: str) -> list[dict[str, Any]]:
     """The objects of a release in a namespace."""
     command = [binary("helm"), "template", release, str(ROOT / "charts/rl-operator")]
     command += [f"--namespace={namespace}", "--kube-version=1.34.0"]
-    command += [f"--set={value}" for value in (*EVERYTHING, *values)]
+    command += [f"--set={value}" for value in EVERYTHING]
+    command += [f"--set-json={value}" for value in values]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=HUNG_SECONDS, check=False
     )
@@ -51,3 +73,26 @@ def test_two_releases_share_no_object_without_a_namespace(
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
     assert not ours & set(without_namespace(rendered(*other, "crds.install=false")))
+
+
+def leaves(part: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(part, dict | list):
+        items = part.items() if isinstance(part, dict) else enumerate(part)
+        for key, each in items:
+            yield from leaves(each, f"{at}.{key}")
+    else:
+        yield at, part
+
+
+def test_names_of_digits_stay_text() -> None:
+    """YAML reads them as numbers, which the API server refuses."""
+    values = [f"{name}={json.dumps(value)}" for name, value in NAMED_BY_DIGITS.items()]
+    manifests = rendered(DIGITS, DIGITS, *values)
+    found = [
+        (f"{each['kind']} {each['metadata']['name']}{at}", value)
+        for each in manifests
+        for at, value in leaves(each)
+        if str(value) == DIGITS
+    ]
+    assert len(found) > 100
+    assert [at for at, value in found if not isinstance(value, str)] == []
