@@ -22,6 +22,12 @@ OF_POOL = (
         field="maxRuns",
     ),
     rule(
+        "has(self.job) || !has(self.admitted)",
+        "spec.admitted is for the pool of a job, and the operator sets it: remove it, and set "
+        "replicas to limit a pool that jobs share",
+        field="admitted",
+    ),
+    rule(
         "self.maxRuns > 1 || self.networkPolicy == 'RunOnly'",
         "spec.networkPolicy is for a pool with maxRuns above 1: set it in the job instead",
         field="networkPolicy",

@@ -26,6 +26,10 @@ REFUSED_POOLS: dict[str, tuple[Manifest, str]] = {
         a_pool(model={"uri": "s3://abc/model", "revision": "v1"}),
         "spec.model.revision",
     ),
+    "the admission of a queue": (
+        a_pool(admitted=1),
+        "spec.admitted is for the pool of a job, and the operator sets it",
+    ),
     "a model on a volume": (a_pool(model={"uri": "file:///model"}), "spec.model.uri"),
     "a revision that moves": (
         a_pool(model={"uri": "hf://org/name", "revision": "v1"}, maxRuns=2),
