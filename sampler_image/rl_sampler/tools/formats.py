@@ -23,7 +23,9 @@ class Format:
     parser: str
     """The engine's name of the parser."""
     marks: tuple[str, ...]
-    """Text that occurs only in calls: a response with a mark but no call has a malformed call."""
+    """Texts of calls: a response with one of them but no call has a malformed call."""
+    unsure: tuple[str, ...] = ()
+    """Those of the marks that stand in other text, too, such as an answer in JSON."""
     for_parser: Callable[[str], str] = str
     """What the parser is given for a response."""
     channels: bool = False
@@ -34,6 +36,10 @@ class Format:
         """Where a call begins; nowhere in a format without marks."""
         return re.compile("|".join(map(re.escape, self.marks)) or r"(?!)")
 
+    def surely_calls(self, text: str) -> bool:
+        """Whether a text has a mark that stands in calls alone."""
+        return any(mark in text for mark in self.marks if mark not in self.unsure)
+
     def visible(self, text: str) -> str:
         """What a response says to the one who asked."""
         return harmony.visible(text) if self.channels else text
@@ -43,7 +49,7 @@ FORMATS: dict[ToolCallFormat, Format] = {
     "Hermes": Format("hermes", ("<tool_call>",)),
     "Qwen": Format("qwen25", ("<tool_call>",)),
     "QwenCoder": Format("qwen3_coder", ("<tool_call>", "<function=")),
-    "Llama": Format("llama3", ("<|python_tag|>", '{"name"')),
+    "Llama": Format("llama3", ("<|python_tag|>", '{"name"'), unsure=('{"name"',)),
     "Mistral": Format("mistral", ("[TOOL_CALLS]",)),
     "GLM": Format("glm45", ("<tool_call>",)),
     "Pythonic": Format("pythonic", ()),
@@ -78,6 +84,9 @@ async def parse_calls(
 ) -> Parsed:
     """Parse the tool calls of a response that stand behind its thoughts.
 
+    Where no mark says surely that it calls a tool, a response that calls none of those offered has
+    no call: an answer may hold ``[sorted()]``, or be ``{"name": "Alice"}``.
+
     Args:
         text: decoded, with special tokens.
         tools: those that the policy was offered.
@@ -109,7 +118,8 @@ async def parse_calls(
     calls = [
         WantedCall(tool=call.name, arguments=call.parameters) for call in parsed.calls if call.name
     ]
-    if not calls:
+    offered = any(call.tool == tool.name for call in calls for tool in tools)
+    if not calls or not (offered or expected.surely_calls(said)):
         return Parsed(calls=[], malformed=mark is not None, text=text)
     thoughts = text.removesuffix(said)
     before = (parsed.normal_text or "") if mark is None else said[: mark.start()]

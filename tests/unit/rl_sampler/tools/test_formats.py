@@ -1,0 +1,49 @@
+"""Which responses have calls, by what SGLang's parsers answer."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from rl_contracts.spec.agent.tools import ToolCallFormat
+from rl_sampler.engine.client import Engine
+from rl_sampler.engine.protocol import ParsedCalls
+from rl_sampler.tools.formats import parse_calls
+from tests.unit.rl_sampler.agents.scripted import TOOL
+
+
+class Parser:
+    """Finds calls of some tools, as SGLang does, which forwards those that are not offered."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    async def parse_calls(
+        self, text: str, *, tools: list[dict[str, Any]], parser: str
+    ) -> ParsedCalls:
+        calls = [{"name": name, "parameters": "{}"} for name in self.names if name in text]
+        return ParsedCalls.model_validate({"normal_text": "", "calls": calls})
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "found", "calls", "malformed"),
+    [
+        ("Pythonic", "[calc()]", ["calc"], ["calc"], False),
+        ("Pythonic", "[calc(), cook()]", ["calc", "cook"], ["calc", "cook"], False),
+        ("Pythonic", "<think>[calc()]</think>[calc()]", ["calc"], ["calc"], False),
+        ("Pythonic", "Sort it with [sorted()].", ["sorted"], [], False),
+        ("Pythonic", "rows = [dict(a=1), dict(a=2)]", ["dict", "dict"], [], False),
+        ("Llama", '{"name": "calc", "parameters": {}}', ["calc"], ["calc"], False),
+        ("Llama", '{"name": "Alice", "age": 30}', ["Alice"], [], True),
+        ("Llama", '<|python_tag|>{"name": "cook"}', ["cook"], ["cook"], False),
+        ("Hermes", '<tool_call>{"name": "cook"}</tool_call>', ["cook"], ["cook"], False),
+    ],
+)
+async def test_text_that_nothing_marks_as_a_call_is_none_of_a_tool_that_is_not_offered(
+    form: ToolCallFormat, text: str, found: list[str], calls: list[str], malformed: bool
+) -> None:
+    engine = cast(Engine, Parser(*found))
+    parsed = await parse_calls(text, tools=[TOOL], form=form, engine=engine)
+    assert ([call.tool for call in parsed.calls], parsed.malformed) == (calls, malformed)
+    assert calls or parsed.text == text
