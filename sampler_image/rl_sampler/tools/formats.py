@@ -26,6 +26,8 @@ class Format:
     """Texts of calls: a response with one of them but no call has a malformed call."""
     unsure: tuple[str, ...] = ()
     """Those of the marks that stand in other text, too, such as an answer in JSON."""
+    call: str = ""
+    """A pattern of the begin of a call, where there are no marks; other text matches it, too."""
     for_parser: Callable[[str], str] = str
     """What the parser is given for a response."""
     channels: bool = False
@@ -33,8 +35,8 @@ class Format:
 
     @property
     def begins(self) -> re.Pattern[str]:
-        """Where a call begins; nowhere in a format without marks."""
-        return re.compile("|".join(map(re.escape, self.marks)) or r"(?!)")
+        """Where a call may begin."""
+        return re.compile(self.call or "|".join(map(re.escape, self.marks)))
 
     def surely_calls(self, text: str) -> bool:
         """Whether a text has a mark that stands in calls alone."""
@@ -52,7 +54,7 @@ FORMATS: dict[ToolCallFormat, Format] = {
     "Llama": Format("llama3", ("<|python_tag|>", '{"name"'), unsure=('{"name"',)),
     "Mistral": Format("mistral", ("[TOOL_CALLS]",)),
     "GLM": Format("glm45", ("<tool_call>",)),
-    "Pythonic": Format("pythonic", ()),
+    "Pythonic": Format("pythonic", (), call=r"\[[A-Za-z]\w*\("),
     "Harmony": Format("gpt-oss", (harmony.TO_TOOL,), for_parser=harmony.for_parser, channels=True),
 }
 """By the manifest's ``agent.toolCallFormat``."""
@@ -101,7 +103,7 @@ async def parse_calls(
     said = text
     if not expected.channels:
         said = behind_thoughts(text, begins=expected.begins, opened=opened)
-    mark = expected.begins.search(said)
+    mark = expected.begins.search(said) if expected.marks else None
     if expected.marks and mark is None:
         return Parsed(calls=[], text=text)
     try:

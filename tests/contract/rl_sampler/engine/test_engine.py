@@ -209,6 +209,7 @@ async def test_engine_parses_every_format_of_tool_calls(
         ("Qwen", f"{HERMES}\n{COOK}", ["calc", "cook"], False),
         ("GLM", CALLS["GLM"] + CALLS["GLM"].replace("calc", "cook"), ["calc", "cook"], False),
         ("Pythonic", "[calc(a=1, b=2), cook(a=1)]", ["calc", "cook"], False),
+        ("Pythonic", '[calc(a=1, b="<think>")]', ["calc"], False),
         ("Pythonic", "Sort it with [sorted()].", [], False),
         ("Pythonic", "rows = [dict(a=1), dict(a=2)]", [], False),
         ("Llama", '{"name": "Alice", "age": 30}', [], True),

@@ -31,6 +31,7 @@ class Parser:
     [
         ("Pythonic", "[calc()]", ["calc"], ["calc"], False),
         ("Pythonic", "[calc(), cook()]", ["calc", "cook"], ["calc", "cook"], False),
+        ("Pythonic", '[calc(text="about <think>")]', ["calc"], ["calc"], False),
         ("Pythonic", "<think>[calc()]</think>[calc()]", ["calc"], ["calc"], False),
         ("Pythonic", "Sort it with [sorted()].", ["sorted"], [], False),
         ("Pythonic", "rows = [dict(a=1), dict(a=2)]", ["dict", "dict"], [], False),
