@@ -1,4 +1,4 @@
-"""Tool calls that end an episode: ``agent.finalTools`` and the built-in tool ``answer``."""
+"""The tool calls of a response, and those that end an episode: ``agent.finalTools``, ``answer``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def make_calls(
     """Make the tool calls of a response.
 
     On the last turn they are made only where one of them ends the episode: the policy would never
-    see the results.
+    see the results. A call of a tool that is not offered is the policy's error.
 
     Args:
         member: the episode.
@@ -36,6 +36,8 @@ async def make_calls(
     Raises:
         ToolDownError, UserCodeError: as ``Member.make``.
     """
+    if not {call.tool for call in wanted} <= {tool.name for tool in member.tools.listed}:
+        member.blame("it calls a tool that is not offered")
     final = names_final_tool(member, wanted)
     if position.last and not final:
         return []

@@ -122,6 +122,13 @@ async def test_react_blames_an_invented_observation_and_ignores_it() -> None:
     assert "Observation: 41" in played.policy.contexts[1]
 
 
+async def test_react_blames_an_action_that_is_no_tool() -> None:
+    played = await react([ACT.replace("calc", "cook"), DONE])
+    error = played.member.turns[0].error
+    assert error is not None
+    assert "not offered" in error.message
+
+
 @pytest.mark.parametrize("context", [{}, {"overflow": "DiscardTools"}])
 async def test_a_turn_that_a_stop_text_ended_is_closed_before_the_next(
     context: dict[str, str],

@@ -81,11 +81,15 @@ class Calculator:
 
 
 @pytest.mark.parametrize("script", [[call(a=1), call(tool="cook", b=2)], [call(tool="cook", b=2)]])
-async def test_a_call_of_a_tool_that_is_not_offered_is_refused(script: list[str]) -> None:
+async def test_a_call_of_a_tool_that_is_not_offered_is_refused_and_a_model_error(
+    script: list[str],
+) -> None:
     offer = Offer(tool=TOOL, source=cast(ToolSource, Calculator()), source_name="calc")
     tools = Tools({"calc": offer}, longest=99, counters=Counters())
     played = await play(["\n".join(script), ANSWER], offered=tools)
-    made = played.member.turns[0].calls
+    first, last = played.member.turns
+    assert (first.error and first.error.kind, last.error) == ("model", None)
+    made = first.calls
     assert [each.outcome for each in made] == ["answered"] * (len(script) - 1) + ["refused"]
     assert "There is no tool 'cook'. Tools: calc." in played.policy.contexts[1]
 
