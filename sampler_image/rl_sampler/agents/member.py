@@ -60,6 +60,8 @@ class GeneratedSegment:
     """A response of the policy."""
 
     tokens: Sequence[int]
+    before: Sequence[int]
+    """The last tokens before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +144,27 @@ class Member:
                 ]
         return messages
 
+    @property
+    def opened(self) -> list[int]:
+        """Which messages of the conversation begin inside of ``<think>``, by index."""
+        at, opened = len(self.messages), []
+        for segment in self.history:
+            if isinstance(segment, ShownSegment):
+                at += len(segment.messages)
+                continue
+            opened += [at] if self.chat.opens_thinking(segment.before) else []
+            at += 1
+        return opened
+
     def opens_thinking(self, turn: Turn) -> bool:
         """Whether the text before a response ends with ``<think>``."""
-        start = turn.response.start
-        return self.chat.opens_thinking(self.trace.tokens[max(0, start - MARK_TOKENS) : start])
+        return self.chat.opens_thinking(self.generated(turn).before)
+
+    def generated(self, turn: Turn) -> GeneratedSegment:
+        """The tokens of a response."""
+        start, tokens = turn.response.start, self.trace.tokens
+        before = tokens[max(0, start - MARK_TOKENS) : start]
+        return GeneratedSegment(tokens[start : turn.response.end], before)
 
     def open(self, opening: Opening) -> Turn:
         """Begin the episode with its first response."""
@@ -211,8 +230,7 @@ class Member:
         self.history, self.finished = [], []
         ends = [*(turn.response.start for turn in self.turns[1:]), len(self.trace.tokens)]
         for turn, messages, end in zip(self.turns, saved.unfinished.shown, ends, strict=True):
-            tokens = self.trace.tokens[turn.response.start : turn.response.end]
-            self.history += [GeneratedSegment(tokens), ShownSegment(json.loads(messages))]
+            self.history += [self.generated(turn), ShownSegment(json.loads(messages))]
             self._keep(turn, messages, end=end)
         self.user.skip(self.heard)
         self.continues, self.replayed_turns = saved.id, len(self.turns)
@@ -338,7 +356,7 @@ class Member:
 
     async def listen(self) -> str | None:
         """The user's next message; None where the user ends the talk. Raises NoCompletionError."""
-        shown = visible(self.conversation, opened=self.opens_thinking(self.turns[-1]))
+        shown = visible(self.conversation, opened=self.opened)
         user_message = await self.policy.claim.run(self.user.speak(shown))
         self.heard += 1
         return user_message
@@ -360,7 +378,6 @@ class Member:
         request, response, reason = self.trace.respond(
             generation, known=self.policy.serving.known, routed=self.policy.routed
         )
-        self.history.append(GeneratedSegment(generation.output_ids))
         turn = Turn(
             request=request,
             response=response,
@@ -370,6 +387,7 @@ class Member:
             generate_seconds=sampled.generate_seconds,
         )
         self.turns.append(turn)
+        self.history.append(self.generated(turn))
         tracing.ended(
             "sample",
             seconds=sampled.queue_seconds + sampled.generate_seconds,

@@ -301,6 +301,7 @@ class RolloutRunner:
             reference=task.answer,
             fields=task.record_fields,
             messages=member.conversation,
+            opened=member.opened,
             tokens=turn.response.end - turn.response.start,
             max_tokens=self.spec.agent.sampling.max_tokens_per_turn,
             cut_off=turn.stop_reason in CUT_OFF,

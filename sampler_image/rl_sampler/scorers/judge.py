@@ -86,7 +86,7 @@ def _values(response: Response) -> dict[str, str]:
     asked = [message["content"] for message in response.messages if message["role"] == "user"]
     return {
         "answer": response.answer or "",
-        "conversation": transcript(visible(response.messages, opened=response.thinking)),
+        "conversation": transcript(visible(response.messages, opened=response.opened)),
         "question": asked[0] if asked else "",
         "reference": response.reference,
         "response": without_thinking(response.text, opened=response.thinking),

@@ -27,6 +27,8 @@ class Response:
     """Fields of the record that ``columns.fields`` names; only those that the record has."""
     messages: Sequence[Mapping[str, str]] = ()
     """``role`` and ``content`` of all messages of the last context, with this response."""
+    opened: Sequence[int] = ()
+    """Indexes of the messages that begin inside of ``<think>``."""
     tokens: int = 0
     """Number of tokens generated for this text, with the token that ended the turn."""
     max_tokens: int = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rl_sampler.tools import harmony
 
@@ -59,16 +59,17 @@ def behind_thoughts(response: str, *, begins: re.Pattern[str], opened: bool = Fa
     return response[start:].lstrip() if start else response
 
 
-def visible(messages: Sequence[Mapping[str, str]], *, opened: bool) -> list[dict[str, str]]:
+def visible(
+    messages: Sequence[Mapping[str, str]], *, opened: Collection[int]
+) -> list[dict[str, str]]:
     """A conversation as those read it who talk with the policy, or judge it: without its thoughts.
 
     Args:
         messages: with ``role`` and ``content``.
-        opened: the prompt of the last of them ended with ``<think>``. Earlier thoughts have ended.
+        opened: indexes of those before which the text ended with ``<think>``.
     """
-    last = len(messages) - 1
     return [
-        {**message, "content": without_thinking(message["content"], opened=opened and at == last)}
+        {**message, "content": without_thinking(message["content"], opened=at in opened)}
         if message["role"] == "assistant"
         else dict(message)
         for at, message in enumerate(messages)

@@ -15,7 +15,7 @@ from rl_contracts.spec.agent.program import PROGRAM, Program
 from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents import saving
 from rl_sampler.agents.chat import Chats
-from rl_sampler.agents.member import GeneratedSegment, Member
+from rl_sampler.agents.member import Member
 from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.trace import Trace
 from rl_sampler.code.client import CodeCalls, CodeContainerError
@@ -241,10 +241,8 @@ def _take_over(member: Member, session: Session, played: Played) -> None:
         ignored=sorted(session.ignored),
     )
     if member.turns:
-        response = member.turns[-1].response
         member.messages = [
             Message.model_validate({"role": message.role, "content": message.text})
             for message in session.conversation
         ]
-        tokens = member.trace.tokens[response.start : response.end]
-        member.history = [GeneratedSegment(tokens)]
+        member.history = [member.generated(member.turns[-1])]

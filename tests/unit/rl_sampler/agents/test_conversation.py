@@ -72,13 +72,15 @@ async def test_simulated_user_reads_what_is_said_without_the_thoughts(
     model: str, begin: str | None
 ) -> None:
     said = "" if begin is None else "\n</think>\nWhich order?"
-    script = [f"{begin or ''}I guess 17.{said}", "Thanks."]
+    script = [f"{begin or ''}I guess 17.{said}", "</think>Thanks.", "</think>Bye."]
     asked = Asked()
     user = SimulatedUser(Template("${conversation}"), cast(Failover, asked), scenario="")
-    played = await talk(script, [], model=model, speaker=user, maxTurns=2)
+    played = await talk(script, [], model=model, speaker=user, maxTurns=3)
     assert "user: What is 20 + 22?\nassistant: " in asked.prompts[0]
     assert ("Which order?" in asked.prompts[0]) == (begin is not None)
-    assert "guess" not in asked.prompts[0]
+    assert "assistant: Thanks." in asked.prompts[1]
+    assert all("guess" not in prompt for prompt in asked.prompts), "nor in later turns"
+    assert played.member.opened == ([] if model == "qwen3" else [1, 3, 5])
     assert "I guess 17." in played.member.conversation[1]["content"], "own code reads all of it"
 
 

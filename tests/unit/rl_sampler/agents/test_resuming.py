@@ -29,6 +29,14 @@ TALK: dict[str, Any] = {
     "tools": (TOOL,),
     "kind": "Conversation",
 }
+THOUGHTS: dict[str, Any] = {
+    "script": ["one", "1</think>two", "three"],
+    "answers": {},
+    "user": ["And?", "Go on."],
+    "tools": (),
+    "kind": "Conversation",
+    "model": "qwen3_5_think",
+}
 ACTION = 'Thought: so\nAction: calc\nAction Input: {{"a": {}}}'
 REACT: dict[str, Any] = {
     "script": [ACTION.format(1), "neither", ACTION.format(2), "Final Answer: 42"],
@@ -55,7 +63,11 @@ def written(played: Played) -> dict[str, Any]:
     return rollout.model_dump(exclude={"turns": {"__all__": {"tool_seconds"}}, "timings": True})
 
 
-@pytest.mark.parametrize("episode", [TOOLS, TALK, REACT], ids=["ToolLoop", "Conversation", "ReAct"])
+@pytest.mark.parametrize(
+    "episode",
+    [TOOLS, TALK, THOUGHTS, REACT],
+    ids=["ToolLoop", "Conversation", "thoughts", "ReAct"],
+)
 async def test_a_continued_episode_is_the_same_to_the_byte(episode: dict[str, Any]) -> None:
     saves: list[Rollout] = []
     whole = await play(**episode, on_turn=lambda member: saves.append(saved(member)))
@@ -72,6 +84,7 @@ async def test_a_continued_episode_is_the_same_to_the_byte(episode: dict[str, An
         assert continued.policy.script == [], "as many responses as were left"
         assert written(continued) == written(whole)
         assert continued.member.conversation == whole.member.conversation
+        assert continued.member.opened == whole.member.opened
         assert continued.member.replayed_turns == number
         assert continued.member.policy.claim.begun == {0: save.oldest_step}
 

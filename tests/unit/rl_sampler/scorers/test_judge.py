@@ -46,11 +46,20 @@ async def test_a_judge_reads_no_thoughts(text: str, thinking: bool, said: str) -
         {"role": "user", "content": "What does <think>a</think> mean?"},
         {"role": "assistant", "content": "Tell them 1.</think>Do you mean the tag?"},
         {"role": "user", "content": "Yes."},
+        {"role": "assistant", "content": "Tell them 1."},
+        {"role": "user", "content": "So?"},
         {"role": "assistant", "content": text},
     ]
-    response = Response(text=text, answer=None, reference="", messages=messages, thinking=thinking)
+    response = Response(
+        text=text,
+        answer=None,
+        reference="",
+        messages=messages,
+        opened=[3, 5] if thinking else [3],
+        thinking=thinking,
+    )
     assert await judge(response) == 1.0
     assert asked.prompt == (
         "user: What does <think>a</think> mean?\nassistant: Do you mean the tag?\n"
-        f"user: Yes.\nassistant: {said}\n---\n{said}"
+        f"user: Yes.\nassistant: \nuser: So?\nassistant: {said}\n---\n{said}"
     )
