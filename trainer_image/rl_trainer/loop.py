@@ -69,7 +69,7 @@ def train(job: Job, run: Run) -> Outcome:
     evaluations = results_of_run.of_run(job, run)
     progress = _resume(job, work, run, checkpointer, base=base, evaluations=evaluations)
     progress.signal = run.learning_signal
-    leftovers.tidy(job, run)
+    leftovers.tidy(job, run, limits)
     context = StepContext(
         work=work,
         collector=_collector(job, datasets, limits, work.reader, base=base),

@@ -25,7 +25,7 @@ DEAD_BECAUSE: Mapping[str, str] = {
     Cause.UNUSABLE: "the trainer rejected a rollout",
     Cause.STALE: "too old when the trainer came to them",
     Cause.FILTERED: "no learning signal",
-    Cause.OVER: "the run or the evaluation ended before they were needed",
+    Cause.OVER: "the run, the evaluation or their manifest ended before they were needed",
 }
 """Why a task ended as dead, by the cause of its last attempt."""
 

@@ -79,7 +79,7 @@ class Cause(StrEnum):
     FILTERED = "filtered"
     """Finished, but it carried no learning signal."""
     OVER = "over"
-    """The run or the evaluation ended before it was needed."""
+    """The run, the evaluation or its manifest ended before it was needed."""
 
 
 class Message(Record):

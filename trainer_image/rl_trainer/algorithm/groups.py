@@ -102,6 +102,16 @@ def assemble(task: Task, rollouts: Mapping[str, RolloutHead], limits: Limits) ->
     return Group(task=task, rollouts=sampled, baseline=greedy[0] if greedy else None)
 
 
+def task_fault(task: Task, limits: Limits) -> str:
+    """Why no group of a task can be trained, whatever its rollouts are; else empty.
+
+    It is of another manifest.
+    """
+    return temperature_fault(task.temperature, limits.temperature) or _estimator_fault(
+        limits.estimator, sampled=task.group_size, task=task
+    )
+
+
 def _count_fault(task: Task, *, sampled: int, greedy: int) -> str:
     """Why a task's list of rollouts has the wrong length, or names one twice; else empty."""
     least, most = task.minimum or task.group_size, task.group_size

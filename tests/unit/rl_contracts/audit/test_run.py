@@ -175,7 +175,7 @@ NOTES: dict[str, tuple[Callable[[Facts], Facts], str]] = {
     ),
     "a superseded evaluation": (
         with_task("t6", task(state=TaskState.DEAD, cause="over")),
-        "tasks are dead: the run or the evaluation ended before they were needed",
+        "tasks are dead: the run, the evaluation or their manifest ended before they were needed",
     ),
     "a task whose sampler never answered": (
         with_task("t6", task(state=TaskState.DEAD, cause="lease")),
