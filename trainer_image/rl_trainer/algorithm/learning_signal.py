@@ -149,12 +149,13 @@ def _checks(algorithm: Algorithm, *, first: int, last: int) -> list[Check]:
 
 def _equal_rewards_teach(algorithm: Algorithm) -> bool:
     """Whether advantages may differ where rewards do not."""
-    section, kl = algorithm.shaping, algorithm.kl
+    section, kl, kind = algorithm.shaping, algorithm.kl, algorithm.estimator.kind
     return (
-        not ESTIMATOR_KINDS[algorithm.estimator.kind].compares
+        not ESTIMATOR_KINDS[kind].compares
         or section.overlong is not None
         or section.efficient_rewarding is not None
-        or (kl is not None and kl.placement == "Reward")
+        # The weights of MaxEnt follow the reference, too, wherever the penalty is.
+        or (kl is not None and (kl.placement == "Reward" or kind == "MaxEnt"))
     )
 
 

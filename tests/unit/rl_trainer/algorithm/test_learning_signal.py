@@ -72,6 +72,7 @@ def test_what_holds_for_the_whole_window_is_found(step: StepMetrics, expected: s
         {"estimator": {"kind": "REINFORCEPlusPlus", "gamma": 0.9}},
         {"estimator": {"kind": "RAE"}},
         {"kl": {"placement": "Reward"}},
+        {"kl": {}, "estimator": {"kind": "MaxEnt"}, "loss": {"kind": "MaxEnt"}},
     ],
 )
 def test_equal_rewards_are_no_finding_where_they_teach(section: dict[str, object]) -> None:
