@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from rl_sampler.gateway import openai_chat
 from rl_sampler.gateway.asked import Asked, Call, Message, RefusedRequestError, Reply, Role
 from rl_sampler.gateway.body import (
     MOST_TOOLS,
@@ -40,6 +41,10 @@ IGNORED = frozenset(
         "user",
     }
 )
+REFUSED = openai_chat.REFUSED | {"tool_calls"}
+"""Fields of items that would change what the policy is shown, or would lose its calls."""
+OF_ANSWERS = frozenset({"id", "status"})
+"""Fields of items that say nothing: answers have them, and programs send them back."""
 PARTS = ("input_text", "output_text", "text")
 ROLES: dict[str, Role] = {
     "system": "system",
@@ -59,7 +64,8 @@ def parse(values: object) -> Asked:
     body = Body(values)
     instructions = body.take("instructions", str, "")
     messages = [Message(role="system", text=instructions)] if instructions else []
-    messages += _messages(body.any("input"))
+    ignored: set[str] = set()
+    messages += _messages(body.any("input"), ignored)
     check_turns(messages, parameter="input")
     include = body.take("include", list, [])
     if any(name not in INCLUDED for name in include):
@@ -75,7 +81,7 @@ def parse(values: object) -> Asked:
         stream=body.take("stream", bool, False),
         logprobs=LOGPROBS in include,
         model=body.required("model", str),
-        ignored=body.ignore(IGNORED),
+        ignored=(*body.ignore(IGNORED), *sorted(ignored)),
     )
     body.only("top_logprobs", [0], "must be 0: only sampled tokens have log-probabilities")
     body.only("background", [False], "must be false: no response outlives its request")
@@ -91,15 +97,21 @@ def _check_text(body: Body) -> None:
     text.only("format", [{"type": "text"}], why)
 
 
-def _messages(given: object) -> Iterator[Message]:
-    """The conversation; items of one response become one message."""
+def _messages(given: object, ignored: set[str]) -> Iterator[Message]:
+    """The conversation; items of one response become one message.
+
+    ``ignored`` gets the names of fields that have no effect.
+    """
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     if not isinstance(items, list):
         raise RefusedRequestError("input must be a string or a list", parameter="input")
     names: dict[str, str] = {}
     response: Message | None = None
     for index, values in enumerate(items):
-        message = _item(Body(values, at=f"input[{index}]"), names, at=f"input[{index}]")
+        item = Body(values, at=f"input[{index}]")
+        message = _item(item, names, at=f"input[{index}]")
+        item.ignore(OF_ANSWERS)
+        ignored |= item.rest(REFUSED)
         if message is None:
             continue
         if message.role == "assistant":

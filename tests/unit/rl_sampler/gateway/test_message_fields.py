@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.rl_sampler.gateway.test_apis import CHAT, MESSAGES, QUESTION, gateway
+from tests.unit.rl_sampler.gateway.test_apis import CHAT, MESSAGES, QUESTION, RESPONSES, gateway
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,9 @@ from tests.unit.rl_sampler.gateway.test_apis import CHAT, MESSAGES, QUESTION, ga
         (CHAT, {"partial": True}),
         (CHAT, {"refusal": "I cannot."}),
         (CHAT, {"audio": {"id": "1"}}),
+        (RESPONSES, {"function_call": {"name": "calc", "arguments": "{}"}}),
+        (RESPONSES, {"prefix": True}),
+        (RESPONSES, {"tool_calls": [{"id": "1"}]}),
         (MESSAGES, {"tool_calls": [{"id": "1"}]}),
     ],
 )
@@ -24,10 +27,12 @@ async def test_fields_of_messages_that_change_what_is_shown_are_refused_by_name(
     path: str, field: dict[str, Any]
 ) -> None:
     messages = [*QUESTION, {"role": "assistant", "content": "b", **field}, *QUESTION]
+    named = "input" if path == RESPONSES else "messages"
+    sent: dict[str, Any] = {named: messages}
     async with gateway([]) as client:
-        status, body = await client.post(path, messages=messages)
+        status, body = await client.post(path, **sent)
         assert status == 400
-        assert f"messages[1].{next(iter(field))} is not supported" in body["error"]["message"]
+        assert f"{named}[1].{next(iter(field))} is not supported" in body["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +45,7 @@ async def test_fields_of_messages_that_change_what_is_shown_are_refused_by_name(
         ),
         (CHAT, {"prefix": False, "refusal": ""}, set()),
         (CHAT, {"reasoning_content": "Hm.", "x" * 99: 1}, {"reasoning_content", "x" * 64}),
+        (RESPONSES, {"name": "bob", "id": "msg_1", "status": "completed"}, {"name"}),
         (MESSAGES, {"id": "msg_1", "stop_reason": "end_turn"}, {"id", "stop_reason"}),
     ],
 )
@@ -48,7 +54,8 @@ async def test_other_fields_of_messages_are_ignored_and_named(
 ) -> None:
     messages = [*QUESTION, {"role": "assistant", "content": "b", **fields}, *QUESTION]
     async with gateway(["ok"]) as client:
-        status, _ = await client.post(path, messages=messages)
+        sent: dict[str, Any] = {"input" if path == RESPONSES else "messages": messages}
+        status, _ = await client.post(path, **sent)
         assert status == 200
         assert client.session.ignored == {f"messages.{name}" for name in named}
 
