@@ -36,6 +36,9 @@ not fit, and while it was tokenized the agent could renew no lease."""
 SMALL_BYTES = 1 << 16
 """Requests of this size are read in any case."""
 
+MOST_IGNORED = 256
+"""Names of fields that had no effect, of a session: a rollout lists them."""
+
 Emit = Callable[[int, str], Awaitable[None]]
 """Takes a choice's number and the next part of its text."""
 
@@ -77,7 +80,7 @@ class Session:
     """What the program posted, in [0, 1]."""
     metrics: dict[str, float] = field(default_factory=dict)
     ignored: set[str] = field(default_factory=set)
-    """Fields of requests that had no effect."""
+    """Fields of requests that had no effect, MOST_IGNORED of them."""
     too_long: str = ""
     """What was refused as too long before there was a response; empty: nothing."""
     failure: Exception | None = None
@@ -142,7 +145,8 @@ class Session:
                 f"{MOST_TOKENS}: end the program, or keep to one conversation",
                 code="session_limit",
             )
-        self.ignored |= set(asked.ignored)
+        new = sorted(set(asked.ignored) - self.ignored)
+        self.ignored.update(new[: MOST_IGNORED - len(self.ignored)])
         return placed
 
     def count(self, asked: Asked) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_sampler.gateway.session import MOST_IGNORED
 from tests.unit.rl_sampler.gateway.test_apis import CHAT, MESSAGES, QUESTION, RESPONSES, gateway
 
 
@@ -58,6 +59,19 @@ async def test_other_fields_of_messages_are_ignored_and_named(
         status, _ = await client.post(path, **sent)
         assert status == 200
         assert client.session.ignored == {f"messages.{name}" for name in named}
+
+
+async def test_a_session_names_so_many_ignored_fields_and_no_more() -> None:
+    async with gateway(["ok"] * 2) as client:
+        for request in range(2):
+            messages = [
+                {"role": "user", "content": "a", f"field_{request}_{number}": 1}
+                for number in range(MOST_IGNORED - 1)
+            ]
+            status, _ = await client.post(CHAT, messages=messages)
+            assert status == 200
+        assert len(client.session.ignored) == MOST_IGNORED
+        assert "messages.field_0_0" in client.session.ignored
 
 
 async def test_fields_of_calls_and_results_are_named_too() -> None:
