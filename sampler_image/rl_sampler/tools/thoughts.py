@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rl_sampler.tools import harmony
 
 OPENED = "<think>"
 """What some chat templates end the prompt with."""
-TAG = re.compile(r"<(/?)(?:think|thinking)>")
+TAG = re.compile(r"(?<!`)`<(?:think|thinking)>`(?!`)|<(/?)(?:think|thinking)>")
+"""A tag; without its group one that opens nothing, because it is named in backticks."""
+
+
+def _tags(response: str) -> Iterator[re.Match[str]]:
+    return (tag for tag in TAG.finditer(response) if tag[1] is not None)
 
 
 def without_thinking(response: str, *, opened: bool = False) -> str:
@@ -25,7 +30,7 @@ def without_thinking(response: str, *, opened: bool = False) -> str:
     if final is not None:
         return final
     start, end = 0, 0 if opened else len(response)
-    for tag in TAG.finditer(response):
+    for tag in _tags(response):
         if tag[1]:
             start, end = tag.end(), len(response)
         else:
@@ -48,7 +53,7 @@ def behind_thoughts(response: str, *, begins: re.Pattern[str], opened: bool = Fa
     if final is not None:
         return final
     start, thinking = 0, opened
-    for tag in TAG.finditer(response):
+    for tag in _tags(response):
         if not thinking and begins.search(response, start, tag.start()):
             break
         thinking = not tag[1]

@@ -28,6 +28,10 @@ CALL = re.compile("CALL")
         ("CALL </think> CALL", False, "CALL </think> CALL"),
         ("<think>a</think>CALL <think>b</think>", False, "CALL <think>b</think>"),
         ("a</think>CALL </think>", True, "CALL </think>"),
+        # tags that are named in backticks
+        ("I write `<think>`. CALL", False, "I write `<think>`. CALL"),
+        ("Not `<think>` or `</think>`. CALL", False, "`. CALL"),
+        ("```<think>``` CALL", False, ""),
         # in channels
         ("<|channel|>analysis<|message|>CALL 1<|end|><|start|>assistant", False, ""),
         ("<|channel|>final<|message|>CALL 1", False, "CALL 1"),
@@ -47,6 +51,8 @@ def test_calls_are_looked_for_behind_the_thoughts(text: str, opened: bool, behin
         ("42<think>1<think>2", False, "42"),
         ("42", False, "42"),
         ("42", True, ""),
+        ("The tag `<think>` is 42", False, "The tag `<think>` is 42"),
+        ("x = `1`</think>`42`", True, "`42`"),
     ],
 )
 def test_what_a_response_says_without_its_thoughts(text: str, opened: bool, rest: str) -> None:
@@ -54,6 +60,6 @@ def test_what_a_response_says_without_its_thoughts(text: str, opened: bool, rest
 
 
 def test_responses_full_of_tags_are_read_in_linear_time() -> None:
-    for piece in ("<think>", "</think>", "<think>a</think>", "a </think> <think> <"):
+    for piece in ("<think>", "</think>", "<think>a</think>", "a </think> <think> <", "`<think>`"):
         behind_thoughts(piece * 100_000, begins=CALL)
         without_thinking(piece * 100_000)
