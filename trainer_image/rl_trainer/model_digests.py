@@ -1,4 +1,4 @@
-"""A run that has steps must go on with the models that it began with.
+"""A run must go on with the models that it began with.
 
 Of a hub's model the commit says so (``base_model``). A folder in a bucket may be replaced by
 another model of the same shape, so that only the digest of its bytes tells them apart.
@@ -30,7 +30,8 @@ def check(job: Job, run: Run, *, commit: str) -> None:
         commit: of the policy's model on the hub; empty: it comes from a bucket.
 
     Raises:
-        RefusedError: the run has steps, and a model is another one than before.
+        RefusedError: a model is another one than before, and the run has steps; or the policy's
+            is, and the run has published it.
     """
     job.heartbeat.say("comparing the models with those that the run began with")
     current = {
@@ -38,7 +39,10 @@ def check(job: Job, run: Run, *, commit: str) -> None:
         for name in FIELDS
         if (job.folder / name).is_dir() and not (commit and name == BASE)
     }
-    if run.step > 0 and (refusal := changed(run.models, current, job.spec)):
+    # Before the first step rollouts of the published policy may wait to be trained.
+    held = set(FIELDS) if run.step > 0 else {inputs.BASE} if run.policy is not None else set()
+    compared = {name: sha256 for name, sha256 in current.items() if name in held}
+    if refusal := changed(run.models, compared, job.spec):
         raise RefusedError(refusal)
     models = run.models | current
     if models != run.models:
@@ -66,7 +70,7 @@ def changed(
                 field=FIELDS[name],
                 value=uris[name][:200],
                 reason="ModelChanged",
-                message="Its weights or its config.json have changed since the run's first step.",
+                message="Its weights or its config.json have changed since the run began.",
                 remedy="Put the former files back, or start a new run for the changed model.",
             )
     return None

@@ -63,6 +63,25 @@ def test_a_run_whose_model_was_replaced_is_refused(interrupted: World, tmp_path:
     assert interrupted.run.models == before.models, "a run of an earlier release records it"
 
 
+def test_a_run_whose_model_was_replaced_before_its_first_step_is_refused_once_it_is_sampled(
+    make_world: MakeWorld, tmp_path: Path
+) -> None:
+    """Rollouts of the former model may wait in its queue."""
+    world = make_world(steps=1)
+    key = f"{world.stores.objects.prefix}model/model.safetensors"
+    other = save_tiny(tmp_path / "other", seed=7) / "model.safetensors"
+    process = world.forked()
+    runs = world.stores.runs
+    until(lambda: (run := runs.get(RUN)) is not None and run.policy, what="the first policy")
+    process.kill()
+    process.join(HUNG_SECONDS)
+    assert world.run.step == 0
+    world.stores.objects.put_file(key, other)
+    with sampling(TestSampler(world.stores, RUN)):
+        assert world.attempt() == 2
+    assert (world.outcome.reason, world.outcome.field) == ("ModelChanged", "spec.model.uri")
+
+
 def test_a_replay_with_changed_data_is_refused(interrupted: World) -> None:
     stores, before = interrupted.stores, interrupted.run
     (batch, *_) = stores.batches.lineage(before.head_batch)
