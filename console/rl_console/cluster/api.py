@@ -50,7 +50,8 @@ class Api:
         self.library = library
         self.namespace = namespace
         """The context's."""
-        self.request_seconds = request_seconds
+        self.limit = request_seconds, request_seconds
+        """Seconds to connect, and between two parts of an answer. The library ignores a float."""
         self._impersonates = impersonates
 
     @classmethod
@@ -176,9 +177,9 @@ class Api:
             RequestRefusedError: any other refusal.
         """
         sent = {"Accept": accept, "Content-Type": content_type, **(headers or {})}
-        answer = self.call(
-            doing,
-            lambda: self.library.call_api(
+
+        def send() -> tuple[bytes, Mapping[str, str]]:
+            given = self.library.call_api(
                 path,
                 method,
                 query_params=list((query or {}).items()),
@@ -187,10 +188,12 @@ class Api:
                 auth_settings=["BearerToken"],
                 _preload_content=False,
                 _return_http_data_only=True,
-                _request_timeout=self.request_seconds,
-            ),
-        )
-        return (json.loads(answer.data) if answer.data else {}), answer.headers
+                _request_timeout=self.limit,
+            )
+            return given.data, given.headers
+
+        data, received = self.call(doing, send)
+        return (json.loads(data) if data else {}), received
 
     def pages(self, path: str, *, doing: str, query: Mapping[str, Any]) -> Iterator[Any]:
         """The pages of a list; ``query`` has ``limit``."""

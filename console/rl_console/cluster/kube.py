@@ -44,7 +44,7 @@ class Cluster:
         self._apps = client.AppsV1Api(api.library)
         self._custom = client.CustomObjectsApi(api.library)
         self._call = api.call
-        self._seconds = api.request_seconds
+        self._limit = api.limit
         self.default_namespace = api.namespace
 
     @classmethod
@@ -109,7 +109,7 @@ class Cluster:
         raw = self._call(
             f"listing SamplerPools of {namespace}",
             lambda: self._custom.list_namespaced_custom_object(
-                GROUP, VERSION, namespace, "samplerpools", _request_timeout=self._seconds
+                GROUP, VERSION, namespace, "samplerpools", _request_timeout=self._limit
             ),
         )
         pools = map(PoolObject.parse, raw["items"])
@@ -119,7 +119,7 @@ class Cluster:
 
     def pods(self, namespace: str, selector: str = "") -> list[PodView]:
         """Pods of a namespace sorted by name; an empty namespace means all namespaces."""
-        wanted = {"label_selector": selector, "_request_timeout": self._seconds}
+        wanted = {"label_selector": selector, "_request_timeout": self._limit}
         listed = self._call(
             f"listing pods of {namespace or 'all namespaces'}",
             lambda: (
@@ -150,7 +150,7 @@ class Cluster:
 
         While it is followed there is no time limit between two chunks: a container may be silent.
         """
-        silent = None if follow else self._seconds
+        connecting, silent = self._limit
         options = {"tail_lines": tail, "since_seconds": since_seconds}
         doing = f"reading the log of {namespace}/{pod} {container}"
         answer = self._call(
@@ -163,7 +163,7 @@ class Cluster:
                 previous=previous,
                 timestamps=timestamps,
                 _preload_content=False,
-                _request_timeout=(self._seconds, silent),
+                _request_timeout=(connecting, None if follow else silent),
                 **{key: value for key, value in options.items() if value is not None},
             ),
         )
@@ -185,7 +185,7 @@ class Cluster:
                     container=container,
                     tail_lines=lines,
                     previous=previous,
-                    _request_timeout=self._seconds,
+                    _request_timeout=self._limit,
                 ),
             )
         except (NotFoundError, RequestRefusedError):
@@ -197,14 +197,14 @@ class Cluster:
         raw = self._call(
             f"reading Secret {namespace}/{name}",
             lambda: self._core.read_namespaced_secret(
-                name, namespace, _request_timeout=self._seconds
+                name, namespace, _request_timeout=self._limit
             ),
         )
         return {key: base64.b64decode(value).decode() for key, value in (raw.data or {}).items()}
 
     def workloads(self, namespace: str) -> list[Workload]:
         """Deployments and StatefulSets of a namespace."""
-        timeout = self._seconds
+        timeout = self._limit
         deployments = self._call(
             f"listing Deployments of {namespace}",
             lambda: self._apps.list_namespaced_deployment(namespace, _request_timeout=timeout),
