@@ -5,6 +5,7 @@ This module, ``kubeconfig`` and ``kube`` alone use the client library.
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -103,6 +104,12 @@ class Api:
         settings.ssl_ca_cert = str(authorities)
         settings.api_key = {"authorization": f"Bearer {token}"}
         return cls(client.ApiClient(settings), request_seconds=request_seconds)
+
+    def within(self, seconds: float) -> Api:
+        """The same server, with requests that take no longer than this."""
+        limited = copy.copy(self)
+        limited.limit = min(self.limit[0], seconds), min(self.limit[1], seconds)
+        return limited
 
     @property
     def server(self) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from rl_console import stores as store_access
 from rl_console import times
+from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import (
     ClusterUnavailableError,
@@ -38,6 +39,8 @@ STARTING_SECONDS = 30.0
 PAGE_SECONDS = 4.0
 """How long a page in a browser waits for that. Many pages of many viewers share one process."""
 RETRY_SECONDS = 0.5
+LEAST_SECONDS = 1.0
+"""Of a question. One with less time is not asked: its failure would hide why the others failed."""
 BAD_GATEWAY = 502
 """The operator's status where a reader runs and has no answer, e.g. because its stores are down."""
 JOBS_AT_ONCE = 100
@@ -62,7 +65,7 @@ class ClusterSource:
             cluster: by the user's kubeconfig.
             tools: forwards ports where stores are read directly.
             operator_namespace: of the operator.
-            patience_seconds: how long the operator is asked again while nobody answers.
+            patience_seconds: how long the operator is asked, and asked again, while nobody answers.
         """
         self._patience_seconds = patience_seconds
         self._cluster, self._tools, self._operator = cluster, tools, operator_namespace
@@ -113,21 +116,24 @@ class ClusterSource:
         token = self._cluster.api.token
         if not token:
             return self._ask_stores(namespace, job, query)
-        ends = time.monotonic() + (self._patience_seconds if patient else 0.0)
+        ends = time.monotonic() + self._patience_seconds
         while True:
+            api = self._cluster.api.within(max(ends - time.monotonic(), LEAST_SECONDS))
             try:
-                return self._ask_operator(namespace, job, query, token)
+                return self._ask_operator(api, namespace, job, query, token)
             except ClusterUnavailableError:
-                if time.monotonic() >= ends:
+                if not patient or ends - time.monotonic() < RETRY_SECONDS + LEAST_SECONDS:
                     raise
                 time.sleep(RETRY_SECONDS)
 
-    def _ask_operator(self, namespace: str, job: str, query: Message, token: str) -> Answer:
+    def _ask_operator(
+        self, api: Api, namespace: str, job: str, query: Message, token: str
+    ) -> Answer:
         asked = query.model_dump(mode="json")
         service = f"/api/v1/namespaces/{self._operator}/services/{SERVICE}"
         doing = f"asking the operator for data of {namespace}/{job}"
         try:
-            given = self._cluster.api.request(
+            given = api.request(
                 "POST",
                 f"{service}/proxy/v1/run-data",
                 doing=doing,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -13,9 +14,16 @@ import pytest
 from rl_console import completion
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
+from rl_console.dashboard.app import MOST_LISTINGS, application
 from rl_console.errors import ClusterUnavailableError
+from rl_console.queries import cluster_source
+from rl_console.queries.cluster_source import ClusterSource
+from rl_console.tools import Tools
+from rl_contracts.queries.kinds import SummaryQuery
 from tests.network.loopback import hanging, listening
+from tests.network.served import served
 from tests.unit.rl_console.builders import pod
+from tests.unit.rl_console.dashboard.test_threads import entered, opened
 from tests.waiting import HUNG_SECONDS
 
 SECONDS = 0.05
@@ -84,3 +92,24 @@ def test_a_key_press_waits_no_longer_than_completion_may_take(
     file.write_text(json.dumps(written))
     monkeypatch.setattr(completion, "SECONDS", SECONDS)
     assert completion.candidates(["--kubeconfig", str(file), "logs", ""]) == ([], 4)
+
+
+def test_lists_that_wait_for_a_server_give_their_places_to_the_next_ones(hung: str) -> None:
+    app = application(ClusterSource(cluster_at(hung), Tools()), key="k", namespace="lab")
+    with served(app) as port, contextlib.ExitStack() as left:
+        cookie = entered(port, "k")
+        lists = [opened(port, "/n/lab", cookie) for _ in range(MOST_LISTINGS + 1)]
+        for each in lists:
+            left.callback(each.close)
+        assert [each.getresponse().status for each in lists] == [503] * len(lists)
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_question_to_an_operator_that_hangs_ends_with_the_patience(
+    hung: str, monkeypatch: pytest.MonkeyPatch, patient: bool
+) -> None:
+    monkeypatch.setattr(cluster_source, "LEAST_SECONDS", SECONDS)
+    cluster = Cluster(Api.of_token(hung, "t", authorities=Path("unused")))
+    source = ClusterSource(cluster, Tools(), patience_seconds=SECONDS)
+    with pytest.raises(ClusterUnavailableError, match=rf"operator .*read timeout={SECONDS}"):
+        source.ask("lab", "sums", SummaryQuery(), patient=patient)
