@@ -22,6 +22,7 @@ from rl_console.errors import (
     NotFoundError,
     NotLoggedInError,
     RequestRefusedError,
+    UsageError,
 )
 
 T = TypeVar("T")
@@ -182,6 +183,7 @@ class Api:
             NotFoundError: no such object or kind.
             NotAllowedError: the user may not do this.
             RequestRefusedError: any other refusal.
+            UsageError: the user's credentials cannot be sent.
         """
         sent = {"Accept": accept, "Content-Type": content_type, **(headers or {})}
 
@@ -214,7 +216,7 @@ class Api:
                 return
 
     def call(self, doing: str, request: Callable[[], T]) -> T:
-        """Make a request of the client library; errors as ``request`` raises them."""
+        """Make a request of the client library; errors as ``answer`` raises them."""
         try:
             return request()
         except client.ApiException as error:
@@ -226,6 +228,14 @@ class Api:
                 remedy="Check that the cluster runs, and that `kubectl config current-context` "
                 "is the one you mean",
             ) from error
+        except ValueError as error:
+            if not (isinstance(error, UnicodeError) or str(error).startswith("Invalid header")):
+                raise
+            raise UsageError(  # without the error, which quotes the value: it may be a token
+                f"no request can be sent while {doing}: the user's token or `as` has a line break "
+                "or another character that no HTTP header may have",
+                remedy="Correct the user in the kubeconfig, or the file that its tokenFile names",
+            ) from None
 
 
 def _is_pod_without_kubeconfig() -> bool:

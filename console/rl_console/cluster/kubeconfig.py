@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -56,6 +57,21 @@ class _Impersonating(RESTClientObject):  # type: ignore[misc]
         sent = urllib3.HTTPHeaderDict(headers or {})
         sent.extend(self._headers)
         return super().request(method, url, query_params, sent, **options)
+
+
+class _Loader(KubeConfigLoader):  # type: ignore[misc]
+    """Reads the credentials of a user as kubectl does."""
+
+    def _load_user_token(self) -> Any:
+        loaded = super()._load_user_token()
+        if loaded and not self._user.safe_get("token"):
+            self.expiry = datetime.now(UTC)  # the file is read again: its token may be renewed
+        return loaded
+
+    def _set_config(self, settings: Any) -> None:
+        super()._set_config(settings)
+        if token := settings.api_key.get("authorization"):
+            settings.api_key["authorization"] = token.strip()  # a file ends with a line break
 
 
 def without_retries() -> Any:
@@ -114,7 +130,9 @@ def _chosen(files: str, context: str | None) -> Chosen:
         raise config.ConfigException("there is no such file")
     if not (context or merged.config.safe_get("current-context")):
         raise config.ConfigException("it names no current context")
-    loader = KubeConfigLoader(
+    for node in merged.config.value["users"]:
+        node.name = f"{node.path}/{node.value['name']}"  # in errors; the library's has every secret
+    loader = _Loader(
         merged.config,
         active_context=context,
         config_base_path=None,  # paths are relative to the file that has them

@@ -142,6 +142,45 @@ def test_groups_without_a_user_are_refused(tmp_path: Path, given: dict[str, Any]
         connect(file)
 
 
+# Tokens.
+
+
+def test_a_token_file_may_end_with_a_line_break_and_is_read_again(
+    tmp_path: Path, server: Heard
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, {"tokenFile": str(file)}))
+    cluster.raw_jobs("lab")
+    assert server.values("authorization") == [("authorization", "Bearer first")]
+    file.write_text("second\n")
+    cluster.raw_jobs("lab")
+    assert server.values("authorization") == [("authorization", "Bearer second")]
+    assert cluster.api.token == "second"
+
+
+@pytest.mark.parametrize(
+    "user", [{"token": "hid\nden"}, {"token": "hid…den"}, {"token": "t", "as": "hid\nden"}]
+)
+def test_what_no_header_may_have_is_not_quoted(
+    tmp_path: Path, server: Heard, user: dict[str, Any]
+) -> None:
+    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, user))
+    with pytest.raises(UsageError, match=r"listing RLJobs of lab: .* line break") as caught:
+        cluster.raw_jobs("lab")
+    assert "hid" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def test_a_user_that_lacks_a_key_is_named_without_its_secrets(tmp_path: Path) -> None:
+    user = {"auth-provider": {"name": "oidc", "config": {"refresh-token": "hidden"}}}
+    with pytest.raises(
+        UsageError, match=r"Expected key id-token in \S*/kubeconfig/test/"
+    ) as caught:
+        connect(kubeconfig(tmp_path, SERVER, user))
+    assert "hidden" not in str(caught.value)
+
+
 # Proxies.
 
 
