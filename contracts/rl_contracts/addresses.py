@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 import socket
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -14,6 +15,7 @@ OLD_IPV4 = re.compile(r"(0[xX])?[0-9a-fA-F]+(\.(0[xX])?[0-9a-fA-F]+){0,3}")
 """What the C library takes for an IPv4 address, such as 2852039166 or 0xa9.254.43518."""
 SERVICE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+\.svc(\.[a-z0-9.-]+)?)?")
 """``name`` or ``name.namespace.svc``, with the cluster's domain or without."""
+PORTS = {"http": 80, "https": 443}
 METADATA_NAMES = ("metadata", "metadata.google.internal", "instance-data")
 METADATA_ADDRESSES = (
     ipaddress.ip_address("100.100.100.200"),
@@ -52,24 +54,64 @@ def is_metadata(host: str) -> bool:
     return address.is_link_local or address in METADATA_ADDRESSES
 
 
-def proxy_of(url: str, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """The proxy for a URL, and the hosts that are reached without it, as kubectl reads them.
+def proxy_of(url: str, environ: Mapping[str, str]) -> str | None:
+    """The proxy for a URL, as kubectl finds it; None: the server is reached without one.
 
-    The proxy is that of the URL's own scheme, e.g. HTTPS_PROXY; a variable in capitals wins. The
-    machine itself is reached without a proxy.
+    The proxy is that of the URL's own scheme, e.g. HTTPS_PROXY, unless NO_PROXY names the host; a
+    variable in capitals wins. The machine itself is reached without a proxy.
 
     Args:
         url: of a server.
         environ: environment variables.
     """
-    scheme = urlsplit(url).scheme
-    proxy, hosts = (
-        environ.get(name.upper()) or environ.get(name) or None
-        for name in (f"{scheme}_proxy", "no_proxy")
+    parts, host = urlsplit(url), host_of(url)
+    proxy, without = (
+        environ.get(name.upper()) or environ.get(name) or ""
+        for name in (f"{parts.scheme}_proxy", "no_proxy")
     )
-    if is_loopback(host_of(url)):
-        return None, None
-    return f"http://{proxy}" if proxy and "://" not in proxy else proxy, hosts
+    if not proxy or is_loopback(host):
+        return None
+    port = parts.port or PORTS.get(parts.scheme, 0)
+    if any(_covers(entry.strip().lower(), host, port) for entry in without.split(",")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def proxy_headers(proxy: str) -> dict[str, str]:
+    """Headers that log in to a proxy whose URL has a user and a password."""
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return {}
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return {"proxy-authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
+
+
+def _covers(entry: str, host: str, port: int) -> bool:
+    """Whether an entry of NO_PROXY names a host: ``*``, an address, a range, or a domain.
+
+    All but a range may have a port. ``x`` names itself and what is below it, ``.x`` and ``*.x``
+    only the latter.
+    """
+    if entry == "*":
+        return True
+    network = _network(entry)
+    if network is None and ":" in entry:
+        entry, _, wanted = entry.rpartition(":")
+        if wanted != str(port):
+            return False
+        network = _network(entry.strip("[]"))
+    if network is not None:
+        address = _address(host)
+        return address is not None and address in network
+    below = entry.removeprefix("*.").removeprefix(".")
+    return bool(entry) and (host == entry or host.endswith(f".{below}"))
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
 
 
 def _address(host: str) -> Address | None:

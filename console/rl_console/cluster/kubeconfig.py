@@ -22,7 +22,7 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
 from rl_console.errors import NotLoggedInError, UsageError
-from rl_contracts.addresses import proxy_of
+from rl_contracts.addresses import proxy_headers, proxy_of
 
 LEGAL = "!#$&'*+-.^_`|~"
 """Besides letters and digits, in the name of a header; others are escaped, as kubectl does."""
@@ -84,12 +84,22 @@ def without_retries() -> Any:
 def use_proxy(settings: Any, named: str = "") -> None:
     """Use the proxy that is named, else that of the environment.
 
-    The library uses HTTP_PROXY for HTTPS, and never NO_PROXY.
+    The library uses HTTP_PROXY for HTTPS, and neither NO_PROXY nor a proxy's user and password.
+
+    Raises:
+        UsageError: the proxy is of another kind than HTTP's.
     """
-    if named:
-        settings.proxy, settings.no_proxy = named, None
-    else:
-        settings.proxy, settings.no_proxy = proxy_of(settings.host, os.environ)
+    settings.proxy = named or proxy_of(settings.host, os.environ)
+    if not settings.proxy:
+        return
+    if not settings.proxy.lower().startswith(("http://", "https://")):
+        raise UsageError(
+            "the API server's proxy cannot be used: its URL must begin with http:// or https://, "
+            "and SOCKS is not supported",
+            remedy="Change proxy-url in the kubeconfig or HTTPS_PROXY, or name the API server in "
+            "NO_PROXY",
+        )
+    settings.proxy_headers = proxy_headers(settings.proxy)
 
 
 def default_files() -> str:

@@ -17,7 +17,7 @@ import urllib3
 from kubernetes import client, config
 from pydantic_core import from_json, to_json
 
-from rl_contracts.addresses import proxy_of
+from rl_contracts.addresses import proxy_headers, proxy_of
 from rl_operator.kube.nesting import any_depth
 
 CONNECT_SECONDS = 5.0
@@ -87,8 +87,9 @@ def authenticated(connections: int) -> Client:
         config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException:
         config.load_kube_config(client_configuration=configuration)
-    # The library uses HTTP_PROXY for HTTPS, and never NO_PROXY.
-    configuration.proxy, configuration.no_proxy = proxy_of(configuration.host, os.environ)
+    # The library uses HTTP_PROXY for HTTPS, and neither NO_PROXY nor a proxy's user and password.
+    configuration.proxy = proxy_of(configuration.host, os.environ)
+    configuration.proxy_headers = proxy_headers(configuration.proxy or "")
     configuration.connection_pool_maxsize = connections
     return client.ApiClient(configuration)
 

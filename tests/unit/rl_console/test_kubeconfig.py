@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import http.server
 import json
 import threading
@@ -64,6 +66,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_CONNECT(self) -> None:
         self.do_GET()
 
     def log_message(self, *_: object) -> None:
@@ -190,12 +195,23 @@ def test_requests_go_through_the_cluster_s_proxy(tmp_path: Path, server: Heard) 
     assert server.paths[-1].startswith("http://api.example:6443/apis/rl-operator.io/")
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_user_of_a_proxy_is_shown_to_it(tmp_path: Path, server: Heard, scheme: str) -> None:
+    proxy = server.url.replace("http://", "http://me:p%40ss@")
+    cluster = {"server": f"{scheme}://api.example:6443", "proxy-url": proxy}
+    with contextlib.suppress(RLError):  # no TLS is behind this proxy
+        connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
+    login = base64.b64encode(b"me:p@ss").decode()
+    assert [value for _, value in server.values("proxy-authorization")] == [f"Basic {login}"]
+
+
 @pytest.mark.parametrize(
     ("environ", "through_proxy"),
     [
         ({"HTTP_PROXY": "SERVER"}, True),
         ({"HTTP_PROXY": "SERVER", "NO_PROXY": ".example"}, False),
         ({"http_proxy": "SERVER", "no_proxy": "10.0.0.0/8"}, True),
+        ({"HTTP_PROXY": "SERVER", "NO_PROXY": "*.example"}, False),
         ({"HTTPS_PROXY": "SERVER"}, False),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else "",
@@ -277,7 +293,8 @@ def test_a_damaged_kubeconfig_is_named(text: str, cause: str, tmp_path: Path) ->
     ("cluster", "user", "cause"),
     [
         (SERVER, {"tokenFile": "/nowhere/token"}, "No such file or directory: '/nowhere/token'"),
-        ({**SERVER, "proxy-url": "127.0.0.1:9"}, {"token": "t"}, "Proxy URL"),
+        ({**SERVER, "proxy-url": "127.0.0.1:9"}, {"token": "t"}, "URL must begin with http"),
+        ({**SERVER, "proxy-url": "socks5://h:9"}, {"token": "t"}, "and SOCKS is not supported"),
         ({**SERVER, "certificate-authority-data": "x"}, {"token": "t"}, "another form"),
     ],
 )

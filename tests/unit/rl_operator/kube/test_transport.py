@@ -12,8 +12,9 @@ from rl_operator.kube.transport import authenticated
 @pytest.mark.parametrize(
     ("variable", "without", "proxy"),
     [
-        ("HTTPS_PROXY", "", "http://proxy.lab:3128"),
+        ("HTTPS_PROXY", "", "http://me:pw@proxy.lab:3128"),
         ("HTTPS_PROXY", "10.0.0.0/8", None),
+        ("HTTPS_PROXY", "*", None),
         ("HTTP_PROXY", "", None),
     ],
 )
@@ -27,7 +28,7 @@ def test_the_api_server_is_reached_through_the_proxy_of_its_scheme_unless_no_pro
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    monkeypatch.setenv(variable, "http://proxy.lab:3128")
+    monkeypatch.setenv(variable, "http://me:pw@proxy.lab:3128")
     monkeypatch.setenv("NO_PROXY", without)
     file = tmp_path / "kubeconfig"
     named = {
@@ -40,3 +41,6 @@ def test_the_api_server_is_reached_through_the_proxy_of_its_scheme_unless_no_pro
     monkeypatch.setattr(config.kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
     manager = authenticated(1).rest_client.pool_manager
     assert (str(manager.proxy) if manager.proxy else None) == proxy
+    assert list(manager.connection_pool_kw.get("_proxy_headers") or {}) == (
+        ["proxy-authorization"] if proxy else []
+    )
