@@ -35,8 +35,8 @@ def set_suspended(
         wait: seconds to wait until all pods are gone, or until the job is at work; None: no wait.
 
     Raises:
-        RequestRefusedError: the job has ended, also while it is waited for, or is being stopped for
-            good.
+        RequestRefusedError: the job has ended, or is being stopped for good. While it is waited
+            for, it was stopped or failed, or was complete before it was suspended.
         TimeOverError: it was not done in time.
     """
     doing = f"{'suspending' if suspended else 'resuming'} RLJob {namespace}/{job}"
@@ -45,7 +45,9 @@ def set_suspended(
     if wait is None:
         return message
     reached = _is_suspended if suspended else _is_at_work
-    _await(cluster, namespace, job, reached, seconds=wait, doing=doing)
+    current = _await(cluster, namespace, job, reached, seconds=wait, doing=doing)
+    if is_true(current.status, "Complete"):
+        return f"{message}: it is complete"
     return f"{message}: {'all its pods are gone' if suspended else 'it is at work'}"
 
 
@@ -148,4 +150,7 @@ def _is_suspended(job: JobObject) -> bool:
 
 
 def _is_at_work(job: JobObject) -> bool:
+    """Or was, until it was complete."""
+    if has_ended(job.status):
+        return is_true(job.status, "Complete")
     return not is_true(job.status, "Suspended") and is_true(job.status, "Ready")

@@ -40,21 +40,37 @@ def test_a_job_that_is_being_stopped_does_not_go_on() -> None:
         set_suspended(cluster, "lab", "sums", suspended=False, wait=None)
 
 
+def wait(*, suspended: bool, final: str, phase: str, before: str) -> str:
+    """Wait for a job that ends at once, with a condition of the time before."""
+    ended = a_job(suspend=suspended)
+    status = {"phase": phase, "conditions": [condition(final), condition(before)]}
+    ended.data = json.dumps({**json.loads(ended.data), "status": status}).encode()
+    server = Server(a_job(suspend=not suspended), a_job(suspend=suspended), ended)
+    cluster = Cluster(Api(server.library))
+    return set_suspended(cluster, "lab", "sums", suspended=suspended, wait=3600.0)
+
+
 @pytest.mark.parametrize(
     ("final", "phase", "cause"),
     [
-        ("Complete", "Succeeded", "it is complete"),
         ("Failed", "Failed", "it has failed. `kubectl rl retry sums`"),
         ("Failed", "Stopped", "it was stopped. `kubectl rl retry sums`"),
     ],
 )
-@pytest.mark.parametrize("suspended", [True, False])
-def test_waiting_ends_with_the_job(suspended: bool, final: str, phase: str, cause: str) -> None:
+@pytest.mark.parametrize(
+    ("suspended", "before"), [(True, "Suspended"), (False, "Suspended"), (False, "Ready")]
+)
+def test_waiting_ends_with_the_job(
+    suspended: bool, before: str, final: str, phase: str, cause: str
+) -> None:
     """Its last step may end while the suspension begins."""
-    ended = a_job(suspend=suspended)
-    status = {"phase": phase, "conditions": [condition(final), condition("Suspended")]}
-    ended.data = json.dumps({**json.loads(ended.data), "status": status}).encode()
-    server = Server(a_job(suspend=not suspended), a_job(suspend=suspended), ended)
     with pytest.raises(RequestRefusedError, match=cause):
-        set_suspended(Cluster(Api(server.library)), "lab", "sums", suspended=suspended, wait=3600.0)
-    assert len(server.asked) == 3
+        wait(suspended=suspended, final=final, phase=phase, before=before)
+
+
+def test_a_job_that_completes_meanwhile_has_gone_on_and_cannot_be_suspended() -> None:
+    ended = {"final": "Complete", "phase": "Succeeded"}
+    said = wait(suspended=False, before="Ready", **ended)
+    assert said == "rljob.rl-operator.io/sums resumed: it is complete"
+    with pytest.raises(RequestRefusedError, match="it is complete"):
+        wait(suspended=True, before="Suspended", **ended)
