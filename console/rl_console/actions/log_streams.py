@@ -59,14 +59,14 @@ def _follow(
     sources: Sequence[Source],
     options: LogOptions,
 ) -> None:
-    """Print all at once, until they end or nobody reads the output any more."""
-    ended = queue.SimpleQueue[OSError | None]()
+    """Print all at once, until they end or one fails, e.g. since nobody reads the output."""
+    ended = queue.SimpleQueue[BaseException | None]()
 
     def work(source: Source) -> None:
-        failed = None
+        failed: BaseException | None = None
         try:
             printer.print_or_note(cluster, namespace, source, options)
-        except OSError as error:
+        except BaseException as error:  # noqa: BLE001 - raised again by the main thread
             failed = error
         ended.put(failed)
 

@@ -12,6 +12,7 @@ from rl_console.actions.log_choice import Source
 from rl_console.actions.log_streams import LogOptions, print_logs
 from rl_console.cluster.kube import Cluster
 from rl_console.errors import ClusterUnavailableError
+from tests.waiting import HUNG_SECONDS
 
 SOURCES = [Source(pod=name, container="agent") for name in ("a", "b")]
 
@@ -90,6 +91,21 @@ def test_logs_that_nobody_reads_any_more_end_without_a_word(
     os.close(writing)
     go_on.set()
     assert capsys.readouterr().err == ""
+
+
+def test_an_unknown_error_of_one_log_ends_the_others() -> None:
+    go_on = threading.Event()
+
+    class Failing(FakeCluster):
+        def log_chunks(self, namespace: str, pod: str, container: str, **_: Any) -> Iterator[bytes]:
+            if pod == "a":
+                raise ValueError("a fault")
+            go_on.wait(HUNG_SECONDS)
+            yield b""
+
+    with pytest.raises(ValueError, match="a fault"):
+        print_all(Failing(), SOURCES, follow=True)
+    go_on.set()
 
 
 def test_nothing_to_follow_is_an_error() -> None:
