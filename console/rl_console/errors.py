@@ -65,8 +65,10 @@ class RequestRefusedError(ConsoleError):
 
     exit_code = REFUSED
 
-    def __init__(self, *, doing: str, cause: str, remedy: str = "") -> None:
+    def __init__(self, *, doing: str, cause: str, remedy: str = "", reason: str = "") -> None:
         super().__init__(f"refused while {doing}: {cause}", remedy=remedy)
+        self.reason = reason
+        """The API server's word for the cause, e.g. ``AlreadyExists``."""
 
 
 class NotAllowedError(RequestRefusedError):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rl_console.cluster.api import ALREADY_EXISTS
 from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import (
+    ClusterUnavailableError,
     ConsoleError,
     NotFoundError,
     RequestRefusedError,
@@ -97,27 +100,46 @@ def replace_job(
 
     Raises:
         ConsoleError: a request failed. Where the deletion was refused, the saved manifest is
-            removed; after it the message names the manifest.
+            removed; otherwise the message names the manifest, also after Ctrl-C.
     """
     metadata = raw["metadata"]
-    namespace, name = metadata["namespace"], metadata["name"]
-    _delete(cluster, metadata, saved)
+    doing = f"retrying RLJob {metadata['namespace']}/{metadata['name']}"
+    later = f"Once the old job is gone, run `kubectl create -f {saved}` to continue its run"
     try:
-        _await_gone(cluster, metadata, sleep)
+        _delete(cluster, metadata, saved)
+        _await_gone(cluster, metadata, sleep, later=later)
+        _create(cluster, manifest, saved, doing=doing)
+    except _MadeAgainError as error:
+        raise RequestRefusedError(
+            doing=doing, cause=MADE_AGAIN, remedy=_commit(manifest)
+        ) from error
+    except ClusterUnavailableError as error:
+        raise ClusterUnavailableError(
+            doing=doing, cause=error.cause, remedy=later, status=error.status
+        ) from error
+    except KeyboardInterrupt:
+        print(f"The job is being deleted. {later}", file=sys.stderr)
+        raise
+
+
+def _create(cluster: Cluster, manifest: Mapping[str, Any], saved: Path, *, doing: str) -> None:
+    metadata = manifest["metadata"]
+    try:
         cluster.api.request(
             "POST",
-            path("rljobs", namespace),
-            doing=f"creating RLJob {namespace}/{name}",
+            path("rljobs", metadata["namespace"]),
+            doing=f"creating RLJob {metadata['namespace']}/{metadata['name']}",
             body=manifest,
         )
+    except ClusterUnavailableError:
+        raise
     except ConsoleError as error:
-        again = isinstance(error, _MadeAgainError) or "already exists" in str(error)
+        if isinstance(error, RequestRefusedError) and error.reason == ALREADY_EXISTS:
+            raise _MadeAgainError(MADE_AGAIN) from error
         raise RequestRefusedError(
-            doing=f"retrying RLJob {namespace}/{name}",
-            cause=MADE_AGAIN if again else str(error),
-            remedy=_commit(manifest)
-            if again
-            else f"The old job is deleted. Run `kubectl create -f {saved}` to continue its run",
+            doing=doing,
+            cause=str(error),
+            remedy=f"The old job is deleted. Run `kubectl create -f {saved}` to continue its run",
         ) from error
 
 
@@ -149,17 +171,29 @@ def _delete(cluster: Cluster, metadata: Mapping[str, Any], saved: Path) -> None:
 
 
 def _await_gone(
-    cluster: Cluster, metadata: Mapping[str, Any], sleep: Callable[[float], None]
+    cluster: Cluster, metadata: Mapping[str, Any], sleep: Callable[[float], None], *, later: str
 ) -> None:
-    """Wait until the job is gone; raises _MadeAgainError where another one has its name."""
+    """Wait until the job is gone.
+
+    Raises:
+        _MadeAgainError: another one has its name.
+        TimeOverError: it is not gone in time.
+        ClusterUnavailableError: it is not known whether it is.
+    """
+    namespace, name = metadata["namespace"], metadata["name"]
     deadline = time.monotonic() + GONE_SECONDS
     while True:
         try:
-            current = cluster.raw_job(metadata["namespace"], metadata["name"])
+            current = cluster.raw_job(namespace, name)
         except NotFoundError:
             return
-        if current["metadata"]["uid"] != metadata["uid"]:
-            raise _MadeAgainError(MADE_AGAIN)
-        if time.monotonic() > deadline:
-            raise TimeOverError(f"it is not gone after {GONE_SECONDS:.0f} s")
+        except ClusterUnavailableError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            if current["metadata"]["uid"] != metadata["uid"]:
+                raise _MadeAgainError(MADE_AGAIN)
+            if time.monotonic() > deadline:
+                message = f"RLJob {namespace}/{name} is not gone after {GONE_SECONDS:.0f} s"
+                raise TimeOverError(message, remedy=later)
         sleep(POLL_SECONDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 
+from rl_console.cluster.api import ALREADY_EXISTS
 from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import ConsoleError, RequestRefusedError, UsageError
 from rl_console.manifests.checks import problems
@@ -114,7 +115,7 @@ def _create(cluster: Cluster, document: Document, *, dry_run: bool) -> str:
             query=query,
         )
     except RequestRefusedError as error:
-        if "already exists" not in str(error):
+        if error.reason != ALREADY_EXISTS:
             raise
         raise RequestRefusedError(
             doing=f"creating {kind} {namespace}/{name}",

@@ -29,6 +29,8 @@ T = TypeVar("T")
 REQUEST_SECONDS = 20.0
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 401, 403, 404, 429
 SERVER_ERRORS = range(500, 600)
+ALREADY_EXISTS = "AlreadyExists"
+"""Reason of a refusal."""
 MERGE_PATCH = "application/merge-patch+json"
 SERVER_SIDE_APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -259,16 +261,12 @@ def _error(doing: str, error: client.ApiException) -> Exception:
         return ClusterUnavailableError(
             doing=doing, cause=cause, remedy="Try again", status=error.status
         )
-    return RequestRefusedError(doing=doing, cause=cause)
+    return RequestRefusedError(doing=doing, cause=cause, reason=_said(error).get("reason") or "")
 
 
 def _not_found(doing: str, error: client.ApiException) -> NotFoundError:
     """An object that is missing has a name in the answer; a kind that is missing has none."""
-    try:
-        details = json.loads(error.body).get("details") or {}
-    except (TypeError, ValueError):
-        details = {}
-    if details.get("name"):
+    if (_said(error).get("details") or {}).get("name"):
         return NotFoundError(doing=doing)
     remedy = "The cluster does not know this kind: run `kubectl rl doctor`"
     return NotFoundError(doing=doing, remedy=remedy)
@@ -276,11 +274,17 @@ def _not_found(doing: str, error: client.ApiException) -> NotFoundError:
 
 def _message(error: client.ApiException) -> str:
     """What the API server says, else status and reason."""
-    try:
-        message = json.loads(error.body).get("message") or ""
-    except (TypeError, ValueError, AttributeError):
-        message = ""
+    message = _said(error).get("message") or ""
     return f"{error.status} {error.reason}{': ' if message else ''}{message[:MOST_CHARACTERS]}"
+
+
+def _said(error: client.ApiException) -> Mapping[str, Any]:
+    """The Status of an answer; empty where there is none, e.g. of a proxy."""
+    try:
+        said = json.loads(error.body)
+    except (TypeError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _cause(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -84,6 +85,7 @@ def retry(
         )
     file = save or Path(f"{job}-retry.yaml")
     write_manifest(manifest, file)
+    print(f"note: {file} has the manifest of the new job", file=sys.stderr)
     replace_job(cluster, raw, manifest, saved=file)
     print(f"rljob.rl-operator.io/{job} continues run {manifest['spec']['runId']}")
 

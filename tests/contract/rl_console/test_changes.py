@@ -102,7 +102,7 @@ def test_a_failed_run_is_continued_by_a_new_job(
     before = failed(world, job)
     saved = tmp_path / "again.yaml"
     done = run("retry", job, "--yes", "--save", str(saved), kubeconfig=world.admin)
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, done.err) == (0, f"note: {saved} has the manifest of the new job\n")
     after = get(world, "rljob", job)
     assert after["metadata"]["uid"] != before
     assert after["metadata"]["labels"] == {"team": "a"}

@@ -1,0 +1,72 @@
+"""A retry that does not come to its end says how to go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_console.actions import retry
+from rl_console.cluster.api import Api
+from rl_console.cluster.kube import Cluster
+from rl_console.errors import ClusterUnavailableError, RequestRefusedError, TimeOverError
+from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
+
+METADATA = {"name": "sums", "namespace": "lab", "uid": "u"}
+MANIFEST = {"metadata": {"name": "sums", "namespace": "lab"}, "spec": {"runId": "run-1"}}
+LATER = r"Once the old job is gone, run `kubectl create -f again\.yaml` to continue its run"
+DONE, GOING = Answer(200, {}), Answer(200, {"metadata": METADATA})
+GONE = Answer(404, {"details": {"name": "sums"}})
+DOWN = Answer(503, {"message": "etcd has no leader"})
+
+
+def replace(server: Server, sleep: Any = lambda _: None) -> None:
+    cluster, saved = Cluster(Api(server.library)), Path("again.yaml")
+    retry.replace_job(cluster, {"metadata": METADATA}, MANIFEST, saved=saved, sleep=sleep)
+
+
+def test_ctrl_c_while_the_job_goes_names_the_manifest(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace(Server(DONE, GOING), interrupt)
+    assert "The job is being deleted. Once the old job is gone, run" in capsys.readouterr().err
+
+
+def test_an_api_server_that_is_down_for_a_moment_is_asked_again() -> None:
+    server = Server(DONE, DOWN, GOING, DOWN, GONE, DONE)
+    replace(server)
+    assert len(server.asked) == 6
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "says"),
+    [
+        ([DONE, GOING], TimeOverError, "RLJob lab/sums is not gone after -1 s"),
+        ([DONE, DOWN], ClusterUnavailableError, "etcd has no leader"),
+        ([DOWN], ClusterUnavailableError, "etcd has no leader"),
+        ([DONE, GONE, DOWN], ClusterUnavailableError, "etcd has no leader"),
+    ],
+    ids=["time over", "down while it goes", "down at the deletion", "down at the creation"],
+)
+def test_what_is_left_to_do_is_said(
+    answers: list[Answer], kind: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "GONE_SECONDS", -1.0)
+    with pytest.raises(kind, match=rf"{says}\. {LATER}"):
+        replace(Server(*answers))
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("AlreadyExists", r"applies manifests from Git, .* Commit `runId: run-1`"),
+        ("Forbidden", r"a queue already exists\. The old job is deleted\. Run `kubectl create"),
+    ],
+)
+def test_a_job_that_exists_again_is_told_from_other_refusals(reason: str, says: str) -> None:
+    refused = Answer(409, {"message": "a queue already exists", "reason": reason})
+    with pytest.raises(RequestRefusedError, match=says):
+        replace(Server(DONE, GONE, refused))
