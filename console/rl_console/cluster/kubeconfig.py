@@ -19,13 +19,15 @@ import urllib3
 import yaml
 from kubernetes import client, config
 from kubernetes.client.rest import RESTClientObject
-from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 
 from rl_console.errors import NotLoggedInError, UsageError
 from rl_contracts.addresses import proxy_headers, proxy_of
 
 LEGAL = "!#$&'*+-.^_`|~"
 """Besides letters and digits, in the name of a header; others are escaped, as kubectl does."""
+
+USER_FILES = ("client-certificate", "client-key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,18 @@ class _Impersonating(RESTClientObject):  # type: ignore[misc]
 
 class _Loader(KubeConfigLoader):  # type: ignore[misc]
     """Reads the credentials of a user as kubectl does."""
+
+    _user: Any
+
+    def _load_cluster_info(self) -> None:
+        """With a copy of the user, whose certificate the library looks for beside the cluster."""
+        user = self._user
+        if user and user.path:
+            folder = Path(user.path).absolute().parent
+            own = {key: str(folder / user.value[key]) for key in USER_FILES if user.safe_get(key)}
+            self._user = ConfigNode(user.name, {**user.value, **own}, user.path)
+        super()._load_cluster_info()
+        self._user = user
 
     def _load_user_token(self) -> Any:
         loaded = super()._load_user_token()

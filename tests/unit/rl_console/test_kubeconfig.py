@@ -26,6 +26,7 @@ from rl_console.queries.cluster_source import TOKEN_HEADER, ClusterSource
 from rl_console.tools import Tools
 from rl_contracts.errors import RLError
 from rl_contracts.queries.kinds import SummaryQuery
+from tests.network.authority import Authority
 
 AS = {
     "token": "the-token",
@@ -184,6 +185,24 @@ def test_a_user_that_lacks_a_key_is_named_without_its_secrets(tmp_path: Path) ->
     ) as caught:
         connect(kubeconfig(tmp_path, SERVER, user))
     assert "hidden" not in str(caught.value)
+
+
+def test_files_of_a_user_are_beside_the_kubeconfig_that_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """$KUBECONFIG may name the cluster's file and the user's."""
+    folders = [tmp_path / "cluster", tmp_path / "user"]
+    for folder in folders:
+        folder.mkdir()
+    names = {"client-certificate": "own.crt", "client-key": "own.key"}
+    files = [kubeconfig(folder, SERVER, names) for folder in folders]
+    written = json.loads(files[0].read_text())
+    files[0].write_text(json.dumps({**written, "users": []}))
+    Authority().issue().write(folders[1], certificate="own.crt", key="own.key")
+    monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
+    settings = Api.connect(None, context=None, request_seconds=5).library.configuration
+    assert settings.cert_file == str(folders[1] / "own.crt")
+    assert settings.key_file == str(folders[1] / "own.key")
 
 
 # Proxies.
