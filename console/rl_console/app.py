@@ -6,7 +6,9 @@ import errno
 import io
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -145,8 +147,18 @@ def _print_failure(failure: StageFailedError) -> None:
     print_failure(Console(stderr=True), failure)
 
 
+def _open_closed_output() -> None:
+    """Write to nowhere what a shell has closed, e.g. by ``>&-``: Python gives no stream for it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open to the end
+
+
 def main() -> None:
     """Run the command line of this process and end with its exit code."""
+    _open_closed_output()
+    # Who has written insecure-skip-tls-verify knows; kubectl is silent, too.
+    warnings.filterwarnings("ignore", message="Unverified HTTPS request")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # Latin-1 has no dash, and ASCII no ellipsis
             stream.reconfigure(errors="backslashreplace")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ import pytest
 from rl_console import __version__, app
 from rl_console.errors import USAGE, NotAllowedError, StageFailedError
 from rl_console.invocation import Invocation
+from tests.network.authority import Authority
+from tests.network.loopback import listening
+from tests.unit.rl_console.test_kubeconfig import kubeconfig
 
 ROOT = Path(__file__).resolve().parents[3]
 SLOW = ("kubernetes", "pydantic", "matplotlib", "minio", "pymongo", "rich.console", "celpy")
@@ -165,3 +169,33 @@ def test_an_output_that_nobody_reads_ends_without_a_word() -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_a_closed_output_gets_nothing() -> None:
+    """As by `>&-` of a shell."""
+    code = (
+        "from rl_console import app, output; "
+        "app.build = lambda: lambda **_: print('x', output.width()); app.main()"
+    )
+    command = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", code]
+    done = subprocess.run(command, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_server_whose_certificate_is_not_to_be_checked_causes_no_warning(tmp_path: Path) -> None:
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "13")
+            self.end_headers()
+            self.wfile.write(b'{"items": []}')
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with listening(Empty, context=Authority().context(tmp_path)) as url:
+        cluster = {"server": url, "insecure-skip-tls-verify": True}
+        file = kubeconfig(tmp_path, cluster, {"token": "t"})
+        command = [sys.executable, "-m", "rl_console", "--kubeconfig", str(file), "list"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "No RLJobs in namespace default.\n")
