@@ -95,6 +95,9 @@ class _Watch:
             return self._ending("Deleted", elapsed, message=str(error))
         except ClusterUnavailableError as error:
             display.note(str(error), elapsed=elapsed)
+            if elapsed > self._limits.total_seconds:
+                kind: Kind = "Deadline" if self._last else "Unreachable"
+                return self._ending(kind, elapsed, message=str(error))
             if now - self._answered > self._limits.silent_seconds:
                 return self._ending("Unreachable", elapsed, message=str(error))
             return None

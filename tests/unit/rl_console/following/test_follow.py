@@ -100,3 +100,11 @@ def test_an_unreachable_server_is_noted_and_keeps_the_last_snapshot() -> None:
     ending = follow(reader(answers), display, limits=LIMITS, time=FakeTime().time)
     assert display.notes[0].startswith("the Kubernetes API did not answer")
     assert ending.snapshot is RUNNING
+
+
+@pytest.mark.parametrize(("first", "kind"), [([RUNNING], "Deadline"), ([], "Unreachable")])
+def test_the_deadline_holds_while_the_server_does_not_answer(first: list[Look], kind: Kind) -> None:
+    limits = Limits(total_seconds=3, silent_seconds=50)
+    answers = forever(*first, then=unavailable())
+    ending = follow(reader(answers), Recorder(), limits=limits, time=FakeTime().time)
+    assert (ending.kind, ending.seconds) == (kind, 4)
