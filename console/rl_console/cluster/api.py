@@ -1,6 +1,6 @@
 """Requests to one API server, each with a time limit; errors as the console's own.
 
-This module, ``kubeconfig`` and ``kube`` alone use the client library.
+The modules of this folder alone use the client library.
 """
 
 from __future__ import annotations
@@ -16,19 +16,11 @@ import urllib3
 from kubernetes import client, config
 
 from rl_console.cluster import kubeconfig as kubeconfig_file
-from rl_console.errors import (
-    ClusterUnavailableError,
-    NotAllowedError,
-    NotFoundError,
-    NotLoggedInError,
-    RequestRefusedError,
-    UsageError,
-)
+from rl_console.cluster.failures import cause_of, refusal
+from rl_console.errors import ClusterUnavailableError, UsageError
 
 T = TypeVar("T")
 REQUEST_SECONDS = 20.0
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND, TOO_MANY_REQUESTS = 401, 403, 404, 429
-SERVER_ERRORS = range(500, 600)
 ALREADY_EXISTS = "AlreadyExists"
 """Reason of a refusal."""
 MERGE_PATCH = "application/merge-patch+json"
@@ -36,8 +28,6 @@ SERVER_SIDE_APPLY = "application/apply-patch+yaml"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 POD_TOKEN = Path(config.incluster_config.SERVICE_TOKEN_FILENAME)
 POD_NAMESPACE = POD_TOKEN.with_name("namespace")
-MOST_CHARACTERS = 2000
-"""Of the cause of an error that is shown."""
 
 
 class Api:
@@ -222,11 +212,11 @@ class Api:
         try:
             return request()
         except client.ApiException as error:
-            raise _error(doing, error) from error
+            raise refusal(doing, error) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ClusterUnavailableError(
                 doing=doing,
-                cause=f"{self.server}: {_cause(error)}",
+                cause=f"{self.server}: {cause_of(error)}",
                 remedy="Check that the cluster runs, and that `kubectl config current-context` "
                 "is the one you mean",
             ) from error
@@ -245,60 +235,3 @@ def _is_pod_without_kubeconfig() -> bool:
     files = kubeconfig_file.default_files().split(os.pathsep)
     inside = "KUBERNETES_SERVICE_HOST" in os.environ and POD_TOKEN.exists()
     return inside and not any(Path(file).expanduser().exists() for file in files if file)
-
-
-def _error(doing: str, error: client.ApiException) -> Exception:
-    cause = _message(error)
-    if error.status == NOT_FOUND:
-        return _not_found(doing, error)
-    if error.status == UNAUTHORIZED:
-        remedy = "Log in to the cluster again: the kubeconfig's credentials are not valid"
-        return NotLoggedInError(doing=doing, cause=cause, remedy=remedy)
-    if error.status == FORBIDDEN:
-        remedy = "Ask for this right in the namespace, or choose another one with -n"
-        return NotAllowedError(doing=doing, cause=cause, remedy=remedy)
-    if error.status in SERVER_ERRORS or error.status == TOO_MANY_REQUESTS:
-        return ClusterUnavailableError(
-            doing=doing, cause=cause, remedy="Try again", status=error.status
-        )
-    return RequestRefusedError(doing=doing, cause=cause, reason=_said(error).get("reason") or "")
-
-
-def _not_found(doing: str, error: client.ApiException) -> NotFoundError:
-    """An object that is missing has a name in the answer; a kind that is missing has none."""
-    if (_said(error).get("details") or {}).get("name"):
-        return NotFoundError(doing=doing)
-    remedy = "The cluster does not know this kind: run `kubectl rl doctor`"
-    return NotFoundError(doing=doing, remedy=remedy)
-
-
-def _message(error: client.ApiException) -> str:
-    """What the API server says, else status and reason."""
-    message = _said(error).get("message") or ""
-    return f"{error.status} {error.reason}{': ' if message else ''}{message[:MOST_CHARACTERS]}"
-
-
-def _said(error: client.ApiException) -> Mapping[str, Any]:
-    """The Status of an answer; empty where there is none, e.g. of a proxy."""
-    try:
-        said = json.loads(error.body)
-    except (TypeError, ValueError):
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _cause(error: BaseException) -> str:
-    """The innermost reason, e.g. ``Connection refused`` in place of urllib3's whole chain."""
-    through = ""
-    while isinstance(reason := _reason(error), BaseException):
-        through = "the proxy: " if isinstance(error, urllib3.exceptions.ProxyError) else through
-        error = reason
-    text = str(error)
-    short = text.rpartition(": ")[2] if "host=" in text or "object at 0x" in text else text
-    return f"{through}{short}"[:200]
-
-
-def _reason(error: BaseException) -> Any:
-    if isinstance(error, urllib3.exceptions.ProxyError):
-        return error.original_error
-    return getattr(error, "reason", None)
