@@ -40,7 +40,7 @@ def check(job: Job, run: Run, *, commit: str) -> None:
         if (job.folder / name).is_dir() and not (commit and name == BASE)
     }
     # Before the first step rollouts of the published policy may wait to be trained.
-    held = set(FIELDS) if run.step > 0 else {inputs.BASE} if run.policy is not None else set()
+    held = set(FIELDS) if run.step > 0 else {BASE} if run.policy is not None else set()
     compared = {name: sha256 for name, sha256 in current.items() if name in held}
     if refusal := changed(run.models, compared, job.spec):
         raise RefusedError(refusal)
