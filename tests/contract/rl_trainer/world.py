@@ -119,8 +119,9 @@ class World:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the operator sets."""
+        """What the operator sets, and where a killed trainer leaves its scratch folder."""
         return {
+            "TMPDIR": str(self.folder),
             env.NAMESPACE: "ns",
             env.JOB: "sums",
             env.RUN: RUN,

@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -140,6 +141,7 @@ def _attempt(
     no_room_for: str,
 ) -> None:
     os.environ.update(environment)
+    tempfile.tempdir = None  # as a fresh process, which has read no TMPDIR yet
     if patience_seconds is not None:
         PATCH.setattr(trainer_attempt, "PATIENCE_SECONDS", patience_seconds)
     torch.set_num_threads(1)
