@@ -166,7 +166,8 @@ class PoolReconciler:
         readings, removal = (reading, *others), self._removal
         ready_to_shrink = removal.choose_victims(snapshot, runs.by_pod(readings), replicas)
         size = replicas if ready_to_shrink else snapshot.deployment.declared
-        stall = self._children.make(snapshot, spec, job, size)
+        unserved = runs.unserved(readings) and not snapshot.deployment.ready
+        stall = self._children.make(snapshot, spec, job, size, unserved=unserved)
         if stall is not None and not size:
             stall = emptying.empty(self.cluster, snapshot) or (None if rests else stall)
         used_pods.remove(self.cluster, snapshot)

@@ -43,19 +43,24 @@ class PoolChildApplier:
         spec: SamplerPoolSpec,
         job: Job,
         replicas: int,
+        *,
+        unserved: bool,
     ) -> Stall | None:
-        """Apply and delete objects as the pool wants; return what prevents that, if anything."""
+        """Apply and delete objects as the pool wants; return what prevents that, if anything.
+
+        ``unserved``: its runs have no policy, and no pod is ready.
+        """
         assert job.spec is not None
         meta, guarded = snapshot.pool.meta, self.unguarded_seconds(snapshot) == 0
         source = (
-            guarded,
+            *(guarded, unserved),
             *(meta.uid, meta.generation, replicas, snapshot.pool.status.assignment_epoch),
             *((run.meta.uid, run.meta.run, run.meta.generation) for run in snapshot.served),
             *(child.declared for child in snapshot.children.values()),
         )
         if self.applier.rests(snapshot.key, source):
             return None
-        pods = self.rendered(snapshot, spec, job, replicas)
+        pods = self.rendered(snapshot, spec, job, replicas, unserved=unserved)
         own = [] if spec.shared else self._own_pods(snapshot, spec, job, replicas)
         wanted = [
             *(_wanted(manifest) for manifest in (pods, *own)),
@@ -89,7 +94,13 @@ class PoolChildApplier:
         return max(0.0, snapshot.pool.meta.created_at + UNGUARDED_SECONDS - self.now())
 
     def rendered(
-        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
+        self,
+        snapshot: PoolSnapshot,
+        spec: SamplerPoolSpec,
+        job: Job,
+        replicas: int,
+        *,
+        unserved: bool = False,
     ) -> Manifest:
         """The Deployment of a pool that serves a job with ``replicas`` pods."""
         assert job.spec is not None
@@ -104,6 +115,7 @@ class PoolChildApplier:
             beside=[
                 (other.meta, other.spec) for other in snapshot.beside if other.spec is not None
             ],
+            unserved=unserved,
         )
 
     def _own_pods(

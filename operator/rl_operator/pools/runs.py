@@ -35,6 +35,14 @@ def by_pod(readings: Sequence[Reading]) -> list[Sampler]:
     ]
 
 
+def unserved(readings: Iterable[Reading]) -> bool:
+    """Whether it is known that no run has a policy, so that no pod can serve one."""
+    return all(
+        reading.known and (reading.run is None or reading.run.policy is None)
+        for reading in readings
+    )
+
+
 def faults(pods: Iterable[Pod], served: Sequence[Served], *, now: float) -> list[Fault] | None:
     """Pods that are faulty for every run that they serve; None where that is not known.
 

@@ -23,6 +23,7 @@ END_SECONDS = 5
 """Time for the agent to return unfinished tasks after the drain."""
 ROLLOUT_GRACE_SECONDS = 600
 """Time for scheduling and image pulls, in addition to the engine's start."""
+ALL_PODS = "100%"
 
 
 def render(
@@ -35,11 +36,13 @@ def render(
     images: Images,
     epoch: int = 0,
     beside: Sequence[tuple[Meta, RLJobSpec]] = (),
+    unserved: bool = False,
 ) -> Manifest:
     """The Deployment of a pool that serves a job's run, and those of the jobs in ``beside``.
 
     The Deployment of a shared pool stays when the run changes, so its selector names the pool only;
-    the epoch identifies the assignment for which it is rendered.
+    the epoch identifies the assignment for which it is rendered. While its runs have no policy
+    (``unserved``), an edit replaces all pods at once.
     """
     runs = [(job, job_spec), *beside]
     pod = _pod(pool, spec, runs, images=images)
@@ -62,7 +65,7 @@ def render(
             "spec": {
                 "replicas": replicas,
                 "selector": {"matchLabels": chosen},
-                **_rollout(spec),
+                **_rollout(spec, unserved=unserved),
                 "template": laid_over(
                     {
                         "metadata": {
@@ -78,16 +81,21 @@ def render(
     )
 
 
-def _rollout(spec: SamplerPoolSpec) -> Manifest:
-    """How the Deployment replaces its pods, and when it reports that it makes no progress."""
+def _rollout(spec: SamplerPoolSpec, *, unserved: bool) -> Manifest:
+    """How the Deployment replaces its pods, and when it reports that it makes no progress.
+
+    Without a policy no pod gets ready: the Deployment would replace its first pods, wait for them,
+    and keep the others, which have the earlier template.
+    """
+    rollout = spec.template.rollout
     return {
         "progressDeadlineSeconds": spec.template.engine.startup_seconds + ROLLOUT_GRACE_SECONDS,
         "revisionHistoryLimit": 1,
         "strategy": {
             "type": "RollingUpdate",
             "rollingUpdate": {
-                "maxSurge": spec.template.rollout.max_surge,
-                "maxUnavailable": spec.template.rollout.max_unavailable,
+                "maxSurge": rollout.max_surge,
+                "maxUnavailable": ALL_PODS if unserved else rollout.max_unavailable,
             },
         },
     }

@@ -141,6 +141,20 @@ def test_new_pool_reports_at_once_that_its_pods_cannot_be_created(
     assert messages["Ready"] == f"0 of 2 pods are ready. {cause}"
 
 
+def test_an_edit_replaces_all_pods_at_once_until_a_policy_is_published(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job()
+    run = str(world.settle(job)["runId"])
+    (before,) = world.objects(kinds.DEPLOYMENT)
+    assert before["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == "100%"
+    world.write_run(run, policy=POLICY, step=9, steps=60)
+    world.settle(job)
+    (after,) = world.objects(kinds.DEPLOYMENT)
+    assert after["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
+    assert after["spec"]["template"] == before["spec"]["template"], "this replaces no pod"
+
+
 def evict(world: World, pod: str) -> bool:
     """Whether a drain may take a pod."""
     path = f"/api/v1/namespaces/{world.namespace}/pods/{pod}/eviction"

@@ -15,7 +15,7 @@ from rl_operator.kube.kinds import Key
 from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import status
 from rl_operator.pools.assignment import Allocation
-from rl_operator.pools.runs import Served, by_pod, faults
+from rl_operator.pools.runs import Served, by_pod, faults, unserved
 from rl_operator.state.pod import Pod
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import Pool, PoolSnapshot
@@ -90,6 +90,25 @@ def test_on_timeout_decides_about_late_samplers(
     faulty = faults(PODS, [Served(job, heard)], now=NOW)
     assert faulty is not None
     assert [(fault.pod.name, fault.reason, fault.ends_run) for fault in faulty] == wanted
+
+
+NO_POLICY = a_reading(a_run_document(policy=None))
+UNSERVED: dict[str, tuple[list[Reading], bool]] = {
+    "the run has not begun": ([a_reading()], True),
+    "its trainer loads": ([NO_POLICY], True),
+    "it has a policy": ([reading()], False),
+    "its stores do not answer": ([Reading()], False),
+    "two runs without a policy": ([NO_POLICY, a_reading()], True),
+    "another run has a policy": ([NO_POLICY, reading()], False),
+    "the stores of another run do not answer": ([NO_POLICY, Reading()], False),
+}
+
+
+@pytest.mark.parametrize(("readings", "wanted"), UNSERVED.values(), ids=UNSERVED.keys())
+def test_a_pool_is_unserved_while_all_of_its_runs_are_known_to_have_no_policy(
+    readings: list[Reading], wanted: bool
+) -> None:
+    assert unserved(readings) is wanted
 
 
 def test_running_groups_of_a_pod_are_summed_over_runs() -> None:
