@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rl_contracts.documents.sampler import Sampler
 from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator.kube import names
@@ -37,7 +38,7 @@ def applies(status: RLJobStatus) -> bool:
 def find_shortfalls(
     snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading
 ) -> tuple[SamplerShortfall, ...]:
-    """Groups with fewer registered samplers than a start needs.
+    """Groups with fewer registered samplers of the current spec than a start needs.
 
     A start needs ``autoscaling.minReplicas`` of each group, or ``spec.replicas`` of its pool where
     that is less. Before the first attempt it needs at least one sampler, because only a sampler
@@ -45,16 +46,13 @@ def find_shortfalls(
     """
     if not spec.pooled or snapshot.job.suspended:
         return ()
-    alive = {sampler.pod for sampler in reading.samplers}
+    alive = {sampler.pod for sampler in current_samplers(snapshot, spec, reading)}
     declared = {pool.meta.name: _wanted(pool.spec) for pool in snapshot.pools if pool.spec}
     suspended = [pool.meta.name for pool in snapshot.pools if pool.spec and pool.spec.suspend]
     counts = []
     for group in spec.pooled:
         pool, least = names.pool_of(snapshot.key.name, group), group.template.autoscaling
-        registered = sum(
-            pod.pool == pool and pod.name in alive and not pod.deleting
-            for pod in snapshot.sampler_pods()
-        )
+        registered = sum(pod.pool == pool and pod.name in alive for pod in snapshot.sampler_pods())
         minimum = min(least.min_replicas, declared.get(pool, least.min_replicas))
         if group.pool_ref is not None and pool not in declared:
             registered = 0  # the pool does not serve this run
@@ -71,6 +69,21 @@ def find_shortfalls(
     if not shortfalls and nobody and snapshot.job.status.attempt == 0:
         return (SamplerShortfall(group=counts[0].group, registered=0, minimum=1),)
     return shortfalls
+
+
+def current_samplers(
+    snapshot: JobSnapshot, spec: RLJobSpec, reading: Reading
+) -> tuple[Sampler, ...]:
+    """Registered samplers that stay: their pods read the spec as it is now.
+
+    The others sample and score by an earlier spec, and are replaced.
+    """
+    if spec.colocated:  # its pod reads the trainer's spec
+        return reading.samplers
+    config = names.spec_config(snapshot.key.name, spec)
+    pods = snapshot.sampler_pods()
+    staying = {pod.name for pod in pods if config in pod.specs and not pod.deleting}
+    return tuple(sampler for sampler in reading.samplers if sampler.pod in staying)
 
 
 def _wanted(pool: SamplerPoolSpec) -> int:

@@ -199,7 +199,8 @@ class InputsReader:
         reading: Reading,
         shortfalls: tuple[SamplerShortfall, ...],
     ) -> Stall | None:
-        refusal = next(of_samplers(spec, reading.samplers), None)
+        current = start_gate.current_samplers(snapshot, spec, reading)
+        refusal = next(of_samplers(spec, current), None)
         if refusal is not None:
             return Stall.of(refusal)
         since = start_gate.waits_since(snapshot)

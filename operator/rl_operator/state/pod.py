@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rl_operator.kube.metadata import Meta, Raw
-from rl_operator.kube.names import COMPONENT_LABEL, DELETION_COST, POOL_LABEL
+from rl_operator.kube.names import COMPONENT_LABEL, DELETION_COST, POOL_LABEL, SPECS_ANNOTATION
 from rl_operator.kube.redact import redacted
 from rl_operator.kube.timestamps import parse_time
 
@@ -112,6 +112,8 @@ class Pod:
     gone_by: float | None = None
     """Time by which it should be gone, once its deletion was requested."""
     pool: str = ""
+    specs: tuple[str, ...] = ()
+    """Of a pool's pod: the ConfigMaps from which it reads the specs of its runs."""
     attempt: int = 0
     from_sandbox: bool = False
     """Whether agent-sandbox has made it, and replaces it."""
@@ -164,6 +166,7 @@ class Pod:
             gone_by=meta.deleted_at,
             component=meta.labels.get(COMPONENT_LABEL, ""),
             pool=meta.labels.get(POOL_LABEL, ""),
+            specs=tuple(filter(None, meta.annotations.get(SPECS_ANNOTATION, "").split(","))),
             attempt=meta.attempt,
             from_sandbox=SANDBOX_LABEL in meta.labels,
             created_at=meta.created_at,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ import pytest
 
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
-from rl_operator.kube.names import POOL_LABEL
+from rl_operator.kube.names import POOL_LABEL, SPEC_KEY, SPEC_VOLUME
 from tests.contract.rl_operator.world import World
 from tests.kube.apiserver import controller_manager
 from tests.waiting import until
 
 WRONG, RIGHT = "registry.test/samplers:wrong", "registry.test/samplers:right"
 COUNT = 4
+BUILT_IN = ["ExactMatch", "NormalizedMatch"]
 
 
 @pytest.fixture
@@ -43,6 +45,16 @@ def image_of(pod: dict[str, Any]) -> str:
     return next(str(each["image"]) for each in pod["spec"]["containers"] if each["name"] == "agent")
 
 
+def scorer_of(world: World, pod: dict[str, Any]) -> str:
+    """The scorer that a pod's agent reads."""
+    (name,) = (
+        each["configMap"]["name"] for each in pod["spec"]["volumes"] if each["name"] == SPEC_VOLUME
+    )
+    config = world.cluster.get(kinds.CONFIG_MAP, world.namespace, name)
+    assert config is not None
+    return str(json.loads(config["data"][SPEC_KEY])["reward"]["scorers"][0]["kind"])
+
+
 def await_pods(world: World, job: Key) -> None:
     def made() -> bool:
         world.reconcile(job)
@@ -63,7 +75,8 @@ def run_agents(world: World, run: str) -> None:
         else:
             running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
             world.set_pod(name, "Running", container={"name": "agent", "state": running})
-            world.register(run, name)
+            with_math = any(each["name"] == "code" for each in pod["spec"]["initContainers"])
+            world.register(run, name, scorers=[*BUILT_IN, *(["Math"] if with_math else [])])
 
 
 def await_start(world: World, job: Key) -> None:
@@ -84,3 +97,23 @@ def test_a_wrong_image_is_corrected_in_all_pods(controlled: World) -> None:
     make_job(controlled, image=RIGHT)
     await_start(controlled, job)
     assert [image_of(pod) for pod in sampler_pods(controlled)] == [RIGHT] * COUNT
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        {"scorers": [{"kind": "NormalizedMatch"}]},
+        {"scorers": [{"kind": "Math"}], "answerSchema": "Boxed"},
+    ],
+    ids=["known to the earlier pods", "unknown to them"],
+)
+def test_all_samplers_of_the_first_attempt_score_by_an_edited_reward(
+    controlled: World, reward: dict[str, Any]
+) -> None:
+    job = make_job(controlled)
+    await_pods(controlled, job)
+    run_agents(controlled, str(controlled.status(job)["runId"]))
+    make_job(controlled, reward=reward)
+    await_start(controlled, job)
+    scorers = [scorer_of(controlled, pod) for pod in sampler_pods(controlled)]
+    assert scorers == [reward["scorers"][0]["kind"]] * COUNT

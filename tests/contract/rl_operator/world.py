@@ -189,11 +189,10 @@ class World:
         """A ready pod from a Deployment's or a PyTorchJob's template."""
         spec = of["spec"]
         template = spec.get("template") or spec["pytorchReplicaSpecs"]["Worker"]["template"]
-        labels = template["metadata"]["labels"]
         pod = {
             "apiVersion": kinds.POD.api_version,
             "kind": kinds.POD.name,
-            "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
+            "metadata": {**template["metadata"], "name": name, "namespace": self.namespace},
             "spec": {"containers": [{"name": "pytorch", "image": "x"}]},
         }
         self._write(pod)

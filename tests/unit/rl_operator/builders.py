@@ -80,6 +80,7 @@ def a_pod(component: str = "trainer", **changes: Any) -> Pod:
         "deleting": False,
         "component": component,
         "pool": "job-main" if component == "sampler" else "",
+        "specs": (config_name(),) if component == "sampler" else (),
         "attempt": 1 if component == "trainer" else 0,
         "created_at": NOW - 40,
         "started_at": NOW - 30,

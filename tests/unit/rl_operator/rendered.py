@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rl_contracts.spec.resources import RLJobSpec, SamplerPoolSpec
+from rl_contracts.spec.resources import GROUP, RLJobSpec, SamplerPoolSpec
 from rl_operator.render import trainer
 from rl_operator.render.samplers import deployment, own_pods
 from tests.unit.rl_operator.builders import IMAGES, RUN, a_meta, a_spec
@@ -39,6 +39,12 @@ def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
         spec = spec["pytorchReplicaSpecs"]["Worker"]
     pod_spec: dict[str, Any] = spec["template"]["spec"]
     return pod_spec
+
+
+def others_annotations(manifest: dict[str, Any]) -> dict[str, str]:
+    """Annotations of a Deployment's pods that others than the operator read."""
+    annotations: dict[str, str] = manifest["spec"]["template"]["metadata"]["annotations"]
+    return {key: value for key, value in annotations.items() if not key.startswith(f"{GROUP}/")}
 
 
 def containers_of(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:

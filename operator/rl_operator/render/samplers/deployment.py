@@ -46,7 +46,8 @@ def render(
     """
     runs = [(job, job_spec), *beside]
     pod = _pod(pool, spec, runs, images=images)
-    identity = sandbox.kept_from(pod)
+    read = [names.spec_config(each.name, each_spec) for each, each_spec in runs]
+    annotations = {names.SPECS_ANNOTATION: ",".join(read), **sandbox.kept_from(pod)}
     mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
     mine |= {names.beside(other.run): other.name for other, _ in beside}
     chosen = selector(pool.name, "" if spec.shared else job.run)
@@ -68,10 +69,7 @@ def render(
                 **_rollout(spec, unserved=unserved),
                 "template": laid_over(
                     {
-                        "metadata": {
-                            "labels": mine,
-                            **({"annotations": identity} if identity else {}),
-                        },
+                        "metadata": {"labels": mine, "annotations": annotations},
                         "spec": pod,
                     },
                     spec.template.pod_template,

@@ -168,6 +168,7 @@ def test_scorer_unknown_to_the_samplers_stalls_the_job(world: World) -> None:
     assert "ExactMatch" in stalled["message"]
 
     world.make_job(reward={"scorers": [{"kind": "ExactMatch"}]}, samplers=[group])
+    world.settle(job)
     world.start_samplers(run)
     assert world.settle(job)["attempt"] == 1
 

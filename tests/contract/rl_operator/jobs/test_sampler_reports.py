@@ -42,6 +42,23 @@ def test_refused_user_code_stalls_the_job_before_its_trainer_starts(world: World
     assert world.condition(job, "Stalled") == {}
 
 
+def test_samplers_of_the_spec_before_an_edit_neither_judge_it_nor_count_for_the_start(
+    world: World,
+) -> None:
+    job, run = with_a_sampler(world, refusals=[REFUSAL])
+    world.settle(job)
+    assert world.condition(job, "Stalled")["reason"] == "EntryPointUnusable"
+    world.make_job(reward={"scorers": [{"kind": "ExactMatch"}]})
+    status = world.settle(job)
+    assert (status["phase"], status["attempt"]) == ("Starting", 0)
+    assert "main has 0 of 2" in world.condition(job, "Reconciling")["message"]
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    for pod in ("job-main-y-1", "job-main-y-2"):
+        world.start_pod(pod, of=deployment)
+        world.register(run, pod)
+    assert world.settle(job)["attempt"] == 1
+
+
 def test_unreachable_judge_is_named_until_it_answers(world: World) -> None:
     job, run = with_a_sampler(world)
     world.settle(job)

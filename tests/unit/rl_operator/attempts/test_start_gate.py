@@ -11,6 +11,7 @@ from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.resources import SamplerPoolSpec
 from rl_contracts.spec.status import AttemptStatus, OperationStatus, RLJobStatus
 from rl_operator.attempts import start_gate
+from rl_operator.kube import names
 from rl_operator.kube.timestamps import format_time
 from rl_operator.state.snapshot import Job, JobSnapshot, Pool
 from rl_operator.status.operation import operation
@@ -61,17 +62,27 @@ def seen(
     admitted: int | None = None,
     deleting: str = "",
     suspend: bool = False,
+    earlier: str = "",
     status: RLJobStatus | None = None,
 ) -> JobSnapshot:
     """Pods by name with their group, on pools of some size."""
+    job = a_job(status)
+    assert job.spec is not None
+    config = names.spec_config("job", job.spec)
     return a_snapshot(
-        job=a_job(status),
+        job=job,
         pools=tuple(
             a_pool(group, replicas, admitted=admitted, suspend=suspend)
             for group, replicas in zip(("main", "other"), scale, strict=True)
         ),
         pods=tuple(
-            a_pod("sampler", name=name, pool=f"job-{group}", deleting=name == deleting)
+            a_pod(
+                "sampler",
+                name=name,
+                pool=f"job-{group}",
+                deleting=name == deleting,
+                specs=("job-spec-earlier" if name == earlier else config,),
+            )
             for name, group in pods.items()
         ),
     )
@@ -83,6 +94,11 @@ STARTS: dict[str, tuple[JobSnapshot, list[str], str]] = {
     "nobody": (seen({}), [], "main has 0 of 2, other has 0 of 1"),
     "one has not registered": (seen(ALL), ["m1", "o1"], "main has 1 of 2"),
     "one is going": (seen(ALL, deleting="o1"), ["m1", "m2", "o1"], "other has 0 of 1"),
+    "one has the spec before an edit": (
+        seen(ALL, earlier="m2"),
+        ["m1", "m2", "o1"],
+        "main has 1 of 2",
+    ),
     "registered without a pod": (
         seen({"m1": "main"}),
         ["m1", "m2", "o1"],

@@ -16,7 +16,7 @@ from rl_operator.render.samplers import sandbox, user_code
 from rl_operator.validation.refusals import of_spec
 from tests.servers import ROOT
 from tests.unit.rl_operator.builders import a_spec
-from tests.unit.rl_operator.rendered import a_deployment, environment_of, pod_of
+from tests.unit.rl_operator.rendered import a_deployment, environment_of, others_annotations, pod_of
 
 TOOL = {"entryPoint": "mine:tool"}
 SCORER = {"kind": "Mine", "entryPoint": "mine:score"}
@@ -128,7 +128,7 @@ def test_container_code_has_no_secret_and_no_identity_but_another_user() -> None
 def test_container_code_gets_no_token_of_a_clouds_identity() -> None:
     groups = [{"name": "main", "template": {"serviceAccountName": "buckets"}}]
     manifest = a_deployment(samplers=groups, agent={"kind": "Code"}, reward={"scorers": [SCORER]})
-    assert manifest["spec"]["template"]["metadata"]["annotations"] == {
+    assert others_annotations(manifest) == {
         "eks.amazonaws.com/skip-containers": "code,sandbox",
         "azure.workload.identity/skip-containers": "code;sandbox",
     }

@@ -11,7 +11,7 @@ from rl_contracts import env
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.validation.refusals import of_spec
 from tests.servers import ROOT
-from tests.unit.rl_operator.rendered import a_deployment, environment_of, pod_of
+from tests.unit.rl_operator.rendered import a_deployment, environment_of, others_annotations, pod_of
 
 
 def test_the_example_is_taken() -> None:
@@ -57,11 +57,7 @@ def test_programs_run_beside_the_agent_and_share_a_socket_with_it_alone(
 def test_programs_get_no_token_of_a_clouds_identity() -> None:
     def annotations(**template: Any) -> dict[str, str]:
         groups = [{"name": "main", "template": template}]
-        manifest = a_deployment(agent={"kind": "Code"}, samplers=groups)
-        annotations: dict[str, str] = manifest["spec"]["template"]["metadata"].get(
-            "annotations", {}
-        )
-        return annotations
+        return others_annotations(a_deployment(agent={"kind": "Code"}, samplers=groups))
 
     kept_out = {
         "eks.amazonaws.com/skip-containers": "sandbox",
@@ -71,7 +67,7 @@ def test_programs_get_no_token_of_a_clouds_identity() -> None:
     own = {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}}
     assert annotations(serviceAccountName="buckets", **own) == {**kept_out, "a": "b"}
     manifest = a_deployment(samplers=[{"name": "main", "template": {"serviceAccountName": "b"}}])
-    assert "annotations" not in manifest["spec"]["template"]["metadata"]
+    assert others_annotations(manifest) == {}
 
 
 def test_without_programs_there_is_no_sandbox() -> None:
