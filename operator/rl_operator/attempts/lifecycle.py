@@ -33,7 +33,7 @@ def decide(context: AttemptContext) -> Decision:
     outcome = context.run.outcome if context.run else None
     if outcome is not None and outcome.kind == "Succeeded" and _gone(context):
         return Complete(outcome=outcome)
-    if context.suspend:
+    if context.suspend or context.halting:
         return _suspend(context, outcome)
     overdue = ends.overdue(context)
     if overdue is not None:

@@ -11,7 +11,7 @@ from rl_operator.jobs.inputs import Inputs
 from rl_operator.kube.conditions import find, is_true
 from rl_operator.kueue.gate import Gate
 from rl_operator.pools.status import LATE, TIMED_OUT
-from rl_operator.state.attempt_records import is_at_rest
+from rl_operator.state.attempt_records import is_at_rest, is_halting
 from rl_operator.state.decisions import AttemptContext, Begin, Decision, Wait
 from rl_operator.state.snapshot import Job, JobSnapshot
 from rl_operator.status.status_input import StatusInput
@@ -87,6 +87,7 @@ def build_context(
         renderable=not inputs.unusable,
         samplers_ready=not inputs.shortfalls,
         suspend=snapshot.job.suspended,
+        halting=is_halting(snapshot),
         stop=snapshot.job.basics.stop and is_at_rest(snapshot, status),
         late=_late(snapshot) if spec.weight_sync.on_timeout == "Fail" else "",
         now=now,

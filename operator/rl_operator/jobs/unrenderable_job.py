@@ -13,7 +13,7 @@ from rl_operator.kueue import admission
 from rl_operator.render import pool
 from rl_operator.render.job import stopped_trainers
 from rl_operator.state import attempt_records
-from rl_operator.state.attempt_records import is_at_rest
+from rl_operator.state.attempt_records import is_at_rest, is_halting
 from rl_operator.state.decisions import Halted, Stopped
 from rl_operator.state.snapshot import JobSnapshot
 
@@ -49,7 +49,7 @@ def decide(snapshot: JobSnapshot) -> Halted | Stopped | None:
     if status.attempt == 0 or attempt_records.ended(status):
         stops = snapshot.job.basics.stop and is_at_rest(snapshot, status)
         return Stopped(message=stop_message(status)) if stops else None
-    if not snapshot.job.suspended:
+    if not snapshot.job.suspended and not is_halting(snapshot):
         return None
     at_work = trainer is not None and trainer.state == "Active"
     if at_work or any(pod.live for pod in snapshot.trainer_pods(status.attempt)):

@@ -96,7 +96,8 @@ def runs_trainer(snapshot: JobSnapshot, decision: Decision) -> bool:
     status = snapshot.job.status
     under_way = status.attempt > 0 and not attempt_records.ended(status)
     over = isinstance(decision, Ended | Complete | Stopped)
-    return under_way and not snapshot.job.suspended and not over
+    stops = snapshot.job.suspended or attempt_records.is_halting(snapshot)
+    return under_way and not stops and not over
 
 
 def stopped_trainers(snapshot: JobSnapshot) -> list[Child]:

@@ -34,6 +34,18 @@ def halted(status: RLJobStatus) -> bool:
     return record is not None and record.result == "Suspended"
 
 
+def is_halting(snapshot: JobSnapshot) -> bool:
+    """Whether a suspension has deleted the trainer of an attempt that has not ended yet.
+
+    The suspension may be over by now: the next attempt continues, so that one attempt never has
+    pods of two specs.
+    """
+    status, trainer = snapshot.job.status, snapshot.current_trainer()
+    suspended = status.operation is not None and status.operation.kind == "Suspend"
+    under_way = status.attempt > 0 and not ended(status)
+    return suspended and under_way and (trainer is None or trainer.deleting)
+
+
 def refused(status: RLJobStatus) -> bool:
     """Whether the status's attempt ended because the user must change something."""
     failure = status.last_failure

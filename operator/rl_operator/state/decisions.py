@@ -40,6 +40,8 @@ class AttemptContext:
     """Whether enough samplers have registered for a start after a suspension."""
     suspend: bool = False
     """The job must have no pods."""
+    halting: bool = False
+    """The trainer was deleted for a suspension, which may be over."""
     stop: bool = False
     """The user wants the run to end for good, and no pod is left."""
     late: str = ""

@@ -49,6 +49,8 @@ def headline(status_input: StatusInput, after: RLJobStatus) -> Headline:
         return _deleting(status_input)
     if status_input.snapshot.job.suspended:
         return _suspension(status_input, after)
+    if attempt_records.is_halting(status_input.snapshot) and not attempt_records.ended(after):
+        return _stopping(status_input, after)
     blocked = _blocked(status_input, after)
     if blocked is not None:
         return blocked
@@ -125,11 +127,14 @@ def _queued(status_input: StatusInput, after: RLJobStatus) -> Headline:
 
 
 def _stopping(status_input: StatusInput, after: RLJobStatus) -> Headline:
-    names = sorted(pod.name for pod in status_input.snapshot.all_pods if pod.remains)
-    left = ", ".join(names[:5]) or "the pools' Deployments"
+    snapshot = status_input.snapshot
+    resumed = not snapshot.job.suspended  # only the pods of its attempt go
+    pods = snapshot.trainer_pods(after.attempt) if resumed else snapshot.all_pods
+    names = sorted(pod.name for pod in pods if pod.remains)
+    left = ", ".join(names[:5]) or ("its PyTorchJob" if resumed else "the pools' Deployments")
     due = parse_time(after.operation.deadline) if after.operation else None
     if due is not None and status_input.now > due:
-        trouble = next(filter(None, (pool.trouble for pool in status_input.snapshot.pools)), "")
+        trouble = next(filter(None, (pool.trouble for pool in snapshot.pools)), "")
         message = f"These pods did not terminate by {format_time(due)}: {left}. "
         message += trouble or "Check their nodes."
         return Headline("Suspending", "PodsNotStopping", message, "Stalled")

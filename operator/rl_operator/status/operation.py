@@ -24,7 +24,8 @@ def operation(status_input: StatusInput, after: RLJobStatus) -> OperationStatus 
         return _operation(status_input, "Delete", step, seconds=STOP_SECONDS)
     if attempt_records.is_over(after):
         return None
-    if job.suspended and not attempt_records.is_at_rest(status_input.snapshot, after):
+    halting = attempt_records.is_halting(snapshot) and not attempt_records.ended(after)
+    if halting or (job.suspended and not attempt_records.is_at_rest(snapshot, after)):
         trainer = after.attempt and not attempt_records.ended(after)
         step = "StoppingTrainer" if trainer else "StoppingSamplers"
         grace = job.basics.suspend_grace_seconds

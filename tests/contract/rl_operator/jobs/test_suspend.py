@@ -271,6 +271,32 @@ def test_edits_of_trainer_and_lifecycle_reach_the_next_attempt_and_no_earlier_on
     assert after["spec"]["template"] == deployment["spec"]["template"], "sampler pods were replaced"
 
 
+def test_a_job_resumed_while_its_trainer_stops_goes_on_as_the_next_attempt(world: World) -> None:
+    job = at_work(world)
+    began_with = read_by(world, 1)
+    suspend(world, job, suspended=True)
+    world.settle(job)
+    assert world.objects(kinds.PYTORCH_JOB) == []
+    memory = {"limits": {"memory": "3Gi"}}
+    patched(world, job, {"suspend": False, "trainer": {"replicas": 2, "resources": memory}})
+    status = world.settle(job)
+    assert world.objects(kinds.PYTORCH_JOB) == [], "the first attempt has a pod of the earlier spec"
+    assert (status["attempt"], status["operation"]["step"]) == (1, "StoppingTrainer")
+    waiting = "Waiting for job-1-worker-0 to terminate."
+    assert world.condition(job, "Reconciling")["message"] == waiting
+
+    end_pod(world, "job-1-worker-0")
+    status = world.settle(job)
+    assert [(each["result"], each["replicas"]) for each in status["attempts"]] == [
+        ("Suspended", 1),
+        ("Active", 2),
+    ]
+    (trainer,) = world.objects(kinds.PYTORCH_JOB)
+    assert trainer["metadata"]["name"] == "job-2"
+    assert trainer["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 2
+    assert (began_with.trainer.replicas, read_by(world, 2).trainer.replicas) == (1, 2)
+
+
 def refuse(world: World, job: Key, _monkeypatch: pytest.MonkeyPatch) -> str:
     """An edit that the API server accepts and the operator refuses."""
     engine = {"env": [{"name": "HOME", "value": "/"}]}

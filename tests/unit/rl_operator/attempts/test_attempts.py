@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
 from rl_contracts.documents.run import Holder
-from rl_contracts.spec.status import AttemptStatus, RLJobStatus
+from rl_contracts.spec.status import AttemptStatus, OperationStatus, RLJobStatus
 from rl_operator.attempts.lifecycle import decide, stop_message
 from rl_operator.attempts.status import recorded
 from rl_operator.kube.timestamps import format_time
+from rl_operator.render.job import runs_trainer
+from rl_operator.state.attempt_records import is_halting
 from rl_operator.state.decisions import Begin, Complete, Decision, Ended, Halted, Stopped, Wait
 from tests.unit.rl_operator.builders import (
     NOW,
     a_failure,
+    a_job_object,
     a_pod,
     a_run_document,
+    a_snapshot,
     a_trainer,
     a_view,
     an_ended_pod,
@@ -183,6 +188,34 @@ def test_success_during_a_suspension_completes_the_job() -> None:
     run = a_run_document(heartbeat_at=NOW, progress_at=NOW, outcome=outcome)
     context = a_view(trainer=None, pods=(), run=run, suspend=True)
     assert decide(context) == Complete(outcome=outcome)
+
+
+SUSPENDING = RLJobStatus(
+    attempt=1,
+    attempts=[RECORD],
+    operation=OperationStatus(kind="Suspend", step="StoppingTrainer", started_time="2026-01-01"),
+)
+RESUMED: dict[str, tuple[dict[str, Any], bool]] = {
+    "its trainer was deleted": ({}, True),
+    "its trainer is being deleted": ({"trainers": (a_trainer(deleting=True),)}, True),
+    "its trainer was not deleted": ({"trainers": (a_trainer(),)}, False),
+    "it was not suspended": ({"job": a_job_object(RLJobStatus(attempt=1))}, False),
+}
+
+
+@pytest.mark.parametrize(("seen", "halting"), RESUMED.values(), ids=RESUMED.keys())
+def test_an_attempt_halts_once_a_suspension_has_deleted_its_trainer(
+    seen: dict[str, Any], halting: bool
+) -> None:
+    snapshot = a_snapshot(SUSPENDING, **seen)
+    assert is_halting(snapshot) is halting
+    assert runs_trainer(snapshot, Wait(why="Running")) is not halting
+
+
+def test_a_halting_attempt_ends_when_its_pods_have_gone_although_the_job_is_resumed() -> None:
+    context = a_view(status=SUSPENDING, trainer=None, halting=True)
+    assert decide(context) == Wait(why="Stopping")
+    assert decide(dataclasses.replace(context, pods=())) == Halted(attempt=1)
 
 
 def test_attempt_records_are_unique_and_bounded() -> None:
