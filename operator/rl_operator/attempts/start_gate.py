@@ -80,9 +80,10 @@ def current_samplers(
     """
     if spec.colocated:  # its pod reads the trainer's spec
         return reading.samplers
-    config = names.spec_config(snapshot.key.name, spec)
+    job = snapshot.key.name
+    read = {names.spec_config(job, spec, group.name) for group in spec.pooled}
     pods = snapshot.sampler_pods()
-    staying = {pod.name for pod in pods if config in pod.specs and not pod.deleting}
+    staying = {pod.name for pod in pods if read & {*pod.specs} and not pod.deleting}
     return tuple(sampler for sampler in reading.samplers if sampler.pod in staying)
 
 

@@ -143,13 +143,13 @@ def trainer(job: str, attempt: int) -> str:
     return f"{job}-{attempt}"
 
 
-def spec_config(job: str, spec: RLJobSpec) -> str:
-    """Name of the ConfigMap from which sampler pods read a spec.
+def spec_config(job: str, spec: RLJobSpec, group: str) -> str:
+    """Name of the ConfigMap from which the pods of a sampler group read a spec.
 
     It changes with the fields that they read: an edit creates new pods and never changes a file
-    under running ones.
+    under running ones. Of the groups it changes with their own only.
     """
-    return f"{job}-spec-{_digest_of(spec)}"
+    return f"{job}-spec-{_digests_of(spec)[group]}"
 
 
 def trainer_config(job: str, spec: RLJobSpec) -> str:
@@ -160,22 +160,23 @@ def trainer_config(job: str, spec: RLJobSpec) -> str:
     return f"{job}-spec-{_whole_digest_of(spec)}"
 
 
-def _digest(spec: RLJobSpec) -> str:
-    """Digest of the fields that sampler pods read."""
+def _digests(spec: RLJobSpec) -> dict[str, str]:
+    """By sampler group: a digest of the fields that its pods read."""
     read = spec.model_dump(mode="json", by_alias=True, exclude={**OPERATORS_OWN, "samplers": True})
-    read["samplers"] = [
-        [group.name, group.template.max_concurrent_groups, group.template.engine.startup_seconds]
-        for group in spec.samplers
-    ]
-    return digest(read)
+    return {group.name: digest({**read, "sampler": _read(group)}) for group in spec.samplers}
 
 
-_digest_of = WeakMemo(_digest)
+def _read(group: SamplerGroup) -> list[str | int]:
+    template = group.template
+    return [group.name, template.max_concurrent_groups, template.engine.startup_seconds]
+
+
+_digests_of = WeakMemo(_digests)
 
 
 def _whole_digest(spec: RLJobSpec) -> str:
-    # With the other digest: one of these names exists only where the other is made as here.
-    return digest([_digest_of(spec), spec.model_dump(mode="json", by_alias=True)])
+    # With the other digests: one of these names exists only where the others are made as here.
+    return digest([_digests_of(spec), spec.model_dump(mode="json", by_alias=True)])
 
 
 _whole_digest_of = WeakMemo(_whole_digest)

@@ -64,22 +64,22 @@ def wanted(
 
 
 def _configs(snapshot: JobSnapshot, spec: RLJobSpec, *, run_trainer: bool) -> list[Wanted]:
-    """ConfigMaps with the spec: for sampler pods, and for the trainer's.
+    """ConfigMaps with the spec: for the pods of each sampler group, and for the trainer's.
 
     A trainer that exists keeps the one that it was created with. That one can be made again only
     while the spec has the same name for it.
     """
     meta, current = snapshot.job.meta, snapshot.current_trainer()
-    of_samplers = names.spec_config(meta.name, spec)
+    of_samplers = [names.spec_config(meta.name, spec, group.name) for group in spec.pooled]
     of_trainer = names.trainer_config(meta.name, spec)
-    read = {of_samplers} if spec.pooled else set()
+    read = set(of_samplers)
     if current is not None:
         read.add(current.config)
     elif run_trainer:
         read.add(of_trainer)
     return [
         Wanted(manifest=objects.spec_config(meta, spec, name=name), immutable=True)
-        for name in (of_samplers, of_trainer)
+        for name in (*of_samplers, of_trainer)
         if name in read
     ]
 

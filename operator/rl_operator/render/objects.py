@@ -21,10 +21,10 @@ _text_of: WeakMemo[RLJobSpec, str] = WeakMemo(
 )
 
 
-def spec_config(job: Meta, spec: RLJobSpec, *, name: str = "") -> Manifest:
+def spec_config(job: Meta, spec: RLJobSpec, *, name: str) -> Manifest:
     """The ConfigMap from which pods read the job's validated spec, defaults filled in.
 
-    ``name``: that of the trainer's pods; without it, the one of sampler pods.
+    ``name``: that of the trainer's pods, or of those of a sampler group.
     """
     text = _text_of(spec)
     return stamped(
@@ -32,7 +32,7 @@ def spec_config(job: Meta, spec: RLJobSpec, *, name: str = "") -> Manifest:
             "apiVersion": kinds.CONFIG_MAP.api_version,
             "kind": kinds.CONFIG_MAP.name,
             "metadata": {
-                "name": name or names.spec_config(job.name, spec),
+                "name": name,
                 "namespace": job.namespace,
                 "labels": labels(job=job.name, run=job.run),
                 "ownerReferences": owned_by(job, kinds.RLJOB),

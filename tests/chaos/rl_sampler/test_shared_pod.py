@@ -179,7 +179,9 @@ def processes(tmp_path: Path, stores: Stores, store_settings: StoreSettings) -> 
         job, spec = meta(name), RLJobSpec.model_validate(a_job(name, **own)["spec"])
         (tmp_path / name).mkdir()
         (tmp_path / "weights" / str(len(jobs))).mkdir(parents=True)
-        (tmp_path / name / "rljob.json").write_text(spec_config(job, spec)["data"]["rljob.json"])
+        (tmp_path / name / "rljob.json").write_text(
+            spec_config(job, spec, name="x")["data"]["rljob.json"]
+        )
         jobs.append((job, spec))
     engine = {"engine": {"args": ON_CPU}}
     pool = SamplerPoolSpec.model_validate({"model": {"uri": uri}, "maxRuns": 2, "template": engine})

@@ -140,7 +140,7 @@ def a_view(**changes: Any) -> AttemptContext:
 
 
 def config_name() -> str:
-    return names.spec_config("job", a_spec())
+    return names.spec_config("job", a_spec(), "main")
 
 
 def an_outcome(kind: str, **changes: Any) -> Outcome:

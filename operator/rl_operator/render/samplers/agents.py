@@ -55,7 +55,8 @@ def part(
         agent = sandbox.reached_by(agent)
         volumes.append(sandbox.volume())
         sidecars.append(sandbox.container(agent, job_spec))
-    config = names.spec_config(job.name, job_spec)
+    group = names.group(job.name, job_spec, pool.name)
+    config = names.spec_config(job.name, job_spec, group)
     sources = spec.template.env_from
     return Part(
         stage=pods.reading(stage, sources),

@@ -46,8 +46,7 @@ def render(
     """
     runs = [(job, job_spec), *beside]
     pod = _pod(pool, spec, runs, images=images)
-    read = [names.spec_config(each.name, each_spec) for each, each_spec in runs]
-    annotations = {names.SPECS_ANNOTATION: ",".join(read), **sandbox.kept_from(pod)}
+    annotations = {names.SPECS_ANNOTATION: _read_by(pool, runs), **sandbox.kept_from(pod)}
     mine = labels(job=job.name, run=job.run, component="sampler", pool=pool.name)
     mine |= {names.beside(other.run): other.name for other, _ in beside}
     chosen = selector(pool.name, "" if spec.shared else job.run)
@@ -97,6 +96,14 @@ def _rollout(spec: SamplerPoolSpec, *, unserved: bool) -> Manifest:
             },
         },
     }
+
+
+def _read_by(pool: Meta, runs: Sequence[tuple[Meta, RLJobSpec]]) -> str:
+    """The ConfigMaps from which a pool's pods read the specs of their runs."""
+    return ",".join(
+        names.spec_config(job.name, spec, names.group(job.name, spec, pool.name))
+        for job, spec in runs
+    )
 
 
 def pod_template(job: Meta, spec: RLJobSpec, group: SamplerGroup, *, images: Images) -> Manifest:

@@ -250,7 +250,7 @@ def test_pods_that_are_no_longer_allowed_can_be_removed_and_nothing_else(place: 
 
 def test_unowned_objects_are_neither_created_nor_changed_nor_deleted(place: Place) -> None:
     job, unowned = job_of(place.namespace), "that an RLJob or SamplerPool owns"
-    config_map = objects.spec_config(job, RLJobSpec.model_validate(a_job()["spec"]))
+    config_map = objects.spec_config(job, RLJobSpec.model_validate(a_job()["spec"]), name="x")
     made = [
         a_trainer(place.namespace),
         a_deployment(place.namespace),

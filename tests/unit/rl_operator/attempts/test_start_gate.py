@@ -67,8 +67,8 @@ def seen(
 ) -> JobSnapshot:
     """Pods by name with their group, on pools of some size."""
     job = a_job(status)
-    assert job.spec is not None
-    config = names.spec_config("job", job.spec)
+    spec = job.spec
+    assert spec is not None
     return a_snapshot(
         job=job,
         pools=tuple(
@@ -81,7 +81,11 @@ def seen(
                 name=name,
                 pool=f"job-{group}",
                 deleting=name == deleting,
-                specs=("job-spec-earlier" if name == earlier else config,),
+                specs=(
+                    "job-spec-earlier"
+                    if name == earlier
+                    else names.spec_config("job", spec, group),
+                ),
             )
             for name, group in pods.items()
         ),

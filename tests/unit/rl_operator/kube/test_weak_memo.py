@@ -30,10 +30,10 @@ def test_weak_memo_computes_once_per_object_and_forgets_with_it() -> None:
 
 def test_a_spec_that_was_changed_has_another_config_and_other_refusals() -> None:
     spec = RLJobSpec.model_validate(a_job("x")["spec"])
-    assert names.spec_config("x", spec) == names.spec_config("x", spec)
+    assert names.spec_config("x", spec, "main") == names.spec_config("x", spec, "main")
     assert next(of_spec(spec), None) is None
     edited = spec.model_copy(update={"run_id": "other"})
-    assert names.spec_config("x", edited) != names.spec_config("x", spec)
+    assert names.spec_config("x", edited, "main") != names.spec_config("x", spec, "main")
     reserved = [EnvironmentVariable(name="RL_RUN")]
     bad = spec.model_copy(update={"trainer": spec.trainer.model_copy(update={"env": reserved})})
     assert next(of_spec(bad)).reason == "VariableReserved"

@@ -29,14 +29,15 @@ def temporary(pod: dict[str, Any]) -> Iterator[tuple[str, str]]:
 def test_all_temporary_volumes_of_pods_are_limited() -> None:
     spec = a_spec(agent={"kind": "Code"})
     pool = SamplerPoolSpec.model_validate({"model": {"uri": spec.model.uri}, "maxRuns": 2})
+    sharing = a_spec(agent={"kind": "Code"}, samplers=[{"name": "x", "poolRef": {"name": "pool"}}])
     shared = deployment.render(
         a_meta("pool"),
         pool,
         job=a_meta("a"),
-        job_spec=spec,
+        job_spec=sharing,
         replicas=1,
         images=IMAGES,
-        beside=[(a_meta("b"), spec)],
+        beside=[(a_meta("b"), sharing)],
     )
     pods = [
         trainer.pod_template(a_meta(), spec, attempt=1, images=IMAGES)["spec"],

@@ -86,7 +86,7 @@ def test_each_agent_is_told_of_its_own_run(
     pod: dict[str, Any], tmp_path: Path, number: int, run: Any
 ) -> None:
     job, spec = run
-    (tmp_path / "rljob.json").write_text(spec_config(job, spec)["data"]["rljob.json"])
+    (tmp_path / "rljob.json").write_text(spec_config(job, spec, name="x")["data"]["rljob.json"])
     environ = environment_of(pod["containers"][number])
     read = load_assignment({**environ, "RL_SPEC_FILE": str(tmp_path / "rljob.json")})
     assert (read.run, read.env.pool, read.env.job) == (job.run, "main", job.name)

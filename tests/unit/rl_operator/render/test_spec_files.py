@@ -10,12 +10,13 @@ import pytest
 from rl_contracts.spec.resources import RLJobSpec
 from rl_operator.kube import names
 from rl_operator.render import objects, trainer
+from rl_operator.render.samplers import deployment
 from tests.unit.rl_operator.builders import IMAGES, a_spec
 from tests.unit.rl_operator.rendered import JOB
 
 
 def test_pods_read_the_whole_spec_with_its_defaults() -> None:
-    manifest = objects.spec_config(JOB, a_spec())
+    manifest = objects.spec_config(JOB, a_spec(), name="x")
     text = manifest["data"][names.SPEC_KEY]
     assert RLJobSpec.model_validate_json(text) == a_spec()
     assert json.loads(text)["algorithm"]["groupSize"] == 8
@@ -42,9 +43,21 @@ ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize(("sections", "rolls"), ROLLS.values(), ids=ROLLS.keys())
 def test_samplers_roll_only_for_what_they_read(sections: dict[str, Any], rolls: bool) -> None:
     samplers = {"samplers": [{"name": "main"}]}
-    before = names.spec_config("job", a_spec(**samplers))
-    after = names.spec_config("job", a_spec(**{**samplers, **sections}))
+    before = names.spec_config("job", a_spec(**samplers), "main")
+    after = names.spec_config("job", a_spec(**{**samplers, **sections}), "main")
     assert (before != after) is rolls
+
+
+MAIN, OTHER = {"name": "main"}, {"name": "other"}
+BUSY = {"name": "other", "template": {"maxConcurrentGroups": 3}}
+
+
+@pytest.mark.parametrize("groups", [[MAIN, OTHER], [OTHER, MAIN], [MAIN, BUSY]], ids=str)
+def test_other_groups_do_not_change_the_pods_of_a_group(groups: list[dict[str, Any]]) -> None:
+    alone, several = a_spec(samplers=[MAIN]), a_spec(samplers=groups)
+    (main,) = (group for group in several.samplers if group.name == "main")
+    template = deployment.pod_template(JOB, several, main, images=IMAGES)
+    assert template == deployment.pod_template(JOB, alone, alone.samplers[0], images=IMAGES)
 
 
 @pytest.mark.parametrize(
@@ -71,4 +84,4 @@ def test_a_trainer_reads_every_field_as_it_is_when_it_is_created(sections: dict[
     }
     assert mounted == {names.trainer_config("job", spec) for spec in (before, after)}
     assert len(mounted) == 2
-    assert not mounted & {names.spec_config("job", spec) for spec in (before, after)}
+    assert not mounted & {names.spec_config("job", spec, "main") for spec in (before, after)}

@@ -162,7 +162,9 @@ def test_samplers_read_the_template_of_their_pool(tmp_path: Path) -> None:
     spec = pool.spec.model_copy(update={"template": SamplerTemplate(max_concurrent_groups=7)})
     job = a_waiting_job(dataclasses.replace(pool, spec=spec)).job
     assert job.spec is not None
-    (tmp_path / "rljob.json").write_text(spec_config(job.meta, job.spec)["data"]["rljob.json"])
+    (tmp_path / "rljob.json").write_text(
+        spec_config(job.meta, job.spec, name="x")["data"]["rljob.json"]
+    )
     pods = deployment.render(
         pool.meta, spec, job=job.meta, job_spec=job.spec, replicas=1, images=IMAGES, epoch=3
     )
