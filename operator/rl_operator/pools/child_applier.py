@@ -71,7 +71,7 @@ class PoolChildApplier:
         keeper = own_pods.keeper(job.spec).name
         claims = {each.reference for each in wanted if each.kind == kinds.SANDBOX_CLAIM}
         empty_own_pods(self.cluster, snapshot, but={*((keeper, name) for name in kept), *claims})
-        dropped = objects.of_pool_not_wanted(meta, spec)
+        dropped = objects.of_pool_not_wanted(meta, spec, runs=len(snapshot.served))
         if had := [child.meta.name for child in keepers_beside(snapshot)]:
             dropped += own_pods.not_wanted(meta, job.spec, ours=ours, had=had)
         made = self.applier.make(

@@ -109,12 +109,15 @@ def of_job_not_wanted(job: Meta, spec: RLJobSpec) -> list[tuple[kinds.Kind, str]
     return [(kinds.NETWORK_POLICY, job.name)] if spec.network_policy == "None" else []
 
 
-def of_pool_not_wanted(pool: Meta, spec: SamplerPoolSpec) -> list[tuple[kinds.Kind, str]]:
-    """Kind and name of children that the pool's spec no longer wants."""
+def of_pool_not_wanted(
+    pool: Meta, spec: SamplerPoolSpec, *, runs: int
+) -> list[tuple[kinds.Kind, str]]:
+    """Kind and name of children that the pool's spec no longer wants while it serves ``runs``."""
     dropped = []
     if not spec.template.disruption.pdb:
         dropped.append((kinds.DISRUPTION_BUDGET, pool.name))
-    if spec.max_runs > 1 and spec.network_policy == "None":
+    several = max(spec.max_runs, runs) > 1
+    if spec.shared and (not several or spec.network_policy == "None"):
         dropped.append((kinds.NETWORK_POLICY, names.shared_policy(pool.name)))
     return dropped
 

@@ -378,3 +378,15 @@ def test_two_adapter_runs_share_a_pool_at_once(world: World) -> None:
     settle(world, first, second, third)
     assert pool(world)["status"]["assignment"]["job"] == "third"
     assert pool(world)["status"]["beside"] == []
+
+
+def test_the_policy_of_a_pool_goes_when_one_run_at_a_time_has_it(world: World) -> None:
+    make_inputs(world)
+    make_pool(world, maxRuns=2)
+    job = lora_job(world, "first", rank=4)
+    settle(world, job)
+    named = (kinds.NETWORK_POLICY, world.namespace, names.shared_policy(POOL))
+    assert world.cluster.get(*named) is not None
+    make_pool(world, maxRuns=1)
+    settle(world, job)
+    assert world.cluster.get(*named) is None
