@@ -66,6 +66,7 @@ SPEC_VOLUME = "spec"
 """Of trainer and sampler pods: the ConfigMap with the job's spec."""
 OPERATORS_OWN: dict[str, bool | set[str]] = {
     "suspend": True,
+    "stop": True,
     "lifecycle": True,
     "trainer": True,
     "managed_by": True,

@@ -27,6 +27,7 @@ ROLLS: dict[str, tuple[dict[str, Any], bool]] = {
     "the temperature": ({"agent": {"sampling": {"temperature": 0.5}}}, True),
     "concurrency": ({"samplers": [{"name": "main", "template": {"maxConcurrentGroups": 3}}]}, True),
     "a pause": ({"suspend": True}, False),
+    "the end of the run": ({"stop": True}, False),
     "the retries": ({"lifecycle": {"backoffLimit": 9}}, False),
     "the trainer's image": ({"trainer": {"image": "mine"}}, False),
     "what becomes of late samplers": ({"weightSync": {"onTimeout": "Exclude"}}, False),
