@@ -10,6 +10,7 @@ from rl_contracts.spec.pool_status import SamplerPoolStatus, ScaleStatus, Served
 from rl_operator.kube.conditions import ConditionUpdate, Stall, merged
 from rl_operator.pools import shared_status
 from rl_operator.pools.assignment import Allocation
+from rl_operator.pools.runs import unserved
 from rl_operator.render.samplers import deployment
 from rl_operator.state.pod import first_trouble
 from rl_operator.state.progress import NOT_CHECKED, Reading, lag, staleness_bound
@@ -84,7 +85,8 @@ def compute(
         }
     if scaled is not None and scaled.record is not None:
         changes["last_scale"] = [*before.last_scale, scaled.record][-KEPT_SCALES:]
-    updates = _conditions(snapshot, stall=stall, replicas=replicas)
+    waits = _wait_for_trainers(snapshot, [reading, *others])
+    updates = _conditions(snapshot, stall=stall, replicas=replicas, waits=waits)
     if lost.late:
         updates.append(ConditionUpdate(LATE, "False", TIMED_OUT, lost.late))
     if allocation is not None:
@@ -96,10 +98,20 @@ def compute(
     return before.model_copy(update=changes)
 
 
-def trouble(snapshot: PoolSnapshot) -> str:
-    """What keeps pods from being created or from running; empty when nothing is known."""
+def trouble(snapshot: PoolSnapshot, *, waits: bool = False) -> str:
+    """What keeps pods from being created or from running; empty when nothing is known.
+
+    While they wait for a policy (``waits``), a rollout is past its deadline without a fault.
+    """
     state = snapshot.deployment
-    return state.uncreated or first_trouble(snapshot.pods) or state.stuck
+    return state.uncreated or first_trouble(snapshot.pods) or ("" if waits else state.stuck)
+
+
+def _wait_for_trainers(snapshot: PoolSnapshot, readings: Sequence[Reading]) -> bool:
+    """Whether all pods have registered, and only a first policy is missing."""
+    registered = {sampler.pod for reading in readings for sampler in reading.samplers}
+    pods = {pod.name for pod in snapshot.pods if not pod.deleting}
+    return unserved(readings) and bool(pods) and pods <= registered
 
 
 def _fields(
@@ -203,7 +215,7 @@ def _is_suspended(snapshot: PoolSnapshot) -> bool:
 
 
 def _conditions(
-    snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int
+    snapshot: PoolSnapshot, *, stall: Stall | None, replicas: int, waits: bool
 ) -> list[ConditionUpdate]:
     """Ready and what it rests on; Available and Suspended."""
     parts = [_available(snapshot), *_suspended(snapshot)]
@@ -216,7 +228,9 @@ def _conditions(
     state = snapshot.deployment
     if not state.behind and state.ready == state.updated == state.replicas == replicas:
         return [_ready(snapshot, replicas), *parts]
-    message = f"{state.ready} of {replicas} pods are ready. {trouble(snapshot)}".strip()
+    message = (
+        f"{state.ready} of {replicas} pods are ready. {trouble(snapshot, waits=waits)}".strip()
+    )
     reason = NOT_CREATED if state.uncreated else "PodsStarting"
     return [
         ConditionUpdate("Ready", "False", reason, message),

@@ -16,6 +16,7 @@ from rl_operator.kube.timestamps import format_time
 from rl_operator.pools import status
 from rl_operator.pools.assignment import Allocation
 from rl_operator.pools.runs import Served, by_pod, faults, unserved
+from rl_operator.state.deployment_state import DeploymentState
 from rl_operator.state.pod import Pod
 from rl_operator.state.progress import Reading
 from rl_operator.state.snapshot import Pool, PoolSnapshot
@@ -189,6 +190,28 @@ def test_pool_counters_are_unknown_while_the_store_is_down(
     after = status.compute(snapshot, Reading(), stall=None, replicas=2, now=NOW)
     assert (after.serving, after.lagging, after.version, after.lag) == (serving,) * 4
     assert after.target_version == before.target_version
+
+
+LATE = DeploymentState(exists=True, replicas=2, updated=2, stuck="It has timed out progressing.")
+
+
+BOTH = (sampler("a"), sampler("b"))
+REPORTED: dict[str, tuple[Reading, bool]] = {
+    "they wait for the first policy": (dataclasses.replace(NO_POLICY, samplers=BOTH), False),
+    "one has not registered": (dataclasses.replace(NO_POLICY, samplers=BOTH[:1]), True),
+    "a policy is published": (reading(*BOTH), True),
+}
+
+
+@pytest.mark.parametrize(("read", "reported"), REPORTED.values(), ids=REPORTED.keys())
+def test_a_rollout_past_its_deadline_is_no_fault_of_pods_that_wait_for_a_policy(
+    read: Reading, reported: bool
+) -> None:
+    snapshot = dataclasses.replace(a_shared_snapshot(PODS), deployment=LATE, beside=())
+    after = status.compute(snapshot, read, stall=None, replicas=2, now=NOW)
+    (ready,) = (each for each in after.conditions if each.type == "Ready")
+    assert ready.message.startswith("0 of 2 pods are ready.")
+    assert (LATE.stuck in ready.message) is reported
 
 
 def test_runs_that_join_are_urgent_in_the_status() -> None:
