@@ -63,6 +63,7 @@ MOST_CHARACTERS = 63
 """Of a Service's name."""
 SPEC_KEY = "rljob.json"
 SPEC_VOLUME = "spec"
+NO_GROUP = ""
 """Of trainer and sampler pods: the ConfigMap with the job's spec."""
 OPERATORS_OWN: dict[str, bool | set[str]] = {
     "suspend": True,
@@ -148,9 +149,11 @@ def spec_config(job: str, spec: RLJobSpec, group: str) -> str:
     """Name of the ConfigMap from which the pods of a sampler group read a spec.
 
     It changes with the fields that they read: an edit creates new pods and never changes a file
-    under running ones. Of the groups it changes with their own only.
+    under running ones. Of the groups it changes with their own only. A pool that the spec has left
+    is rendered until it is released: ``group`` is then none of the spec's.
     """
-    return f"{job}-spec-{_digests_of(spec)[group]}"
+    digests = _digests_of(spec)
+    return f"{job}-spec-{digests.get(group, digests[NO_GROUP])}"
 
 
 def trainer_config(job: str, spec: RLJobSpec) -> str:
@@ -162,9 +165,13 @@ def trainer_config(job: str, spec: RLJobSpec) -> str:
 
 
 def _digests(spec: RLJobSpec) -> dict[str, str]:
-    """By sampler group: a digest of the fields that its pods read."""
+    """By sampler group, and for none: a digest of the fields that its pods read."""
     read = spec.model_dump(mode="json", by_alias=True, exclude={**OPERATORS_OWN, "samplers": True})
-    return {group.name: digest({**read, "sampler": _read(group)}) for group in spec.samplers}
+    of_groups = {group.name: _read(group) for group in spec.samplers}
+    return {
+        name: digest({**read, "sampler": entry})
+        for name, entry in {NO_GROUP: [], **of_groups}.items()
+    }
 
 
 def _read(group: SamplerGroup) -> list[str | int]:

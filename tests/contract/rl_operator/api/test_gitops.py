@@ -25,8 +25,19 @@ OURS = ("RLJob", "SamplerPool")
 RECONCILED = ((kinds.RLJOB, "jobs"), (kinds.SAMPLER_POOL, "pools"))
 BUCKETS = re.compile(r"s3://(?:rl-data|models|datasets)/")
 RECORD = json.dumps(
-    {"id": "1", "query": "1+1=", "question": "1+1=", "answer": "2", "tests": ["1"], "turns": ["1"]}
+    {
+        "id": "1",
+        "query": "1+1=",
+        "question": "1+1=",
+        "answer": "2",
+        "task": "sums",
+        "entry": "{}",
+        "seed": "1",
+        "tests": ["1"],
+        "turns": ["1"],
+    }
 ).encode()
+"""With all columns that an example names."""
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 

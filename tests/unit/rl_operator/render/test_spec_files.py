@@ -86,3 +86,10 @@ def test_a_trainer_reads_every_field_as_it_is_when_it_is_created(sections: dict[
     assert mounted == {names.trainer_config("job", spec) for spec in (before, after)}
     assert len(mounted) == 2
     assert not mounted & {names.spec_config("job", spec, "main") for spec in (before, after)}
+
+
+def test_a_pool_that_the_spec_has_left_is_rendered_until_it_is_released() -> None:
+    spec = a_spec()
+    left = names.spec_config("job", spec, "another")
+    assert left == names.spec_config("job", spec, "a third")
+    assert left != names.spec_config("job", spec, "main")
