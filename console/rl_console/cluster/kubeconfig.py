@@ -23,6 +23,7 @@ from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConf
 
 from rl_console.errors import NotLoggedInError, UsageError
 from rl_contracts.addresses import proxy_headers, proxy_of
+from rl_contracts.kubeconfig import current_context
 
 LEGAL = "!#$&'*+-.^_`|~"
 """Besides letters and digits, in the name of a header; others are escaped, as kubectl does."""
@@ -148,17 +149,23 @@ def read(file: Path | None, *, context: str | None) -> Chosen:
     )
 
 
-def _chosen(files: str, context: str | None) -> Chosen:
+def _merged(files: str) -> KubeConfigMerger:
     merged = KubeConfigMerger(files)
     if merged.config is None:
         raise config.ConfigException("there is no such file")
-    if not (context or merged.config.safe_get("current-context")):
-        raise config.ConfigException("it names no current context")
     for node in merged.config.value["users"]:
         node.name = f"{node.path}/{node.value['name']}"  # in errors; the library's has every secret
+    return merged
+
+
+def _chosen(files: str, context: str | None) -> Chosen:
+    merged = _merged(files)
+    active = context or current_context(merged.config_files[path] for path in merged.paths)
+    if not active:
+        raise config.ConfigException("it names no current context")
     loader = _Loader(
         merged.config,
-        active_context=context,
+        active_context=active,
         config_base_path=None,  # paths are relative to the file that has them
         config_persister=merged.save_changes,
     )

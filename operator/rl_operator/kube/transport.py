@@ -15,9 +15,11 @@ from urllib.parse import urlencode
 
 import urllib3
 from kubernetes import client, config
+from kubernetes.config import kube_config
 from pydantic_core import from_json, to_json
 
 from rl_contracts.addresses import proxy_headers, proxy_of
+from rl_contracts.kubeconfig import current_context
 from rl_operator.kube.nesting import any_depth
 
 CONNECT_SECONDS = 5.0
@@ -86,7 +88,9 @@ def authenticated(connections: int) -> Client:
     try:
         config.load_incluster_config(client_configuration=configuration)
     except config.ConfigException:
-        config.load_kube_config(client_configuration=configuration)
+        named = kube_config.KubeConfigMerger(kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
+        context = current_context(named.config_files[path] for path in named.paths)
+        config.load_kube_config(context=context, client_configuration=configuration)
     # The library uses HTTP_PROXY for HTTPS, and neither NO_PROXY nor a proxy's user and password.
     configuration.proxy = proxy_of(configuration.host, os.environ)
     configuration.proxy_headers = proxy_headers(configuration.proxy or "")

@@ -7,7 +7,7 @@ import contextlib
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -203,6 +203,33 @@ def test_files_of_a_user_are_beside_the_kubeconfig_that_names_them(
     settings = Api.connect(None, context=None, request_seconds=5).library.configuration
     assert settings.cert_file == str(folders[1] / "own.crt")
     assert settings.key_file == str(folders[1] / "own.key")
+
+
+@pytest.mark.parametrize(
+    ("named", "context", "chosen"),
+    [(("a", "b"), None, "a"), (("", "b"), None, "b"), ((None, "b"), None, "b"), ("ab", "b", "b")],
+)
+def test_the_first_file_that_names_a_current_context_decides_as_in_kubectl(
+    named: Sequence[str | None],
+    context: str | None,
+    chosen: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a job would be deleted in another cluster than kubectl shows."""
+    files = [tmp_path / name for name in "ab"]
+    for file, current in zip(files, named, strict=True):
+        name = file.name
+        written = {
+            "current-context": current,
+            "clusters": [{"name": name, "cluster": {"server": f"https://{name}:6443"}}],
+            "users": [{"name": name, "user": {"token": name}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        }
+        file.write_text(json.dumps(written))
+    monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
+    api = Api.connect(None, context=context, request_seconds=5)
+    assert (api.server, api.token) == (f"https://{chosen}:6443", chosen)
 
 
 # Proxies.
