@@ -40,12 +40,20 @@ class TimeOverError(ConsoleError):
 
 
 class ClusterUnavailableError(ConsoleError):
-    """The API server did not answer; retrying may help."""
+    """The API server did not answer, or what is behind it; retrying may help."""
 
     exit_code = UNREACHABLE
 
-    def __init__(self, *, doing: str, cause: str, remedy: str = "", status: int = 0) -> None:
-        super().__init__(f"the Kubernetes API did not answer while {doing}: {cause}", remedy=remedy)
+    def __init__(
+        self,
+        *,
+        doing: str,
+        cause: str,
+        remedy: str = "",
+        status: int = 0,
+        who: str = "the Kubernetes API",
+    ) -> None:
+        super().__init__(f"{who} did not answer while {doing}: {cause}", remedy=remedy)
         self.cause = cause
         self.status = status
         """HTTP status; 0: there was no answer."""

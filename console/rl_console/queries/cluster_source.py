@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import urllib3
+
 from rl_console import stores as store_access
 from rl_console import times
 from rl_console.cluster.api import Api
@@ -37,10 +39,11 @@ TOKEN_HEADER = "X-RL-Token"
 STARTING_SECONDS = 30.0
 """A reader takes some seconds to start."""
 PAGE_SECONDS = 4.0
-"""How long a page in a browser waits for that. Many pages of many viewers share one process."""
+"""How long a page in a browser asks again. Many pages of many viewers share one process."""
 RETRY_SECONDS = 0.5
-LEAST_SECONDS = 1.0
-"""Of a question. One with less time is not asked: its failure would hide why the others failed."""
+ANSWER_SECONDS = 10.0
+"""How long one question may take at least: longer than the operator waits for a reader (8 s), which
+then says why there is no answer."""
 BAD_GATEWAY = 502
 """The operator's status where a reader runs and has no answer, e.g. because its stores are down."""
 JOBS_AT_ONCE = 100
@@ -65,7 +68,8 @@ class ClusterSource:
             cluster: by the user's kubeconfig.
             tools: forwards ports where stores are read directly.
             operator_namespace: of the operator.
-            patience_seconds: how long the operator is asked, and asked again, while nobody answers.
+            patience_seconds: how long the operator is asked again while nobody answers. The last
+                question may take ``ANSWER_SECONDS`` more.
         """
         self._patience_seconds = patience_seconds
         self._cluster, self._tools, self._operator = cluster, tools, operator_namespace
@@ -118,11 +122,11 @@ class ClusterSource:
             return self._ask_stores(namespace, job, query)
         ends = time.monotonic() + self._patience_seconds
         while True:
-            api = self._cluster.api.within(max(ends - time.monotonic(), LEAST_SECONDS))
+            api = self._cluster.api.within(max(ends - time.monotonic(), ANSWER_SECONDS))
             try:
                 return self._ask_operator(api, namespace, job, query, token)
             except ClusterUnavailableError:
-                if not patient or ends - time.monotonic() < RETRY_SECONDS + LEAST_SECONDS:
+                if not patient or ends - time.monotonic() < RETRY_SECONDS:
                     raise
                 time.sleep(RETRY_SECONDS)
 
@@ -141,6 +145,13 @@ class ClusterSource:
                 headers={TOKEN_HEADER: token},
             )
         except ClusterUnavailableError as error:
+            if isinstance(error.__cause__, urllib3.exceptions.ReadTimeoutError):
+                raise ClusterUnavailableError(
+                    doing=doing,
+                    cause=error.cause,
+                    remedy="`kubectl rl doctor` checks both",
+                    who="the operator, or the stores behind it,",
+                ) from error
             if error.status != BAD_GATEWAY:
                 raise
             # Asked again, stores that hang would end the reader.

@@ -14,6 +14,7 @@ from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools
 from rl_contracts.queries.answers import NotFound
 from rl_contracts.queries.kinds import SummaryQuery
+from rl_operator.stores import reader_client
 
 URL = "/api/v1/namespaces/rl-system/services/rl-operator:data/proxy/v1/run-data"
 
@@ -35,11 +36,12 @@ class Server:
         self.library: Any = client.ApiClient(settings)
         self.library.request = self.request
         self.answers, self.asked = list(answers), list[tuple[str, dict[str, Any]]]()
-        self.queries = list[Any]()
+        self.queries, self.limits = list[Any](), list[tuple[float, float]]()
 
     def request(self, method: str, url: str, **given: Any) -> Answer:
         self.asked.append((url, given["headers"]))
         self.queries.append(given["query_params"])
+        self.limits.append(given["_request_timeout"])
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if answer.status >= 400:
             error = client.ApiException(status=answer.status, reason=answer.reason)
@@ -78,6 +80,13 @@ def test_a_reader_that_stays_away_is_an_error_in_the_end(how: dict[str, Any]) ->
     with pytest.raises(ClusterUnavailableError, match=r"503 Reason: Starting\."):
         ask(server, **how)
     assert len(server.asked) == 1
+
+
+def test_a_page_waits_longer_than_the_operator_does_for_a_reader() -> None:
+    """Else it would not hear that the stores are down, and lose late answers."""
+    server = Server(Answer(200, {"missing": "no run"}))
+    ask(server, seconds=cluster_source.PAGE_SECONDS)
+    assert min(server.limits[0]) > reader_client.SECONDS
 
 
 def test_stores_that_do_not_answer_are_not_asked_again() -> None:
