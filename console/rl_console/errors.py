@@ -52,11 +52,14 @@ class ClusterUnavailableError(ConsoleError):
         remedy: str = "",
         status: int = 0,
         who: str = "the Kubernetes API",
+        sent: bool = True,
     ) -> None:
         super().__init__(f"{who} did not answer while {doing}: {cause}", remedy=remedy)
         self.cause = cause
         self.status = status
         """HTTP status; 0: there was no answer."""
+        self.sent = sent
+        """Whether the request may have been sent; not where no connection was made."""
 
 
 class NotFoundError(ConsoleError):

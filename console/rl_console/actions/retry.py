@@ -13,6 +13,7 @@ from rl_console.cluster.kube import Cluster, path
 from rl_console.errors import (
     ClusterUnavailableError,
     ConsoleError,
+    NotAllowedError,
     NotFoundError,
     RequestRefusedError,
     TimeOverError,
@@ -99,14 +100,14 @@ def replace_job(
         sleep: waits.
 
     Raises:
-        ConsoleError: a request failed. Where the deletion was refused, the saved manifest is
-            removed; otherwise the message names the manifest, also after Ctrl-C.
+        ConsoleError: a request failed. Where the deletion was refused or not sent, the saved
+            manifest is removed; otherwise the message names the manifest, also after Ctrl-C.
     """
     metadata = raw["metadata"]
     doing = f"retrying RLJob {metadata['namespace']}/{metadata['name']}"
     later = f"Once the old job is gone, run `kubectl create -f {saved}` to continue its run"
+    _delete(cluster, metadata, saved)
     try:
-        _delete(cluster, metadata, saved)
         _await_gone(cluster, metadata, sleep, later=later)
         _create(cluster, manifest, saved, doing=doing)
     except _MadeAgainError as error:
@@ -158,15 +159,31 @@ def _commit(manifest: Mapping[str, Any]) -> str:
 
 def _delete(cluster: Cluster, metadata: Mapping[str, Any], saved: Path) -> None:
     namespace, name = metadata["namespace"], metadata["name"]
+    doing = f"deleting RLJob {namespace}/{name}"
+    unknown = (
+        f"It is not known whether the job was deleted: if `kubectl rl status {name}` still shows "
+        f"it, remove {saved} and run `kubectl rl retry {name}` again; else run "
+        f"`kubectl create -f {saved}` to continue its run"
+    )
     try:
         cluster.api.request(
             "DELETE",
             path("rljobs", namespace, name),
-            doing=f"deleting RLJob {namespace}/{name}",
+            doing=doing,
             body={"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"},
         )
     except RequestRefusedError:  # the job is there: nothing is to be made from the manifest
         saved.unlink(missing_ok=True)
+        raise
+    except ClusterUnavailableError as error:
+        if not error.sent:
+            saved.unlink(missing_ok=True)
+            raise
+        raise ClusterUnavailableError(
+            doing=doing, cause=error.cause, remedy=unknown, status=error.status
+        ) from error
+    except KeyboardInterrupt:
+        print(unknown, file=sys.stderr)
         raise
 
 
@@ -179,6 +196,7 @@ def _await_gone(
         _MadeAgainError: another one has its name.
         TimeOverError: it is not gone in time.
         ClusterUnavailableError: it is not known whether it is.
+        RequestRefusedError: the user may not read the job, or not any more.
     """
     namespace, name = metadata["namespace"], metadata["name"]
     deadline = time.monotonic() + GONE_SECONDS
@@ -190,6 +208,10 @@ def _await_gone(
         except ClusterUnavailableError:
             if time.monotonic() > deadline:
                 raise
+        except ConsoleError as error:
+            kind = NotAllowedError if isinstance(error, NotAllowedError) else RequestRefusedError
+            doing = f"waiting until RLJob {namespace}/{name} is gone"
+            raise kind(doing=doing, cause=str(error), remedy=later) from error
         else:
             if current["metadata"]["uid"] != metadata["uid"]:
                 raise _MadeAgainError(MADE_AGAIN)

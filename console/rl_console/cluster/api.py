@@ -16,7 +16,7 @@ import urllib3
 from kubernetes import client, config
 
 from rl_console.cluster import kubeconfig as kubeconfig_file
-from rl_console.cluster.failures import cause_of, refusal
+from rl_console.cluster.failures import cause_of, refusal, was_sent
 from rl_console.errors import ClusterUnavailableError, UsageError
 
 T = TypeVar("T")
@@ -219,6 +219,7 @@ class Api:
                 cause=f"{self.server}: {cause_of(error)}",
                 remedy="Check that the cluster runs, and that `kubectl config current-context` "
                 "is the one you mean",
+                sent=was_sent(error),
             ) from error
         except ValueError as error:
             if not (isinstance(error, UnicodeError) or str(error).startswith("Invalid header")):

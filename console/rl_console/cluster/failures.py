@@ -75,6 +75,12 @@ def cause_of(error: BaseException) -> str:
     return f"{through}{short}"[:200]
 
 
+def was_sent(error: BaseException) -> bool:
+    """Whether a request may have reached the server: not where no connection to it was made."""
+    unsent = urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError
+    return not isinstance(getattr(error, "reason", None), unsent)
+
+
 def _reason(error: BaseException) -> Any:
     if isinstance(error, urllib3.exceptions.ProxyError):
         return error.original_error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,13 @@ import pytest
 from rl_console.actions import retry
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
-from rl_console.errors import ClusterUnavailableError, RequestRefusedError, TimeOverError
+from rl_console.errors import (
+    ClusterUnavailableError,
+    NotAllowedError,
+    NotLoggedInError,
+    RequestRefusedError,
+    TimeOverError,
+)
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
 METADATA = {"name": "sums", "namespace": "lab", "uid": "u"}
@@ -46,10 +54,9 @@ def test_an_api_server_that_is_down_for_a_moment_is_asked_again() -> None:
     [
         ([DONE, GOING], TimeOverError, "RLJob lab/sums is not gone after -1 s"),
         ([DONE, DOWN], ClusterUnavailableError, "etcd has no leader"),
-        ([DOWN], ClusterUnavailableError, "etcd has no leader"),
         ([DONE, GONE, DOWN], ClusterUnavailableError, "etcd has no leader"),
     ],
-    ids=["time over", "down while it goes", "down at the deletion", "down at the creation"],
+    ids=["time over", "down while it goes", "down at the creation"],
 )
 def test_what_is_left_to_do_is_said(
     answers: list[Answer], kind: type[Exception], says: str, monkeypatch: pytest.MonkeyPatch
@@ -57,6 +64,56 @@ def test_what_is_left_to_do_is_said(
     monkeypatch.setattr(retry, "GONE_SECONDS", -1.0)
     with pytest.raises(kind, match=rf"{says}\. {LATER}"):
         replace(Server(*answers))
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(401, NotLoggedInError), (403, NotAllowedError), (400, RequestRefusedError)],
+)
+def test_a_refusal_while_the_job_goes_says_how_to_go_on(
+    status: int, kind: type[RequestRefusedError]
+) -> None:
+    refused = Answer(status, {"message": "no more"})
+    with pytest.raises(
+        RequestRefusedError, match=rf"lab/sums is gone: .*no more.*{LATER}"
+    ) as raised:
+        replace(Server(DONE, GOING, refused))
+    assert raised.value.exit_code == kind.exit_code
+
+
+UNKNOWN = (
+    r"t is not known whether the job was deleted: if `kubectl rl status sums` still shows it, "
+    r"remove again\.yaml and run `kubectl rl retry sums` again; else run `kubectl create -f again"
+)
+
+
+def test_a_deletion_whose_fate_is_unknown_says_what_to_look_at(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ClusterUnavailableError, match=rf"etcd has no leader\. I{UNKNOWN}"):
+        replace(Server(DOWN))
+    with pytest.raises(KeyboardInterrupt):
+        replace(Interrupted(DONE))
+    assert re.search(UNKNOWN, capsys.readouterr().err)
+
+
+class Interrupted(Server):
+    """Ctrl-C comes before the answer."""
+
+    def request(self, method: str, url: str, **given: Any) -> Answer:
+        raise KeyboardInterrupt
+
+
+def test_a_deletion_that_was_not_sent_leaves_no_manifest(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    cluster = Cluster(Api.of_token(f"http://127.0.0.1:{port}", "t", authorities=tmp_path))
+    saved = tmp_path / "again.yaml"
+    saved.touch()
+    with pytest.raises(ClusterUnavailableError, match=r"Connection refused\. Check that") as raised:
+        retry.replace_job(cluster, {"metadata": METADATA}, MANIFEST, saved=saved)
+    assert "create" not in str(raised.value)
+    assert not saved.exists()
 
 
 @pytest.mark.parametrize(
