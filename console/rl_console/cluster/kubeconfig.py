@@ -66,6 +66,8 @@ class _Loader(KubeConfigLoader):  # type: ignore[misc]
     """Reads the credentials of a user as kubectl does."""
 
     _user: Any
+    token = ""
+    """The last one."""
 
     def _load_cluster_info(self) -> None:
         """With a copy of the user, whose certificate the library looks for beside the cluster."""
@@ -77,8 +79,24 @@ class _Loader(KubeConfigLoader):  # type: ignore[misc]
         super()._load_cluster_info()
         self._user = user
 
+    def _load_from_exec_plugin(self) -> Any:
+        """With the path of the command, which the library looks for beside the cluster."""
+        user, plugin = self._user, self._user.safe_get("exec")
+        if user.path and plugin and "/" in (plugin.get("command") or ""):
+            command = Path(user.path).absolute().parent / plugin["command"]
+            own = {**user.value, "exec": {**plugin, "command": str(command)}}
+            self._user = ConfigNode(user.name, own, user.path)
+        loaded = super()._load_from_exec_plugin()
+        self._user = user
+        return loaded
+
     def _load_user_token(self) -> Any:
-        loaded = super()._load_user_token()
+        try:
+            loaded = super()._load_user_token()
+        except OSError:  # a file that is gone for a moment, while it is replaced
+            if not self.token:
+                raise
+            loaded = True
         if loaded and not self._user.safe_get("token"):
             self.expiry = datetime.now(UTC)  # the file is read again: its token may be renewed
         return loaded
@@ -155,6 +173,7 @@ def _merged(files: str) -> KubeConfigMerger:
         raise config.ConfigException("there is no such file")
     for node in merged.config.value["users"]:
         node.name = f"{node.path}/{node.value['name']}"  # in errors; the library's has every secret
+        node.value = {**node.value, "user": node.value.get("user") or {}}  # `user:` without content
     return merged
 
 

@@ -86,7 +86,9 @@ def server() -> Iterator[Heard]:
         thread.join()
 
 
-def kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any], **context: Any) -> Path:
+def kubeconfig(
+    folder: Path, cluster: dict[str, Any], user: dict[str, Any] | None, **context: Any
+) -> Path:
     """A file with one context."""
     file = folder / "kubeconfig"
     chosen = {"name": "test", "context": {"cluster": "test", "user": "test", **context}}
@@ -165,6 +167,19 @@ def test_a_token_file_may_end_with_a_line_break_and_is_read_again(
     assert cluster.api.token == "second"
 
 
+def test_a_token_file_that_is_gone_for_a_moment_leaves_the_last_token(
+    tmp_path: Path, server: Heard
+) -> None:
+    """As while it is replaced."""
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, {"tokenFile": str(file)}))
+    file.unlink()
+    assert cluster.api.token == "first"
+    file.write_text("second\n")
+    assert cluster.api.token == "second"
+
+
 @pytest.mark.parametrize(
     "user", [{"token": "hid\nden"}, {"token": "hid…den"}, {"token": "t", "as": "hid\nden"}]
 )
@@ -191,18 +206,41 @@ def test_files_of_a_user_are_beside_the_kubeconfig_that_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """$KUBECONFIG may name the cluster's file and the user's."""
-    folders = [tmp_path / "cluster", tmp_path / "user"]
-    for folder in folders:
-        folder.mkdir()
     names = {"client-certificate": "own.crt", "client-key": "own.key"}
-    files = [kubeconfig(folder, SERVER, names) for folder in folders]
+    folder = use_two_files(tmp_path, names, monkeypatch)
+    Authority().issue().write(folder, certificate="own.crt", key="own.key")
+    settings = Api.connect(None, context=None, request_seconds=5).library.configuration
+    assert settings.cert_file == str(folder / "own.crt")
+    assert settings.key_file == str(folder / "own.key")
+
+
+def test_a_plugin_s_path_begins_beside_the_kubeconfig_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = {"exec": {**PLUGIN, "command": "./bin/plugin"}}
+    folder = use_two_files(tmp_path, user, monkeypatch)
+    plugin = folder / "bin/plugin"
+    plugin.parent.mkdir()
+    answer = {**PLUGIN, "kind": "ExecCredential", "status": {"token": "given"}}
+    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    plugin.chmod(0o755)
+    assert Api.connect(None, context=None, request_seconds=5).token == "given"
+
+
+def use_two_files(folder: Path, user: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Use a cluster's kubeconfig and a user's; returns the folder of the user's."""
+    folders = [folder / "cluster", folder / "user"]
+    for each in folders:
+        each.mkdir()
+    files = [kubeconfig(each, SERVER, user) for each in folders]
     written = json.loads(files[0].read_text())
     files[0].write_text(json.dumps({**written, "users": []}))
-    Authority().issue().write(folders[1], certificate="own.crt", key="own.key")
     monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
-    settings = Api.connect(None, context=None, request_seconds=5).library.configuration
-    assert settings.cert_file == str(folders[1] / "own.crt")
-    assert settings.key_file == str(folders[1] / "own.key")
+    return folders[1]
+
+
+def test_a_user_without_content_has_no_credentials(tmp_path: Path) -> None:
+    assert connect(kubeconfig(tmp_path, SERVER, None)).api.token == ""
 
 
 @pytest.mark.parametrize(
