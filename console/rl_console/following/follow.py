@@ -36,6 +36,8 @@ class Ending:
     seconds: float
     condition: Condition | None = None
     message: str = ""
+    silent: bool = False
+    """The API server did not answer at the end, as ``message`` says; the state is older."""
 
     @property
     def succeeded(self) -> bool:
@@ -61,18 +63,21 @@ class Time:
     sleep: Callable[[float], None]
 
 
-def follow(read: Callable[[], Snapshot], display: Display, *, limits: Limits, time: Time) -> Ending:
+def follow(
+    read: Callable[[float], Snapshot], display: Display, *, limits: Limits, time: Time
+) -> Ending:
     """Show a job until it ends or a limit is reached.
 
     Args:
-        read: reads the job; may raise ClusterUnavailableError and NotFoundError.
+        read: reads the job within the seconds that are left; may raise ClusterUnavailableError and
+            NotFoundError.
         display: where it is shown.
         limits: deadlines.
         time: clock.
     """
     watch = _Watch(limits, started=time.monotonic())
     while True:
-        ending = watch.poll(read, display, now=time.monotonic())
+        ending = watch.poll(read, display, time=time)
         if ending is not None:
             return ending
         time.sleep(POLL_SECONDS)
@@ -87,23 +92,32 @@ class _Watch:
         self._stalled_since: float | None = None
         self._last: Snapshot | None = None
 
-    def poll(self, read: Callable[[], Snapshot], display: Display, *, now: float) -> Ending | None:
-        elapsed = now - self._started
+    def poll(
+        self, read: Callable[[float], Snapshot], display: Display, *, time: Time
+    ) -> Ending | None:
+        ends = self._started + self._limits.total_seconds
         try:
-            snapshot = read()
+            snapshot = read(ends - time.monotonic())
         except NotFoundError as error:
-            return self._ending("Deleted", elapsed, message=str(error))
+            return self._ending("Deleted", time.monotonic() - self._started, message=str(error))
         except ClusterUnavailableError as error:
-            display.note(str(error), elapsed=elapsed)
-            if elapsed > self._limits.total_seconds:
-                kind: Kind = "Deadline" if self._last else "Unreachable"
-                return self._ending(kind, elapsed, message=str(error))
-            if now - self._answered > self._limits.silent_seconds:
-                return self._ending("Unreachable", elapsed, message=str(error))
-            return None
+            now = time.monotonic()
+            display.note(str(error), elapsed=now - self._started)
+            return self._judge_silence(str(error), now=now)
+        now = time.monotonic()
+        elapsed = now - self._started
         self._answered, self._last = now, snapshot
         display.show(snapshot, elapsed=elapsed)
         return self._judge(snapshot, now=now, elapsed=elapsed)
+
+    def _judge_silence(self, message: str, *, now: float) -> Ending | None:
+        elapsed = now - self._started
+        if elapsed > self._limits.total_seconds:
+            kind: Kind = "Deadline" if self._last else "Unreachable"
+            return self._ending(kind, elapsed, message=message, silent=True)
+        if now - self._answered > self._limits.silent_seconds:
+            return self._ending("Unreachable", elapsed, message=message, silent=True)
+        return None
 
     def _judge(self, snapshot: Snapshot, *, now: float, elapsed: float) -> Ending | None:
         status = snapshot.job.status
@@ -124,8 +138,19 @@ class _Watch:
         return None
 
     def _ending(
-        self, kind: Kind, elapsed: float, *, of: Condition | None = None, message: str = ""
+        self,
+        kind: Kind,
+        elapsed: float,
+        *,
+        of: Condition | None = None,
+        message: str = "",
+        silent: bool = False,
     ) -> Ending:
         return Ending(
-            kind=kind, snapshot=self._last, seconds=elapsed, condition=of, message=message
+            kind=kind,
+            snapshot=self._last,
+            seconds=elapsed,
+            condition=of,
+            message=message,
+            silent=silent,
         )

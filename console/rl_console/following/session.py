@@ -22,6 +22,8 @@ from rl_console.pods import PodView
 from rl_console.view import Snapshot, duration, why
 
 OPERATOR_SELECTOR = "app.kubernetes.io/part-of=rl-operator,app.kubernetes.io/component=operator"
+LEAST_SECONDS = 1.0
+"""Of a request: with less, an API server that is well would seem to be down at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +43,14 @@ class Session:
             time_ = Time(monotonic=time.monotonic, sleep=time.sleep)
             return follow(self._read, shown, limits=limits, time=time_)
 
-    def _read(self) -> Snapshot:
-        job = self.cluster.job(self.namespace, self.job)
-        return Snapshot(job=job, pools=tuple(self.cluster.pools(self.namespace, self.job)))
+    def _read(self, left: float) -> Snapshot:
+        ends = time.monotonic() + left
+        job = self._within(left).job(self.namespace, self.job)
+        pools = self._within(ends - time.monotonic()).pools(self.namespace, self.job)
+        return Snapshot(job=job, pools=tuple(pools))
+
+    def _within(self, seconds: float) -> Cluster:
+        return Cluster(self.cluster.api.within(max(seconds, LEAST_SECONDS)))
 
     def explain(self, ending: Ending) -> StageFailedError:
         """Build the error of a job that did not complete: condition, remedy and log.
@@ -78,9 +85,10 @@ class Session:
         if ending.kind != "Deadline" or ending.snapshot is None:
             raise self.explain(ending)
         status = ending.snapshot.job.status
+        outage = f" when it was last read. At the end {ending.message}" if ending.silent else ""
         raise TimeOverError(
             f"{self.job} has not ended after {duration(ending.seconds)}: {status.phase}, "
-            f"step {status.progress.step}/{status.progress.steps}, {why(status)}",
+            f"step {status.progress.step}/{status.progress.steps}, {why(status)}{outage}",
             remedy=f"The job goes on; `kubectl rl follow {self.job}` shows it again",
         )
 

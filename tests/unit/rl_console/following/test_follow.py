@@ -35,8 +35,8 @@ class Recorder:
         self.notes.append(text)
 
 
-def reader(answers: Iterator[Look]) -> Callable[[], Snapshot]:
-    def read() -> Snapshot:
+def reader(answers: Iterator[Look]) -> Callable[[float], Snapshot]:
+    def read(_: float) -> Snapshot:
         look = next(answers)
         if isinstance(look, Exception):
             raise look
@@ -108,3 +108,18 @@ def test_the_deadline_holds_while_the_server_does_not_answer(first: list[Look], 
     answers = forever(*first, then=unavailable())
     ending = follow(reader(answers), Recorder(), limits=limits, time=FakeTime().time)
     assert (ending.kind, ending.seconds) == (kind, 4)
+
+
+def test_a_read_gets_the_time_that_is_left_and_is_counted() -> None:
+    time, given = FakeTime(), list[float]()
+
+    def read(left: float) -> Snapshot:
+        given.append(left)
+        if len(given) == 1:
+            return RUNNING
+        time.sleep(left + 1)
+        raise unavailable()
+
+    ending = follow(read, Recorder(), limits=LIMITS, time=time.time)
+    assert given == [100, 99]
+    assert (ending.kind, ending.seconds, ending.silent) == ("Deadline", 101, True)

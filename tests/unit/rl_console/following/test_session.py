@@ -8,8 +8,8 @@ from rich.console import Console
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
 from rl_console.errors import TIME_OVER, StageFailedError, TimeOverError
-from rl_console.following.follow import Ending
-from rl_console.following.session import Session
+from rl_console.following.follow import Ending, Limits
+from rl_console.following.session import LEAST_SECONDS, Session
 from tests.unit.rl_console.builders import condition, snapshot
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
@@ -29,6 +29,28 @@ def test_a_time_limit_over_a_job_at_work_is_no_failure() -> None:
         "The job goes on; `kubectl rl follow sums` shows it again"
     )
     assert raised.value.exit_code == TIME_OVER
+
+
+def test_requests_take_no_longer_than_the_time_limit_of_following() -> None:
+    server = Server(Answer(503, {"message": "etcd has no leader"}))
+    viewer = Session(
+        cluster=Cluster(Api(server.library)), console=Console(), namespace="lab", job="sums"
+    )
+    assert viewer.follow(Limits(total_seconds=0.0)).kind == "Unreachable"
+    assert server.limits == [(LEAST_SECONDS, LEAST_SECONDS)]
+
+
+def test_an_outage_at_the_time_limit_is_said() -> None:
+    ending = Ending(
+        kind="Deadline",
+        snapshot=snapshot(condition("Ready"), phase="Running"),
+        seconds=90,
+        message="the Kubernetes API did not answer",
+        silent=True,
+    )
+    says = r"when it was last read\. At the end the Kubernetes API did not answer\. The job goes on"
+    with pytest.raises(TimeOverError, match=says):
+        session().finish(ending)
 
 
 def test_a_complete_job_ends_without_an_error() -> None:
