@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rl_console.cluster.api import MERGE_PATCH
 from rl_console.cluster.kube import Cluster, path
-from rl_console.errors import RequestRefusedError, TimeOverError
+from rl_console.errors import ClusterUnavailableError, RequestRefusedError, TimeOverError
 from rl_console.jobs import JobObject
 from rl_console.plain_text import plain_line
 from rl_console.view import condition, has_ended, is_true
@@ -127,10 +127,17 @@ def _await(
     Raises:
         RequestRefusedError: it has ended, and will never be.
         TimeOverError: it is not in time.
+        ClusterUnavailableError: the API server does not answer at the end of that time.
     """
     deadline = time.monotonic() + seconds
     while True:
-        current = cluster.job(namespace, job)
+        try:
+            current = cluster.job(namespace, job)
+        except ClusterUnavailableError:
+            if time.monotonic() >= deadline:
+                raise
+            pause(POLL_SECONDS)
+            continue
         ended = has_ended(current.status)
         seen = current.status.observed_generation >= current.generation
         if (ended or seen) and reached(current):

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from rl_console.actions import suspension
 from rl_console.actions.suspension import set_suspended, stop_job
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
-from rl_console.errors import RequestRefusedError
+from rl_console.errors import ClusterUnavailableError, RequestRefusedError
 from tests.unit.rl_console.builders import condition
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
@@ -74,3 +75,19 @@ def test_a_job_that_completes_meanwhile_has_gone_on_and_cannot_be_suspended() ->
     assert said == "rljob.rl-operator.io/sums resumed: it is complete"
     with pytest.raises(RequestRefusedError, match="it is complete"):
         wait(suspended=True, before="Suspended", **ended)
+
+
+def test_an_api_server_that_is_down_for_a_moment_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(suspension, "pause", lambda _: None)
+    down, done = Answer(503, {"message": "etcd has no leader"}), a_job(suspend=True)
+    status = {"phase": "Suspended", "conditions": [condition("Suspended")], "observedGeneration": 1}
+    done.data = json.dumps({**json.loads(done.data), "status": status}).encode()
+    answers = (a_job(suspend=False), a_job(suspend=True), down, down, done)
+    cluster = Cluster(Api(Server(*answers).library))
+    said = set_suspended(cluster, "lab", "sums", suspended=True, wait=3600.0)
+    assert said == "rljob.rl-operator.io/sums suspended: all its pods are gone"
+    cluster = Cluster(Api(Server(*answers[:3]).library))
+    with pytest.raises(ClusterUnavailableError, match="etcd has no leader"):
+        set_suspended(cluster, "lab", "sums", suspended=True, wait=0.0)
