@@ -30,7 +30,11 @@ Namespace = Annotated[
 ]
 RequestTimeout = Annotated[
     float | None,
-    typer.Option(min=1, help=f"Seconds that one request may take. Default: {REQUEST_SECONDS:.0f}."),
+    typer.Option(
+        min=1,
+        help="Seconds to connect, and between two parts of an answer. "
+        f"Default: {REQUEST_SECONDS:.0f}.",
+    ),
 ]
 Form = Annotated[
     Output | None, typer.Option("--output", "-o", help="Form of the output. Default: table.")

@@ -46,7 +46,7 @@ def connect(
         context: of the kubeconfig; None: the current one.
         namespace: of jobs that name none; None: the context's, or the pod's.
         operator_namespace: where the operator is installed, which answers for data of runs.
-        request_seconds: that one request may take.
+        request_seconds: to connect, and between two parts of an answer.
 
     Raises:
         UsageError: the kubeconfig or the context does not exist.

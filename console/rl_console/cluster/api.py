@@ -89,7 +89,7 @@ class Api:
             server: its URL.
             token: visible ASCII characters.
             authorities: file of the certificates that the server's is checked by.
-            request_seconds: that one request may take.
+            request_seconds: to connect, and between two parts of an answer.
         """
         settings = kubeconfig_file.without_retries()
         settings.host = server
@@ -99,7 +99,7 @@ class Api:
         return cls(client.ApiClient(settings), request_seconds=request_seconds)
 
     def within(self, seconds: float) -> Api:
-        """The same server, with requests that take no longer than this."""
+        """The same server, with at most so long to connect, and between two parts of an answer."""
         limited = copy.copy(self)
         limited.limit = min(self.limit[0], seconds), min(self.limit[1], seconds)
         return limited
