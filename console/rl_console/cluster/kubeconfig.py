@@ -69,6 +69,15 @@ class _Loader(KubeConfigLoader):  # type: ignore[misc]
     token = ""
     """The last one."""
 
+    @property
+    def is_secure(self) -> bool:
+        """Whether the server is reached by TLS; kubectl sends no credentials without it."""
+        return str(self._cluster.safe_get("server")).lower().startswith("https://")
+
+    def _load_authentication(self) -> None:
+        if self.is_secure:
+            super()._load_authentication()
+
     def _load_cluster_info(self) -> None:
         """With a copy of the user, whose certificate the library looks for beside the cluster."""
         user = self._user
@@ -193,7 +202,7 @@ def _chosen(files: str, context: str | None) -> Chosen:
     settings = without_retries()
     with _listening() as said:
         loader.load_and_set(settings)
-    if user.get("exec"):
+    if user.get("exec") and loader.is_secure:
         _require_credential(settings, user["exec"], said)
     use_proxy(settings, _named(merged.config, "cluster", wanted["cluster"]).get("proxy-url") or "")
     library = client.ApiClient(settings)

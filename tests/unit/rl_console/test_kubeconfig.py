@@ -43,10 +43,25 @@ class Heard(http.server.ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.paths, self.headers = list[str](), list[list[tuple[str, str]]]()
+        self.authority: Authority | None = None
+
+    def use_tls(self, folder: Path) -> None:
+        self.authority = Authority()
+        self.socket = self.authority.context(folder).wrap_socket(
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"{'https' if self.authority else 'http'}://127.0.0.1:{self.server_port}"
+
+    @property
+    def cluster(self) -> dict[str, Any]:
+        """As a kubeconfig has it."""
+        if self.authority is None:
+            return {"server": self.url}
+        authority = base64.b64encode(self.authority.pem.encode()).decode()
+        return {"server": self.url, "certificate-authority-data": authority}
 
     def values(self, beginning: str) -> list[tuple[str, str]]:
         """Of headers of the last request."""
@@ -79,11 +94,23 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Heard]:
     with Heard() as started:
-        thread = threading.Thread(target=started.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield started
-        started.shutdown()
-        thread.join()
+        yield from serving(started)
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[Heard]:
+    """By TLS: a user's credentials are sent to no other server."""
+    with Heard() as started:
+        started.use_tls(tmp_path)
+        yield from serving(started)
+
+
+def serving(started: Heard) -> Iterator[Heard]:
+    thread = threading.Thread(target=started.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield started
+    started.shutdown()
+    thread.join()
 
 
 def kubeconfig(
@@ -111,11 +138,11 @@ def connect(file: Path) -> Cluster:
 # Impersonation.
 
 
-def test_each_request_names_whom_the_user_impersonates(tmp_path: Path, server: Heard) -> None:
-    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, AS))
+def test_each_request_names_whom_the_user_impersonates(tmp_path: Path, secure: Heard) -> None:
+    cluster = connect(kubeconfig(tmp_path, secure.cluster, AS))
     for ask in (lambda: cluster.raw_jobs("lab"), lambda: cluster.pods("lab")):
         ask()
-        assert server.values("Impersonate-") == [
+        assert secure.values("Impersonate-") == [
             ("Impersonate-User", "ann"),
             ("Impersonate-Uid", "u-1"),
             ("Impersonate-Group", "research"),
@@ -123,24 +150,24 @@ def test_each_request_names_whom_the_user_impersonates(tmp_path: Path, server: H
             ("Impersonate-Extra-Reason%2Fof", "night"),
             ("Impersonate-Extra-Reason%2Fof", "day"),
         ]
-        assert server.values("authorization") == [("authorization", "Bearer the-token")]
+        assert secure.values("authorization") == [("authorization", "Bearer the-token")]
 
 
-def test_a_user_without_impersonation_names_nobody(tmp_path: Path, server: Heard) -> None:
-    connect(kubeconfig(tmp_path, {"server": server.url}, {"token": "t"})).raw_jobs("lab")
-    assert server.values("Impersonate-") == []
+def test_a_user_without_impersonation_names_nobody(tmp_path: Path, secure: Heard) -> None:
+    connect(kubeconfig(tmp_path, secure.cluster, {"token": "t"})).raw_jobs("lab")
+    assert secure.values("Impersonate-") == []
 
 
 def test_the_operator_gets_no_token_of_one_who_impersonates_another(
-    tmp_path: Path, server: Heard
+    tmp_path: Path, secure: Heard
 ) -> None:
     """It would answer with the rights of the token's owner."""
-    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, AS))
+    cluster = connect(kubeconfig(tmp_path, secure.cluster, AS))
     with pytest.raises((RLError, KeyError)):  # this server has neither a job nor stores
         ClusterSource(cluster, Tools()).ask("lab", "sums", SummaryQuery())
-    assert server.paths
-    assert not [path for path in server.paths if "/proxy/" in path]
-    assert server.values(TOKEN_HEADER) == []
+    assert secure.paths
+    assert not [path for path in secure.paths if "/proxy/" in path]
+    assert secure.values(TOKEN_HEADER) == []
 
 
 @pytest.mark.parametrize("given", [{"as-uid": "u"}, {"as-groups": ["g"]}])
@@ -154,26 +181,26 @@ def test_groups_without_a_user_are_refused(tmp_path: Path, given: dict[str, Any]
 
 
 def test_a_token_file_may_end_with_a_line_break_and_is_read_again(
-    tmp_path: Path, server: Heard
+    tmp_path: Path, secure: Heard
 ) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
-    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, {"tokenFile": str(file)}))
+    cluster = connect(kubeconfig(tmp_path, secure.cluster, {"tokenFile": str(file)}))
     cluster.raw_jobs("lab")
-    assert server.values("authorization") == [("authorization", "Bearer first")]
+    assert secure.values("authorization") == [("authorization", "Bearer first")]
     file.write_text("second\n")
     cluster.raw_jobs("lab")
-    assert server.values("authorization") == [("authorization", "Bearer second")]
+    assert secure.values("authorization") == [("authorization", "Bearer second")]
     assert cluster.api.token == "second"
 
 
 def test_a_token_file_that_is_gone_for_a_moment_leaves_the_last_token(
-    tmp_path: Path, server: Heard
+    tmp_path: Path, secure: Heard
 ) -> None:
     """As while it is replaced."""
     file = tmp_path / "token"
     file.write_text("first\n")
-    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, {"tokenFile": str(file)}))
+    cluster = connect(kubeconfig(tmp_path, secure.cluster, {"tokenFile": str(file)}))
     file.unlink()
     assert cluster.api.token == "first"
     file.write_text("second\n")
@@ -184,9 +211,9 @@ def test_a_token_file_that_is_gone_for_a_moment_leaves_the_last_token(
     "user", [{"token": "hid\nden"}, {"token": "hid…den"}, {"token": "t", "as": "hid\nden"}]
 )
 def test_what_no_header_may_have_is_not_quoted(
-    tmp_path: Path, server: Heard, user: dict[str, Any]
+    tmp_path: Path, secure: Heard, user: dict[str, Any]
 ) -> None:
-    cluster = connect(kubeconfig(tmp_path, {"server": server.url}, user))
+    cluster = connect(kubeconfig(tmp_path, secure.cluster, user))
     with pytest.raises(UsageError, match=r"listing RLJobs of lab: .* line break") as caught:
         cluster.raw_jobs("lab")
     assert "hid" not in str(caught.value)
@@ -268,6 +295,25 @@ def test_the_first_file_that_names_a_current_context_decides_as_in_kubectl(
     monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
     api = Api.connect(None, context=context, request_seconds=5)
     assert (api.server, api.token) == (f"https://{chosen}:6443", chosen)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"token": "t"},
+        {"username": "ann", "password": "p"},
+        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/plugin"}},
+    ],
+)
+def test_credentials_are_not_sent_over_plain_http(
+    user: dict[str, Any], tmp_path: Path, server: Heard
+) -> None:
+    """As kubectl; ``kubectl proxy`` needs none."""
+    cluster = connect(kubeconfig(tmp_path, server.cluster, {**user, "as": "ann"}))
+    cluster.raw_jobs("lab")
+    assert server.values("authorization") == []
+    assert server.values("Impersonate-") == [("Impersonate-User", "ann")]
+    assert cluster.api.token == ""
 
 
 # Proxies.
@@ -424,12 +470,12 @@ def test_a_credential_plugin_that_fails_makes_nobody_anonymous(
         connect(kubeconfig(tmp_path, SERVER, user))
 
 
-def test_a_credential_plugin_that_works_is_used_once(tmp_path: Path, server: Heard) -> None:
+def test_a_credential_plugin_that_works_is_used_once(tmp_path: Path, secure: Heard) -> None:
     plugin, count = tmp_path / "plugin", tmp_path / "count"
     answer = {**PLUGIN, "kind": "ExecCredential", "status": {"token": "given"}}
     plugin.write_text(f"#!/bin/sh\necho x >> {count}\necho '{json.dumps(answer)}'\n")
     plugin.chmod(0o755)
     user = {"exec": {**PLUGIN, "command": str(plugin)}}
-    connect(kubeconfig(tmp_path, {"server": server.url}, user)).raw_jobs("lab")
-    assert server.values("authorization") == [("authorization", "Bearer given")]
+    connect(kubeconfig(tmp_path, secure.cluster, user)).raw_jobs("lab")
+    assert secure.values("authorization") == [("authorization", "Bearer given")]
     assert count.read_text() == "x\n"
