@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,16 +18,15 @@ import urllib3
 import yaml
 from kubernetes import client, config
 from kubernetes.client.rest import RESTClientObject
-from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
+from kubernetes.config.kube_config import KubeConfigMerger
 
+from rl_console.cluster.credentials import Loader
 from rl_console.errors import NotLoggedInError, UsageError
 from rl_contracts.addresses import proxy_headers, proxy_of
 from rl_contracts.kubeconfig import current_context
 
 LEGAL = "!#$&'*+-.^_`|~"
 """Besides letters and digits, in the name of a header; others are escaped, as kubectl does."""
-
-USER_FILES = ("client-certificate", "client-key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,60 +58,6 @@ class _Impersonating(RESTClientObject):  # type: ignore[misc]
         sent = urllib3.HTTPHeaderDict(headers or {})
         sent.extend(self._headers)
         return super().request(method, url, query_params, sent, **options)
-
-
-class _Loader(KubeConfigLoader):  # type: ignore[misc]
-    """Reads the credentials of a user as kubectl does."""
-
-    _user: Any
-    token = ""
-    """The last one."""
-
-    @property
-    def is_secure(self) -> bool:
-        """Whether the server is reached by TLS; kubectl sends no credentials without it."""
-        return str(self._cluster.safe_get("server")).lower().startswith("https://")
-
-    def _load_authentication(self) -> None:
-        if self.is_secure:
-            super()._load_authentication()
-
-    def _load_cluster_info(self) -> None:
-        """With a copy of the user, whose certificate the library looks for beside the cluster."""
-        user = self._user
-        if user and user.path:
-            folder = Path(user.path).absolute().parent
-            own = {key: str(folder / user.value[key]) for key in USER_FILES if user.safe_get(key)}
-            self._user = ConfigNode(user.name, {**user.value, **own}, user.path)
-        super()._load_cluster_info()
-        self._user = user
-
-    def _load_from_exec_plugin(self) -> Any:
-        """With the path of the command, which the library looks for beside the cluster."""
-        user, plugin = self._user, self._user.safe_get("exec")
-        if user.path and plugin and "/" in (plugin.get("command") or ""):
-            command = Path(user.path).absolute().parent / plugin["command"]
-            own = {**user.value, "exec": {**plugin, "command": str(command)}}
-            self._user = ConfigNode(user.name, own, user.path)
-        loaded = super()._load_from_exec_plugin()
-        self._user = user
-        return loaded
-
-    def _load_user_token(self) -> Any:
-        try:
-            loaded = super()._load_user_token()
-        except OSError:  # a file that is gone for a moment, while it is replaced
-            if not self.token:
-                raise
-            loaded = True
-        if loaded and not self._user.safe_get("token"):
-            self.expiry = datetime.now(UTC)  # the file is read again: its token may be renewed
-        return loaded
-
-    def _set_config(self, settings: Any) -> None:
-        super()._set_config(settings)
-        if token := settings.api_key.get("authorization"):
-            settings.api_key["authorization"] = token.strip()  # a file ends with a line break
 
 
 def without_retries() -> Any:
@@ -191,7 +135,7 @@ def _chosen(files: str, context: str | None) -> Chosen:
     active = context or current_context(merged.config_files[path] for path in merged.paths)
     if not active:
         raise config.ConfigException("it names no current context")
-    loader = _Loader(
+    loader = Loader(
         merged.config,
         active_context=active,
         config_base_path=None,  # paths are relative to the file that has them
