@@ -20,6 +20,12 @@ one release, and its name has no dot. */}}
 {{- printf "rl-operator-%s.%s" (index . 1) (index . 0).Release.Namespace -}}
 {{- end }}
 
+{{- /* The operator's service account. It was rl-operator while cluster-wide objects were named after the release: what an
+upgrade without pruning leaves of these holds for that account, which no pod has any more. */}}
+{{- define "rl.account" -}}
+rl-operator-controller
+{{- end }}
+
 {{- /* Reference of an image; called with (list $ "component"). images.COMPONENT wins over image.registry. */}}
 {{- define "rl.reference" -}}
 {{- $name := index . 1 -}}

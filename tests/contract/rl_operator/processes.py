@@ -24,6 +24,7 @@ from tests.servers import ROOT, Server, binary, free_port
 from tests.waiting import HUNG_SECONDS, until
 
 SYSTEM = "rl-system"
+ACCOUNT = "rl-operator-controller"
 IMAGES = ("operator", "trainer", "sampler", "engine", "store", "minio")
 RIGHTS = (
     "ServiceAccount",
@@ -151,7 +152,7 @@ def grant(apiserver: ApiServer, folder: Path, *values: str, system: str = SYSTEM
     apiserver.kubectl("create", "namespace", system)
     items = {"apiVersion": "v1", "kind": "List", "items": wanted}
     apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(items))
-    command = ("-n", system, "create", "token", "rl-operator", "--duration=24h")
+    command = ("-n", system, "create", "token", ACCOUNT, "--duration=24h")
     token = apiserver.kubectl(*command).stdout.strip()
     path = folder / "kubeconfig"
     path.write_text(json.dumps(kubeconfig(apiserver, token)))
@@ -170,7 +171,7 @@ def behind(front: ApiFront, rights: Path, folder: Path) -> Path:
 
 def _is_limited(apiserver: ApiServer, system: str) -> bool:
     """Whether the API server evaluates the chart's policy: it takes a second to begin."""
-    user = f"system:serviceaccount:{system}:rl-operator"
+    user = f"system:serviceaccount:{system}:{ACCOUNT}"
     command = ("-n", system, "create", "--dry-run=server", "--as", user, "-f", "-")
     done = apiserver.kubectl(*command, stdin=json.dumps(PROBE), check=False)
     return f"'rl-operator-writes.{system}'" in done.stderr

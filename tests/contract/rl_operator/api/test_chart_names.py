@@ -75,6 +75,29 @@ def test_two_releases_share_no_object_without_a_namespace(
     assert not ours & set(without_namespace(rendered(*other, "crds.install=false")))
 
 
+def accounts(part: Any) -> Iterator[str]:
+    """Service accounts that parts of a manifest are for."""
+    for at, value in leaves(part):
+        if isinstance(value, str) and "system:serviceaccount:" in value:
+            yield value.split("'")[1].split(":")[-1]
+        elif at.endswith(".serviceAccountName"):
+            yield value
+    for subject in part.get("subjects", []):
+        if subject["kind"] == "ServiceAccount":
+            yield subject["name"]
+
+
+def test_what_an_upgrade_without_pruning_leaves_does_not_hold_for_the_operator() -> None:
+    """Its policy and ClusterRoles had other names, and were for the account rl-operator."""
+    found: dict[str, set[str]] = {}
+    for each in rendered("rl", "team"):
+        found.setdefault(each["kind"], set()).update(accounts(each))
+    (account,) = found["Deployment"]
+    assert account != "rl-operator"
+    for kind in ("ValidatingAdmissionPolicy", "ClusterRoleBinding", "RoleBinding"):
+        assert found[kind] == {account}, kind
+
+
 def leaves(part: Any, at: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(part, dict | list):
         items = part.items() if isinstance(part, dict) else enumerate(part)

@@ -11,6 +11,7 @@ from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import JobRules
 from tests.contract.rl_operator.process.admitted import a_deployment
+from tests.contract.rl_operator.processes import ACCOUNT as OPERATOR
 from tests.contract.rl_operator.reconciling import RULES
 from tests.contract.rl_operator.world import WORLD_SYSTEM, World
 from tests.waiting import until
@@ -65,7 +66,7 @@ def without_the_account(world: World) -> Iterator[None]:
 def is_refused(world: World, manifest: dict[str, Any]) -> bool:
     done = world.apiserver.kubectl(
         *("create", "--dry-run=server", "-f", "-", "--as"),
-        f"system:serviceaccount:{WORLD_SYSTEM}:rl-operator",
+        f"system:serviceaccount:{WORLD_SYSTEM}:{OPERATOR}",
         stdin=json.dumps(manifest),
         check=False,
     )

@@ -17,7 +17,7 @@ from rl_operator.render import reader as rendered
 from rl_operator.stores import reader_key
 from rl_operator.stores.reader_pods import ReaderDownError
 from rl_operator.stores.readers import IDLE_SECONDS, Readers
-from tests.contract.rl_operator.processes import SYSTEM, Starter, bring_up
+from tests.contract.rl_operator.processes import ACCOUNT, SYSTEM, Starter, bring_up
 from tests.contract.rl_operator.reconciling import IMAGES
 from tests.contract.rl_operator.world import World
 from tests.kube.apiserver import ApiServer
@@ -25,7 +25,7 @@ from tests.kube.kubelet import ReaderKubelet
 from tests.waiting import HUNG_SECONDS, until
 
 SECRET = "rl-operator-stores"
-USER = f"system:serviceaccount:{SYSTEM}:rl-operator"
+USER = f"system:serviceaccount:{SYSTEM}:{ACCOUNT}"
 
 
 class Clock:
