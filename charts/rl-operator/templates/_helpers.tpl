@@ -71,13 +71,22 @@ rl-operator-controller
 
 {{- /* Why an RLJob still needs the operator, and what to do; empty if it does not. Called with the job. */}}
 {{- define "rl.needsOperator" -}}
-{{- if .metadata.deletionTimestamp -}}
+{{- if ne (.spec.managedBy | default "rl-operator.io/operator") "rl-operator.io/operator" -}}
+{{- else if .metadata.deletionTimestamp -}}
 is being deleted: wait until it is gone
 {{- else if not (include "rl.hasEnded" .) -}}
 has not ended: let it end, delete it
 {{- else if has "rl-operator.io/data" (.metadata.finalizers | default list) -}}
 has data that are deleted with it (dataPolicy: Delete): delete it
 {{- end -}}
+{{- end }}
+
+{{- /* Not empty if another release watches a namespace by a binding of its own; called with (list $ "namespace"). */}}
+{{- define "rl.othersWatch" -}}
+{{- $release := (index . 0).Release.Namespace -}}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "RoleBinding" (index . 1) "rl-operator").subjects }}
+{{- if ne (.namespace | default $release) $release }}true{{ end }}
+{{- end }}
 {{- end }}
 
 {{- define "rl.podSecurity" -}}

@@ -11,6 +11,7 @@ import pytest
 from rl_operator.kube.names import FINALIZER
 from tests.contract.rl_operator.api.test_chart import render
 from tests.contract.rl_operator.world import World
+from tests.samples.manifests import documents
 
 RELEASES_NAMESPACE = "default"
 """That of ``render``."""
@@ -18,15 +19,26 @@ OTHERS = '--set-json=watchNamespaces=["kube-public"]'
 
 
 @contextmanager
-def bound(world: World, kind: str, name: str, operators_namespace: str) -> Iterator[None]:
-    """A binding of an operator, as its chart makes it."""
-    account = f"--serviceaccount={operators_namespace}:rl-operator"
-    place = ("-n", world.namespace)
-    world.apiserver.kubectl(*place, "create", kind, name, "--clusterrole=view", account)
+def installed(world: World, *namespaces: str) -> Iterator[None]:
+    """The release's operator, which watches these namespaces, or all."""
+    done = render(world, more=[f"--set-json=watchNamespaces={json.dumps(namespaces)}"])
+    assert done.returncode == 0, done.stderr
+    (operator,) = (
+        each
+        for each in documents(done.stdout)
+        if (each["kind"], each["metadata"]["name"]) == ("Deployment", "rl-operator")
+    )
+    world.apiserver.kubectl("apply", "-f", "-", stdin=json.dumps(operator))
     try:
         yield
     finally:
-        world.apiserver.kubectl(*place, "delete", kind, name)
+        place = ("-n", RELEASES_NAMESPACE)
+        world.apiserver.kubectl(*place, "delete", "deployment", "rl-operator")
+
+
+def bind(world: World, namespace: str, name: str, subject: str) -> None:
+    command = ("-n", namespace, "create", "rolebinding", name, "--clusterrole=cluster-admin")
+    world.apiserver.kubectl(*command, subject)
 
 
 def end(world: World) -> None:
@@ -47,17 +59,14 @@ def refusal(world: World) -> str:
     return render(world, more=[OTHERS]).stderr
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [("rolebinding", "rl-operator"), ("clusterrolebinding", "rl-operator-jobs.default")],
-)
+@pytest.mark.parametrize("watches_all", [False, True])
 def test_a_namespace_leaves_after_its_jobs_no_longer_need_the_operator(
-    world: World, kind: str, name: str
+    world: World, watches_all: bool
 ) -> None:
     world.make_job()
     left_out = f"watchNamespaces leaves out {world.namespace}, where RLJob job "
-    assert refusal(world) == ""  # no release watches the namespace
-    with bound(world, kind, name, RELEASES_NAMESPACE):
+    assert refusal(world) == ""  # nothing is installed
+    with installed(world, *([] if watches_all else [world.namespace])):
         assert f"{left_out}has not ended" in refusal(world)
         kept = f'--set-json=watchNamespaces=["{world.namespace}"]'
         assert render(world, more=[kept]).stderr == ""
@@ -71,7 +80,24 @@ def test_a_namespace_leaves_after_its_jobs_no_longer_need_the_operator(
         assert refusal(world) == ""
 
 
-def test_jobs_of_another_release_do_not_matter(world: World) -> None:
-    world.make_job()
-    with bound(world, "rolebinding", "rl-operator", "team-b"):
+def test_jobs_that_others_reconcile_do_not_matter(world: World) -> None:
+    world.make_job(managedBy="kueue.x-k8s.io/multikueue")
+    with installed(world):
         assert refusal(world) == ""
+        world.make_job("own")
+        assert "where RLJob own has not ended" in refusal(world)
+        bind(world, world.namespace, "rl-operator", "--serviceaccount=b:rl-operator")
+        assert refusal(world) == ""  # the release in namespace b watches it
+    with installed(world, "kube-system"):
+        assert refusal(world) == ""
+
+
+def test_an_upgrade_that_takes_no_namespace_out_reads_no_jobs(world: World) -> None:
+    """Whoever runs it may have no right to list them."""
+    user = f"{world.namespace}-deployer"
+    bind(world, RELEASES_NAMESPACE, user, f"--user={user}")
+    with installed(world, "kube-public"):
+        done = render(
+            world, more=[OTHERS, f"--kube-as-user={user}", "--set=stores.embedded.enabled=false"]
+        )
+    assert done.stderr == ""
