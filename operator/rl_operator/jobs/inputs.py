@@ -173,9 +173,8 @@ class InputsReader:
 
     def _of_spec(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Stall | None:
         """Why the spec cannot be rendered; None if it can."""
-        refusal = next(of_spec(spec, self.rules), None) or next(
-            of_reference(spec, snapshot.shared), None
-        )
+        refusals = of_spec(spec, self.rules, started=snapshot.job.started)
+        refusal = next(refusals, None) or next(of_reference(spec, snapshot.shared), None)
         refusal = refusal or self.dry_run.refusal(
             snapshot.job.meta, spec, trainer_kind=snapshot.has_trainer_kind
         )

@@ -74,7 +74,8 @@ class Queueing:
             return gate.shut(spec, gate.SWITCHED_OFF)
         if not snapshot.has_queue_kind:
             return gate.shut(spec, gate.NO_KUEUE)
-        if spec is None or next(of_spec(spec, self.rules), None) is not None:
+        started = snapshot.job.started
+        if spec is None or next(of_spec(spec, self.rules, started=started), None) is not None:
             return gate.unrendered(snapshot)
         return self._of_queue(snapshot, spec)
 

@@ -57,7 +57,7 @@ def of_own(snapshot: PoolSnapshot, rules: JobRules) -> Stall | None:
                 remedy="Add the group to spec.samplers of the RLJob, or delete this pool.",
             )
         )
-    return _first(of_spec(job.spec, rules))
+    return _first(of_spec(job.spec, rules, started=job.started))
 
 
 def _first(refusals: Iterator[Refusal]) -> Stall | None:

@@ -134,6 +134,11 @@ class Job:
         return self.unread if self.spec is None else _basics(self.spec)
 
     @property
+    def started(self) -> bool:
+        """Whether it has had an attempt: most sections of its spec are fixed since then."""
+        return self.status.attempt > 0
+
+    @property
     def suspended(self) -> bool:
         """Whether it must have no pods."""
         return self.held or self.basics.wants_no_pods

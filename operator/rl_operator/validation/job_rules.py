@@ -21,22 +21,31 @@ ACCOUNT_KEYS = ("serviceAccountName", "serviceAccount")
 """The second is an old name of the first, which the API server still reads."""
 
 
-def of_spec(spec: RLJobSpec, rules: JobRules) -> Iterator[Refusal]:
-    """Refusals of a job by the administrator's rules."""
+def of_spec(spec: RLJobSpec, rules: JobRules, *, started: bool = False) -> Iterator[Refusal]:
+    """Refusals of a job by the administrator's rules.
+
+    Once a job has ``started``, images in its fixed sections are not judged: nobody could mend them
+    where a rule came later, by an upgrade or by the administrator.
+    """
     yield from _of_queue(spec, rules)
     trainer = spec.trainer
     yield from _of_placement("spec.trainer", trainer, rules)
     yield from _of_image("spec.trainer.image", trainer.image, rules)
-    yield from _of_image("spec.code.image", spec.code.image, rules)
+    if not started:
+        yield from _of_fixed_images(spec, rules)
     yield from _of_sandboxes(spec, rules)
+    for index, group in enumerate(spec.samplers):
+        yield from of_template(pool_ref.place(index, group), group.template, rules)
+
+
+def _of_fixed_images(spec: RLJobSpec, rules: JobRules) -> Iterator[Refusal]:
+    yield from _of_image("spec.code.image", spec.code.image, rules)
     if spec.agent.program is not None:
         yield from _of_image("spec.agent.program.image", spec.agent.program.image, rules)
         for index, image in enumerate(spec.agent.program.images):
             yield from _of_image(f"spec.agent.program.images[{index}]", image, rules)
     if spec.agent.environment is not None:
         yield from _of_image("spec.agent.environment.image", spec.agent.environment.image, rules)
-    for index, group in enumerate(spec.samplers):
-        yield from of_template(pool_ref.place(index, group), group.template, rules)
 
 
 def of_template(at: str, template: SamplerTemplate, rules: JobRules) -> Iterator[Refusal]:

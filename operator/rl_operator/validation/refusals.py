@@ -54,10 +54,12 @@ CHAT_TEMPLATE_RESERVED = (
 """Arguments of transformers' ``apply_chat_template``, and what it hands to templates."""
 
 
-def of_spec(spec: RLJobSpec, rules: JobRules = DEFAULT_RULES) -> Iterator[Refusal]:
-    """Refusals of a spec that do not depend on the cluster's state."""
+def of_spec(
+    spec: RLJobSpec, rules: JobRules = DEFAULT_RULES, *, started: bool = False
+) -> Iterator[Refusal]:
+    """Refusals of a spec that do not depend on the cluster's state; ``started`` as in job_rules."""
     yield from _refusals_by_spec(spec)
-    yield from job_rules.of_spec(spec, rules)
+    yield from job_rules.of_spec(spec, rules, started=started)
 
 
 def _of_spec(spec: RLJobSpec) -> Iterator[Refusal]:

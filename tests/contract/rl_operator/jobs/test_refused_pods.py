@@ -10,10 +10,12 @@ from typing import Any
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import JobRules
+from tests.contract.rl_operator.jobs.test_queue import QUEUED, decide, workload
 from tests.contract.rl_operator.process.admitted import a_deployment
 from tests.contract.rl_operator.processes import ACCOUNT as OPERATOR
 from tests.contract.rl_operator.reconciling import RULES
 from tests.contract.rl_operator.world import WORLD_SYSTEM, World
+from tests.kube import kueue
 from tests.waiting import until
 
 ACCOUNT = RULES.service_accounts[0]
@@ -159,3 +161,24 @@ def test_a_pool_that_cannot_be_emptied_says_why(world: World) -> None:
     until(lambda: not cannot_change_pods(world), what="the other policy to go")
     comes_to(world, job, "Suspended")
     assert replicas(world) == 0
+
+
+def test_a_started_job_goes_on_although_its_fixed_images_are_no_longer_allowed(
+    queue: World,
+) -> None:
+    """Nobody could correct them: the API server takes no edit of ``agent``."""
+    job = queue.make_job(
+        scheduling=QUEUED,
+        agent={"kind": "Environment", "environment": {"image": "words:1"}},
+        reward={"scorers": [{"kind": "Environment"}]},
+    )
+    queue.settle(job)
+    decide(queue, kueue.admitted(workload(queue)))
+    queue.settle(job)
+    status = {**queue.status(job), "attempt": 1}
+    queue.set_status("rljob", job.name, status)
+
+    queue.start_operator(rules=JobRules(digests_required=True))
+    assert queue.settle(job)["phase"] != "Stalled"
+    conditions = queue.objects(kinds.SAMPLER_POOL)[0]["status"]["conditions"]
+    assert not [each for each in conditions if each["reason"] == "ImageNotPinned"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.spec.resources import FIXED_ONCE_STARTED
 from rl_operator.kube.settings import JobRules
 from rl_operator.validation.refusals import of_spec
 from tests.unit.rl_operator.builders import a_spec
@@ -95,6 +96,37 @@ def test_images_of_programs_are_checked(image: str, pinned: bool) -> None:
     made = refused(JobRules(), agent={"kind": "Program", "program": program})
     places = ("spec.agent.program.image", "spec.agent.program.images[0]")
     assert made == ([] if pinned else [(place, image, "ImageNotPinned") for place in places])
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {
+            "agent": {"kind": "Environment", "environment": {"image": "name"}},
+            "reward": {"scorers": [{"kind": "Environment"}]},
+        },
+        {
+            "agent": {
+                "kind": "Program",
+                "program": {
+                    "command": ["a"],
+                    "onFailure": "RewardZero",
+                    "runsIn": "EpisodePod",
+                    "image": "name",
+                    "images": ["name"],
+                },
+            }
+        },
+        {"code": {"image": "name"}, "reward": {"scorers": [{"kind": "Code", "entryPoint": "a:b"}]}},
+    ],
+    ids=["environment", "program", "code"],
+)
+def test_images_that_can_no_longer_be_edited_are_not_refused(sections: dict[str, Any]) -> None:
+    spec = a_spec(trainer={"image": "name"}, **sections)
+    before = [refusal.field for refusal in of_spec(spec)]
+    assert len(before) > 1
+    assert {field.split(".")[1] for field in before} - {"trainer"} <= set(FIXED_ONCE_STARTED)
+    assert [each.field for each in of_spec(spec, started=True)] == ["spec.trainer.image"]
 
 
 def test_administrator_may_require_a_queue_for_all_pods() -> None:
