@@ -120,6 +120,8 @@ def _queued(status_input: StatusInput, after: RLJobStatus) -> Headline:
     if hold is None or (status_input.checking and after.attempt == 0):
         return Headline("Pending", "CheckingInputs", CHECKING)
     if attempt_records.is_at_rest(status_input.snapshot, after):
+        if status_input.blocked_reason:
+            return Headline("Queued", "WebhookUnavailable", status_input.blocked_reason)
         return Headline("Queued", hold.reason, hold.message)
     stopping = _stopping(status_input, after)
     message = f"The queue stops the job ({hold.reason}): {hold.message} {stopping.message}"

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rl_contracts.spec.status import RLJobStatus
 from rl_operator.kube.conditions import find
+from rl_operator.kueue.admission import Hold
 from rl_operator.state.pod import Pod
 from rl_operator.status.headline import PODS_DUE_SECONDS
 from rl_operator.status.job_conditions import compute
 from rl_operator.status.status_input import StatusInput
-from tests.unit.rl_operator.builders import NOW, a_pod, a_reading, a_snapshot, a_trainer
+from tests.unit.rl_operator.builders import (
+    NOW,
+    a_job_object,
+    a_pod,
+    a_reading,
+    a_snapshot,
+    a_trainer,
+)
 from tests.unit.rl_operator.status_inputs import a_status_input
 
 PENDING = a_pod(attempt=2, phase="Pending", ready=False)
@@ -65,6 +75,24 @@ def test_ready_names_the_object_that_a_webhook_blocks(attempt: int, phase: str) 
     assert conditions["Ready"] == ("False", "WebhookUnavailable", blocked_reason)
     assert conditions["Reconciling"] == ("True", "WebhookUnavailable", blocked_reason)
     assert "Stalled" not in conditions
+
+
+def test_a_queued_job_names_the_object_that_a_webhook_blocks() -> None:
+    blocked_reason = "workloads/rljob-job cannot be written for now"
+    job = dataclasses.replace(a_job_object(), held=True)
+    hold = Hold(reason="NotQueued", message="The job's Workload is about to be created.")
+    waits = StatusInput(snapshot=a_snapshot(job=job), reading=a_reading(), hold=hold, now=NOW)
+    for status_input, words in (
+        (waits, (hold.reason, hold.message)),
+        (
+            dataclasses.replace(waits, blocked_reason=blocked_reason),
+            ("WebhookUnavailable", blocked_reason),
+        ),
+    ):
+        computed = compute(status_input)
+        ready = find(computed.conditions, "Ready")
+        assert ready is not None
+        assert (computed.phase, ready.reason, ready.message) == ("Queued", *words)
 
 
 def test_a_job_at_work_is_running_although_a_webhook_blocks_an_object() -> None:
