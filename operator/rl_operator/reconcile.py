@@ -229,9 +229,12 @@ class JobReconciler:
         self._children.clear(snapshot)
         if snapshot.job.spec is not None:
             deletion.settle_finalizer(self.cluster, snapshot, snapshot.job.spec, checked=False)
-        self.queueing.finish(snapshot)
+        made = self.queueing.finish(snapshot)
         wait = self._reporter.report(StatusInput(snapshot=snapshot, now=self.now())).wait
-        return deadlines.after_end(snapshot, min(wait, self._expire(snapshot)))
+        wait = min(wait, self._expire(snapshot))
+        if made.blocked_reason or made.stall is not None:  # the Workload is written later
+            wait = min(wait, STALLED_SECONDS)
+        return deadlines.after_end(snapshot, wait)
 
     def _expire(self, snapshot: JobSnapshot) -> float:
         due, meta = deletion.due(snapshot.job), snapshot.job.meta

@@ -108,17 +108,33 @@ class Queueing:
     def update_workload(self, gate: Gate) -> Made:
         """Write the Workload, or else its status, where that is due.
 
-        What Kueue's webhook or the API server keeps from being written is returned, not raised: the
-        job's status is reported all the same.
+        Raises:
+            ApiConflictError: it has changed since it was observed.
+        """
+        if gate.mark is not None:
+            return self._write(gate.mark)
+        return self._write(gate.status, subresource="status")
+
+    def finish(self, snapshot: JobSnapshot) -> Made:
+        """Mark the Workload finished once its job is over and has no pods.
 
         Raises:
             ApiConflictError: it has changed since it was observed.
         """
-        change, part = (gate.status, "status") if gate.mark is None else (gate.mark, "")
+        workload = admission.of(snapshot)
+        status = workload_status.ended(snapshot, workload, now=self.now()) if workload else None
+        return self._write(status, subresource="status")
+
+    def _write(self, change: Manifest | None, *, subresource: str = "") -> Made:
+        """Change a Workload.
+
+        What Kueue's webhook or the API server keeps from being written is returned, not raised: the
+        job's status is reported all the same.
+        """
         if change is None:
             return Made()
         try:
-            self.cluster.merge(kinds.WORKLOAD, change, subresource=part)
+            self.cluster.merge(kinds.WORKLOAD, change, subresource=subresource)
         except ApiHookError as error:
             log.warning("not written: %s", error)
             return Made.blocked(error)
@@ -126,13 +142,6 @@ class Queueing:
             log.warning("not written: %s", error)
             return Made.refused(f"update Workload {change['metadata']['name']}", error)
         return Made()
-
-    def finish(self, snapshot: JobSnapshot) -> None:
-        """Mark the Workload finished once its job is over and has no pods."""
-        workload = admission.of(snapshot)
-        status = workload_status.ended(snapshot, workload, now=self.now()) if workload else None
-        if status is not None:
-            self.cluster.merge(kinds.WORKLOAD, status, subresource="status")
 
 
 def _unknown_class(spec: RLJobSpec, priority: desired.Priority) -> Gate:

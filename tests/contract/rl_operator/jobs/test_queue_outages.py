@@ -8,16 +8,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from rl_contracts.documents.run import Outcome
 from rl_operator.kube import kinds
+from rl_operator.kube.kinds import Key
 from rl_operator.kube.names import FLAVORS_ANNOTATION
 from tests.contract.rl_operator.jobs.silent_webhook import silent_webhook
 from tests.contract.rl_operator.jobs.test_queue import (
     NAME,
+    PODS,
     QUEUED,
     admitted_and_at_work,
     decide,
     workload,
 )
+from tests.contract.rl_operator.jobs.test_suspend import end_pod
 from tests.contract.rl_operator.world import World
 from tests.kube import kueue
 from tests.network.relay import Relay, relayed
@@ -56,14 +60,10 @@ def test_a_job_keeps_its_place_in_the_queue_while_a_store_is_away(queue: World, 
 def test_a_job_at_work_is_reported_while_kueues_webhook_does_not_answer(queue: World) -> None:
     """An earlier release has not recorded the flavors of its admission."""
     job = admitted_and_at_work(queue)
-    of_workload = ["-n", queue.namespace, "annotate", "workload", NAME]
-    queue.apiserver.kubectl(*of_workload, f"{FLAVORS_ANNOTATION}-")
-
-    def annotate() -> str:
-        command = [*of_workload, "--dry-run=server", "--overwrite", "x=y"]
-        return queue.apiserver.kubectl(*command, check=False).stderr
-
-    with silent_webhook(queue, kinds.WORKLOAD, ["UPDATE"], try_out=annotate) as webhook:
+    forget = ["annotate", "workload", NAME, f"{FLAVORS_ANNOTATION}-"]
+    queue.apiserver.kubectl("-n", queue.namespace, *forget)
+    updates = silent_webhook(queue, kinds.WORKLOAD, ["UPDATE"], try_out=lambda: _annotated(queue))
+    with updates as webhook:
         queue.start_operator()
         until(lambda: _ready(queue.reconcile(job)) == "WebhookUnavailable", what="the status")
         message = queue.condition(job, "Ready")["message"]
@@ -73,6 +73,36 @@ def test_a_job_at_work_is_reported_while_kueues_webhook_does_not_answer(queue: W
         until(lambda: queue.reconcile(job)["failures"] == 1, what="the end of the attempt")
     until(lambda: _ready(queue.reconcile(job)) != "WebhookUnavailable", what="the status")
     assert FLAVORS_ANNOTATION in workload(queue)["metadata"]["annotations"]
+
+
+def test_a_finished_job_expires_while_kueues_webhook_does_not_answer(queue: World) -> None:
+    job = admitted_and_at_work(queue)
+    outcome = Outcome(kind="Succeeded", reason="Trained", message="All steps.")
+    queue.write_run(str(queue.status(job)["runId"]), step=60, steps=60, outcome=outcome)
+    queue.end_trainer("job-1", "Succeeded", exit_code=0)
+    queue.settle(job)
+    expires = {"spec": {"lifecycle": {"ttlSecondsAfterFinished": 0}}}
+    with silent_webhook(queue, kinds.WORKLOAD, ["UPDATE"], try_out=lambda: _annotated(queue)):
+        for pod in PODS:
+            end_pod(queue, pod)
+        metadata = {"name": job.name, "namespace": job.namespace}
+        queue.cluster.merge(kinds.RLJOB, {"metadata": metadata, **expires})
+        until(lambda: _is_deleted(queue, job), what="the deletion")
+    assert kueue.condition(workload(queue), "Finished") == {}
+
+
+def _annotated(world: World) -> str:
+    """What the API server says to an edit of the Workload; nothing is changed."""
+    edit = ["annotate", "workload", NAME, "--dry-run=server", "--overwrite", "x=y"]
+    return world.apiserver.kubectl("-n", world.namespace, *edit, check=False).stderr
+
+
+def _is_deleted(world: World, job: Key) -> bool:
+    """Whether somebody has deleted a job, after another look at it."""
+    assert world.operator is not None
+    world.operator.jobs.reconcile(job)
+    found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+    return found is None or "deletionTimestamp" in found["metadata"]
 
 
 def _ready(status: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rl_contracts.spec.status import Condition, RLJobStatus
 from rl_contracts.spec.workers import MOST_SAMPLERS
 from rl_operator.apply.applier import Made
 from rl_operator.kube import names
@@ -409,6 +410,16 @@ def test_a_workload_that_cannot_be_written_is_reported(
         rules=DEFAULT_RULES,
     )
     assert queueing.update_workload(due) == made
+    over = Condition(
+        type="Complete",
+        status="True",
+        reason="Succeeded",
+        observed_generation=1,
+        last_transition_time=format_time(NOW),
+    )
+    job = a_job_object(RLJobStatus(conditions=[over]), **QUEUED)
+    children = {("Workload", "rljob-job"): child_of(stored(kueue.admitted))}
+    assert queueing.finish(a_snapshot(job=job, children=children)) == made
 
 
 @pytest.mark.parametrize(
