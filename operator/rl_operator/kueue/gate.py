@@ -149,7 +149,7 @@ def _held(
     stall = placement.unusable(spec, workload, demand, flavors) if hold is None else None
     given_up = workload_marks.given_up(workload)
     if given_up is not None:
-        if given_up.asked != workload_marks.asked(demand):
+        if given_up.asked not in ("", workload_marks.asked(demand)):
             return ASKS_OTHERWISE, None
         stall = given_up.stall
     return (Hold(reason=stall.reason, message=stall.message) if stall else hold), stall

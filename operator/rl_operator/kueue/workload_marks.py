@@ -7,13 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rl_contracts.pod_overlay import CONTAINER_LISTS
 from rl_operator.kube import names
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.metadata import Raw
-from rl_operator.kube.names import FLAVORS_ANNOTATION, UNUSABLE_ANNOTATION
+from rl_operator.kube.names import (
+    FLAVORS_ANNOTATION,
+    UNUSABLE_ANNOTATION,
+    UNUSABLE_DEMAND_ANNOTATION,
+)
 from rl_operator.kueue.admission import Workload
 
 Manifest = dict[str, Any]
+SEPARATOR = ": "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +48,7 @@ class GivenUp:
 
     stall: Stall
     asked: str
-    """Digest of what its job asked for then."""
+    """Digest of what its job asked for then; empty: not known, as of a release without it."""
 
 
 def flavors_of(workload: Workload) -> list[str]:
@@ -74,13 +80,25 @@ def record(workload: Workload, flavors: Mapping[str, Flavor | None]) -> Manifest
         "admitted": workload.since("Admitted"),
         "flavors": {name: flavor.spec if flavor else None for name, flavor in flavors.items()},
     }
-    noted = {FLAVORS_ANNOTATION: json.dumps(of_admission), UNUSABLE_ANNOTATION: None}
-    return _change(workload, noted)
+    usable = {UNUSABLE_ANNOTATION: None, UNUSABLE_DEMAND_ANNOTATION: None}
+    return _change(workload, {FLAVORS_ANNOTATION: json.dumps(of_admission), **usable})
 
 
 def asked(demand: Raw) -> str:
-    """Digest of the pods that a job asks its queue for, by its Workload as it is rendered now."""
-    return names.digest(demand["spec"]["podSets"])
+    """Digest of the pods that a job asks its queue for, by its Workload as it is rendered now.
+
+    Images do not decide where pods fit, and an upgrade of the operator changes them.
+    """
+    return names.digest([_without_images(pod_set) for pod_set in demand["spec"]["podSets"]])
+
+
+def _without_images(pod_set: Raw) -> Raw:
+    pod = pod_set["template"]["spec"]
+    containers = {
+        key: [{**container, "image": ""} for container in pod.get(key, [])]
+        for key in CONTAINER_LISTS
+    }
+    return {**pod_set, "template": {"spec": {**pod, **containers}}}
 
 
 def deactivated(workload: Workload, stall: Stall, demand: Raw) -> Manifest:
@@ -88,20 +106,23 @@ def deactivated(workload: Workload, stall: Stall, demand: Raw) -> Manifest:
 
     Deleted, it would be made and admitted in the same way again.
     """
-    why = {"reason": stall.reason, "message": stall.message, "asked": asked(demand)}
-    return _change(workload, {UNUSABLE_ANNOTATION: json.dumps(why)}) | {"spec": {"active": False}}
+    why = {
+        UNUSABLE_ANNOTATION: f"{stall.reason}{SEPARATOR}{stall.message}",
+        UNUSABLE_DEMAND_ANNOTATION: asked(demand),
+    }
+    return _change(workload, why) | {"spec": {"active": False}}
 
 
 def given_up(workload: Workload) -> GivenUp | None:
     """Why we have taken a Workload out of its queue; None: we have not."""
     if workload.active or workload.meta.deleted_at is not None:
         return None
-    try:
-        why = json.loads(workload.meta.annotations.get(UNUSABLE_ANNOTATION, "{}"))
-        stall = Stall(reason=str(why["reason"]), message=str(why["message"]))
-        return GivenUp(stall=stall, asked=str(why["asked"]))
-    except (ValueError, KeyError, TypeError):  # none, or somebody has edited it
+    annotations = workload.meta.annotations
+    reason, _, message = annotations.get(UNUSABLE_ANNOTATION, "").partition(SEPARATOR)
+    if not reason or not message:  # none, or somebody has edited it
         return None
+    stall = Stall(reason=reason, message=message)
+    return GivenUp(stall=stall, asked=annotations.get(UNUSABLE_DEMAND_ANNOTATION, ""))
 
 
 def _change(workload: Workload, annotations: Mapping[str, str | None]) -> Manifest:
