@@ -122,7 +122,7 @@ def of_queue(
     if hold is None:
         is_recorded = workload_marks.recorded(workload) is not None
         return Gate(
-            spec=placement.granted(spec, workload, flavors),
+            spec=placement.granted(spec, workload, demand, flavors),
             sizes=admission.sizes(spec, workload),
             status=workload_status.started(snapshot, spec, workload, now=now),
             mark=None if is_recorded else workload_marks.record(workload, flavors),

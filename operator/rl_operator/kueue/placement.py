@@ -67,8 +67,17 @@ def _selector_conflict(pod_set: str, pod: Mapping[str, Any], admitted: Mapping[s
     )
 
 
-def granted(spec: RLJobSpec, workload: Workload, flavors: Mapping[str, Flavor | None]) -> RLJobSpec:
-    """A spec within an admission: its nodes, and no more trainer pods than it has."""
+def granted(
+    spec: RLJobSpec,
+    workload: Workload,
+    demand: Mapping[str, Any],
+    flavors: Mapping[str, Flavor | None],
+) -> RLJobSpec:
+    """A spec within an admission: its nodes, and no more trainer pods than it has.
+
+    Groups that the job no longer asks its queue for are not placed by an earlier admission.
+    """
+    asked = {pod_set["name"] for pod_set in demand["spec"]["podSets"]}
     count, elastic = admission.trainers(workload), spec.trainer.elastic
     if elastic is not None:
         most = min(elastic.max_replicas, count)
@@ -78,11 +87,13 @@ def granted(spec: RLJobSpec, workload: Workload, flavors: Mapping[str, Flavor | 
     placed = _placed(spec.trainer, workload.assignments[TRAINER_SET], flavors)
     trainer = spec.trainer.model_copy(update={**placed, **sized})
     samplers = [
-        sampler
-        if (assignment := workload.assignments.get(group_set(sampler.name))) is None
-        else sampler.resolved(
-            sampler.template.model_copy(update=_placed(sampler.template, assignment, flavors))
+        sampler.resolved(
+            sampler.template.model_copy(
+                update=_placed(sampler.template, workload.assignments[name], flavors)
+            )
         )
+        if (name := group_set(sampler.name)) in asked
+        else sampler
         for sampler in spec.samplers
     ]
     return spec.model_copy(update={"trainer": trainer, "samplers": samplers})

@@ -93,7 +93,7 @@ class TestWhatIsAsked:
             "main": 3 if bounded else limit,
             "more": 6 if bounded else limit,
         }
-        granted = placement.granted(spec, parsed(raw), {"spot": SPOT})
+        granted = placement.granted(spec, parsed(raw), demand(**sections), {"spot": SPOT})
         selectors = {tuple(sampler.template.node_selector) for sampler in granted.samplers}
         assert selectors == {() if quota == "None" else ("pool",)}
 
@@ -208,7 +208,8 @@ class TestWhatIsAdmitted:
             {"name": "capacity", "state": "Ready", "podSetUpdates": [update]}
         ]
         own = {"nodeSelector": {"disk": "fast"}, "tolerations": [{"key": "own"}]}
-        spec = placement.granted(a_spec(**QUEUED, trainer=own), parsed(raw), {"spot": SPOT})
+        flavors = {"spot": SPOT}
+        spec = placement.granted(a_spec(**QUEUED, trainer=own), parsed(raw), demand(), flavors)
         assert spec.trainer.node_selector == {"disk": "fast", "pool": "spot", "zone": "z"}
         assert [toleration["key"] for toleration in spec.trainer.tolerations] == [
             "own",
@@ -227,7 +228,8 @@ class TestWhatIsAdmitted:
         raw = stored(
             lambda manifest: kueue.admitted(manifest, counts={"trainer": 2}), trainer=trainer
         )
-        spec = placement.granted(a_spec(**QUEUED, trainer=trainer), parsed(raw), {"spot": SPOT})
+        spec = a_spec(**QUEUED, trainer=trainer)
+        spec = placement.granted(spec, parsed(raw), demand(trainer=trainer), {"spot": SPOT})
         assert spec.trainer.elastic is not None
         assert spec.trainer.elastic.max_restarts == 7
         sizes = (spec.trainer.replicas, spec.trainer.elastic.max_replicas)

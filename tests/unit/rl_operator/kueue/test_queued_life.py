@@ -429,6 +429,25 @@ def test_an_admission_is_recorded_although_a_flavor_of_a_removed_group_is_gone()
     assert life.writes == before
 
 
+def test_samplers_that_left_the_quota_are_not_placed_by_it() -> None:
+    """The flavor of their earlier quota may be gone."""
+    life = QueuedLife()
+    life.settle()
+    assert life.workload is not None
+    status = kueue.admitted(life.workload)
+    for assignment in status["admission"]["podSetAssignments"]:
+        if assignment["name"] == "sampler-main":
+            assignment["flavors"] = {"cpu": "old"}
+    life.set_workload(status)
+    life.lost_flavors = {"old"}
+    life.sections["scheduling"] |= {"samplerQuota": "None"}
+    life.version += 1
+    life.settle()
+    assert life.live_trainers() == [1]
+    template = life.cluster.objects[POOL]["spec"]["template"]
+    assert template.get("nodeSelector", {}) == {}
+
+
 def test_a_suspension_takes_the_job_out_of_its_queue() -> None:
     life = QueuedLife()
     life.settle()
