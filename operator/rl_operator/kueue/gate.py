@@ -10,13 +10,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rl_contracts.spec.resources import RLJobSpec
-from rl_operator.kube.conditions import Stall
+from rl_operator.kube.conditions import Stall, find
 from rl_operator.kube.metadata import Child
+from rl_operator.kube.timestamps import parse_time
 from rl_operator.kueue import admission, placement, workload_marks, workload_status
 from rl_operator.kueue.admission import Hold, Workload
 from rl_operator.kueue.workload_marks import Flavor
 from rl_operator.state.attempt_records import is_at_rest
 from rl_operator.state.snapshot import JobSnapshot
+from rl_operator.stores.refusals import is_outage
 
 Manifest = dict[str, Any]
 
@@ -159,13 +161,22 @@ def refused(snapshot: JobSnapshot, gate: Gate, *, outage: bool, now: float) -> G
     """The gate of a job whose inputs are refused: without pods it leaves its queue.
 
     It queues again once they pass their checks. In an outage, which others end, it keeps its place,
-    and its quota for ``pendingDeadlineSeconds``.
+    and once it is admitted its quota for ``pendingDeadlineSeconds``.
     """
     workload, spec = admission.of(snapshot), gate.spec
     if workload is None or not is_at_rest(snapshot, snapshot.job.status):
         return gate
-    since = workload.since("QuotaReserved") if workload.reserved else None
-    unused = now - since if since is not None else 0.0
-    if outage and spec is not None and unused <= spec.lifecycle.pending_deadline_seconds:
-        return gate
+    if outage and spec is not None:
+        unused = now - _unused_since(snapshot, workload, now=now)
+        if unused <= spec.lifecycle.pending_deadline_seconds:
+            return gate
     return replace(gate, drop=workload.child, status=None, mark=None)
+
+
+def _unused_since(snapshot: JobSnapshot, workload: Workload, *, now: float) -> float:
+    """Since when an outage, as the status says of it, has kept an admitted job from its quota."""
+    stalled = find(snapshot.job.status.conditions, "Stalled")
+    if not workload.admitted or stalled is None or not is_outage(stalled.reason):
+        return now
+    began = parse_time(stalled.last_transition_time)
+    return max(began or now, workload.since("Admitted") or now)

@@ -55,6 +55,17 @@ def parsed(raw: Raw) -> Workload:
     return parse(child_of(raw))
 
 
+def a_condition(kind: str, reason: str, since: float) -> Condition:
+    """A condition of a job that is true."""
+    return Condition(
+        type=kind,
+        status="True",
+        reason=reason,
+        observed_generation=1,
+        last_transition_time=format_time(since),
+    )
+
+
 class TestWhatIsAsked:
     def test_each_group_has_a_pod_set_of_the_most_pods_it_takes_by_itself(self) -> None:
         scaled = {"mode": "Builtin", "minReplicas": 2, "maxReplicas": 6}
@@ -266,27 +277,48 @@ ADMITTED_AT = NOW - 1000
 
 
 @pytest.mark.parametrize(
-    ("status", "pods", "outage", "now", "leaves"),
+    ("status", "pods", "leaves"),
     [
-        (kueue.admitted, (), False, ADMITTED_AT, True),
-        (kueue.admitted, (a_pod("sampler"),), False, ADMITTED_AT, False),
-        (kueue.admitted, (), True, ADMITTED_AT + 1800, False),
-        (kueue.admitted, (), True, ADMITTED_AT + 1801, True),  # others may use the quota
-        (lambda raw: kueue.pending(raw, "no room"), (), True, NOW + 9e6, False),
-        (lambda raw: kueue.pending(raw, "no room"), (), False, NOW, True),
+        (kueue.admitted, (), True),
+        (kueue.admitted, (a_pod("sampler"),), False),
+        (lambda raw: kueue.pending(raw, "no room"), (), True),
     ],
 )
 def test_job_with_refused_inputs_leaves_its_queue_once_it_has_no_pods(
-    status: Callable[[Raw], Raw], pods: tuple[Pod, ...], outage: bool, now: float, leaves: bool
+    status: Callable[[Raw], Raw], pods: tuple[Pod, ...], leaves: bool
+) -> None:
+    child = child_of(stored(status))
+    children = {("Workload", "rljob-job"): child}
+    snapshot = a_snapshot(job=a_job_object(**QUEUED), children=children, pods=pods)
+    kept = Gate(spec=snapshot.job.spec, status={"status": {}})
+    left = gate.refused(snapshot, kept, outage=False, now=NOW)
+    assert left == (dataclasses.replace(kept, drop=child, status=None) if leaves else kept)
+
+
+@pytest.mark.parametrize(
+    ("status", "began", "now", "leaves"),
+    [
+        (kueue.admitted, ADMITTED_AT - 9e6, ADMITTED_AT + 1800, False),
+        (kueue.admitted, ADMITTED_AT - 9e6, ADMITTED_AT + 1801, True),  # others may use the quota
+        (kueue.admitted, ADMITTED_AT + 9e6, ADMITTED_AT + 9e6 + 1800, False),
+        (kueue.admitted, ADMITTED_AT + 9e6, ADMITTED_AT + 9e6 + 1801, True),
+        (kueue.admitted, None, ADMITTED_AT + 9e6, False),
+        (checked, ADMITTED_AT, ADMITTED_AT + 9e6, False),  # its quota is reserved
+        (lambda raw: kueue.pending(raw, "no room"), ADMITTED_AT, ADMITTED_AT + 9e6, False),
+    ],
+)
+def test_admitted_job_gives_its_quota_back_only_after_a_long_outage(
+    status: Callable[[Raw], Raw], began: float | None, now: float, leaves: bool
 ) -> None:
     raw = stored(status)
     for condition in raw["status"]["conditions"]:
         condition["lastTransitionTime"] = format_time(ADMITTED_AT)
     child = child_of(raw)
-    children = {("Workload", "rljob-job"): child}
-    snapshot = a_snapshot(job=a_job_object(**QUEUED), children=children, pods=pods)
+    stalled = [a_condition("Stalled", "StorageUnreachable", began)] if began is not None else []
+    job = a_job_object(RLJobStatus(conditions=stalled), **QUEUED)
+    snapshot = a_snapshot(job=job, children={("Workload", "rljob-job"): child})
     kept = Gate(spec=snapshot.job.spec, status={"status": {}})
-    left = gate.refused(snapshot, kept, outage=outage, now=now)
+    left = gate.refused(snapshot, kept, outage=True, now=now)
     assert left == (dataclasses.replace(kept, drop=child, status=None) if leaves else kept)
 
 
@@ -412,14 +444,8 @@ def test_a_workload_that_cannot_be_written_is_reported(
         rules=DEFAULT_RULES,
     )
     assert queueing.update_workload(due) == made
-    over = Condition(
-        type="Complete",
-        status="True",
-        reason="Succeeded",
-        observed_generation=1,
-        last_transition_time=format_time(NOW),
-    )
-    job = a_job_object(RLJobStatus(conditions=[over]), **QUEUED)
+    over = [a_condition("Complete", "Succeeded", NOW)]
+    job = a_job_object(RLJobStatus(conditions=over), **QUEUED)
     children = {("Workload", "rljob-job"): child_of(stored(kueue.admitted))}
     assert queueing.finish(a_snapshot(job=job, children=children)) == made
 
