@@ -74,7 +74,7 @@ def after_end(snapshot: JobSnapshot, wait: float) -> float:
 
     The end of a program's pod is no event. Those that stay with their samplers do not end.
     """
-    stopping = not snapshot.job.keeps_samplers and any(pod.remains for pod in snapshot.own_pods)
+    stopping = not snapshot.samplers_stay and any(pod.remains for pod in snapshot.own_pods)
     return min(wait, STALLED_SECONDS) if stopping else wait
 
 

@@ -60,8 +60,9 @@ def ended(snapshot: JobSnapshot, workload: Workload, *, now: float) -> Manifest 
 
     Samplers that stay may be absent for a moment, as while one is replaced.
     """
-    stays = snapshot.job.keeps_samplers and snapshot.pools
-    if workload.finished or stays or any(pod.remains for pod in snapshot.all_pods):
+    if workload.finished or snapshot.samplers_stay:
+        return None
+    if any(pod.remains for pod in snapshot.all_pods):
         return None
     conditions = snapshot.job.status.conditions
     succeeded = is_true(conditions, "Complete")

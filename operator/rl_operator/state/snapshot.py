@@ -188,6 +188,11 @@ class JobSnapshot:
         return (*self.pods, *self.own_pods)
 
     @property
+    def samplers_stay(self) -> bool:
+        """Whether samplers stay after the job's end; none do once its pools were deleted."""
+        return self.job.keeps_samplers and bool(self.pools)
+
+    @property
     def names_pool(self) -> bool:
         """Whether a group of the spec is a shared pool."""
         spec = self.job.spec

@@ -21,6 +21,7 @@ from rl_operator.kube.timestamps import format_time
 from rl_operator.kueue.admission import Hold
 from rl_operator.state.decisions import Begin, Ended, Wait
 from rl_operator.state.pod import Pod
+from rl_operator.state.snapshot import Pool
 from rl_operator.status.status_input import StatusInput
 from tests.unit.rl_operator.builders import (
     NOW,
@@ -32,6 +33,7 @@ from tests.unit.rl_operator.builders import (
     a_spec,
     a_view,
 )
+from tests.unit.rl_operator.status_inputs import POOLS
 
 RUNNING = Wait(why="Running")
 QUEUED = {"provider": "Kueue", "queueName": "q"}
@@ -177,16 +179,22 @@ PROGRAM = (a_pod("program", name="job-main-programs-1"),)
 
 
 @pytest.mark.parametrize(
-    ("policy", "evicted", "own_pods", "seconds"),
+    ("policy", "evicted", "pools", "own_pods", "seconds"),
     [
-        ("Workers", False, (), RESYNC_SECONDS),
-        ("Workers", False, PROGRAM, STALLED_SECONDS),
-        ("None", False, PROGRAM, RESYNC_SECONDS),
-        ("None", True, PROGRAM, STALLED_SECONDS),  # its queue wants the quota back
+        ("Workers", False, POOLS, (), RESYNC_SECONDS),
+        ("Workers", False, POOLS, PROGRAM, STALLED_SECONDS),
+        ("None", False, POOLS, PROGRAM, RESYNC_SECONDS),
+        ("None", False, (), PROGRAM, STALLED_SECONDS),  # somebody has deleted the pools
+        ("None", True, POOLS, PROGRAM, STALLED_SECONDS),  # its queue wants the quota back
     ],
 )
 def test_finished_job_is_looked_at_soon_only_while_pods_of_programs_are_to_end(
-    policy: str, evicted: bool, own_pods: tuple[Pod, ...], seconds: float
+    policy: str,
+    evicted: bool,
+    pools: tuple[Pool, ...],
+    own_pods: tuple[Pod, ...],
+    seconds: float,
 ) -> None:
     job = dataclasses.replace(a_job_object(lifecycle={"cleanupPolicy": policy}), evicted=evicted)
-    assert after_end(a_snapshot(job=job, own_pods=own_pods), RESYNC_SECONDS) == seconds
+    snapshot = a_snapshot(job=job, pools=pools, own_pods=own_pods)
+    assert after_end(snapshot, RESYNC_SECONDS) == seconds
