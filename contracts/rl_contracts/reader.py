@@ -116,6 +116,8 @@ class CheckRequest(Message):
     """Checks the inputs of a job; asked again until the answer is done."""
 
     spec: dict[str, Any]
+    begun: bool = False
+    """A trainer has been started, so that ``data`` cannot be edited any more."""
 
 
 class CheckAnswer(Message):

@@ -40,22 +40,26 @@ class InputChecks:
         self._namespace = namespace
         self._parsed: dict[tuple[str, str, str], tuple[Refusal, ...]] = {}
 
-    def check(self, spec: RLJobSpec, stores: Stores) -> Checked:
-        """Check a job's inputs; if the stores do not answer, only their refusals are returned."""
+    def check(self, spec: RLJobSpec, stores: Stores, *, begun: bool = False) -> Checked:
+        """Check a job's inputs; if the stores do not answer, only their refusals are returned.
+
+        ``begun``: the job's run may have steps, as ``SourceReader``.
+        """
         down = _stores(stores)
         if down:
             return Checked(down)
         refusals = (
             *model_checks.refusals(spec, stores),
-            *self._data(spec, stores),
+            *self._data(spec, stores, begun=begun),
             *_rollouts(spec, stores, namespace=self._namespace),
         )
         return Checked(refusals) if refusals else Checked(model=model_checks.sizes(spec, stores))
 
-    def _data(self, spec: RLJobSpec, stores: Stores) -> Iterator[Refusal]:
+    def _data(self, spec: RLJobSpec, stores: Stores, *, begun: bool) -> Iterator[Refusal]:
         skip = spec.data.on_bad_record == "Skip"
         images = spec.data.images
-        read_as = f"{skip} {spec.algorithm.objective} {spec.reward.model_dump_json()} {images}"
+        rewards = spec.reward.model_dump_json()
+        read_as = f"{skip} {begun} {spec.algorithm.objective} {rewards} {images}"
         for at, source in spec.data.by_field.items():
             begin = functools.partial(
                 SourceReader,
@@ -64,6 +68,7 @@ class InputChecks:
                 skip=skip,
                 compares=spec.compares,
                 images=images,
+                begun=begun,
             )
             yield from self._dataset(source, stores, begin, field=at, read_as=read_as)
 

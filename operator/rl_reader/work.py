@@ -80,7 +80,7 @@ class Checks:
 
         def check() -> Checked:
             with self._slots:
-                return self._inputs.check(spec, stores)
+                return self._inputs.check(spec, stores, begun=request.begun)
 
         return _Check(check)
 

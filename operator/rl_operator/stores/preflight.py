@@ -64,6 +64,7 @@ class _Answer:
 class _Check:
     fingerprint: str
     future: Future[_Answer] | None
+    begun: bool = False
     done: bool = False
     version: str = ""
     refusals: tuple[Refusal, ...] = ()
@@ -103,15 +104,18 @@ class Preflight:
         self._checks: dict[Key, _Check] = {}
         self._lock = threading.Lock()
 
-    def verdict(self, key: Key, spec: RLJobSpec) -> Verdict:
-        """Return what is known by now, and start a check if one is due."""
+    def verdict(self, key: Key, spec: RLJobSpec, *, begun: bool = False) -> Verdict:
+        """Return what is known by now, and start a check if one is due.
+
+        ``begun``: as of ``CheckRequest``.
+        """
         secret = spec.storage.secret_name
         inputs = spec.model_dump(mode="json", include={"model", "data", "reward"})
-        fingerprint = names.digest([secret, spec.algorithm.objective, *inputs.values()])
+        fingerprint = names.digest([secret, begun, spec.algorithm.objective, *inputs.values()])
         with self._lock:
             check = self._checks.get(key)
             if check is None or check.fingerprint != fingerprint:
-                check = self._checks[key] = _Check(fingerprint, None)
+                check = self._checks[key] = _Check(fingerprint, None, begun=begun)
                 self._start(key, check, spec)
             elif check.future is not None and check.future.done():
                 del self._checks[key]  # an unexpected error must not count as passed
@@ -138,12 +142,16 @@ class Preflight:
         self._threads.close()
 
     def _start(self, key: Key, check: _Check, spec: RLJobSpec) -> None:
-        check.future = self._threads.submit(key.namespace, lambda: self._ask(key.namespace, spec))
+        begun = check.begun
+        check.future = self._threads.submit(
+            key.namespace, lambda: self._ask(key.namespace, spec, begun=begun)
+        )
         check.future.add_done_callback(lambda _: self._enqueue(key))
 
-    def _ask(self, namespace: str, spec: RLJobSpec) -> _Answer:
+    def _ask(self, namespace: str, spec: RLJobSpec, *, begun: bool) -> _Answer:
         place = namespace, spec.storage.secret_name
-        request = CheckRequest(spec=spec.model_dump(mode="json", by_alias=True, exclude_none=True))
+        manifest = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
+        request = CheckRequest(spec=manifest, begun=begun)
         try:
             answer = self._readers.ask(place, CHECK, request, CheckAnswer)
         except ReaderDownError as error:

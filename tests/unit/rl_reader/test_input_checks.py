@@ -44,6 +44,23 @@ def test_what_is_bad_before_the_cut_is_told() -> None:
     assert len(list(dataset_checks.beginning(cut(b'{"id": 1}\n{"id"')))) == 2
 
 
+@pytest.mark.parametrize(("begun", "refusals"), [(False, 1), (True, 0)])
+def test_a_column_that_no_record_has_refuses_no_run_that_has_begun(
+    begun: bool, refusals: int
+) -> None:
+    data = b'{"query": "1+1=", "answer": "2"}\n'
+    bucket = SimpleNamespace(
+        stat=lambda key: SimpleNamespace(etag="e", size_bytes=len(data)),
+        read_chunks=lambda key, consume: consume(iter([data])),
+    )
+    stores = SimpleNamespace(objects=SimpleNamespace(of_bucket=lambda name: bucket))
+    train = {"name": "d", "uri": "s3://data/train.jsonl", "columns": {"scorer": "judge"}}
+    checks = input_checks.InputChecks(namespace="lab")
+    spec = a_spec(data={"train": [train]})
+    found = list(checks._data(spec, cast(Stores, cast(Any, stores)), begun=begun))
+    assert len(found) == refusals
+
+
 @pytest.mark.parametrize(
     ("namespace", "reason"), [("lab", "RunAtWork"), ("elsewhere", "RunNotFound")]
 )

@@ -44,6 +44,8 @@ class Places:
     """Stores the tests of Harbor tasks; None where no source has such."""
     pinned: Mapping[str, str] = field(default_factory=dict)
     """Commits by name of a training source, for those that a run has begun with."""
+    begun: bool = False
+    """The run has steps, as ``SourceReader``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +102,7 @@ def _fetch(
         compares=compares,
         images=None if places.images is None else limits,
         show=_showing(source, places, limits),
+        begun=places.begun,
     )
     revision = ""
     if source.format == HARBOR:

@@ -51,6 +51,7 @@ def read_data(
         images=images,
         harbor=_harbor(job),
         pinned=pinned(run),
+        begun=run.step > 0,
     )
     datasets = fetch_datasets(section, places, compares=job.spec.compares)
     if section.rollouts is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,8 @@ from rl_contracts.documents.datasets.records import (
 )
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.data import DatasetSource, Images
+
+log = logging.getLogger(__name__)
 
 SHOWN_SKIPPED = 3
 MAX_TEXT_BYTES = 15 << 20
@@ -35,6 +38,7 @@ class SourceReader:
         compares: Compares = lambda scorer: True,
         images: Images | None = None,
         show: Callable[[Example], Example] = lambda example: example,
+        begun: bool = False,
     ) -> None:
         """Start with no records read.
 
@@ -45,9 +49,12 @@ class SourceReader:
             compares: as ``parse_record``.
             images: as ``parse_record``.
             show: stores the images of an example, and raises BadRecordError for a bad one.
+            begun: the run has steps, and its ``data`` cannot be edited any more: what earlier
+                releases read is read with a warning, see ``_check_columns`` and ``_check_size``.
         """
         self._source, self._field, self._skip = source, field, skip
         self._compares, self._images, self._show = compares, images, show
+        self._begun = begun
         self._seen: set[str] = set()
         self._unseen = named(source.columns)
         """Columns that the manifest names and no record has had, as ``named``."""
@@ -89,6 +96,8 @@ class SourceReader:
     def check_any(self, *, whole: bool = True) -> None:
         """Raise RefusedError when no good record was read, or no record has a named column.
 
+        In a run that has begun, a column that no record has is only logged.
+
         Args:
             whole: all records were read, so that none can still have the column.
         """
@@ -108,16 +117,25 @@ class SourceReader:
             return
         column, field = next(iter(self._unseen.items()))
         there = ", ".join(self._columns).encode(errors="backslashreplace").decode()
-        raise RefusedError(
-            Refusal(
-                field=f"{self._field}.columns.{field}",
-                value=column,
-                reason="DatasetMalformed",
-                message=f"No record of {self._source.uri} has a field {column!r}; "
-                f"the first has {there:.200}.",
-                remedy="Correct the name, or remove it from columns.",
-            )
+        refusal = Refusal(
+            field=f"{self._field}.columns.{field}",
+            value=column,
+            reason="DatasetMalformed",
+            message=f"No record of {self._source.uri} has a field {column!r}; "
+            f"the first has {there:.200}.",
+            remedy="Correct the name, or remove it from columns.",
         )
+        if not self._begun:
+            raise RefusedError(refusal)
+        log.warning("%s: %s The run has begun, and goes on.", refusal.field, refusal.message)
+
+    def _check_size(self, example: Example, where: str) -> None:
+        if example.text_bytes <= MAX_TEXT_BYTES:
+            return
+        problem = f"has {example.text_bytes} bytes of text, more than {MAX_TEXT_BYTES}"
+        if not self._begun:
+            raise BadRecordError(problem)
+        log.warning("%s %s. The run has begun, and goes on.", where, problem)
 
     def _note_columns(self, raw: RawRecord) -> None:
         if not isinstance(raw.value, Mapping):
@@ -141,10 +159,7 @@ class SourceReader:
                 compares=self._compares,
                 images=self._images,
             )
-            if parsed.text_bytes > MAX_TEXT_BYTES:
-                raise BadRecordError(
-                    f"has {parsed.text_bytes} bytes of text, more than {MAX_TEXT_BYTES}"
-                )
+            self._check_size(parsed, where)
             example = self._show(replace(parsed, harbor=raw.harbor))
         except BadRecordError as error:
             named = str(error).startswith("field ")

@@ -15,11 +15,14 @@ from transformers import AutoModelForCausalLM
 from rl_contracts.audit import batch as batch_audit
 from rl_contracts.audit import run as run_audit
 from rl_contracts.documents.arrays import unpack_int32
+from rl_contracts.documents.datasets.reading import SourceReader
 from rl_contracts.documents.step_metrics import StepMetrics
 from rl_contracts.documents.task import Queue, Task, TaskState
 from rl_contracts.retention.sweep import Sweeper
 from rl_contracts.stores.objects import split_uri
 from rl_contracts.stores.tasks import TaskStore
+from rl_trainer.errors import TrainingFailedError
+from rl_trainer.rollouts import signals
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import train_over_crashes
 from tests.contract.rl_trainer.world import RUN, World
@@ -182,6 +185,30 @@ def test_records_that_cannot_be_trained_are_refused_or_left_out(make_world: Make
     assert (run.step, run.totals.drops.by_cause["unusable"]) == (2, 4)
     assert (run.latest.dropped_share if run.latest else None) == 0.0
     assert (world.evaluations[-1].prompts, world.evaluations[-1].skipped) == (1, 1)
+
+
+def test_a_run_goes_on_whose_manifest_names_a_column_that_no_record_has(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier releases began such runs."""
+    world = supervised(make_world)
+    given = world.spec.model_dump(by_alias=True)
+    given["data"]["train"][0]["columns"]["fields"] = ["level"]
+    world.spec = world.spec.model_validate(given)
+    world.write_mounts()
+    check = signals.check
+
+    def fail(job: Any, progress: Any) -> None:
+        if progress.step == 1:
+            raise TrainingFailedError(reason="Lost", message="the node is lost")
+        check(job, progress)
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(SourceReader, "_check_columns", lambda self: None)
+        earlier.setattr(signals, "check", fail)
+        assert world.attempt() == 1
+    assert world.run.step == 1
+    assert world.attempt() == 0, world.outcome
 
 
 def test_retention_keeps_the_rollouts_of_the_step_that_is_being_formed(

@@ -96,6 +96,19 @@ def test_a_named_column_that_no_record_has_is_refused(columns: dict[str, Any], f
     assert len(read(SourceReader(source, field=at, compares=lambda _: False), GOOD, later)) == 2
 
 
+def test_a_run_that_has_begun_goes_on_with_what_earlier_releases_read(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reading, "MAX_TEXT_BYTES", 4)
+    columns = {"scorer": "judge"}
+    source = DatasetSource.model_validate({**SOURCE.model_dump(), "columns": columns})
+    begun = SourceReader(source, field="spec.data.train[0]", skip=True, begun=True)
+    assert len(read(begun, GOOD)) == 1
+    assert begun.skipped == 0
+    assert "No record of s3://data/train.jsonl has a field 'judge'" in caplog.text
+    assert "line 1 has 5 bytes of text, more than 4" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("field", "text", "fits"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, cast
 
-from rl_contracts.reader import CheckAnswer
+from rl_contracts.reader import CheckAnswer, CheckRequest
 from rl_operator.kube.kinds import Key
 from rl_operator.stores.preflight import LATE_TIMES, Preflight, Verdict
 from rl_operator.stores.reader_pods import (
@@ -26,8 +26,10 @@ class ScriptedReaders:
 
     def __init__(self, outcomes: list[ReaderDownError | CheckAnswer]) -> None:
         self.outcomes = outcomes
+        self.requests: list[CheckRequest] = []
 
-    def ask(self, *_: Any) -> CheckAnswer:
+    def ask(self, _: Any, __: str, request: CheckRequest, *___: Any) -> CheckAnswer:
+        self.requests.append(request)
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, ReaderDownError):
             raise outcome
@@ -59,6 +61,21 @@ def verdicts(*outcomes: ReaderDownError | CheckAnswer) -> list[Verdict]:
             preflight.verdict(JOB, spec)  # starts the next check
     preflight.close()
     return result
+
+
+def test_a_job_whose_trainer_has_been_started_is_checked_as_begun() -> None:
+    """Its refusals would be for ever: ``data`` cannot be edited any more."""
+    answered = threading.Semaphore(0)
+    readers = ScriptedReaders([CheckAnswer(version="1", done=True)] * 2)
+    preflight = Preflight(
+        cast(Readers, readers), clock=lambda: 0.0, enqueue=lambda _: answered.release()
+    )
+    for begun in (False, True):
+        preflight.verdict(JOB, a_spec(), begun=begun)
+        assert answered.acquire(timeout=HUNG_SECONDS)
+        assert preflight.verdict(JOB, a_spec(), begun=begun).passed
+    preflight.close()
+    assert [request.begun for request in readers.requests] == [False, True]
 
 
 def late() -> ReaderLateError:
