@@ -134,7 +134,7 @@ class EpisodeRunner:
             members, task, seconds_left=_seconds_left(claim)
         )
         if chosen is None:
-            raise UnusableMemberError("; ".join(failures))
+            raise _failure(claim, "; ".join(failures), failed=len(failures), good=len(members))
         began, written = time.monotonic(), [members[number].id for number in chosen]
         done = await complete(self.shared, claim, written)
         for name in written:
@@ -279,6 +279,20 @@ class EpisodeRunner:
             wanted=lambda: not claim.lost and time.monotonic() < until,
             otherwise=False,
         )
+
+
+def _failure(claim: Claim, message: str, *, failed: int, good: int) -> Exception:
+    """What ends an attempt without enough members.
+
+    Args:
+        claim: the claim.
+        message: of the members that failed.
+        failed: their number.
+        good: number of members that can be trained.
+    """
+    if 0 < failed == len(claim.too_long) and (not good or claim.task.exhausted):
+        return PromptError(message)
+    return UnusableMemberError(message)
 
 
 def _seconds_left(claim: Claim) -> float:

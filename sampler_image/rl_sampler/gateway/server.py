@@ -64,7 +64,7 @@ class Gateway:
     def _answering(self, api: ModuleType) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
             session = self._session(request)
-            asked = api.parse(await _body(request, session))
+            asked = api.parse(await _body(request, session, answered=True))
             with session.admitted(asked) as placed:
                 if asked.stream:
                     return await _streamed(request, api, session, placed)
@@ -103,10 +103,10 @@ class Gateway:
         return session
 
 
-async def _body(request: web.Request, session: Session) -> object:
-    """The JSON of a request; raises RefusedRequestError."""
+async def _body(request: web.Request, session: Session, *, answered: bool = False) -> object:
+    """The JSON of a request, to be answered by the policy or not; raises RefusedRequestError."""
     data = await request.read()
-    session.check_size(len(data))
+    session.check_size(len(data), answered=answered)
     return parsed_body(data)
 
 

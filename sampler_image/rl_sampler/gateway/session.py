@@ -82,7 +82,7 @@ class Session:
     ignored: set[str] = field(default_factory=set)
     """Fields of requests that had no effect, MOST_IGNORED of them."""
     too_long: str = ""
-    """What was refused as too long before there was a response; empty: nothing."""
+    """What was refused as too long for a response before there was one; empty: nothing."""
     failure: Exception | None = None
     """Why the session cannot go on: never the policy's doing."""
     failed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -115,14 +115,20 @@ class Session:
             self._responses -= asked.choices
             self._tokens -= tokens
 
-    def check_size(self, size: int) -> None:
-        """Refuse a request of so many bytes that it cannot fit; raises RefusedRequestError."""
+    def check_size(self, size: int, *, answered: bool) -> None:
+        """Refuse a request of so many bytes that it cannot fit; raises RefusedRequestError.
+
+        ``answered``: by a response of the policy.
+        """
         most = max(SMALL_BYTES, BYTES_PER_TOKEN * self.policy.sampling.max_context_tokens)
-        if size > most:
-            raise self._too_long(
-                f"the request has {size} bytes, more than {most} (maxContextTokens x "
-                f"{BYTES_PER_TOKEN}): it leaves no room for a response"
-            )
+        if size <= most:
+            return
+        problem = (
+            f"the request has {size} bytes, more than {most} (maxContextTokens x {BYTES_PER_TOKEN})"
+        )
+        if answered:
+            raise self._too_long(f"{problem}: it leaves no room for a response")
+        raise RefusedRequestError(problem)
 
     def place(self, asked: Asked) -> Placed:
         """Check a request and find what it continues; raises RefusedRequestError."""

@@ -59,6 +59,8 @@ class Claim:
     """Members for which sampled tokens were kept."""
     completing: bool = False
     """Its completion is being written: a renewal that fails now does not mean a lost lease."""
+    too_long: set[int] = field(default_factory=set)
+    """Members whose program got no response, because its first request was too long."""
     lost: bool = False
     """Another sampler may hold the task: no write for this claim counts."""
     _work: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -16,7 +16,6 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents import saving
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.member import Member
-from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.trace import Trace
 from rl_sampler.code.client import CodeCalls, CodeContainerError
 from rl_sampler.code.wire import GRACE_SECONDS, ProgramCall
@@ -54,9 +53,8 @@ class ProgramAgent:
 
         Raises:
             UnusableMemberError: the program failed, and the manifest calls that an infrastructure
-                error; or it never asked the policy.
+                error; or it got no response of the policy.
             UserCodeError: the program cannot be started.
-            PromptError: the program's first request was too long, so that it got no response.
             EngineError, EpisodeEndedError: the engine or the claim ended the session.
         """
         session = self._session(member)
@@ -167,7 +165,8 @@ class ProgramAgent:
                 raise UserCodeError(ended.failure.message)
         failed = self._failed(member.policy.claim.task, session, played)
         if not member.turns and session.too_long:
-            raise PromptError(f"the program got no response: {session.too_long}")
+            member.policy.claim.too_long.add(member.number)
+            raise UnusableMemberError(f"the program got no response: {session.too_long}")
         if not member.turns:
             reason = (
                 f"the program asked the policy nothing: {failed}"

@@ -48,6 +48,18 @@ def test_program_talks_streams_branches_and_posts_its_reward(
     assert failed.turns[-1].error is not None
 
 
+@pytest.mark.parametrize("what", ["prompt", "log"])
+def test_what_is_too_long_costs_its_member_and_not_the_group(
+    trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, what: str
+) -> None:
+    command = [sys.executable, str(PROGRAMS / "asker.py"), what]
+    pod = make_pod(**program_job(trainer, tiny_model, command, onFailure="InfrastructureError"))
+    pod.serve_first_of(trainer)
+    tasks = trainer.insert(1, group_size=3)
+    until(lambda: trainer.all_done(tasks), what="the group")
+    assert [rollout.attempt for rollout in trainer.chosen(tasks)] == [1, 2, 1]
+
+
 def test_pod_of_programs_that_is_killed_costs_an_attempt_and_no_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -126,7 +126,7 @@ async def test_body_that_cannot_fit_is_refused_before_it_is_tokenized(
         headers = {"x-api-key": client.session.key}
         async with client.http.post(path, data=body, headers=headers) as answer:
             assert answer.status == 400
-            assert "leaves no room" in (await answer.json())["error"]["message"]
+            assert "more than 524288 (maxContextTokens" in (await answer.json())["error"]["message"]
 
 
 async def test_half_of_a_surrogate_pair_in_arguments_is_shown_as_it_is_written() -> None:

@@ -13,7 +13,6 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.agents.chat import Chats
 from rl_sampler.agents.member import Member
 from rl_sampler.agents.policy import Policy
-from rl_sampler.agents.prompt import PromptError
 from rl_sampler.agents.user import ScriptedUser
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.code.replies import Failure, Ran
@@ -125,13 +124,29 @@ async def too_long(session: Session, request: dict[str, Any]) -> Ran:
 
 
 @pytest.mark.parametrize("on_failure", ["InfrastructureError", "RewardZero"])
-async def test_a_record_whose_first_request_is_too_long_is_a_prompt_of_no_use(
-    on_failure: str,
-) -> None:
-    """So that an evaluation skips it, as it does with other agents."""
+async def test_a_member_whose_first_request_is_too_long_has_no_response(on_failure: str) -> None:
+    """The claim notes it, so that an evaluation skips a record of which this holds for all."""
     made = acted(["42"], too_long, on_failure=on_failure)
-    with pytest.raises(PromptError, match=r"the messages have .* no room for a response"):
+    with pytest.raises(UnusableMemberError, match=r"the messages have .* no room for a response"):
         await made.agent(made.member)
+    assert made.member.policy.claim.too_long == {made.member.number}
+
+
+@pytest.mark.parametrize(("answered", "noted"), [(True, True), (False, False)])
+async def test_only_a_large_request_for_a_response_counts_as_too_long(
+    answered: bool, noted: bool
+) -> None:
+    """Not a large log beside a posted reward, nor tokens that are only counted."""
+
+    async def act(session: Session, request: dict[str, Any]) -> Ran:
+        with pytest.raises(RefusedRequestError, match="the request has 1000000 bytes, more than"):
+            session.check_size(1_000_000, answered=answered)
+        return Ran(exit_code=1, log="HTTP 400", seconds=1.0)
+
+    made = acted(["42"], act)
+    with pytest.raises(UnusableMemberError):
+        await made.agent(made.member)
+    assert bool(made.member.policy.claim.too_long) is noted
 
 
 async def test_a_later_request_that_is_too_long_is_a_failure_of_the_program() -> None:
