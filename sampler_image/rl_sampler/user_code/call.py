@@ -35,7 +35,33 @@ class UserThreads:
 
     pool: ThreadPoolExecutor
     slots: asyncio.Semaphore
-    """Of the calls that run and have time left."""
+    """Of the calls that run and have time left, also where nobody waits for them any more."""
+
+
+class _Slot:
+    """A slot of a call: given back once, when its thread ends or its time is over."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots, self._loop = slots, asyncio.get_running_loop()
+        self._held = True
+        self._timer: asyncio.TimerHandle | None = None
+        self.begun = asyncio.Event()
+
+    def begin(self, seconds: float) -> None:
+        self._timer = self._loop.call_later(seconds, self.release)
+        self.begun.set()
+
+    def release(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._held:
+            self._held = False
+            self._slots.release()
+
+    def soon(self, call: Callable[..., None], *positional: Any) -> None:
+        """Have the event loop call it; for any thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(call, *positional)
 
 
 def user_threads() -> UserThreads:
@@ -67,9 +93,32 @@ class UserCallable:
         if is_async(self.call):
             return await self._limited(functools.partial(self.call, *positional, **named))
         bound = functools.partial(self._called, *positional, **named)
-        begin = asyncio.get_running_loop().run_in_executor
-        async with self.threads.slots:
-            return await self._limited(functools.partial(begin, self.threads.pool, bound))
+        running = await self._in_thread(bound)
+        return await self._limited(lambda: running)
+
+    async def _in_thread(self, bound: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Wait for a slot and a thread; returns when the function begins."""
+        await self.threads.slots.acquire()
+        slot = _Slot(self.threads.slots)
+
+        def run() -> Any:
+            slot.soon(slot.begin, self.seconds)
+            return bound()
+
+        try:
+            running = self.threads.pool.submit(run)
+        except RuntimeError as error:  # such as a limit of processes
+            slot.release()
+            raise self._failed(error) from error
+        # Of the thread itself: an asyncio.Future that is cancelled is done while the thread runs.
+        running.add_done_callback(lambda _: slot.soon(slot.release))
+        result = asyncio.wrap_future(running)
+        try:
+            await slot.begun.wait()
+        except asyncio.CancelledError:
+            result.cancel()
+            raise
+        return result
 
     async def _limited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
         limit = asyncio.timeout(self.seconds)

@@ -29,8 +29,8 @@ def threads(ended: threading.Event) -> UserThreads:
     return UserThreads(pool=ThreadPoolExecutor(2), slots=asyncio.Semaphore(1))
 
 
-def a_call(call: Callable[[], Any], threads: UserThreads, *, seconds: float) -> UserCallable:
-    return UserCallable(name="scorer", call=call, seconds=seconds, threads=threads)
+def a_call(act: Callable[[], Any], threads: UserThreads, *, seconds: float) -> UserCallable:
+    return UserCallable(name="scorer", call=act, seconds=seconds, threads=threads)
 
 
 async def test_the_wait_for_other_calls_is_not_part_of_a_time_limit(
@@ -51,3 +51,62 @@ async def test_a_call_that_hangs_holds_up_no_other(
     assert isinstance(answers[0], UserCodeTimeoutError)
     assert answers[1] == "quick"
     assert not ended.is_set()
+
+
+async def test_a_call_that_nobody_waits_for_any_more_keeps_its_slot_until_it_returns(
+    ended: threading.Event, threads: UserThreads
+) -> None:
+    begun = threading.Event()
+
+    def slow() -> bool:
+        begun.set()
+        return ended.wait(HUNG_SECONDS)
+
+    cancelled = asyncio.create_task(a_call(slow, threads, seconds=HUNG_SECONDS)())
+    await asyncio.to_thread(begun.wait, HUNG_SECONDS)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    assert threads.slots.locked()
+    ended.set()
+    assert await a_call(lambda: "next", threads, seconds=HUNG_SECONDS)() == "next"
+
+
+async def test_a_call_that_nobody_waits_for_any_more_keeps_its_slot_for_its_time(
+    ended: threading.Event, threads: UserThreads
+) -> None:
+    begun = threading.Event()
+
+    def hangs() -> bool:
+        begun.set()
+        return ended.wait(HUNG_SECONDS)
+
+    cancelled = asyncio.create_task(a_call(hangs, threads, seconds=SHORT_SECONDS)())
+    await asyncio.to_thread(begun.wait, HUNG_SECONDS)
+    cancelled.cancel()
+    assert await a_call(lambda: "next", threads, seconds=HUNG_SECONDS)() == "next"
+    assert not ended.is_set()
+
+
+async def test_the_wait_for_a_thread_is_not_part_of_a_time_limit(
+    ended: threading.Event, threads: UserThreads
+) -> None:
+    """Calls that took too long have all threads, and end later."""
+    for _ in range(2):
+        threads.pool.submit(ended.wait, HUNG_SECONDS)
+    asyncio.get_running_loop().call_later(2 * SHORT_SECONDS, ended.set)
+    quick = a_call(lambda: "quick", threads, seconds=SHORT_SECONDS)
+    assert await quick() == "quick"
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_a_thread_gives_its_slot_back(
+    ended: threading.Event, threads: UserThreads
+) -> None:
+    for _ in range(2):
+        threads.pool.submit(ended.wait, HUNG_SECONDS)
+    waiting = asyncio.create_task(a_call(lambda: "quick", threads, seconds=HUNG_SECONDS)())
+    await asyncio.sleep(0)
+    assert threads.slots.locked()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    ended.set()
+    assert await a_call(lambda: "next", threads, seconds=HUNG_SECONDS)() == "next"
