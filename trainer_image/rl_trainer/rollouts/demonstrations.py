@@ -36,7 +36,7 @@ from rl_trainer.distributed.rank_commands import ScoreSamples
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.model.chat_template import ChatTemplate, UntrainableError
 from rl_trainer.rollouts.collect import Collected
-from rl_trainer.rollouts.rank_work import RankWork, take
+from rl_trainer.rollouts.rank_work import DamagedError, RankWork, evaluation_failed, take
 from rl_trainer.rollouts.without_samplers import WithoutSamplers
 
 log = logging.getLogger(__name__)
@@ -115,6 +115,7 @@ class Demonstrations(WithoutSamplers):
 
         Raises:
             RefusedError: as ``collect`` does.
+            TrainingFailedError: an image of a record cannot be read.
         """
         return [self._evaluate(work, dataset, step=step) for dataset in datasets]
 
@@ -123,7 +124,10 @@ class Demonstrations(WithoutSamplers):
         job.heartbeat.say(f"evaluating step {step} on {dataset.source.name}")
         samples, skipped = self._samples(dataset, step=step)
         # Zeros stand where samplers write log-probabilities: the gap to them is the loss.
-        take(job.team, work, samples, purpose="Score")
+        try:
+            take(job.team, work, samples, purpose="Score")
+        except DamagedError as error:
+            raise evaluation_failed(error) from error
         gap = job.team.call(
             ScoreSamples(temperature=TEMPERATURE), lambda: work.score(temperature=TEMPERATURE)
         )

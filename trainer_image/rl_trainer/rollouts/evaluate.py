@@ -27,7 +27,7 @@ from rl_trainer.distributed.rank_commands import ScoreSamples
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.errors import TrainingFailedError
 from rl_trainer.rollouts import results as results_of_run
-from rl_trainer.rollouts.rank_work import DamagedError, RankWork, take
+from rl_trainer.rollouts.rank_work import DamagedError, RankWork, evaluation_failed, take
 
 log = logging.getLogger(__name__)
 
@@ -310,7 +310,7 @@ def _gap(job: Job, work: RankWork, heads: Sequence[RolloutHead], *, temperature:
     try:
         take(job.team, work, samples, purpose="Score")
     except DamagedError as error:
-        raise TrainingFailedError(reason="EvaluationFailed", message=f"{error}.") from error
+        raise evaluation_failed(error) from error
     gap = job.team.call(
         ScoreSamples(temperature=temperature), lambda: work.score(temperature=temperature)
     )

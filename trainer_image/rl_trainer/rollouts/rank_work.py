@@ -14,6 +14,7 @@ from rl_trainer.algorithm.step_totals import Gap, Update
 from rl_trainer.distributed.rank_commands import Purpose, TakeSamples
 from rl_trainer.distributed.share import ShareReader
 from rl_trainer.distributed.team import Team
+from rl_trainer.errors import TrainingFailedError
 from rl_trainer.model.learner import Learner
 from rl_trainer.rollouts.token_writer import TokenWriter
 
@@ -113,6 +114,11 @@ class RankWork:
     def score(self, *, temperature: float) -> Gap:
         """See ``Learner.score``."""
         return self.learner.score(self._samples, temperature=temperature)
+
+
+def evaluation_failed(error: DamagedError) -> TrainingFailedError:
+    """What ends an attempt that cannot evaluate."""
+    return TrainingFailedError(reason="EvaluationFailed", message=f"{error}.")
 
 
 def take(

@@ -6,6 +6,7 @@ import base64
 import json
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -13,6 +14,7 @@ from rl_contracts.audit import run as run_audit
 from rl_contracts.documents.arrays import unpack_int32
 from rl_contracts.documents.task import ImagePart
 from rl_contracts.stores.files.images import ImageStore
+from rl_trainer.rollouts.demonstrations import Demonstrations
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.world import RUN, World
 from tests.models.tiny_vision import IMAGE, START, STOP, picture, save_seeing
@@ -94,3 +96,31 @@ def test_images_of_records_are_stored_once_and_trained(make_world: MakeWorld) ->
     moved = {name for name in before if not torch.equal(before[name], final[name])}
     assert moved
     assert not [name for name in moved if name.startswith("visual.")]
+
+
+def test_a_validation_image_that_is_lost_ends_the_attempt_with_its_reason(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluation = {"everySteps": 1}
+    world = seeing(make_world(steps=1, promptsPerStep=4, promptsPerUpdate=4, evaluation=evaluation))
+    given = world.spec.model_dump(by_alias=True)
+    objects = world.stores.objects
+    objects.put(f"{objects.prefix}photos/other.png", picture(SIDE, 2 * SIDE))
+    objects.put(f"{objects.prefix}held.jsonl", record(9, "photos/other.png").encode())
+    uri = f"s3://{objects.bucket}/{objects.prefix}held.jsonl"
+    columns = {"messages": "chat"}
+    given["data"]["validation"] = [{"name": "held", "uri": uri, "columns": columns}]
+    world.spec = world.spec.model_validate(given)
+    world.write_mounts()
+    evaluate = Demonstrations.evaluate
+
+    def lose(*positional: Any, **named: Any) -> Any:
+        """As a rule of the bucket does."""
+        world.stores.objects.delete_prefix(f"{world.stores.run_prefix(RUN)}images/")
+        return evaluate(*positional, **named)
+
+    monkeypatch.setattr(Demonstrations, "evaluate", lose)
+    assert world.attempt() == 1
+    assert world.outcome is not None
+    assert (world.outcome.kind, world.outcome.reason) == ("Failed", "EvaluationFailed")
+    assert "an image cannot be read" in world.outcome.message
