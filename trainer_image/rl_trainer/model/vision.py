@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import io
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,11 +25,14 @@ from rl_contracts.documents.rollout import ImageSpan
 from rl_contracts.errors import RLError
 from rl_trainer.algorithm.packing import Packed
 from rl_trainer.errors import ShareUnreadableError
+from rl_trainer.model.kept import Kept
 
 FAMILIES = ("qwen2_5_vl", "qwen3_vl")
 """``model_type`` of the models whose images can be trained."""
 CACHED_BYTES = 256 << 20
 """Of patches that are kept for the next pass over the same images."""
+STORED_BYTES = 256 << 20
+"""Of stored images that are kept: patches have eight times the bytes of an image's pixels."""
 
 Read = Callable[[str], bytes]
 """The stored image (PNG) of a SHA-256."""
@@ -44,7 +46,7 @@ def has_vision(config: Mapping[str, Any]) -> bool:
 
 
 class Vision:
-    """Makes what a model is given beside tokens; patches are made once for each image."""
+    """Makes what a model is given beside tokens; it keeps what it made last."""
 
     def __init__(self, folder: Path, read: Read) -> None:
         """Use a model's image processor.
@@ -58,8 +60,8 @@ class Vision:
         """
         self._processor = Qwen2VLImageProcessorPil.from_pretrained(folder, local_files_only=True)
         self._read = read
-        self._patches: OrderedDict[str, Tensor] = OrderedDict()
-        self._held = 0
+        self._patches = _kept_patches()
+        self._stored: Kept[bytes] = Kept(STORED_BYTES, len)
         self._drawn = False
 
     @property
@@ -78,22 +80,25 @@ class Vision:
         size = self._processor.patch_size
         return 1, image.height // size, image.width // size
 
+    def fetch(self, image: ImageSpan) -> None:
+        """Fetch a stored image for later passes, without making its patches.
+
+        Raises:
+            RLError: what ``read`` raises.
+        """
+        if image.sha256 not in self._patches:
+            self._bytes(image)
+
+    def _bytes(self, image: ImageSpan) -> bytes:
+        return self._stored.get(image.sha256, lambda: self._read(image.sha256))
+
     def patches(self, image: ImageSpan) -> Tensor:
         """Normalized pixels of an image, float32 ``[patches, channels * 2 * size * size]``.
 
         Raises:
             RLError: what ``read`` raises.
         """
-        known = self._patches.get(image.sha256)
-        if known is None:
-            known = self._made(image)
-            self._patches[image.sha256] = known
-            self._held += known.nbytes
-            while self._held > CACHED_BYTES and len(self._patches) > 1:
-                _, dropped = self._patches.popitem(last=False)
-                self._held -= dropped.nbytes
-        self._patches.move_to_end(image.sha256)
-        return known
+        return self._patches.get(image.sha256, lambda: self._made(image))
 
     def _needed(self, image: ImageSpan) -> Tensor:
         try:
@@ -106,7 +111,7 @@ class Vision:
             rows = self.grid(image)[1] * self.grid(image)[2]
             generator = torch.Generator().manual_seed(int(image.sha256, 16))
             return torch.randn(rows, self._width, generator=generator)
-        with Image.open(io.BytesIO(self._read(image.sha256)), formats=("PNG",)) as opened:
+        with Image.open(io.BytesIO(self._bytes(image)), formats=("PNG",)) as opened:
             made = self._processor(opened, do_resize=False, return_tensors="pt")
         assert made["image_grid_thw"].tolist() == [list(self.grid(image))], "not as it was stored"
         patches: Tensor = made["pixel_values"]
@@ -125,7 +130,7 @@ class Vision:
     def with_probes(self) -> Vision:
         """The same for images that ``probe`` names, which no store holds."""
         made = copy.copy(self)
-        made._patches, made._held = OrderedDict(), 0
+        made._patches = _kept_patches()
         made._drawn = True
         return made
 
@@ -165,6 +170,10 @@ class Vision:
             parts.append(torch.cat([packed.positions[None, :, first:end], own]))
             first = end
         return torch.cat(parts, dim=2)
+
+
+def _kept_patches() -> Kept[Tensor]:
+    return Kept(CACHED_BYTES, lambda patches: patches.nbytes)
 
 
 def prepare(module: Any) -> None:

@@ -72,7 +72,7 @@ class RankWork:
         return wrong | self._read_images(usable)
 
     def _read_images(self, indices: Sequence[int]) -> dict[str, str]:
-        """Read images before the computation; what is wrong with them, by rollout."""
+        """Fetch images before the computation; what is wrong with them, by rollout."""
         vision = self.learner.policy.vision
         if vision is None:
             return {}
@@ -80,7 +80,7 @@ class RankWork:
         for sample in (whole[index] for index in indices):
             for image in sample.images:
                 try:
-                    vision.patches(image)
+                    vision.fetch(image)
                 except (IntegrityError, ObjectMissingError) as error:
                     wrong[sample.rollout] = f"an image cannot be read: {error}"
         return wrong

@@ -13,7 +13,7 @@ from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.algorithm.samples import Sample
 from rl_trainer.errors import ShareUnreadableError
-from rl_trainer.model import loading
+from rl_trainer.model import loading, vision
 from rl_trainer.model.learner import Learner
 from rl_trainer.rollouts.rank_work import RankWork
 from tests.models.families import SPEC
@@ -31,10 +31,12 @@ class Store(Album):
     def __init__(self) -> None:
         super().__init__()
         self.errors: dict[str, RLError] = {}
+        self.reads: list[str] = []
 
     def read(self, sha256: str) -> bytes:
         if sha256 in self.errors:
             raise self.errors[sha256]
+        self.reads.append(sha256)
         return self[sha256]
 
 
@@ -43,8 +45,12 @@ def store() -> Store:
     return Store()
 
 
-@pytest.fixture
-def work(store: Store, tmp_path: Path) -> RankWork:
+@pytest.fixture(params=[vision.CACHED_BYTES, 1], ids=["all patches", "few patches"])
+def work(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> RankWork:
+    """Also with more images than whose patches are kept."""
+    monkeypatch.setattr(vision, "CACHED_BYTES", request.param)
     folder = save_seeing(tmp_path, FAMILY)
     policy = loading.load(folder, precision="FP32", uri="s3://models/seeing", images=store.read)
     learner = Learner(policy, RLJobSpec.model_validate(SPEC))
@@ -82,6 +88,7 @@ def test_a_step_reads_no_image(work: RankWork, store: Store) -> None:
     assert work.take(taken, purpose="Train", step=1) == {}
     store.errors = dict.fromkeys(store, DOWN)
     work.train(step=1)
+    assert sorted(store.reads) == sorted({image.sha256 for each in taken for image in each.images})
 
 
 @pytest.mark.parametrize(
