@@ -129,7 +129,7 @@ def _without_noise(config: Any) -> Any:
         if isinstance(value, PreTrainedConfig):
             _without_noise(value)
         elif NOISE.search(name) and type(value) in (int, float):
-            setattr(config, name, 0.0)
+            setattr(config, name, type(value)(0))  # a config checks types
     return config
 
 

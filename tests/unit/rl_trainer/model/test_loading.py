@@ -237,3 +237,10 @@ def test_a_model_is_trained_without_the_noise_that_its_config_asks_for(
         assert layers.training
         first, second = (run_row(layers, row, None) for _ in range(2))
         assert torch.equal(first, second)
+
+
+def test_noise_of_a_config_is_switched_off_in_its_own_type() -> None:
+    """MPT's ``attn_pdrop`` is an integer, and transformers refuses another type."""
+    config = loading._without_noise(AutoConfig.for_model("mpt", attn_config={"attn_pdrop": 1}))
+    assert config.attn_config.attn_pdrop == 0
+    assert type(config.attn_config.attn_pdrop) is int
