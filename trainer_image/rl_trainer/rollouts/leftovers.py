@@ -15,6 +15,8 @@ from rl_trainer.rollouts import evaluate
 log = logging.getLogger(__name__)
 
 PUT_AWAY_TIMES = 3
+TASKS_AT_A_TIME = 8
+"""That are read together: each may have megabytes."""
 STRAY_SECONDS = 3600.0
 """An object of a rollout or a batch without its document is a leftover after this age."""
 
@@ -46,10 +48,12 @@ def drop_of_other_manifests(job: Job, limits: Limits) -> None:
     more, and they do not count as lost groups, of which too many end the attempt.
     """
     tasks = job.stores.tasks
-    for task in tasks.get(tasks.left(job.run, queue=Queue.TRAIN)).values():
-        if reason := task_fault(task, limits):
-            log.info("task %s is dropped: %s", task.id, reason)
-            tasks.drop([task.id], reason=reason, cause=Cause.OVER)
+    left = tasks.left(job.run, queue=Queue.TRAIN)
+    for first in range(0, len(left), TASKS_AT_A_TIME):
+        for task in tasks.get(left[first : first + TASKS_AT_A_TIME]).values():
+            if reason := task_fault(task, limits):
+                log.info("task %s is dropped: %s", task.id, reason)
+                tasks.drop([task.id], reason=reason, cause=Cause.OVER)
 
 
 def put_away(stores: Stores, run: str) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rl_contracts.documents.task import Cause, Queue, TaskState
+from rl_contracts.documents.task import Cause, Queue, Task, TaskState
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.connect import Stores
+from rl_contracts.stores.tasks import TaskStore
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.context.heartbeat import Heartbeat
 from rl_trainer.context.job import Job
@@ -44,7 +46,11 @@ def a_spec(*, temperature: float = 1.0, estimator: str = "GRPO") -> RLJobSpec:
     ],
 )
 def test_tasks_that_another_manifest_left_and_this_one_cannot_train_leave_the_queue_in_any_state(
-    stores: Stores, tmp_path: Path, now: dict[str, Any], reason: str
+    stores: Stores,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    now: dict[str, Any],
+    reason: str,
 ) -> None:
     run, spec = a_run(id=RUN), a_spec(**now)
     stores.runs.create(run)
@@ -74,7 +80,18 @@ def test_tasks_that_another_manifest_left_and_this_one_cannot_train_leave_the_qu
         temperature=spec.agent.sampling.temperature,
         estimator=spec.algorithm.estimator,
     )
-    leftovers.tidy(job, run, limits)
+    monkeypatch.setattr(leftovers, "TASKS_AT_A_TIME", 2)
+    get, sizes = TaskStore.get, list[int]()
+
+    def counted(store: TaskStore, ids: Iterable[str]) -> dict[str, Task]:
+        wanted = list(ids)
+        sizes.append(len(wanted))
+        return get(store, wanted)
+
+    with monkeypatch.context() as counting:
+        counting.setattr(TaskStore, "get", counted)
+        leftovers.tidy(job, run, limits)
+    assert max(sizes) <= 2, "prompts may have megabytes"
     assert stores.tasks.total(RUN, queue=Queue.TRAIN) == (0 if reason else LEFT)
     for task in stores.tasks.get(task.id for task in tasks).values():
         assert (task.state is TaskState.DEAD, task.cause is Cause.OVER) == (bool(reason),) * 2
