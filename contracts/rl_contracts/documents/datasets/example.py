@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from rl_contracts.documents.harbor import HarborTask
@@ -31,6 +32,6 @@ class Example:
 
     @property
     def text_bytes(self) -> int:
-        """Bytes of its texts in UTF-8, without images."""
+        """Bytes of its texts in UTF-8 and JSON, as the user's code gets them, without images."""
         texts = (*(each.text for each in self.messages), self.answer, *self.scenario, self.fields)
-        return sum(len(text.encode()) for text in texts)
+        return sum(len(json.dumps(text, ensure_ascii=False)[1:-1].encode()) for text in texts)

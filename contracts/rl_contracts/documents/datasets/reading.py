@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 SHOWN_SKIPPED = 3
 MAX_TEXT_BYTES = 15 << 20
-"""Of a record, so that its task fits into a document of 16 MiB with what else it has."""
+"""Of a record: its task fits, with what else it has, into a document of 16 MiB, and into a message
+of as much to the user's code, where a line break has two bytes."""
 UNNAMED_ID = "; field 'id' is read as the id: name another, which is unique, in columns.id"
 REMEDY = "Fix the file, or set columns to the column names that it uses"
 
@@ -132,7 +133,7 @@ class SourceReader:
     def _check_size(self, example: Example, where: str) -> None:
         if example.text_bytes <= MAX_TEXT_BYTES:
             return
-        problem = f"has {example.text_bytes} bytes of text, more than {MAX_TEXT_BYTES}"
+        problem = f"has {example.text_bytes} bytes of text as JSON, more than {MAX_TEXT_BYTES}"
         if not self._begun:
             raise BadRecordError(problem)
         log.warning("%s %s. The run has begun, and goes on.", where, problem)

@@ -106,7 +106,7 @@ def test_a_run_that_has_begun_goes_on_with_what_earlier_releases_read(
     assert len(read(begun, GOOD)) == 1
     assert begun.skipped == 0
     assert "No record of s3://data/train.jsonl has a field 'judge'" in caplog.text
-    assert "line 1 has 5 bytes of text, more than 4" in caplog.text
+    assert "line 1 has 5 bytes of text as JSON, more than 4" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,9 @@ def test_a_run_that_has_begun_goes_on_with_what_earlier_releases_read(
         ("answer", "x" * 96, True),
         ("answer", "x" * 97, False),
         ("query", "é" * 50, False),
+        ("query", "\n" * 50, False),
     ],
-    ids=["fits", "answer", "query"],
+    ids=["fits", "answer", "query", "escaped"],
 )
 def test_a_record_that_no_task_could_hold_is_bad(
     monkeypatch: pytest.MonkeyPatch, field: str, text: str, fits: bool
@@ -128,7 +129,7 @@ def test_a_record_that_no_task_could_hold_is_bad(
     if fits:
         assert len(list(examples)) == 1
         return
-    with pytest.raises(RefusedError, match=r"row 1 has 101 bytes of text, more than 100"):
+    with pytest.raises(RefusedError, match=r"row 1 has 101 bytes of text as JSON, more than 100"):
         list(examples)
 
 
