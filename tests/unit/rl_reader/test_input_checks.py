@@ -57,8 +57,8 @@ def test_a_column_that_no_record_has_refuses_no_run_that_has_begun(
     train = {"name": "d", "uri": "s3://data/train.jsonl", "columns": {"scorer": "judge"}}
     checks = input_checks.InputChecks(namespace="lab")
     spec = a_spec(data={"train": [train]})
-    found = list(checks._data(spec, cast(Stores, cast(Any, stores)), begun=begun))
-    assert len(found) == refusals
+    refused = list(checks._data(spec, cast(Stores, cast(Any, stores)), begun=begun))
+    assert len(refused) == refusals
 
 
 @pytest.mark.parametrize(

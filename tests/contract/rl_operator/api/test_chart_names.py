@@ -89,13 +89,13 @@ def accounts(part: Any) -> Iterator[str]:
 
 def test_what_an_upgrade_without_pruning_leaves_does_not_hold_for_the_operator() -> None:
     """Its policy and ClusterRoles had other names, and were for the account rl-operator."""
-    found: dict[str, set[str]] = {}
+    named: dict[str, set[str]] = {}
     for each in rendered("rl", "team"):
-        found.setdefault(each["kind"], set()).update(accounts(each))
-    (account,) = found["Deployment"]
+        named.setdefault(each["kind"], set()).update(accounts(each))
+    (account,) = named["Deployment"]
     assert account != "rl-operator"
     for kind in ("ValidatingAdmissionPolicy", "ClusterRoleBinding", "RoleBinding"):
-        assert found[kind] == {account}, kind
+        assert named[kind] == {account}, kind
 
 
 def leaves(part: Any, at: str = "") -> Iterator[tuple[str, Any]]:
@@ -111,11 +111,11 @@ def test_names_of_digits_stay_text() -> None:
     """YAML reads them as numbers, which the API server refuses."""
     values = [f"{name}={json.dumps(value)}" for name, value in NAMED_BY_DIGITS.items()]
     manifests = rendered(DIGITS, DIGITS, *values)
-    found = [
+    named = [
         (f"{each['kind']} {each['metadata']['name']}{at}", value)
         for each in manifests
         for at, value in leaves(each)
         if str(value) == DIGITS
     ]
-    assert len(found) > 100
-    assert [at for at, value in found if not isinstance(value, str)] == []
+    assert len(named) > 100
+    assert [at for at, value in named if not isinstance(value, str)] == []

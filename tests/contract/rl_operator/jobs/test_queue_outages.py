@@ -101,8 +101,8 @@ def _is_deleted(world: World, job: Key) -> bool:
     """Whether somebody has deleted a job, after another look at it."""
     assert world.operator is not None
     world.operator.jobs.reconcile(job)
-    found = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
-    return found is None or "deletionTimestamp" in found["metadata"]
+    current = world.cluster.get(kinds.RLJOB, job.namespace, job.name)
+    return current is None or "deletionTimestamp" in current["metadata"]
 
 
 def _ready(status: dict[str, Any]) -> str:
