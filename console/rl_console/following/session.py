@@ -22,8 +22,8 @@ from rl_console.pods import PodView
 from rl_console.view import Snapshot, duration, why
 
 OPERATOR_SELECTOR = "app.kubernetes.io/part-of=rl-operator,app.kubernetes.io/component=operator"
-LEAST_SECONDS = 1.0
-"""Of a request: with less, an API server that is well would seem to be down at the end."""
+LEAST_SECONDS = 5.0
+"""Of a request: with less, an API server that is slow would seem to be down at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

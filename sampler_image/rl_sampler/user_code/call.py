@@ -97,7 +97,11 @@ class UserCallable:
         return await self._limited(lambda: running)
 
     async def _in_thread(self, bound: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Wait for a slot and a thread; returns when the function begins."""
+        """Wait for a slot and a thread; returns when the function begins.
+
+        Raises:
+            UserCodeTimeoutError: there was a slot, and no thread within the time limit.
+        """
         await self.threads.slots.acquire()
         slot = _Slot(self.threads.slots)
 
@@ -114,7 +118,16 @@ class UserCallable:
         running.add_done_callback(lambda _: slot.soon(slot.release))
         result = asyncio.wrap_future(running)
         try:
-            await slot.begun.wait()
+            async with asyncio.timeout(self.seconds):
+                await slot.begun.wait()
+        except TimeoutError as error:
+            if slot.begun.is_set():  # while the event loop was blocked
+                return result
+            result.cancel()
+            raise UserCodeTimeoutError(
+                f"{self.name} did not begin within {self.seconds:g} s: {THREADS} calls that took "
+                "too long still run, and each keeps a thread"
+            ) from error
         except asyncio.CancelledError:
             result.cancel()
             raise

@@ -134,7 +134,8 @@ class SourceReader:
         if example.text_bytes <= MAX_TEXT_BYTES:
             return
         problem = f"has {example.text_bytes} bytes of text as JSON, more than {MAX_TEXT_BYTES}"
-        if not self._begun:
+        # A run that skips bad records has skipped this one from its first step on.
+        if self._skip or not self._begun:
             raise BadRecordError(problem)
         log.warning("%s %s. The run has begun, and goes on.", where, problem)
 
