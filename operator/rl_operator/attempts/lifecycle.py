@@ -67,7 +67,12 @@ def _suspend(context: AttemptContext, outcome: Outcome | None) -> Decision:
         return ends.conclude(
             context, context.trainer, outcome
         )  # it had ended before it was stopped
-    if context.trainer is not None or context.pods:
+    waits = context.suspend and bool(context.pods)
+    if (
+        context.trainer is not None
+        or waits
+        or any(lingers(pod, context.now) for pod in context.pods)
+    ):
         return Wait(why="Stopping")
     return Halted(attempt=context.status.attempt)
 

@@ -97,8 +97,15 @@ class JobChildApplier:
         return self._apply(snapshot, unrenderable_job.wanted(snapshot), unwanted)
 
     def clear(self, snapshot: JobSnapshot) -> None:
-        """Delete what a finished job does not need."""
-        self._apply(snapshot, [], desired.unwanted(snapshot, snapshot.job.spec))
+        """Delete what a finished job does not need.
+
+        The pods of samplers that stay are still rendered, by a later release with another name of
+        the ConfigMap that they read: it is made.
+        """
+        spec, wanted = snapshot.job.spec, []
+        if spec is not None and snapshot.samplers_stay:
+            wanted = desired.sampler_configs(snapshot.job.meta, spec)
+        self._apply(snapshot, wanted, desired.unwanted(snapshot, spec))
 
     def _apply(
         self,

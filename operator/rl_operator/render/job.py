@@ -8,7 +8,7 @@ from rl_contracts.spec.lifecycle import Lifecycle
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.workers import METRICS_PORT
 from rl_operator.kube import kinds, names
-from rl_operator.kube.metadata import Child
+from rl_operator.kube.metadata import Child, Meta
 from rl_operator.kube.plan import Wanted
 from rl_operator.kube.settings import Images
 from rl_operator.render import objects, pool, trainer
@@ -70,18 +70,20 @@ def _configs(snapshot: JobSnapshot, spec: RLJobSpec, *, run_trainer: bool) -> li
     while the spec has the same name for it.
     """
     meta, current = snapshot.job.meta, snapshot.current_trainer()
-    of_samplers = [names.spec_config(meta.name, spec, group.name) for group in spec.pooled]
     of_trainer = names.trainer_config(meta.name, spec)
-    read = set(of_samplers)
-    if current is not None:
-        read.add(current.config)
-    elif run_trainer:
-        read.add(of_trainer)
-    return [
-        Wanted(manifest=objects.spec_config(meta, spec, name=name), immutable=True)
-        for name in (*of_samplers, of_trainer)
-        if name in read
-    ]
+    of_samplers = sampler_configs(meta, spec)
+    read = run_trainer if current is None else current.config == of_trainer
+    return [*of_samplers, *([_config(meta, spec, of_trainer)] if read else [])]
+
+
+def sampler_configs(meta: Meta, spec: RLJobSpec) -> list[Wanted]:
+    """ConfigMaps with the spec for the pods of each sampler group."""
+    of_groups = [names.spec_config(meta.name, spec, group.name) for group in spec.pooled]
+    return [_config(meta, spec, name) for name in of_groups]
+
+
+def _config(meta: Meta, spec: RLJobSpec, name: str) -> Wanted:
+    return Wanted(manifest=objects.spec_config(meta, spec, name=name), immutable=True)
 
 
 def _may_have_pool(snapshot: JobSnapshot, group: str, admitted: Mapping[str, int] | None) -> bool:

@@ -361,3 +361,24 @@ def test_reconcile_at_rest_costs_few_requests(
     operator.pools.reconcile(Key("SamplerPool", world.namespace, "job-main"))
     assert len(asked) == 8, asked
     assert all(request.startswith("GET") for request in asked)
+
+
+def test_what_samplers_read_that_stay_after_their_job_is_made_again(world: World, job: Key) -> None:
+    """A later release renders their pods with another name of it."""
+    world.make_job(lifecycle={"cleanupPolicy": "None"})
+    run = start_samplers(world, job)
+    start_trainer(world, job)
+    outcome = {"kind": "Succeeded", "reason": "Done", "message": "60 steps."}
+    world.write_run(run, policy=POLICY, step=60, steps=60, outcome=outcome)
+    world.end_trainer("job-1", "Succeeded", exit_code=0)
+    assert world.settle(job)["phase"] == "Succeeded"
+    (deployment,) = world.objects(kinds.DEPLOYMENT)
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    (read,) = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
+    world.apiserver.kubectl("-n", world.namespace, "delete", "configmap", read)
+    world.start_operator()
+    world.settle(job)
+    assert read in names_of(world, kinds.CONFIG_MAP)
+    before = world.writes.count
+    world.settle(job)
+    assert world.writes.count == before

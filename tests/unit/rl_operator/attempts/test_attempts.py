@@ -15,6 +15,7 @@ from rl_operator.kube.timestamps import format_time
 from rl_operator.render.job import runs_trainer
 from rl_operator.state.attempt_records import is_halting
 from rl_operator.state.decisions import Begin, Complete, Decision, Ended, Halted, Stopped, Wait
+from rl_operator.state.pod import LINGER_SECONDS
 from tests.unit.rl_operator.builders import (
     NOW,
     a_failure,
@@ -216,6 +217,15 @@ def test_a_halting_attempt_ends_when_its_pods_have_gone_although_the_job_is_resu
     context = a_view(status=SUSPENDING, trainer=None, halting=True)
     assert decide(context) == Wait(why="Stopping")
     assert decide(dataclasses.replace(context, pods=())) == Halted(attempt=1)
+
+
+@pytest.mark.parametrize("suspend", [True, False])
+def test_a_resumed_job_does_not_wait_for_pods_of_an_unreachable_node(suspend: bool) -> None:
+    context = a_view(status=SUSPENDING, trainer=None, halting=True, suspend=suspend)
+    (pod,) = context.pods
+    lost = dataclasses.replace(pod, deleting=True, gone_by=NOW - LINGER_SECONDS - 1)
+    decision = decide(dataclasses.replace(context, pods=(lost,)))
+    assert decision == (Wait(why="Stopping") if suspend else Halted(attempt=1))
 
 
 def test_attempt_records_are_unique_and_bounded() -> None:
