@@ -1,4 +1,4 @@
-"""Credentials of a kubeconfig's user, read where the client library does otherwise than kubectl."""
+"""Reads the credentials of a kubeconfig's user as kubectl does; the client library differs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
             super()._load_authentication()
 
     def _load_cluster_info(self) -> None:
-        """With a copy of the user, whose certificate the library looks for beside the cluster."""
+        """Look for the user's certificate beside the user's file, not beside the cluster's."""
         user = self._user
         if user and user.path:
             folder = Path(user.path).absolute().parent
@@ -38,7 +38,7 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         self._user = user
 
     def _load_from_exec_plugin(self) -> Any:
-        """With the path of the command, which the library looks for beside the cluster."""
+        """Look for the plugin beside the user's file, not beside the cluster's."""
         user, plugin = self._user, self._user.safe_get("exec")
         if user.path and plugin and "/" in (plugin.get("command") or ""):
             command = Path(user.path).absolute().parent / plugin["command"]

@@ -99,8 +99,7 @@ class JobChildApplier:
     def clear(self, snapshot: JobSnapshot) -> None:
         """Delete what a finished job does not need.
 
-        The pods of samplers that stay are still rendered, by a later release with another name of
-        the ConfigMap that they read: it is made.
+        Samplers that stay keep their ConfigMaps: a later release may read one of another name.
         """
         spec, wanted = snapshot.job.spec, []
         if spec is not None and snapshot.samplers_stay:

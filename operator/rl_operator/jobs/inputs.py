@@ -97,7 +97,7 @@ class InputsReader:
         self.stop_polling(snapshot.key)
         stall, verdict = self._of_spec(snapshot, spec), Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
-            verdict = self.preflight.verdict(snapshot.key, spec, begun=_has_begun(snapshot))
+            verdict = self.preflight.verdict(snapshot.key, spec, begun=snapshot.job.started)
         memory, verdict = self._of_model(spec, verdict)
         refusal = next(iter(verdict.refusals), None)
         return Inputs(
@@ -118,7 +118,7 @@ class InputsReader:
         reading = self.progress.read(key, meta.run, spec.storage.secret_name, fresh=fresh)
         verdict = Verdict(passed=True)
         if stall is None and _needs_check(snapshot):
-            verdict = self.preflight.verdict(key, spec, begun=_has_begun(snapshot))
+            verdict = self.preflight.verdict(key, spec, begun=snapshot.job.started)
         memory, verdict = self._of_model(spec, verdict)
         unusable = stall is not None
         has_run, refused = True, None
@@ -220,10 +220,6 @@ NO_TRAINING_OPERATOR = Stall(
     reason="TrainingOperatorMissing",
     message="The cluster has no PyTorchJob kind. Install Kubeflow training-operator 1.9.",
 )
-
-
-def _has_begun(snapshot: JobSnapshot) -> bool:
-    return snapshot.job.status.attempt > 0
 
 
 def _needs_check(snapshot: JobSnapshot) -> bool:

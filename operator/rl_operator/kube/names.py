@@ -66,6 +66,7 @@ MOST_CHARACTERS = 63
 SPEC_KEY = "rljob.json"
 SPEC_VOLUME = "spec"
 NO_GROUP = ""
+"""In place of a sampler group, for a pool whose group is not in the spec."""
 """Of trainer and sampler pods: the ConfigMap with the job's spec."""
 OPERATORS_OWN: dict[str, bool | set[str]] = {
     "suspend": True,
@@ -151,8 +152,8 @@ def spec_config(job: str, spec: RLJobSpec, group: str) -> str:
     """Name of the ConfigMap from which the pods of a sampler group read a spec.
 
     It changes with the fields that they read: an edit creates new pods and never changes a file
-    under running ones. Of the groups it changes with their own only. A pool that the spec has left
-    is rendered until it is released: ``group`` is then none of the spec's.
+    under running ones. An edit of one group changes the name of that group only. A pool that the
+    spec no longer names is rendered until it is released: ``group`` is then not in the spec.
     """
     digests = _digests_of(spec)
     return f"{job}-spec-{digests.get(group, digests[NO_GROUP])}"

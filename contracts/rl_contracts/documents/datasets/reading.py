@@ -50,8 +50,8 @@ class SourceReader:
             compares: as ``parse_record``.
             images: as ``parse_record``.
             show: stores the images of an example, and raises BadRecordError for a bad one.
-            begun: the run has steps, and its ``data`` cannot be edited any more: what earlier
-                releases read is read with a warning, see ``_check_columns`` and ``_check_size``.
+            begun: the run has steps, and its ``data`` cannot be edited any more: a named column
+                that no record has, and without ``skip`` a record that is too long, are only logged.
         """
         self._source, self._field, self._skip = source, field, skip
         self._compares, self._images, self._show = compares, images, show
