@@ -61,7 +61,7 @@ class PoolChildApplier:
         if self.applier.rests(snapshot.key, source):
             return None
         pods = self.rendered(snapshot, spec, job, replicas, unserved=unserved)
-        own = [] if spec.shared else self._own_pods(snapshot, spec, job, replicas)
+        own = [] if spec.shared else self._own_pods(snapshot, spec, job, replicas, unserved)
         wanted = [
             *(_wanted(manifest) for manifest in (pods, *own)),
             *_beside(meta, spec, job, guarded=guarded),
@@ -119,13 +119,24 @@ class PoolChildApplier:
         )
 
     def _own_pods(
-        self, snapshot: PoolSnapshot, spec: SamplerPoolSpec, job: Job, replicas: int
+        self,
+        snapshot: PoolSnapshot,
+        spec: SamplerPoolSpec,
+        job: Job,
+        replicas: int,
+        unserved: bool,
     ) -> list[Manifest]:
         """Objects of the pods of programs or environments for these samplers, if there are any."""
         assert job.spec is not None
         meta = snapshot.pool.meta
         made = own_pods.beside(
-            meta, spec, job=job.meta, job_spec=job.spec, size=replicas, images=self.images
+            meta,
+            spec,
+            job=job.meta,
+            job_spec=job.spec,
+            size=replicas,
+            images=self.images,
+            unserved=unserved,
         )
         claims = [each for each in made if each["kind"] == kinds.SANDBOX_CLAIM.name]
         others = [each for each in made if each["kind"] != kinds.SANDBOX_CLAIM.name]

@@ -35,10 +35,7 @@ ANYWHERE = {
 }
 """All addresses, and which of them serve a node's credentials."""
 END_SECONDS = 5
-WITHIN_QUOTA = {
-    "type": "RollingUpdate",
-    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "25%"},
-}
+SOME_PODS, ALL_PODS = "25%", "100%"
 REQUESTS = {"cpu": "50m", "memory": "128Mi"}
 
 
@@ -146,11 +143,19 @@ class Beside:
         }
         return {"metadata": metadata, "spec": pod}
 
-    def deployment(self, template: Manifest, *, size: int) -> Manifest:
-        """The Deployment with so many pods, of which a rollout in a queue adds none."""
+    def deployment(self, template: Manifest, *, size: int, unserved: bool) -> Manifest:
+        """The Deployment with so many pods, of which a rollout in a queue adds none.
+
+        Before the first policy of its runs (``unserved``), an edit replaces all pods at once: no
+        episode is to begin in one of the earlier template.
+        """
+        rollout = {
+            "maxSurge": SOME_PODS if self.quota is None else 0,
+            "maxUnavailable": ALL_PODS if unserved else SOME_PODS,
+        }
         body = {
             "replicas": size,
-            **({"strategy": WITHIN_QUOTA} if self.quota is not None else {}),
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": rollout},
             "selector": {"matchLabels": self.selector},
             "revisionHistoryLimit": 1,
             "template": template,

@@ -51,9 +51,19 @@ def of_pool(
 
 
 def objects(
-    pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, size: int, images: Images
+    pool: Meta,
+    spec: SamplerPoolSpec,
+    *,
+    job: Meta,
+    job_spec: RLJobSpec,
+    size: int,
+    images: Images,
+    unserved: bool = False,
 ) -> list[Manifest]:
-    """The objects of a pool of ``size`` samplers; none where the job has no such image."""
+    """The objects of a pool of ``size`` samplers; none where the job has no such image.
+
+    ``unserved``: as of ``Beside.deployment``.
+    """
     environment = environment_of(job_spec)
     if environment is None:
         return []
@@ -63,7 +73,9 @@ def objects(
     return [
         *([] if job_spec.network_policy == "None" else [policy]),
         pods_beside.service(headless=True),
-        pods_beside.deployment(template, size=size * environment.copies_per_sampler),
+        pods_beside.deployment(
+            template, size=size * environment.copies_per_sampler, unserved=unserved
+        ),
     ]
 
 

@@ -64,14 +64,24 @@ def field_of(spec: RLJobSpec) -> str:
 
 
 def beside(
-    pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, size: int, images: Images
+    pool: Meta,
+    spec: SamplerPoolSpec,
+    *,
+    job: Meta,
+    job_spec: RLJobSpec,
+    size: int,
+    images: Images,
+    unserved: bool = False,
 ) -> list[Manifest]:
-    """The objects for a pool of ``size`` samplers; none where the job has no such pods."""
+    """The objects for a pool of ``size`` samplers; none where the job has no such pods.
+
+    ``unserved``: as of ``Beside.deployment``.
+    """
     return [
         manifest
         for module in (programs, environments)
         for manifest in module.objects(
-            pool, spec, job=job, job_spec=job_spec, size=size, images=images
+            pool, spec, job=job, job_spec=job_spec, size=size, images=images, unserved=unserved
         )
     ]
 

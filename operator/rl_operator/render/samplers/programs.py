@@ -74,9 +74,19 @@ def of_image(of_all: Beside, image: str) -> Beside:
 
 
 def objects(
-    pool: Meta, spec: SamplerPoolSpec, *, job: Meta, job_spec: RLJobSpec, size: int, images: Images
+    pool: Meta,
+    spec: SamplerPoolSpec,
+    *,
+    job: Meta,
+    job_spec: RLJobSpec,
+    size: int,
+    images: Images,
+    unserved: bool = False,
 ) -> list[Manifest]:
-    """The objects of a pool of ``size`` samplers whose programs run in pods of their own."""
+    """The objects of a pool of ``size`` samplers whose programs run in pods of their own.
+
+    ``unserved``: as of ``Beside.deployment``.
+    """
     program = program_of(job_spec)
     if program is None:
         return []
@@ -97,7 +107,7 @@ def objects(
             made.extend(sandboxes.objects(each, template, claims=count, spare=spare))
             continue
         made.append(each.service(headless=program.single_use))
-        made.append(each.deployment(template, size=count))
+        made.append(each.deployment(template, size=count, unserved=unserved))
     return made
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
+from rl_contracts.documents.run import PolicyPointer
 from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key, Kind
 from rl_operator.pools.used_pods import EPISODE_ENDED
@@ -12,6 +15,7 @@ from tests.contract.rl_operator.world import World
 
 NAME = "job-main-programs"
 COPIES = "job-main-environments"
+POLICY = PolicyPointer(version=9, epoch=1, step=9, prefix="p/", manifest_sha256="d")
 
 
 def agent(place: str, **options: Any) -> dict[str, Any]:
@@ -105,3 +109,23 @@ def test_copies_of_an_environment_are_counted_by_sampler_and_replace_pods_of_pro
     assert not exists(world, kinds.NETWORK_POLICY)
     patch(world, suspend=True)
     assert sizes(world, job) == {"job-main": 0, NAME: 0, COPIES: 0}
+
+
+@pytest.mark.parametrize(
+    ("agent", "name"), [(agent("Pod"), NAME), (in_image(1), COPIES)], ids=["program", "environment"]
+)
+def test_an_edit_replaces_all_of_them_at_once_until_a_policy_is_published(
+    world: World, agent: dict[str, Any], name: str
+) -> None:
+    def rollout() -> dict[str, Any]:
+        (made,) = (e for e in world.objects(kinds.DEPLOYMENT) if e["metadata"]["name"] == name)
+        return dict(made["spec"]["strategy"]["rollingUpdate"])
+
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(agent=agent)
+    run = str(world.settle(job)["runId"])
+    assert rollout() == {"maxSurge": "25%", "maxUnavailable": "100%"}
+    world.write_run(run, policy=POLICY, step=9, steps=60)
+    world.settle(job)
+    assert rollout() == {"maxSurge": "25%", "maxUnavailable": "25%"}

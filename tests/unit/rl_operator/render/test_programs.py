@@ -297,7 +297,9 @@ def test_pods_stay_within_the_quota_and_on_the_nodes_that_the_queue_admitted(
         assert queued["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": "25%"}
     for free in (made(), made(scheduling=queue | {"samplerQuota": "None"})):
         assert not placed.keys() & pod_of(free).keys()
-        assert "strategy" not in free["spec"]
+        assert free["spec"]["strategy"]["rollingUpdate"] == dict.fromkeys(
+            ("maxSurge", "maxUnavailable"), "25%"
+        )
 
 
 @pytest.mark.parametrize(
