@@ -90,11 +90,17 @@ class JobChildApplier:
         return children
 
     def stop(self, snapshot: JobSnapshot, gate: Gate) -> Made:
-        """Delete what must not go on of a job whose objects cannot be rendered."""
+        """Delete what must not go on of a job whose objects cannot be rendered.
+
+        Its samplers keep their ConfigMaps: an edit or a later release may name others.
+        """
+        job, wanted = snapshot.job, unrenderable_job.wanted(snapshot)
+        if job.spec is not None and job.started:
+            wanted += desired.sampler_configs(job.meta, job.spec)
         unwanted = unrenderable_job.unwanted(snapshot)
         if gate.drop is not None and gate.drop not in unwanted:
             unwanted.append(gate.drop)
-        return self._apply(snapshot, unrenderable_job.wanted(snapshot), unwanted)
+        return self._apply(snapshot, wanted, unwanted)
 
     def clear(self, snapshot: JobSnapshot) -> None:
         """Delete what a finished job does not need.
