@@ -95,7 +95,7 @@ class JobChildApplier:
         Its samplers keep their ConfigMaps: an edit or a later release may name others.
         """
         job, wanted = snapshot.job, unrenderable_job.wanted(snapshot)
-        if job.spec is not None and job.started:
+        if job.spec is not None and snapshot.pools:
             wanted += desired.sampler_configs(job.meta, job.spec)
         unwanted = unrenderable_job.unwanted(snapshot)
         if gate.drop is not None and gate.drop not in unwanted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rl_operator.kube import kinds
+from rl_operator.kube import kinds, names
 from rl_operator.kube.conditions import is_true
 from rl_operator.kube.plan import Wanted
 from rl_operator.kueue.gate import Gate
@@ -30,6 +30,13 @@ def render_inputs(
     return (
         *(meta.uid, meta.run, meta.generation, checked, run_trainer, status.attempt),
         record.replicas if record is not None else 0,
+        *_read_by_samplers(snapshot, gate),
         *gate.token,
         *(child.declared for child in snapshot.children.values()),
     )
+
+
+def _read_by_samplers(snapshot: JobSnapshot, gate: Gate) -> list[str]:
+    """Names of the ConfigMaps of sampler groups: a shared pool's template has a part in them."""
+    spec, job = gate.spec, snapshot.job.meta.name
+    return [names.spec_config(job, spec, group.name) for group in spec.pooled] if spec else []

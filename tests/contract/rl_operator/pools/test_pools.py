@@ -11,7 +11,7 @@ import pytest
 
 from rl_contracts.documents.run import PolicyPointer
 from rl_operator.apply.status_writer import StatusWriter
-from rl_operator.kube import kinds, names
+from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.names import DELETION_COST
 from rl_operator.pools.child_applier import UNGUARDED_SECONDS
@@ -310,18 +310,3 @@ def test_override_of_a_field_of_the_operator_is_refused(world: World) -> None:
     stalled = world.condition(job, "Stalled")
     assert stalled["reason"] == "OverrideReserved"
     assert "spec.trainer.podTemplate.spec.restartPolicy" in stalled["message"]
-
-
-def test_pods_of_an_edit_that_is_refused_find_the_spec_that_they_read(world: World) -> None:
-    job = running(world)
-    scaled = {"autoscaling": {"minReplicas": 2}, "maxConcurrentGroups": 3}
-    volume = {"name": "v", "emptyDir": {}, "configMap": {"name": "two sources"}}
-    template = scaled | {"podTemplate": {"spec": {"volumes": [volume]}}}
-    world.make_job(samplers=[{"name": "main", "template": template}])
-    world.settle(job)
-    assert world.condition(job, "Stalled")["message"].startswith(
-        "spec.samplers[0].template.podTemplate.spec.volumes"
-    )
-    (deployment,) = world.objects(kinds.DEPLOYMENT)
-    read = deployment["spec"]["template"]["metadata"]["annotations"][names.SPECS_ANNOTATION]
-    assert read in {each["metadata"]["name"] for each in world.objects(kinds.CONFIG_MAP)}
