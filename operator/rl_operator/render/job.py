@@ -143,8 +143,14 @@ def _old_trainers(snapshot: JobSnapshot, lifecycle: Lifecycle) -> list[Child]:
 
 
 def _must_stop(snapshot: JobSnapshot, trainer: TrainerJob) -> bool:
+    """Whether a trainer must not run.
+
+    A suspension deletes one only once the status records the suspension: without the record a job
+    that is resumed meanwhile would make the same attempt again, of another spec.
+    """
     job = snapshot.job
-    over = job.finished or job.suspended or attempt_records.ended(job.status)
+    suspended = job.suspended and attempt_records.suspends(job.status)
+    over = job.finished or suspended or attempt_records.ended(job.status)
     return trainer.state == "Active" and (trainer.attempt < job.status.attempt or over)
 
 

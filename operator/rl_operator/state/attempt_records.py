@@ -34,6 +34,11 @@ def halted(status: RLJobStatus) -> bool:
     return record is not None and record.result == "Suspended"
 
 
+def suspends(status: RLJobStatus) -> bool:
+    """Whether the status records a suspension that is under way."""
+    return status.operation is not None and status.operation.kind == "Suspend"
+
+
 def is_halting(snapshot: JobSnapshot) -> bool:
     """Whether a suspension has deleted the trainer of an attempt that has not ended yet.
 
@@ -41,9 +46,8 @@ def is_halting(snapshot: JobSnapshot) -> bool:
     pods of two specs.
     """
     status, trainer = snapshot.job.status, snapshot.current_trainer()
-    suspended = status.operation is not None and status.operation.kind == "Suspend"
     under_way = status.attempt > 0 and not ended(status)
-    return suspended and under_way and (trainer is None or trainer.deleting)
+    return suspends(status) and under_way and (trainer is None or trainer.deleting)
 
 
 def refused(status: RLJobStatus) -> bool:
