@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from rl_operator.apply.applier import Applier, Made
 from rl_operator.apply.requeue import (
@@ -112,7 +113,9 @@ class JobReconciler:
             snapshot = observe.job_snapshot(reads, key, queues=self.queueing.enabled)
             if snapshot is None or snapshot.job.basics.elsewhere:
                 return None
-            snapshot, gate = self.queueing.gate(snapshot)
+            snapshot, gate = self.queueing.gate(
+                snapshot, refused=partial(self.inputs.refuses_pods, snapshot)
+            )
             return ObservedJob(snapshot=snapshot, gate=gate, step=self._decide(snapshot, gate))
 
         return self.reader.observe(

@@ -77,7 +77,11 @@ is being deleted: wait until it is gone
 {{- else if not (include "rl.hasEnded" .) -}}
 has not ended: let it end, delete it
 {{- else if has "rl-operator.io/data" (.metadata.finalizers | default list) -}}
+{{- if eq ((.spec.lifecycle).dataPolicy | default "Retain") "Delete" -}}
 has data that are deleted with it (dataPolicy: Delete): delete it
+{{- else -}}
+keeps samplers that hold the quota of a queue: delete them (kubectl delete samplerpool -l rl-operator.io/job={{ .metadata.name }}), let their pods end
+{{- end -}}
 {{- end -}}
 {{- end }}
 

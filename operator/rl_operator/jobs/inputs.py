@@ -150,6 +150,14 @@ class InputsReader:
             check_after=_check_after(verdict, stall),
         )
 
+    def refuses_pods(self, snapshot: JobSnapshot) -> bool:
+        """Whether the API server refuses the pods of a job's spec."""
+        job = snapshot.job
+        return job.spec is not None and self._refused_pods(snapshot, job.spec) is not None
+
+    def _refused_pods(self, snapshot: JobSnapshot, spec: RLJobSpec) -> Refusal | None:
+        return self.dry_run.refusal(snapshot.job.meta, spec, trainer_kind=snapshot.has_trainer_kind)
+
     def _of_model(self, spec: RLJobSpec, verdict: Verdict) -> tuple[DeviceMemory | None, Verdict]:
         """Whether context, mesh and devices suit the model; a passed verdict is refused if not."""
         if not verdict.passed or not verdict.model:
@@ -175,9 +183,7 @@ class InputsReader:
         """Why the spec cannot be rendered; None if it can."""
         refusals = of_spec(spec, self.rules, started=snapshot.job.started)
         refusal = next(refusals, None) or next(of_reference(spec, snapshot.shared), None)
-        refusal = refusal or self.dry_run.refusal(
-            snapshot.job.meta, spec, trainer_kind=snapshot.has_trainer_kind
-        )
+        refusal = refusal or self._refused_pods(snapshot, spec)
         if refusal is not None:
             return Stall.of(refusal)
         return None if snapshot.has_trainer_kind else NO_TRAINING_OPERATOR

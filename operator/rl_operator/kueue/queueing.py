@@ -47,10 +47,14 @@ class Queueing:
     """Seconds since 1970."""
     rules: JobRules
 
-    def gate(self, snapshot: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
+    def gate(
+        self, snapshot: JobSnapshot, *, refused: Callable[[], bool]
+    ) -> tuple[JobSnapshot, Gate | None]:
         """The snapshot with ``held`` or ``evicted`` set, and what the job may have now.
 
-        The gate is None for a job that is over or being deleted.
+        The gate is None for a job that is over or being deleted. ``refused``: whether the API
+        server refuses the pods of its spec, asked only where the spec wants other pods than were
+        admitted: such an edit takes nothing from a job at work.
         """
         job = snapshot.job
         if job.meta.deleted_at is not None:
@@ -58,6 +62,8 @@ class Queueing:
         if job.finished:
             return replace(snapshot, job=replace(job, evicted=self._takes_back(snapshot))), None
         opened = self._gate(snapshot, job.spec)
+        if opened.hold is not None and opened.hold.renew and refused():
+            opened = gate.unrendered(snapshot)
         return replace(snapshot, job=replace(job, held=opened.hold is not None)), opened
 
     def _takes_back(self, snapshot: JobSnapshot) -> bool:
@@ -96,10 +102,12 @@ class Queueing:
         return int(raw["value"]) if raw is not None else None
 
     def _flavors(self, workload: admission.Workload) -> Mapping[str, Flavor | None]:
-        known = workload_marks.recorded(workload)
-        if known is not None:
-            return known
-        return {name: self._flavor(name) for name in workload_marks.flavors_of(workload)}
+        recorded = workload_marks.recorded(workload) or {}
+        # One that did not exist may exist by now, and its group may be back.
+        return {
+            name: recorded.get(name) or self._flavor(name)
+            for name in workload_marks.flavors_of(workload)
+        }
 
     def _flavor(self, name: str) -> Flavor | None:
         raw = self.cluster.get(kinds.RESOURCE_FLAVOR, "", name)

@@ -51,7 +51,7 @@ class QueuedLife(Life):
         return dataclasses.replace(seen, children=children)
 
     def look(self, seen: JobSnapshot) -> tuple[JobSnapshot, Gate | None]:
-        return self._queueing().gate(seen)
+        return self._queueing().gate(seen, refused=lambda: False)
 
     def update_queue(self, seen: JobSnapshot, gate: Gate | None) -> None:
         queueing = self._queueing()

@@ -73,6 +73,8 @@ def test_a_namespace_leaves_after_its_jobs_no_longer_need_the_operator(
         end(world)
         assert refusal(world) == ""
         finalizers(world, FINALIZER)
+        assert f"{left_out}keeps samplers that hold the quota of a queue" in refusal(world)
+        world.make_job(lifecycle={"dataPolicy": "Delete"})
         assert f"{left_out}has data that are deleted with it" in refusal(world)
         world.apiserver.kubectl("-n", world.namespace, "delete", "rljob", "job", "--wait=false")
         assert f"{left_out}is being deleted" in refusal(world)

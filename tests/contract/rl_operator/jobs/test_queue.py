@@ -249,6 +249,18 @@ def admitted_and_at_work(world: World) -> Key:
     return job
 
 
+def test_an_edit_that_the_api_server_refuses_takes_nothing_from_a_job_at_work(queue: World) -> None:
+    job = admitted_and_at_work(queue)
+    before = workload(queue)["metadata"]["uid"]
+    misspelt = {"spec": {"containers": [{"name": "agent", "stdinn": True}]}}
+    template = {"autoscaling": {"minReplicas": 3}, "podTemplate": misspelt}
+    queue.make_job(scheduling=QUEUED, samplers=[{"name": "main", "template": template}])
+    queue.settle(job)
+    assert queue.condition(job, "Stalled")["reason"] == "PodRefused"
+    assert len(queue.objects(kinds.PYTORCH_JOB)) == 1
+    assert workload(queue)["metadata"]["uid"] == before
+
+
 def test_eviction_is_obeyed_even_if_the_spec_is_invalid(
     queue: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

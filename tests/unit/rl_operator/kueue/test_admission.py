@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from rl_operator.kube import names
 from rl_operator.kube.api_errors import ApiHookError, ApiRefusedError, ClusterError
 from rl_operator.kube.conditions import Stall
 from rl_operator.kube.kinds import Kind
+from rl_operator.kube.names import FLAVORS_ANNOTATION
 from rl_operator.kube.settings import DEFAULT_RULES
 from rl_operator.kube.timestamps import format_time
 from rl_operator.kueue import admission, gate, placement
@@ -348,7 +350,9 @@ def gate_of(raw: Raw, cluster: Flavors | NoCluster) -> Gate:
         cluster=cluster, images=IMAGES, enabled=True, now=lambda: NOW, rules=DEFAULT_RULES
     )
     children = {("Workload", "rljob-job"): child_of(raw)}
-    _, queue_gate = queueing.gate(a_snapshot(job=a_job_object(**QUEUED), children=children))
+    _, queue_gate = queueing.gate(
+        a_snapshot(job=a_job_object(**QUEUED), children=children), refused=lambda: False
+    )
     assert queue_gate is not None
     return queue_gate
 
@@ -371,6 +375,17 @@ def test_an_admission_keeps_its_flavors_whatever_becomes_of_them() -> None:
     for condition in raw["status"]["conditions"]:  # admitted again
         condition["lastTransitionTime"] = "2026-01-01T00:00:07Z"
     assert gate_of(raw, Flavors()).mark is not None
+
+
+def test_a_flavor_that_did_not_exist_at_the_admission_is_asked_for_again() -> None:
+    raw = stored(kueue.admitted)
+    first = gate_of(raw, Flavors())
+    assert first.mark is not None
+    recorded = first.mark["metadata"]["annotations"]
+    record = json.loads(recorded[FLAVORS_ANNOTATION])
+    absent = record | {"flavors": dict.fromkeys(record["flavors"])}
+    raw["metadata"]["annotations"] |= recorded | {FLAVORS_ANNOTATION: json.dumps(absent)}
+    assert nodes_of(gate_of(raw, Flavors())) == {"pool": "spot"}
 
 
 @pytest.mark.parametrize("edited", ["", "{", "[]", '{"flavors": {"spot": 1}, "admitted": 1}'])
@@ -461,7 +476,7 @@ def test_a_job_without_kueue_starts_nothing_and_says_why(
         cluster=NoCluster(), images=IMAGES, enabled=enabled, now=lambda: NOW, rules=DEFAULT_RULES
     )
     snapshot, queue_gate = queueing.gate(
-        a_snapshot(job=a_job_object(**QUEUED), has_queue_kind=has_kind)
+        a_snapshot(job=a_job_object(**QUEUED), has_queue_kind=has_kind), refused=lambda: False
     )
     assert queue_gate is not None
     assert queue_gate.stall is not None
@@ -478,7 +493,7 @@ def test_job_without_a_queue_is_not_held() -> None:
     queueing = Queueing(
         cluster=NoCluster(), images=IMAGES, enabled=True, now=lambda: NOW, rules=DEFAULT_RULES
     )
-    snapshot, queue_gate = queueing.gate(a_snapshot())
+    snapshot, queue_gate = queueing.gate(a_snapshot(), refused=lambda: False)
     assert snapshot.job.spec is not None
     assert queue_gate == Gate(spec=snapshot.job.spec)
     assert not snapshot.job.suspended
