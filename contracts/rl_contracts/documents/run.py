@@ -243,7 +243,8 @@ class Run(FollowedRun):
     phase: str = "Created"
     """What the trainer does or waits for, as text for people."""
     progress_at: float = 0.0
-    """Store time of the last step, evaluation or publication."""
+    """Store time of the last step, evaluation or publication, or of the last part of an evaluation,
+    a window of samples, an export or a push to the hub."""
     first_batch_at: float | None = None
     """Store time at which the first batch of the run was formed."""
     latest: StepMetrics | None = None

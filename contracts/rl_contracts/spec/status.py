@@ -115,7 +115,7 @@ class ProgressStatus(Model):
     seconds_left: int | None = None
     """Estimated seconds until the last step. Absent: unknown."""
     last_progress_time: Time | None = None
-    """When the last training step or evaluation ended."""
+    """When the trainer last made progress: see lifecycle.progressDeadlineSeconds."""
 
 
 class DatasetStatus(Model):

@@ -273,9 +273,11 @@ class RunStore:
         """Record the time at which the first batch was formed."""
         self._set(run, epoch, first_batch_at=self._mongo.now())
 
-    def heartbeat(self, run: str, *, epoch: int, phase: str) -> None:
-        """Record that the trainer is alive, and what it does or waits for."""
-        self._set(run, epoch, phase=phase, heartbeat_at=self._mongo.now())
+    def heartbeat(self, run: str, *, epoch: int, phase: str, progress: bool = False) -> None:
+        """Record that the trainer is alive, what it does or waits for, and whether it got on."""
+        now = self._mongo.now()
+        made = {"progress_at": now} if progress else {}
+        self._set(run, epoch, phase=phase, heartbeat_at=now, **made)
 
     def hint(self, run: str, *, epoch: int) -> None:
         """Wake samplers that wait for a task: there may be some now.

@@ -134,7 +134,10 @@ def missed(context: AttemptContext, trainer: TrainerJob) -> Decision | None:
     if context.store_now - _progress_at(context, pod.started_at) <= limit:
         return None
     doing = context.run.phase if context.run else "none; it has not opened the run"
-    message = f"No step, evaluation or publication for {limit} s. The trainer's phase: {doing}."
+    message = (
+        f"No progress for {limit} s (lifecycle.progressDeadlineSeconds). The trainer's phase: "
+        f"{doing}."
+    )
     return _failed(context, "ProgressDeadlineExceeded", message)
 
 

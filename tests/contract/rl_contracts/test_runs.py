@@ -255,3 +255,14 @@ def test_a_fenced_out_trainer_names_what_happened_to_its_run(stores: Stores) -> 
     stores.mongo.delete_run(RUN)
     with pytest.raises(FencedOutError, match="its run document is gone"):
         stores.runs.heartbeat(RUN, epoch=later, phase="")
+
+
+@pytest.mark.parametrize("progress", [False, True])
+def test_a_heartbeat_is_progress_only_where_the_trainer_got_on(
+    stores: Stores, progress: bool
+) -> None:
+    stores.runs.create(a_run())
+    epoch = stores.runs.take_epoch(RUN).epoch
+    stores.runs.heartbeat(RUN, epoch=epoch, phase="evaluating", progress=progress)
+    run = stores.runs.require(RUN)
+    assert run.progress_at == (run.heartbeat_at if progress else 0.0)

@@ -22,6 +22,7 @@ from rl_trainer.checkpoint import hub_models, model_parts
 from rl_trainer.checkpoint.model_card import model_card
 from rl_trainer.checkpoint.model_parts import ModelPart
 from rl_trainer.context.job import Job
+from rl_trainer.context.uploads import PartFiles, WatchedFiles
 from rl_trainer.distributed.rank_commands import ExportWeights, GatherAdapter
 from rl_trainer.distributed.world import World
 from rl_trainer.model import weights
@@ -67,7 +68,7 @@ def export(
     parts = job.team.results(
         command,
         lambda: write_own(
-            objects,
+            WatchedFiles(objects, job.heartbeat.advance),
             command,
             policy,
             precision=job.spec.training.precision,
@@ -89,7 +90,7 @@ def export(
 
 
 def write_own(
-    objects: Objects,
+    files: PartFiles,
     command: ExportWeights,
     policy: Policy,
     *,
@@ -98,7 +99,7 @@ def write_own(
 ) -> ModelPart:
     """Carry out the command on this rank; errors as of ``model_parts.write``."""
     own = weights.own_weights(policy, precision=precision, world=world)
-    return model_parts.write(objects, command.prefix, own, world=world)
+    return model_parts.write(files, command.prefix, own, world=world)
 
 
 def _write_beside(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from huggingface_hub import HfApi
+from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HfHubHTTPError
 
 from rl_contracts.errors import Refusal, RefusedError
@@ -61,13 +62,32 @@ def push(job: Job, model: Uploaded, *, step: int) -> None:
             Path(folder),
             prefix=model.prefix,
             manifest_sha256=model.manifest_sha256,
+            fetched=job.heartbeat.advance,
         )
+        added = _uploaded(job, Path(folder), api)
         commit = _asked(
-            job,
-            "writing to",
-            lambda: api().upload_folder(repo_id=name, folder_path=folder, commit_message=message),
+            job, "writing to", lambda: api().create_commit(name, added, commit_message=message)
         )
     log.info("the final model is at %s", commit.commit_url)
+
+
+def _uploaded(job: Job, folder: Path, api: Callable[[], HfApi]) -> list[CommitOperationAdd]:
+    """Upload large files, one after another so that each is progress; what to commit."""
+    name = job.spec.training.checkpoint.hub_repo
+    assert name is not None
+    added = [
+        CommitOperationAdd(path_in_repo=path.name, path_or_fileobj=path)
+        for path in sorted(folder.iterdir())
+    ]
+    for file in added:
+        _asked(job, "writing to", partial(_upload, api, name, file))
+        job.heartbeat.advance()
+    return added
+
+
+def _upload(api: Callable[[], HfApi], name: str, file: CommitOperationAdd) -> None:
+    """Upload a file unless it is small enough to be part of the commit itself."""
+    api().preupload_lfs_files(name, [file])
 
 
 def _apis(job: Job) -> Callable[[], HfApi]:

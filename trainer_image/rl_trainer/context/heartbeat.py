@@ -17,6 +17,8 @@ from rl_trainer.errors import TerminatedError
 log = logging.getLogger(__name__)
 
 BEAT_SECONDS = 2.0
+ADVANCE_SECONDS = 20.0
+"""Progress within a phase is recorded at most this often: each record changes the job's status."""
 LOG_SECONDS = 10.0
 SWEEP_SECONDS = 4.0
 SWEEP_PAUSES = 5.0
@@ -51,6 +53,9 @@ class Heartbeat:
         self._clock = clock
         self._phase = "Starting"
         self._logged = clock()
+        self._advanced = threading.Event()
+        self._recorded: float | None = None
+        """When progress was recorded last."""
         self._forgot: float | None = None
         self._judges_from = clock()
         self._ended = threading.Event()
@@ -79,6 +84,13 @@ class Heartbeat:
         if self._clock() - self._logged >= LOG_SECONDS:
             log.info("%s", phase)
             self._logged = self._clock()
+
+    def advance(self) -> None:
+        """Note that a part of a long phase is done: it counts for ``progressDeadlineSeconds``.
+
+        It returns at once, and any thread may call it; a later heartbeat records it.
+        """
+        self._advanced.set()
 
     def watch(self, check: Callable[[], None]) -> None:
         """Have ``check`` called at safe points; it raises when a thread beside training failed.
@@ -109,7 +121,9 @@ class Heartbeat:
         next_sweep = self._clock() + SWEEP_SECONDS
         while True:
             began = self._clock()
-            self._stores.runs.heartbeat(self._run, epoch=self._epoch, phase=self._phase)
+            self._stores.runs.heartbeat(
+                self._run, epoch=self._epoch, phase=self._phase, progress=self._take_progress(began)
+            )
             self._note_absence(since=began)
             sweeps = self._clock()
             if sweeps >= next_sweep:
@@ -118,6 +132,14 @@ class Heartbeat:
                 next_sweep = swept + max(SWEEP_SECONDS, SWEEP_PAUSES * (swept - sweeps))
             if self._ended.wait(self._beat_seconds):
                 return
+
+    def _take_progress(self, now: float) -> bool:
+        due = self._recorded is None or now - self._recorded >= ADVANCE_SECONDS
+        if not (due and self._advanced.is_set()):
+            return False
+        self._advanced.clear()
+        self._recorded = now
+        return True
 
     def _note_absence(self, *, since: float) -> None:
         """After an outage no sampler counts as silent before it had time to report again."""

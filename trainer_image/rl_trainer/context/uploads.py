@@ -95,6 +95,29 @@ class PartFiles(Protocol):
         """Write a file, as ``Objects.put_parts``."""
 
 
+class WatchedFiles:
+    """Writes files, and calls ``advanced`` for each part that is begun for the first time.
+
+    Few parts are sent at a time, so a new one shows that an earlier one has arrived. A part that is
+    sent again shows nothing.
+    """
+
+    def __init__(self, files: PartFiles, advanced: Callable[[], None]) -> None:
+        self._files, self._advanced = files, advanced
+
+    def put_parts(self, key: str, source: Source, *, size_bytes: int, executor: Executor) -> None:
+        """Write a file, as ``Objects.put_parts``."""
+        begun = set[int]()
+
+        def watched(offset: int, size: int) -> Sequence[memoryview]:
+            if offset not in begun:
+                begun.add(offset)
+                self._advanced()
+            return source(offset, size)
+
+        self._files.put_parts(key, watched, size_bytes=size_bytes, executor=executor)
+
+
 def upload(files: PartFiles, prefix: str, wanted: Sequence[tuple[str, Source, int]]) -> None:
     """Write files of these names, contents and sizes, a few at a time.
 

@@ -146,14 +146,24 @@ class Learner:
         """Go on with a checkpoint's values of what changes by itself under this manifest, too."""
         self.controls = controller.resumed(saved, self._algorithm)
 
-    def score(self, samples: Sequence[Sample], *, temperature: float) -> Gap:
+    def score(
+        self,
+        samples: Sequence[Sample],
+        *,
+        temperature: float,
+        advanced: Callable[[], None] = lambda: None,
+    ) -> Gap:
         """Compare log-probabilities of the present weights with the samplers'.
+
+        ``advanced`` is called after each microbatch of samples.
 
         Raises:
             OutOfMemoryError: the GPU had no memory left.
         """
         with self._explaining("an evaluation"):
-            return model_outputs.score(self.models, samples, temperature=temperature)
+            return model_outputs.score(
+                self.models, samples, temperature=temperature, advanced=advanced
+            )
 
     def assess(self, samples: Iterable[Sample]) -> dict[str, Assessment]:
         """What the models say of rollouts, by id; empty where the algorithm does not ask.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -96,8 +96,17 @@ def assess(models: Models, requested: Iterable[Sample]) -> dict[str, Assessment]
     }
 
 
-def score(models: Models, samples: Sequence[Sample], *, temperature: float) -> Gap:
-    """Compare log-probabilities of the present weights with the samplers'."""
+def score(
+    models: Models,
+    samples: Sequence[Sample],
+    *,
+    temperature: float,
+    advanced: Callable[[], None] = lambda: None,
+) -> Gap:
+    """Compare log-probabilities of the present weights with the samplers'.
+
+    ``advanced`` is called after each microbatch of samples.
+    """
     policy = models.policy
     policy.module.eval()
     total, largest, count = 0.0, 0.0, 0
@@ -111,6 +120,7 @@ def score(models: Models, samples: Sequence[Sample], *, temperature: float) -> G
             # torch.max keeps a NaN, Python's max may lose it.
             largest = float(torch.maximum(gaps.max(), torch.tensor(largest, device=gaps.device)))
             count += len(gaps)
+            advanced()
     models.rest()
     policy.module.train()
     parts = models.world.gather_shares((count, total, largest))

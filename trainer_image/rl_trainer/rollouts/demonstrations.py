@@ -129,7 +129,8 @@ class Demonstrations(WithoutSamplers):
         except DamagedError as error:
             raise evaluation_failed(error) from error
         gap = job.team.call(
-            ScoreSamples(temperature=TEMPERATURE), lambda: work.score(temperature=TEMPERATURE)
+            ScoreSamples(temperature=TEMPERATURE),
+            lambda: work.score(temperature=TEMPERATURE, advanced=job.heartbeat.advance),
         )
         log.info("step %d on %s: loss %.4f", step, dataset.source.name, gap.mean)
         return EvaluationResult(

@@ -187,6 +187,7 @@ def _wait(
     started = job.clock()
     wanted = {task.id for task in tasks}
     timeout = job.spec.training.evaluation.timeout_seconds
+    ended_before = 0
     while True:
         finished = wanted & job.stores.tasks.ids(
             job.run, queue=Queue.EVALUATION, state=TaskState.DONE
@@ -200,6 +201,9 @@ def _wait(
                 message=f"Policy {pointer.version} cannot be evaluated: {len(failed)} of "
                 f"{len(tasks)} prompts are given up, one because: {failed[0].reason}.",
             )
+        if len(finished) + len(skipped) > ended_before:
+            ended_before = len(finished) + len(skipped)
+            job.heartbeat.advance()
         if len(finished) + len(skipped) == len(tasks):
             return job.stores.tasks.get(finished), skipped
         waited = job.clock() - started
@@ -312,7 +316,8 @@ def _gap(job: Job, work: RankWork, heads: Sequence[RolloutHead], *, temperature:
     except DamagedError as error:
         raise evaluation_failed(error) from error
     gap = job.team.call(
-        ScoreSamples(temperature=temperature), lambda: work.score(temperature=temperature)
+        ScoreSamples(temperature=temperature),
+        lambda: work.score(temperature=temperature, advanced=job.heartbeat.advance),
     )
     work.reader.forget([head.id for head in heads])
     return gap

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rl_contracts.errors import IntegrityError, ObjectMissingError
 from rl_contracts.stores.rollouts import RolloutStore
@@ -111,9 +111,9 @@ class RankWork:
         """See ``Learner.assess``."""
         return self.learner.assess(self._samples)
 
-    def score(self, *, temperature: float) -> Gap:
+    def score(self, *, temperature: float, advanced: Callable[[], None] = lambda: None) -> Gap:
         """See ``Learner.score``."""
-        return self.learner.score(self._samples, temperature=temperature)
+        return self.learner.score(self._samples, temperature=temperature, advanced=advanced)
 
 
 def evaluation_failed(error: DamagedError) -> TrainingFailedError:

@@ -91,6 +91,7 @@ class Windows:
             now = job.clock()
             if len(ended) > ended_before:
                 ended_before, news = len(ended), now
+                job.heartbeat.advance()
             phase = f"sampling: {number * self._size + len(ended)} of {self._whole} prompts"
             if now - news > job.wait_seconds:
                 raise TrainingFailedError(

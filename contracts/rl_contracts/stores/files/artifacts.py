@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -88,8 +88,15 @@ def commit(objects: Objects, prefix: str, described: Manifest) -> Uploaded:
     )
 
 
-def download(objects: Objects, folder: Path, *, prefix: str, manifest_sha256: str) -> Manifest:
-    """Fetch a folder, every file verified.
+def download(
+    objects: Objects,
+    folder: Path,
+    *,
+    prefix: str,
+    manifest_sha256: str,
+    fetched: Callable[[], None] = lambda: None,
+) -> Manifest:
+    """Fetch a folder, every file verified; ``fetched`` is called after each file.
 
     Raises:
         IntegrityError: a digest differs, or a file's name would leave the folder.
@@ -102,6 +109,7 @@ def download(objects: Objects, folder: Path, *, prefix: str, manifest_sha256: st
         objects.get_file(
             prefix + file.name, folder / file.name, sha256=file.sha256, most=file.size_bytes
         )
+        fetched()
     return listed
 
 

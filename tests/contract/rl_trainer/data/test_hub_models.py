@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +54,7 @@ def world(hub: ModelHub, stores: Stores, store_settings: StoreSettings, tmp_path
 
 
 def test_the_final_model_is_pushed_once_over_faults(
-    hub: ModelHub, world: HubWorld, monkeypatch: pytest.MonkeyPatch
+    hub: ModelHub, world: HubWorld, monkeypatch: pytest.MonkeyPatch, advanced: Counter[str]
 ) -> None:
     hub.failures = 1
     with sampling(TestSampler(world.stores, RUN)):
@@ -73,6 +74,9 @@ def test_the_final_model_is_pushed_once_over_faults(
         assert content == world.stores.objects.get(f"{final}{name}"), name
         assert TOKEN.encode() not in content
     assert hub.commits == [f"Run {RUN}: 2 steps"]
+    files = len(hub.files[REPOSITORY])
+    # Each file that is fetched from the bucket, and each that is sent.
+    assert (advanced["download"], advanced["_uploaded"]) == (files, files)
 
 
 def test_a_token_without_write_access_is_refused_before_training(

@@ -118,3 +118,24 @@ def test_a_bucket_that_is_away_costs_one_wait_and_not_one_for_each_file() -> Non
     with pytest.raises(StoreUnavailableError, match="writing a/"):
         uploads.upload(bucket, "a/", wanted)
     assert len(bucket.begun) == 3 + uploads.FILES_AT_A_TIME
+
+
+def test_a_part_that_is_sent_again_is_no_progress() -> None:
+    class Retrying:
+        def put_parts(
+            self, key: str, source: Source, *, size_bytes: int, executor: Executor
+        ) -> None:
+            for offset in (0, 4, 4, 0, 8):
+                assert bytes(source(offset, 4)[0]) == content[offset : offset + 4]
+
+    content, advanced = b"abcdefghijkl", list[int]()
+    watched = uploads.WatchedFiles(Retrying(), lambda: advanced.append(1))
+    uploads.upload(
+        watched,
+        "p/",
+        [
+            (name, lambda offset, size: [memoryview(content)[offset : offset + size]], len(content))
+            for name in ("a", "b")
+        ],
+    )
+    assert len(advanced) == 6, "three parts of two files"
