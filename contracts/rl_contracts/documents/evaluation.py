@@ -65,28 +65,46 @@ class Evaluation(Document):
 
 
 NEWEST_BYTES = 6 << 10
-"""Of the results that the run document holds, as JSON."""
+"""Of the results that the run document holds, as JSON; see ``newest``."""
+MOST_SOURCES = 16
+"""A manifest has at most 8 validation and 8 test sources."""
 
 
 def newest(results: Sequence[EvaluationResult], *, temperature: float) -> list[EvaluationResult]:
-    """The last result of each source and temperature, oldest first, up to ``NEWEST_BYTES``.
+    """The last result of each source and temperature, oldest first, as far as there is room.
+
+    The results at one temperature are kept for all sources, because the status shows their mean. If
+    these take more than ``NEWEST_BYTES``, they are without what the status does not show.
 
     Args:
         results: all results, oldest first.
-        temperature: its results come first where there is no room for all.
+        temperature: whose results are always kept, for the newest ``MOST_SOURCES`` sources.
     """
-    last = {each.series: each for each in results}
-    order = {id(each): place for place, each in enumerate(results)}
-    by_worth = sorted(
-        last.values(), key=lambda each: (each.temperature != temperature, -order[id(each)])
-    )
-    kept, size = [], 0
-    for each in by_worth:
-        size += len(each.model_dump_json())
+    place = {each.series: number for number, each in enumerate(results)}
+    last = sorted({each.series: each for each in results}.values(), key=lambda e: -place[e.series])
+    kept = [each for each in last if each.temperature == temperature][:MOST_SOURCES]
+    if sum(map(_json_bytes, kept)) > NEWEST_BYTES:
+        kept = [_for_status(each) for each in kept]
+    size = sum(map(_json_bytes, kept))
+    for each in last:
+        if each.temperature == temperature:
+            continue
+        size += _json_bytes(each)
         if size > NEWEST_BYTES:
             break
         kept.append(each)
-    return sorted(kept, key=lambda each: order[id(each)])
+    return sorted(kept, key=lambda each: place[each.series])
+
+
+def _json_bytes(result: EvaluationResult) -> int:
+    return len(result.model_dump_json())
+
+
+def _for_status(result: EvaluationResult) -> EvaluationResult:
+    """The result without its tokens by version, and with the last pass@k alone."""
+    last = str(result.samples_per_prompt)
+    pass_at = {k: rate for k, rate in result.pass_at.items() if k == last}
+    return result.model_copy(update={"versions": {}, "pass_at": pass_at})
 
 
 def labels(results: Iterable[EvaluationResult]) -> dict[Series, str]:

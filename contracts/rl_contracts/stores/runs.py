@@ -232,7 +232,7 @@ class RunStore:
             last: id of the document.
             newest: what people see; see ``evaluation.newest``.
         """
-        shown = [evaluation.model_dump() for evaluation in newest]
+        shown = [evaluation.model_dump(exclude_defaults=True) for evaluation in newest]
         now = self._mongo.now()
         self._set(run, epoch, last_evaluation=last, evaluations=shown, progress_at=now)
 
@@ -250,7 +250,7 @@ class RunStore:
         steps: int,
     ) -> None:
         """Record the data sources, their order, and the number of steps that they make."""
-        described = [dataset.model_dump() for dataset in datasets]
+        described = [dataset.model_dump(exclude_defaults=True) for dataset in datasets]
         self._set(run, epoch, datasets=described, train_order=order.model_dump(), steps=steps)
 
     def record_base(self, run: str, *, epoch: int, base: RunBase) -> None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import bson
 import pytest
 
-from rl_contracts.documents.evaluation import Evaluation, newest
-from rl_contracts.documents.run import DatasetSummary, Notice, Run
+from rl_contracts.documents.evaluation import (
+    MOST_SOURCES,
+    Evaluation,
+    mean_accuracy,
+    mean_pass_rate,
+    newest,
+)
+from rl_contracts.documents.run import DatasetSummary, Notice, Run, TrainOrder
 from rl_contracts.errors import FencedOutError
 from rl_contracts.ids import RunId, evaluation_id
+from rl_contracts.spec.data import Data
 from rl_contracts.stores.connect import Stores
 from tests.samples.documents import RUN, a_result, a_run, a_step
 
@@ -57,6 +66,68 @@ def test_the_run_document_stays_small_after_ten_thousand_evaluations(stores: Sto
     assert [(each.step, each.dataset) for each in shown] == [
         (624, f"s{number}") for number in range(SOURCES)
     ]
+
+
+def sources() -> list[tuple[Literal["train", "validation", "test"], str]]:
+    """As many as the schema allows, with the longest names."""
+    lists: tuple[Literal["train", "validation", "test"], ...] = ("train", "validation", "test")
+    schema = Data.model_json_schema()
+    longest = schema["$defs"]["DatasetSource"]["properties"]["name"]["maxLength"]
+    most = {
+        name: next(
+            each["maxItems"]
+            for each in (schema["properties"][name], *schema["properties"][name].get("anyOf", ()))
+            if "maxItems" in each
+        )
+        for name in lists
+    }
+    return [(name, f"s{number:0{longest - 1}d}") for name in lists for number in range(most[name])]
+
+
+def test_all_sources_that_the_schema_allows_have_their_result_in_a_small_run_document(
+    stores: Stores,
+) -> None:
+    summaries = [
+        DatasetSummary(
+            split=split, name=name, uri=f"s3://{'u' * 95}", records=10**6, sha256="0" * 64
+        )
+        for split, name in sources()
+    ]
+    stores.runs.create(a_run(epoch=1, latest=a_step(9), step=9))
+    stores.runs.record_datasets(
+        RUN,
+        epoch=1,
+        datasets=summaries,
+        order=TrainOrder(weights=[1.0] * 16, seed=1),
+        steps=10,
+    )
+    measured = [each for each in sources() if each[0] != "train"]
+    assert len(measured) == MOST_SOURCES
+    results = [
+        a_result(
+            10**6,
+            split=split,
+            dataset=name,
+            temperature=temperature,
+            accuracy=0.1 * (number % 8),
+            samples_per_prompt=1024,
+            pass_at={str(1 << power): 1 / 3 for power in range(11)},
+        )
+        for number, (split, name) in enumerate(measured)
+        for temperature in TEMPERATURES
+    ]
+    kept = newest(results, temperature=TEMPERATURES[0])
+    stores.runs.record_evaluation(RUN, epoch=1, last="e", newest=kept)
+    stored = stores.mongo.collection("runs").find_one({"_id": RUN})
+    assert stored is not None
+    assert len(bson.encode(stored)) <= LARGEST_RUN
+    run = read(stores)
+    assert run.datasets == summaries
+    first = [each for each in run.evaluations if each.temperature == TEMPERATURES[0]]
+    assert [(each.split, each.dataset) for each in first] == measured
+    wanted = [each for each in results if each.temperature == TEMPERATURES[0]]
+    for of_all in (mean_accuracy, mean_pass_rate):
+        assert of_all(first) == of_all(wanted)
 
 
 def test_only_evaluations_that_the_run_leads_to_count(stores: Stores) -> None:
