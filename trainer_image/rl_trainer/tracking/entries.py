@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rl_contracts.documents.evaluation import EvaluationResult
@@ -114,6 +115,19 @@ def of_evaluations(results: Sequence[EvaluationResult], *, time: float) -> list[
         scalars |= {f"{root}/pass_at/{k}": rate for k, rate in result.pass_at.items()}
         entries.append(Entry(step=result.step, time=time, scalars=scalars))
     return entries
+
+
+def of_history(
+    steps: Sequence[StepMetrics], results: Sequence[EvaluationResult]
+) -> Iterator[Entry]:
+    """An entry for each step and each evaluation, by step, each made when it is asked for."""
+    time = steps[-1].time if steps else 0.0
+    evaluated = sorted(results, key=lambda result: result.step)
+    return heapq.merge(
+        map(of_step, steps),
+        (entry for result in evaluated for entry in of_evaluations([result], time=time)),
+        key=lambda entry: entry.step,
+    )
 
 
 def shown(rollout: Rollout) -> Shown:

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from itertools import islice
 
 from rl_contracts.errors import RLError
 from rl_trainer.tracking.entries import Entry
@@ -28,7 +29,8 @@ class Outbox:
     """Hands entries to a tracker on a thread of its own.
 
     The trainer never waits: when the queue is full the oldest entry is dropped, counted and logged.
-    Entries that a tracker refuses are retried after pauses that double.
+    Entries that a tracker refuses are retried after pauses that double. Entries of earlier attempts
+    are made as the tracker takes them, so they need no room in the queue.
 
     Args:
         tracker: used by the thread alone.
@@ -49,6 +51,9 @@ class Outbox:
         self._capacity = capacity
         self._changed = threading.Condition()
         self._waiting: deque[Entry] = deque()
+        self._history: Iterator[Entry] = iter(())
+        """Comes before what waits; read by the thread alone."""
+        self._history_left = 0
         self._lost, self._held, self._closing = 0, 0, False
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"tracking-{tracker.name}")
         self._thread: Future[None] | None = None
@@ -62,7 +67,13 @@ class Outbox:
     def behind(self) -> int:
         """Entries that the tracker has not taken, those that were dropped included."""
         with self._changed:
-            return self._lost + self._held + len(self._waiting)
+            return self._lost + self._held + self._history_left + len(self._waiting)
+
+    def go_on(self, history: Iterator[Entry], *, count: int) -> None:
+        """Take the entries of earlier attempts, ``count`` of them, before any other; once."""
+        if count:
+            self._history, self._history_left = history, count
+            self._thread = self._executor.submit(self._work)
 
     def put(self, entries: Sequence[Entry]) -> None:
         """Take entries; returns at once. The first ones begin the thread."""
@@ -89,9 +100,9 @@ class Outbox:
         wait([self._thread], timeout=seconds)
         self._executor.shutdown(wait=False, cancel_futures=True)
         with self._changed:
-            self._lost += len(self._waiting) + self._held
+            self._lost += len(self._waiting) + self._held + self._history_left
             self._waiting.clear()
-            self._held = 0
+            self._held = self._history_left = 0
             if self._lost or not self._thread.done():
                 log.warning("%s: %d entries were lost%s", self.name, self._lost, self._why())
 
@@ -116,16 +127,19 @@ class Outbox:
                 return
 
     def _take(self, *, until: float | None) -> tuple[list[Entry], bool]:
-        """What waits, in order, and whether it is the last; waits for either, or for a time."""
+        """What is next, in order, and whether it is the last; waits for either, or for a time."""
+        taken = list(islice(self._history, BATCH))
         with self._changed:
-            while not self._waiting and not self._closing:
+            self._history_left -= len(taken)
+            while not taken and not self._waiting and not self._closing:
                 left = None if until is None else until - self._clock()
                 if left is not None and left <= 0:
                     break
                 self._changed.wait(left)
-            taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            if not taken:
+                taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             self._held = len(taken)
-            return taken, self._closing and not self._waiting
+            return taken, self._closing and not self._waiting and not self._history_left
 
     def _save(self) -> None:
         self._tracker.save()

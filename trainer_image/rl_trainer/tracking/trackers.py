@@ -61,12 +61,10 @@ class Trackers:
     def go_on(self, progress: Progress, evaluations: Sequence[EvaluationResult]) -> None:
         """Send the steps and evaluations of the attempts before this one."""
         self._figures.go_on(progress.metrics, evaluations)
-        if not self._outboxes:
-            return
-        history = [entries.of_step(metric) for metric in progress.metrics]
-        time = progress.metrics[-1].time if progress.metrics else 0.0
-        history += entries.of_evaluations(evaluations, time=time)
-        self._put(sorted(history, key=lambda entry: entry.step))
+        # Copies: the trackers' threads read them later, while the loop adds to its own.
+        steps, results = list(progress.metrics), list(evaluations)
+        for outbox in self._outboxes:
+            outbox.go_on(entries.of_history(steps, results), count=len(steps) + len(results))
 
     def step(self, metrics: StepMetrics, rollouts: Sequence[RolloutHead]) -> None:
         """Send a step, with ``samples`` of its rollouts, spread evenly over the batch.

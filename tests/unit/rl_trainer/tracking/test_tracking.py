@@ -10,17 +10,22 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from rl_contracts.documents.evaluation import EvaluationResult
+from rl_contracts.stores.rollouts import RolloutStore
+from rl_trainer.context.figures import Figures
+from rl_trainer.context.job import Progress
 from rl_trainer.tracking.entries import MAX_TEXT, Entry, of_evaluations, of_step
-from rl_trainer.tracking.outbox import Outbox
+from rl_trainer.tracking.outbox import CAPACITY, Outbox
 from rl_trainer.tracking.sample_files import SampleFiles
 from rl_trainer.tracking.tensorboard import TensorBoard
 from rl_trainer.tracking.tracker import TrackerError
-from tests.samples.documents import a_rollout, a_step, a_task
+from rl_trainer.tracking.trackers import Trackers
+from tests.samples.documents import a_result, a_rollout, a_step, a_task
 from tests.servers import ROOT
 from tests.waiting import HUNG_SECONDS, until
 
@@ -255,6 +260,34 @@ def test_a_tracker_that_is_down_is_retried_and_loses_oldest_entries(
     assert uploaded
     assert caplog.text.count("entries are being lost") == 1
     assert caplog.text.count("it is tried again") == 1
+
+
+def test_a_history_longer_than_the_queue_is_taken_before_new_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
+    steps = [a_step(step) for step in range(1, 2 * CAPACITY)]
+    tracker = Failing()
+    outbox = Outbox(tracker, upload=lambda _: None)
+    trackers = Trackers([outbox], samples=0, figures=Figures(), rollouts=cast("RolloutStore", None))
+    progress = Progress(metrics=steps, evaluations=[a_result(5), a_result(CAPACITY)])
+    trackers.go_on(progress, progress.evaluations)
+    progress.metrics.append(a_step(2 * CAPACITY))
+    outbox.put([entry(2 * CAPACITY)])
+    assert outbox.behind == 2 * CAPACITY + 2
+    tracker.works.set()
+    until(lambda: not trackers.behind, what="the tracker took everything")
+    outbox.close(seconds=60)
+    evaluated = [5, CAPACITY]
+    assert tracker.taken == sorted([*range(1, 2 * CAPACITY + 1), *evaluated])
+
+
+def test_what_is_left_of_a_history_at_the_end_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rl_trainer.tracking.outbox.FIRST_PAUSE_SECONDS", 0.01)
+    outbox = Outbox(Failing(), upload=lambda _: None)
+    outbox.go_on(map(entry, range(500)), count=500)
+    outbox.close(seconds=60)
+    assert outbox.behind == 500
 
 
 class FailsAtTheEnd(Failing):
