@@ -20,7 +20,7 @@ class EngineHealth:
         self._startup_seconds = startup_seconds
         self._ping = PingResult.NOT_LISTENING
         self._since = now
-        self._requested = ""
+        self._requested = self._required = ""
         self._held_back = False
 
     @property
@@ -33,8 +33,8 @@ class EngineHealth:
         if result is not self._ping:
             self._ping, self._since = result, now
         if result is PingResult.NOT_LISTENING:
-            # The process that had to be restarted is gone; the request does not hold for the next.
-            self._requested = ""
+            # The process that had to be restarted is gone; the reasons do not hold for the next.
+            self._requested = self._required = ""
 
     def hold_back(self) -> None:
         """The engine may not start now, because the trainer has the devices."""
@@ -52,10 +52,22 @@ class EngineHealth:
         """Withdraw the request, because a later update succeeded."""
         self._requested = ""
 
+    def require_restart(self, reason: str) -> None:
+        """Require a restart, because it is unknown whether the engine has its memory.
+
+        Nothing may be loaded before the engine's process has ended, which alone withdraws this.
+        """
+        self._required = reason
+
+    @property
+    def must_restart(self) -> bool:
+        """Whether a restart is required and the process has not ended yet."""
+        return bool(self._required)
+
     def restart_reason(self, *, now: float) -> str:
         """Why the engine must be restarted; empty where it need not be."""
-        if self._requested:
-            return self._requested
+        if reason := self._required or self._requested:
+            return reason
         waited = now - self._since
         if self._ping is PingResult.NOT_LISTENING and self._held_back:
             return ""

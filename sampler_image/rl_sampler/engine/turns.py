@@ -75,7 +75,7 @@ class Turns:
             health.hold_back()
         elif note == CHANGING:
             self._open()
-            health.request_restart("the agent ended while the devices changed hands")
+            health.require_restart("the agent ended while the devices changed hands")
 
     async def take(self, request: TurnRequest) -> None:
         """Begin a turn; does nothing where it has begun.
@@ -98,7 +98,7 @@ class Turns:
                 await self._release()
             except EngineError as error:
                 self._problems.note("turn", str(error))
-                self._health.request_restart(f"the engine kept its memory: {error}")
+                self._health.require_restart(f"the engine kept its memory: {error}")
 
     def _may_give(self) -> bool:
         """Whether the engine is up, loads nothing and need not be restarted."""
@@ -152,9 +152,10 @@ class Turns:
                     await self._engine.resume_memory(seconds=MEMORY_SECONDS)
         except EngineError as error:
             self._problems.note("turn", str(error))
-            self._health.request_restart(f"the engine did not take its memory: {error}")
+            self._health.require_restart(f"the engine did not take its memory: {error}")
+        else:
+            self._note(Turn.SAMPLE)
         self._serving.turn = Turn.SAMPLE
-        self._note(Turn.SAMPLE)
         self._serving.changed()
 
     async def _wait(

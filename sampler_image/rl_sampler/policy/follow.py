@@ -146,8 +146,13 @@ class PolicyFollower:
 
     @property
     def _may_load(self) -> bool:
-        """Whether the engine is up and has the devices."""
-        return self._serving.engine is not None and self._serving.turn is Turn.SAMPLE
+        """Whether the engine is up and has the devices, with its memory."""
+        serving = self._serving
+        return (
+            serving.engine is not None
+            and serving.turn is Turn.SAMPLE
+            and not self._health.must_restart
+        )
 
     def _is_wanted(self, staged: Staged) -> bool:
         """Whether a policy may be loaded now: between two turns only what the trainer waits for."""

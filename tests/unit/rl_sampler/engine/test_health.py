@@ -35,3 +35,17 @@ def test_restart_request_for_unknown_weights_ends_with_the_process() -> None:
     health.request_restart("again")
     health.clear_restart_request()
     assert not health.restart_reason(now=3)
+
+
+def test_a_restart_that_is_required_is_not_withdrawn_by_a_load() -> None:
+    health = EngineHealth(startup_seconds=10, now=0)
+    health.observe(PingResult.ANSWERS, now=1)
+    health.require_restart("unknown memory")
+    health.request_restart("unknown weights")
+    health.clear_restart_request()
+    assert health.restart_reason(now=2) == "unknown memory"
+    for seen in (PingResult.UNHEALTHY, PingResult.ANSWERS):
+        health.observe(seen, now=3)
+        assert health.must_restart, "the process goes on"
+    health.observe(PingResult.NOT_LISTENING, now=4)
+    assert (health.must_restart, health.restart_reason(now=4)) == (False, "")
