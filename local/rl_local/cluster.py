@@ -11,7 +11,7 @@ from rl_local import addons, progress
 from rl_local.build import binaries, image_builds, images
 from rl_local.control_plane import components, kubernetes, pki, processes, render
 from rl_local.layout import NODE, REGISTRY, Layout, locked
-from rl_local.system import debian, network, teardown
+from rl_local.system import debian, files, network, places, teardown
 
 STOP_ORDER = (
     "kubelet",
@@ -72,7 +72,7 @@ def _start(layout: Layout, built: Built) -> list[str]:
     cluster_images = image_builds.ImageBuilder(layout)
     pause = cluster_images.reference(images.IMAGES["pause"])
     _configure(layout, address, pause)
-    teardown.remember_places(layout.state / "places.json")
+    places.remember(layout)
     network.prepare(layout.state / "sysctls.json")
     teardown.make_groups()
     started: list[str] = []
@@ -93,7 +93,7 @@ def ensure_registry(layout: Layout) -> list[str]:
     """Start the local image registry if it does not run; return the names of started processes."""
     debian.require()
     with locked(layout, "registry"):
-        _write(layout.state / "registry.yaml", render.registry(layout))
+        files.write(layout.state / "registry.yaml", render.registry(layout))
         return processes.ensure(layout, [components.registry(layout)])
 
 
@@ -101,13 +101,13 @@ def _configure(layout: Layout, address: str, pause_image: str) -> None:
     state, keys = layout.state, layout.state / "pki"
     pki.ensure(keys, address)
     for user in KUBECONFIGS:
-        _write(state / f"{user}.kubeconfig", pki.kubeconfig(keys, user, name=NODE), mode=0o600)
-    _write(layout.kubeconfig, pki.kubeconfig(keys, "admin", name=NODE), mode=0o600)
+        files.write(state / f"{user}.kubeconfig", pki.kubeconfig(keys, user, name=NODE), mode=0o600)
+    files.write(layout.kubeconfig, pki.kubeconfig(keys, "admin", name=NODE), mode=0o600)
     _link_pulled(layout)
-    _write(state / "containerd.toml", render.containerd(layout, pause_image=pause_image))
-    _write(state / "registries" / REGISTRY / "hosts.toml", render.registry_hosts())
-    _write(state / "cni/10-rl-operator.conflist", render.network(layout))
-    _write(state / "kubelet.yaml", render.kubelet(layout, resolv_conf=addons.resolv_conf()))
+    files.write(state / "containerd.toml", render.containerd(layout, pause_image=pause_image))
+    files.write(state / "registries" / REGISTRY / "hosts.toml", render.registry_hosts())
+    files.write(state / "cni/10-rl-operator.conflist", render.network(layout))
+    files.write(state / "kubelet.yaml", render.kubelet(layout, resolv_conf=addons.resolv_conf()))
 
 
 def _link_pulled(layout: Layout) -> None:
@@ -118,16 +118,6 @@ def _link_pulled(layout: Layout) -> None:
         root.parent.mkdir(parents=True, exist_ok=True)
         root.unlink(missing_ok=True)
         root.symlink_to(layout.pulled)
-
-
-def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Write a file atomically: an interrupted run leaves the old or the new content."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.half")
-    half.touch(mode=mode)
-    half.chmod(mode)
-    half.write_text(text)
-    half.replace(path)
 
 
 def down(layout: Layout) -> None:
@@ -152,7 +142,7 @@ def down(layout: Layout) -> None:
         killed += teardown.kill_pods(layout)
         teardown.remove_shim_sockets(layout)
         teardown.remove_groups()
-        teardown.remove_places(layout, layout.state / "places.json")
+        places.remove(layout)
         network.remove(layout.state / "sysctls.json")
         teardown.remove_tree(layout.state)
     took = f"{time.monotonic() - began:.1f} s"

@@ -1,9 +1,8 @@
-"""Removes what pods leave behind: processes, control groups, mounts and folders."""
+"""Removes what pods leave behind: processes, control groups, and mounts."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -18,15 +17,6 @@ from rl_local.system import records
 
 CGROUPS = Path("/sys/fs/cgroup")
 SHIM = b"containerd-shim-runc-v2"
-# The kubelet makes links in this fixed folder.
-POD_LOG_LINKS = Path("/var/log/containers")
-# Fixed folders that programs create; they cannot be configured.
-FIXED_PLACES = (
-    POD_LOG_LINKS,
-    Path("/run/containerd"),
-    Path("/var/lib/cni"),
-    Path("/var/lib/kubelet"),
-)
 
 
 def group_roots() -> list[Path]:
@@ -187,24 +177,3 @@ def remove_shim_sockets(layout: Layout) -> None:
     """Remove the sockets of killed shims, which are outside the state folder."""
     for note in (layout.state / "containerd/run").glob("io.containerd.runtime.v2.task/*/*/address"):
         Path(note.read_text().removeprefix("unix://")).unlink(missing_ok=True)
-
-
-def remember_places(note: Path) -> None:
-    """Record which of the fixed folders do not exist before anything is started."""
-    if not note.exists():
-        note.write_text(
-            json.dumps(
-                [str(fixed_place) for fixed_place in FIXED_PLACES if not fixed_place.exists()]
-            )
-        )
-
-
-def remove_places(layout: Layout, note: Path) -> None:
-    """Remove our links to pod logs, and the fixed folders that did not exist before."""
-    links = POD_LOG_LINKS.iterdir() if POD_LOG_LINKS.is_dir() else iter(())
-    for link in links:
-        if link.is_symlink() and str(link.readlink()).startswith(f"{layout.state}/"):
-            link.unlink()
-    if note.exists():
-        for place in json.loads(note.read_text()):
-            remove_tree(Path(place))
