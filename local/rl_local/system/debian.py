@@ -14,6 +14,7 @@ from rl_local.errors import CommandFailedError, LocalError
 from rl_local.layout import Layout, locked
 
 APT = Path("/usr/bin/apt-get")
+UNIT_FOLDERS = (Path("/lib/systemd/system"), Path("/usr/lib/systemd/system"))
 POLICY = Path("/usr/sbin/policy-rc.d")
 POLICY_TEXT = "#!/bin/sh\n# Written by rl-operator while it installs packages.\nexit 101\n"
 
@@ -54,7 +55,7 @@ def ensure(layout: Layout) -> None:
 def install(layout: Layout, packages: Sequence[str]) -> None:
     """Install those of the packages that are missing, without starting their services.
 
-    No installed package is removed for them.
+    Their services do not start at the next boot either. No installed package is removed for them.
 
     Raises:
         LocalError: some are missing and cannot be installed by this user, or here.
@@ -73,6 +74,7 @@ def install(layout: Layout, packages: Sequence[str]) -> None:
         progress.run(["apt-get", "update"], label="apt-get update", log=log, timeout=600)
         with _no_services():
             _apt_install(wanted, log)
+        _disable(units(wanted))
 
 
 def _apt_install(wanted: Sequence[str], log: Path) -> None:
@@ -96,6 +98,26 @@ def removals(log: str) -> list[str]:
     _, _, after = log.partition("The following packages will be REMOVED:\n")
     lines = itertools.takewhile(lambda line: line.startswith("  "), after.splitlines())
     return " ".join(lines).replace("*", "").split()
+
+
+def units(packages: Sequence[str]) -> list[str]:
+    """The names of the services and sockets that installed packages bring for systemd."""
+    # It fails for a name that only other packages provide, but still lists the others' files.
+    query = ["dpkg-query", "--listfiles", *packages]
+    listed = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
+    paths = [Path(line) for line in listed.splitlines()]
+    return sorted(
+        path.name
+        for path in paths
+        if path.parent in UNIT_FOLDERS and path.suffix in (".service", ".socket")
+    )
+
+
+def _disable(names: Sequence[str]) -> None:
+    """Keep services from starting at boot, where they would take the ports of the cluster."""
+    # Every Debian has this program, also one that runs without systemd.
+    for name in names:
+        progress.output(["deb-systemd-helper", "disable", name])
 
 
 @contextlib.contextmanager

@@ -19,6 +19,13 @@ case "$*" in
   install*--no-remove*) cat {plan}; test ! -e {plan};;
 esac
 """
+DPKG_QUERY = """#!/bin/sh
+case "$*" in
+  --listfiles*containerd*) printf '%s\\n' /usr/bin/containerd {folder}/containerd.service \\
+    /usr/share/doc/containerd/other.service {folder}/containerd.socket {folder}/containerd.timer;;
+esac
+exit 1
+"""
 REFUSED = """Reading package lists...
 The following packages will be REMOVED:
   containerd.io docker-ce
@@ -31,12 +38,13 @@ E: Packages need to be removed but remove is disabled.
 
 @pytest.fixture
 def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
-    """Of a Debian whose apt-get answers with the file ``plan`` and knows no package."""
+    """Of a Debian without packages, whose apt-get answers with the file ``plan``."""
     programs = tmp_path / "programs"
     programs.mkdir()
     texts = {
         "apt-get": APT_GET.format(calls=tmp_path / "calls", plan=tmp_path / "plan"),
-        "dpkg-query": "#!/bin/sh\nexit 1\n",
+        "dpkg-query": DPKG_QUERY.format(folder=debian.UNIT_FOLDERS[0]),
+        "deb-systemd-helper": f"#!/bin/sh\necho helper $* >> {tmp_path / 'calls'}\n",
     }
     for name, text in texts.items():
         (programs / name).write_text(text)
@@ -90,3 +98,21 @@ def test_without_root_one_line_names_the_missing_package(
     (_, line) = capsys.readouterr().err.splitlines()
     assert line.startswith("venv: ")
     assert re.search(r"ensurepip is missing\..*apt-get install python3\.\d+-venv", line)
+
+
+def test_services_of_installed_packages_do_not_start_at_boot(
+    layout: Layout, tmp_path: Path
+) -> None:
+    debian.install(layout, ["containerd", "runc"])
+    _, installed, *disabled = (tmp_path / "calls").read_text().splitlines()
+    assert installed.endswith("containerd runc")
+    assert disabled == ["helper disable containerd.service", "helper disable containerd.socket"]
+
+
+def test_services_of_packages_that_were_there_are_left_alone(
+    layout: Layout, tmp_path: Path
+) -> None:
+    query = tmp_path / "programs/dpkg-query"
+    query.write_text("#!/bin/sh\necho containerd installed\n")
+    debian.install(layout, ["containerd"])
+    assert not (tmp_path / "calls").exists()
