@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rl_local import addons, progress
 from rl_local.build import binaries, image_builds, images
-from rl_local.control_plane import components, kubernetes, pki, processes, render
+from rl_local.control_plane import components, kubernetes, owner, pki, processes, render
 from rl_local.layout import NODE, REGISTRY, Layout, locked
 from rl_local.system import debian, files, network, places, teardown
 
@@ -93,6 +93,7 @@ def ensure_registry(layout: Layout) -> list[str]:
     """Start the local image registry if it does not run; return the names of started processes."""
     debian.require()
     with locked(layout, "registry"):
+        owner.claim(layout)
         files.write(layout.state / "registry.yaml", render.registry(layout))
         return processes.ensure(layout, [components.registry(layout)])
 
@@ -124,27 +125,37 @@ def down(layout: Layout) -> None:
     """Stop and remove everything that was started, and wait until it is gone; keep the caches.
 
     Raises:
-        LocalError: a part cannot be removed; the message names it.
+        LocalError: a part cannot be removed, or the machine's cluster is another one; the message
+            names it.
     """
     debian.require()
     with locked(layout, "cluster"), locked(layout, "registry"):
-        began = time.monotonic()
-        recorded = processes.recorded(layout)
-        order = [*STOP_ORDER, *sorted(set(recorded) - set(STOP_ORDER))]
-        before_pods, after_pods = order[:4], order[4:]
-        stopped = [name for name in before_pods if processes.stop(layout, name)]
-        killed = teardown.kill_pods(layout)
-        reusable = "containerd" not in recorded or teardown.forget_containers(layout)
-        stopped += [name for name in after_pods if processes.stop(layout, name)]
-        if not reusable:
-            teardown.remove_tree(layout.pulled)
-        # containerd may have been starting a shim when it was stopped.
-        killed += teardown.kill_pods(layout)
-        teardown.remove_shim_sockets(layout)
-        teardown.remove_groups()
-        places.remove(layout)
-        network.remove(layout.state / "sysctls.json")
-        teardown.remove_tree(layout.state)
+        if owner.present(layout):
+            _remove(layout)
+        else:
+            progress.say(f"nothing is there to remove: nothing was started in {layout.state}")
+
+
+def _remove(layout: Layout) -> None:
+    began = time.monotonic()
+    recorded = processes.recorded(layout)
+    order = [*STOP_ORDER, *sorted(set(recorded) - set(STOP_ORDER))]
+    before_pods, after_pods = order[:4], order[4:]
+    stopped = [name for name in before_pods if processes.stop(layout, name)]
+    killed = teardown.kill_pods(layout)
+    reusable = "containerd" not in recorded or teardown.forget_containers(layout)
+    stopped += [name for name in after_pods if processes.stop(layout, name)]
+    if not reusable:
+        teardown.remove_tree(layout.pulled)
+    # containerd may have been starting a shim when it was stopped.
+    killed += teardown.kill_pods(layout)
+    teardown.remove_shim_sockets(layout)
+    teardown.remove_groups()
+    places.remove(layout)
+    network.remove(layout.state / "sysctls.json")
+    teardown.remove_tree(layout.state)
+    # Last, so that an interrupted `down` can be repeated.
+    owner.release(layout)
     took = f"{time.monotonic() - began:.1f} s"
     progress.say(
         f"stopped {len(stopped)} processes and {killed} of pods, removed {layout.state}: {took}"

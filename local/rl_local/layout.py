@@ -27,6 +27,8 @@ SERVICE_RANGE = "10.96.0.0/16"
 DNS_ADDRESS = "10.96.0.10"
 CGROUP = "rl-operator"
 RUN_AS = 65532
+# What a machine has once, whatever the folders of its clusters are.
+MACHINE_LOCKS = ("cluster", "registry")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,13 @@ class Layout:
         cache: built binaries, image layers, pushed images; kept by ``down``.
         state: everything of the running cluster; removed by ``down``.
         root: the checkout.
+        run: what all clusters of this machine share, and what must not survive a reboot.
     """
 
     cache: Path
     state: Path
     root: Path = ROOT
+    run: Path = Path("/run/rl-operator")
 
     @classmethod
     def from_environment(cls) -> Layout:
@@ -82,9 +86,9 @@ class Layout:
 
     @property
     def buildah_run(self) -> Path:
-        """Buildah's run folder; it must not survive a reboot, so it lies under /run."""
+        """Buildah's run folder; it must not survive a reboot."""
         name = hashlib.sha256(str(self.cache).encode()).hexdigest()[:8]
-        return Path("/run/rl-operator") / f"buildah-{name}"
+        return self.run / f"buildah-{name}"
 
 
 @contextlib.contextmanager
@@ -93,10 +97,12 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock ``name``; the kernel releases it when the process ends.
 
+    Those of ``MACHINE_LOCKS`` are the machine's, the others the cache's.
+
     Raises:
         DeadlinePassedError: another process held it for longer than ``seconds``.
     """
-    folder = layout.cache / "locks"
+    folder = (layout.run if name in MACHINE_LOCKS else layout.cache) / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     deadline = time.monotonic() + seconds

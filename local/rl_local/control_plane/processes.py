@@ -34,7 +34,11 @@ def fingerprint(component: Component) -> str:
 
 def record_path(layout: Layout, name: str) -> Path:
     """Path of the record of the process ``name``."""
-    return layout.state / "processes" / f"{name}.json"
+    return _records(layout) / f"{name}.json"
+
+
+def _records(layout: Layout) -> Path:
+    return layout.state / "processes"
 
 
 def log_path(layout: Layout, name: str) -> Path:
@@ -45,11 +49,16 @@ def log_path(layout: Layout, name: str) -> Path:
 def recorded(layout: Layout) -> dict[str, records.Record]:
     """Records of all started and not stopped processes by name, running or not."""
     started = {}
-    for path in sorted((layout.state / "processes").glob("*.json")):
+    for path in sorted(_records(layout).glob("*.json")):
         record = records.read(path)
         if record is not None:
             started[path.stem] = record
     return started
+
+
+def any_launched(layout: Layout) -> bool:
+    """Whether a process was ever launched from this state folder, stopped or not."""
+    return _records(layout).exists()
 
 
 def ensure(layout: Layout, components: Sequence[Component]) -> list[str]:
