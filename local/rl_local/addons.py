@@ -114,7 +114,9 @@ def recycle_volumes(layout: Layout) -> list[str]:
     ]
     for name in names:
         folder = layout.state / "volumes" / name
-        shutil.rmtree(folder)
+        # An interrupted run may have removed it already.
+        if folder.exists():
+            shutil.rmtree(folder)
         _make_folder(folder)
         kubectl(
             "patch", "pv", name, "--type=json", "-p", '[{"op":"remove","path":"/spec/claimRef"}]'
