@@ -59,6 +59,8 @@ def ensure(folder: Path, node_address: str) -> None:
         made_for = folder / f"{identity.name}.json"
         wanted = json.dumps([identity.subject, identity.extensions])
         if not made_for.exists() or made_for.read_text() != wanted:
+            # If this is interrupted, the key may be new and the certificate old.
+            made_for.unlink(missing_ok=True)
             _sign(folder, identity)
             made_for.write_text(wanted)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_local.control_plane import components, pki, render
+from rl_local.control_plane import components, render
 from rl_local.layout import ROOT, Layout
 from rl_local.system.teardown import mounts_below
 
@@ -75,25 +75,6 @@ def test_no_two_components_share_a_name_or_a_port() -> None:
     ports = [port for component in every for port in component.ports]
     assert len({component.name for component in every}) == len(every)
     assert len(set(ports)) == len(ports)
-
-
-def test_certificates_are_made_again_only_for_another_address(tmp_path: Path) -> None:
-    pki.ensure(tmp_path, "192.0.2.1")
-    first = {path.name: path.read_bytes() for path in tmp_path.glob("*.crt")}
-    assert set(first) == {
-        "ca.crt",
-        "apiserver.crt",
-        *(f"{client.name}.crt" for client in pki.CLIENTS),
-    }
-    pki.ensure(tmp_path, "192.0.2.1")
-    assert first == {path.name: path.read_bytes() for path in tmp_path.glob("*.crt")}
-    pki.ensure(tmp_path, "192.0.2.9")
-    changed = {
-        path.name for path in tmp_path.glob("*.crt") if path.read_bytes() != first[path.name]
-    }
-    assert changed == {"apiserver.crt"}
-    config = json.loads(pki.kubeconfig(tmp_path, "admin", name="local"))
-    assert config["current-context"] == config["contexts"][0]["name"] == "local"
 
 
 def test_mounts_below_a_folder_are_listed_last_first() -> None:
