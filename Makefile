@@ -79,7 +79,7 @@ contract-objects:
 	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,jobs pools viewers) -q
 
 contract-process:
-	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process) tests/contract/turns -q
+	$(VENV)/pytest $(addprefix tests/contract/rl_operator/,api process) tests/contract/turns tests/contract/rl_local -q
 
 contract-shared:
 	$(VENV)/pytest $(addprefix tests/contract/,rl_contracts policy_broadcast rl_console rl_sampler/tools) -q

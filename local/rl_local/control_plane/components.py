@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
-import ssl
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rl_local.control_plane.probes import (
+    answers,
+    client_identity,
+    containerd_answers,
+    etcd_identity,
+)
 from rl_local.layout import NODE, POD_RANGE, REGISTRY_PORT, SERVICE_RANGE, Layout
 
-PROBE_SECONDS = 2.0
+ETCD = "https://127.0.0.1:2379"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +51,36 @@ def registry(layout: Layout) -> Component:
 
 
 def etcd(layout: Layout, binary: Path) -> Component:
-    """The API server's store. It does not fsync: after a power cut run `down` and `up`."""
-    client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+    """The API server's store, which answers no other program.
+
+    It does not fsync: after a power cut run `down` and `up`.
+    """
+    pki, peer = layout.state / "pki", "https://127.0.0.1:2380"
+    certificate, key = pki / "etcd.crt", pki / "etcd.key"
     options = {
         "name": NODE,
         "data-dir": layout.state / "etcd",
-        "listen-client-urls": client,
-        "advertise-client-urls": client,
+        "listen-client-urls": ETCD,
+        "advertise-client-urls": ETCD,
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
         "initial-cluster": f"{NODE}={peer}",
+        "cert-file": certificate,
+        "key-file": key,
+        "trusted-ca-file": certificate,
+        "client-cert-auth": "true",
+        "peer-cert-file": certificate,
+        "peer-key-file": key,
+        "peer-trusted-ca-file": certificate,
+        "peer-client-cert-auth": "true",
         "unsafe-no-fsync": "true",
         "log-level": "warn",
     }
     return Component(
         name="etcd",
         argv=(str(binary), *flags(options)),
-        healthy=lambda: answers("http", 2379, "/health"),
+        healthy=lambda: answers("https", 2379, "/health", etcd_identity(pki)),
+        files=(certificate,),
         ports=(2379, 2380),
     )
 
@@ -85,7 +100,10 @@ def apiserver(layout: Layout, binary: Path, node_address: str) -> Component:
     """The API server; the only process that pods can reach."""
     pki = layout.state / "pki"
     options = {
-        "etcd-servers": "http://127.0.0.1:2379",
+        "etcd-servers": ETCD,
+        "etcd-cafile": pki / "etcd.crt",
+        "etcd-certfile": pki / "etcd.crt",
+        "etcd-keyfile": pki / "etcd.key",
         "secure-port": 6443,
         "advertise-address": node_address,
         "tls-cert-file": pki / "apiserver.crt",
@@ -108,7 +126,7 @@ def apiserver(layout: Layout, binary: Path, node_address: str) -> Component:
         name="kube-apiserver",
         argv=(str(binary), "kube-apiserver", *flags(options)),
         healthy=lambda: answers("https", 6443, "/readyz", client_identity(pki, "admin")),
-        files=tuple(pki / name for name in ("ca.crt", "apiserver.crt", "sa.key")),
+        files=tuple(pki / name for name in ("ca.crt", "apiserver.crt", "sa.key", "etcd.crt")),
         ports=(6443,),
         start_seconds=120,
     )
@@ -227,51 +245,3 @@ def control_plane(
             proxy(layout, kubernetes),
         ),
     )
-
-
-def client_identity(pki: Path, user: str) -> ssl.SSLContext:
-    """A TLS context that presents ``user``'s certificate and trusts the cluster's authority."""
-    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-    context.load_cert_chain(pki / f"{user}.crt", pki / f"{user}.key")
-    return context
-
-
-def answers(scheme: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> bool:
-    """Whether a loopback port answers 200; without ``tls`` the certificate is not verified."""
-    try:
-        if scheme == "https":
-            context = tls or ssl._create_unverified_context()
-            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                "127.0.0.1", port, timeout=PROBE_SECONDS, context=context
-            )
-        else:
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PROBE_SECONDS)
-        connection.request("GET", path)
-        status = connection.getresponse().status
-        connection.close()
-    except (OSError, http.client.HTTPException):
-        return False
-    return status == 200
-
-
-def containerd_answers(address: Path) -> bool:
-    """Whether containerd serves its API on the socket."""
-    if not address.is_socket():
-        return False
-    argv = ["ctr", "--address", str(address), "--timeout", "2s", "version"]
-    try:
-        done = subprocess.run(argv, capture_output=True, timeout=PROBE_SECONDS + 2)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
-
-
-def port_free(port: int) -> bool:
-    """Whether a TCP port can be bound on every address."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("0.0.0.0", port))
-        except OSError:
-            return False
-    return True

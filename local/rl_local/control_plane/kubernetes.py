@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rl_local import progress
-from rl_local.control_plane import components
+from rl_local.control_plane import probes
 from rl_local.errors import LocalError
 from rl_local.layout import NODE, Layout
 
@@ -23,7 +23,7 @@ def get(layout: Layout, path: str) -> dict[str, Any] | None:
     Raises:
         LocalError: the server's status is neither 200 nor 404.
     """
-    tls = components.client_identity(layout.state / "pki", "admin")
+    tls = probes.client_identity(layout.state / "pki", "admin")
     connection = http.client.HTTPSConnection("127.0.0.1", 6443, timeout=10, context=tls)
     try:
         connection.request("GET", path)

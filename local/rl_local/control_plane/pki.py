@@ -11,6 +11,7 @@ from rl_local import progress
 
 DAYS = "3650"
 SERVICE_ADDRESS = "10.96.0.1"
+ETCD_EXTENSIONS = ("subjectAltName=IP:127.0.0.1", "extendedKeyUsage=serverAuth,clientAuth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,10 @@ def ensure(folder: Path, node_address: str) -> None:
     """Make missing certificates, and a new one for the API server when its address changed."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    if not (folder / "ca.crt").exists():
-        key = _new_key(folder / "ca.key")
-        subject = ["-subj", "/CN=local-ca", "-days", DAYS]
-        _openssl("req", "-x509", *key, *subject, "-out", folder / "ca.half")
-        (folder / "ca.half").replace(folder / "ca.crt")
+    _ensure_self_signed(folder, "ca", "local-ca")
+    # Of etcd and its only client, the API server. The cluster's authority signs certificates of
+    # others, which must not open etcd.
+    _ensure_self_signed(folder, "etcd", "etcd", *ETCD_EXTENSIONS)
     if not (folder / "sa.key").exists():
         _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", folder / "sa.half")
         (folder / "sa.half").replace(folder / "sa.key")
@@ -63,6 +63,16 @@ def ensure(folder: Path, node_address: str) -> None:
             made_for.unlink(missing_ok=True)
             _sign(folder, identity)
             made_for.write_text(wanted)
+
+
+def _ensure_self_signed(folder: Path, name: str, common_name: str, *extensions: str) -> None:
+    certificate, half = folder / f"{name}.crt", folder / f"{name}.half"
+    if not certificate.exists():
+        key = _new_key(folder / f"{name}.key")
+        added = [word for extension in extensions for word in ("-addext", extension)]
+        subject = ["-subj", f"/CN={common_name}", "-days", DAYS, *added]
+        _openssl("req", "-x509", *key, *subject, "-out", half)
+        half.replace(certificate)
 
 
 def _sign(folder: Path, identity: Identity) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rl_local import progress
-from rl_local.control_plane.components import Component, port_free
+from rl_local.control_plane.components import Component
+from rl_local.control_plane.probes import port_free
 from rl_local.errors import CommandFailedError, DeadlinePassedError, LocalError
 from rl_local.layout import Layout
 from rl_local.system import records

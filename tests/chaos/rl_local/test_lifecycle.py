@@ -13,7 +13,7 @@ import pytest
 
 from rl_local import progress
 from rl_local.control_plane import processes
-from rl_local.control_plane.components import port_free
+from rl_local.control_plane.probes import port_free
 from rl_local.layout import BRIDGE, ROOT, Layout
 from rl_local.system import network, teardown
 

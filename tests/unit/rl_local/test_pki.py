@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rl_local.control_plane import components, pki
+from rl_local.control_plane import pki, probes
 from rl_local.errors import LocalError
 
 
@@ -14,6 +14,7 @@ def test_certificates_are_made_again_only_for_another_address(tmp_path: Path) ->
     first = {path.name: path.read_bytes() for path in tmp_path.glob("*.crt")}
     assert set(first) == {
         "ca.crt",
+        "etcd.crt",
         "apiserver.crt",
         *(f"{client.name}.crt" for client in pki.CLIENTS),
     }
@@ -39,4 +40,4 @@ def test_an_interrupted_change_of_the_address_leaves_no_key_without_its_certific
     authority.rename(tmp_path / "ca.key")
     pki.ensure(tmp_path, "192.0.2.1")
     # It refuses a key that does not fit.
-    components.client_identity(tmp_path, "apiserver")
+    probes.client_identity(tmp_path, "apiserver")

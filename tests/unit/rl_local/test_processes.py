@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from rl_local.control_plane import processes
-from rl_local.control_plane.components import Component, answers
+from rl_local.control_plane.components import Component
+from rl_local.control_plane.probes import answers
 from rl_local.errors import CommandFailedError, LocalError
 from rl_local.layout import Layout
 from rl_local.system import records
