@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from types import FrameType
 
 from rl_local import addons, cluster, progress
 from rl_local.build import binaries, image_builds, images
-from rl_local.errors import LocalError, tail
+from rl_local.errors import LocalError, sentence, tail
 from rl_local.layout import Layout
 from rl_local.system import debian
 
@@ -21,11 +22,17 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     arguments = _parser().parse_args()
     command: Callable[[Layout, argparse.Namespace], None] = arguments.run
+    layout = Layout.from_environment()
     try:
-        command(Layout.from_environment(), arguments)
+        command(layout, arguments)
     except LocalError as error:
         progress.ENDING.set()
         print(f"rl_local {arguments.command}: {error}", file=sys.stderr)
+        return 1
+    except (OSError, subprocess.SubprocessError) as error:
+        progress.ENDING.set()
+        told = sentence(error, layout.cache, layout.state)
+        print(f"rl_local {arguments.command}: {told}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         progress.ENDING.set()

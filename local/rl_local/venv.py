@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rl_local.build.images import files_of
-from rl_local.errors import LocalError
+from rl_local.errors import LocalError, sentence
 from rl_local.layout import Layout
 from rl_local.system import debian
 
@@ -211,9 +211,8 @@ def main() -> int:
     except LocalError as error:
         print(f"venv: {error}", file=sys.stderr)
         return 1
-    except subprocess.CalledProcessError as error:
-        command = " ".join(map(str, error.cmd[:4]))
-        print(f"venv: `{command} …` ended with status {error.returncode}", file=sys.stderr)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"venv: {sentence(error, cache)}", file=sys.stderr)
         return 1
     return 0
 

@@ -137,7 +137,7 @@ def _launch(layout: Layout, component: Component, wanted: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     module_root = str(Path(__file__).resolve().parents[2])
-    subprocess.run(
+    launched = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -151,9 +151,9 @@ def _launch(layout: Layout, component: Component, wanted: str) -> None:
         env=_environment(module_root),
         stdin=subprocess.DEVNULL,
         timeout=15,
-        check=True,
     )
-    if not _holds(path.exists, f"{component.name} to be launched", 15):
+    what = f"{component.name} to be launched"
+    if launched.returncode != 0 or not _holds(path.exists, what, 15):
         raise CommandFailedError(component.name, "could not be launched", log)
 
 

@@ -19,24 +19,25 @@ def main() -> None:
     """Write the record and run the program in place of this one."""
     record_path, fingerprint, log = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     argv = sys.argv[4:]
+    # Before the fork: the starter sees the status when the log cannot be written.
+    if log.exists():
+        log.replace(log.with_suffix(".log.previous"))
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     # The program outlives its starter as a child of init.
     if os.fork():
         os._exit(0)
     os.setsid()
-    if log.exists():
-        log.replace(log.with_suffix(".log.previous"))
-    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
     record = records.of_process(os.getpid(), fingerprint)
     assert record is not None
     records.write(record_path, record)
-    try:
-        os.execvp(argv[0], argv)
-    except OSError as error:
-        sys.exit(f"cannot run {argv[0]}: {error}")
+    os.execvp(argv[0], argv)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        sys.exit(f"cannot run {sys.argv[4]}: {error}")

@@ -99,6 +99,19 @@ def test_a_process_that_ends_at_once_fails_with_its_log(layout: Layout, web: Com
         processes.ensure(layout, [dataclasses.replace(web, argv=argv)])
 
 
+def test_a_log_that_cannot_be_written_is_named_in_a_line(
+    layout: Layout, web: Component, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = processes.log_path(layout, "web")
+    log.with_suffix(".log.previous").mkdir(parents=True)
+    log.touch()
+    with pytest.raises(CommandFailedError, match="web: could not be launched"):
+        processes.ensure(layout, [web])
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"cannot run {sys.executable}: ")
+    assert str(log) in line
+
+
 def test_a_missing_program_fails(layout: Layout, web: Component) -> None:
     with pytest.raises(CommandFailedError, match="/no/program"):
         processes.ensure(layout, [dataclasses.replace(web, argv=("/no/program",))])
