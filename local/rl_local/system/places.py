@@ -73,15 +73,15 @@ def remember(layout: Layout) -> None:
 
 def other_users() -> list[str]:
     """The running processes that use the fixed folders; ours must have ended before."""
-    found = []
+    users = []
     for path in PROC.glob("[0-9]*/comm"):
         try:
             name = path.read_text().strip()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if name in USERS:
-            found.append(f"{name} (process {path.parent.name})")
-    return sorted(found)
+            users.append(f"{name} (process {path.parent.name})")
+    return sorted(users)
 
 
 def remove(layout: Layout) -> None:
