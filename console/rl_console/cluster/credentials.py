@@ -6,7 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubernetes.config.kube_config import ConfigNode, KubeConfigLoader
+from kubernetes.config.kube_config import (
+    ConfigNode,
+    FileOrData,
+    KubeConfigLoader,
+    parse_rfc3339,
+)
+
+from rl_console.cluster.plugin import credential
 
 USER_FILES = ("client-certificate", "client-key")
 
@@ -18,13 +25,9 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
     token = ""
     """The last one."""
 
-    @property
-    def is_secure(self) -> bool:
-        """Whether the server is reached by TLS; kubectl sends no credentials without it."""
-        return str(self._cluster.safe_get("server")).lower().startswith("https://")
-
     def _load_authentication(self) -> None:
-        if self.is_secure:
+        """Load no credentials for a server that is reached without TLS, as kubectl sends none."""
+        if str(self._cluster.safe_get("server")).lower().startswith("https://"):
             super()._load_authentication()
 
     def _load_cluster_info(self) -> None:
@@ -38,15 +41,21 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         self._user = user
 
     def _load_from_exec_plugin(self) -> Any:
-        """Look for the plugin beside the user's file, not beside the cluster's."""
-        user, plugin = self._user, self._user.safe_get("exec")
-        if user.path and plugin and "/" in (plugin.get("command") or ""):
-            command = Path(user.path).absolute().parent / plugin["command"]
-            own = {**user.value, "exec": {**plugin, "command": str(command)}}
-            self._user = ConfigNode(user.name, own, user.path)
-        loaded = super()._load_from_exec_plugin()
-        self._user = user
-        return loaded
+        if not self._user.safe_get("exec"):
+            return None
+        base = self._get_base_path(self._cluster.path)
+        authorities = FileOrData(self._cluster, "certificate-authority", file_base_path=base)
+        given = credential(self._user["exec"], self._cluster, authorities=authorities.as_data())
+        if given.get("token"):
+            self.token = f"Bearer {given['token']}"
+        if given.get("clientCertificateData"):
+            self.cert_file, self.key_file = (
+                FileOrData(given, None, data_key_name=key, base64_file_content=False).as_file()
+                for key in ("clientCertificateData", "clientKeyData")
+            )
+        if given.get("expirationTimestamp"):
+            self.expiry = parse_rfc3339(given["expirationTimestamp"])
+        return True
 
     def _load_user_token(self) -> Any:
         try:

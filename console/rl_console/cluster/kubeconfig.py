@@ -5,10 +5,8 @@ The client library reads the file, but neither whom the user impersonates nor th
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.kube_config import KubeConfigMerger
 
 from rl_console.cluster.credentials import Loader
-from rl_console.errors import NotLoggedInError, UsageError
+from rl_console.errors import UsageError
 from rl_contracts.addresses import proxy_headers, proxy_of
 from rl_contracts.kubeconfig import current_context
 
@@ -144,10 +142,7 @@ def _chosen(files: str, context: str | None) -> Chosen:
     wanted = loader.current_context["context"]
     user = _named(merged.config, "user", wanted.get("user"))
     settings = without_retries()
-    with _listening() as said:
-        loader.load_and_set(settings)
-    if user.get("exec") and loader.is_secure:
-        _require_credential(settings, user["exec"], said)
+    loader.load_and_set(settings)
     use_proxy(settings, _named(merged.config, "cluster", wanted["cluster"]).get("proxy-url") or "")
     library = client.ApiClient(settings)
     headers = impersonation(user)
@@ -158,30 +153,6 @@ def _chosen(files: str, context: str | None) -> Chosen:
         namespace=wanted.get("namespace") or "default",
         impersonates=bool(headers),
     )
-
-
-@contextlib.contextmanager
-def _listening() -> Iterator[list[str]]:
-    """What the library logs, which is all that it says of a plugin that fails."""
-    said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger().addHandler(handler)
-    try:
-        yield said
-    finally:
-        logging.getLogger().removeHandler(handler)
-
-
-def _require_credential(settings: Any, plugin: Mapping[str, Any], said: Sequence[str]) -> None:
-    """Raise NotLoggedInError where a plugin gave nothing: requests would be system:anonymous's."""
-    given = (settings.api_key.get("authorization") or "").removeprefix("Bearer ")
-    if not (given.strip() or settings.cert_file):
-        raise NotLoggedInError(
-            doing=f"running the kubeconfig's credential plugin {plugin.get('command')}",
-            cause=" ".join(" ".join(said).split()) or "it gave no credential",
-            remedy="Log in again as the plugin says, until `kubectl get rljobs` works",
-        )
 
 
 def _named(merged: Any, kind: str, name: str | None) -> Mapping[str, Any]:

@@ -19,7 +19,6 @@ from rl_console.cluster.kube import Cluster
 from rl_console.errors import (
     UNREACHABLE,
     ClusterUnavailableError,
-    NotLoggedInError,
     UsageError,
 )
 from rl_console.queries.cluster_source import TOKEN_HEADER, ClusterSource
@@ -241,19 +240,6 @@ def test_files_of_a_user_are_beside_the_kubeconfig_that_names_them(
     assert settings.key_file == str(folder / "own.key")
 
 
-def test_a_plugin_s_path_begins_beside_the_kubeconfig_that_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = {"exec": {**PLUGIN, "command": "./bin/plugin"}}
-    folder = use_two_files(tmp_path, user, monkeypatch)
-    plugin = folder / "bin/plugin"
-    plugin.parent.mkdir()
-    answer = {**PLUGIN, "kind": "ExecCredential", "status": {"token": "given"}}
-    plugin.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
-    plugin.chmod(0o755)
-    assert Api.connect(None, context=None, request_seconds=5).token == "given"
-
-
 def use_two_files(folder: Path, user: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Use a cluster's kubeconfig and a user's; returns the folder of the user's."""
     folders = [folder / "cluster", folder / "user"]
@@ -381,9 +367,8 @@ def test_a_proxy_that_does_not_answer_is_named(tmp_path: Path) -> None:
         connect(kubeconfig(tmp_path, cluster, {"token": "t"})).raw_jobs("lab")
 
 
-# Files that cannot be used, and users who are not logged in.
+# Files that cannot be used.
 
-PLUGIN = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
 SERVER = {"server": "https://127.0.0.1:9"}
 HERE = {"name": "c", "context": {"cluster": "c"}}
 
@@ -446,36 +431,3 @@ def test_an_empty_value_is_as_an_absent_one(
     monkeypatch.setenv("KUBECONFIG", "")
     assert app.run(["--kubeconfig", "", "--context", "", "list"]) == UNREACHABLE
     assert "listing RLJobs of default: https://127.0.0.1:9" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("script", "cause"),
-    [
-        ("echo 'session expired: run sso login' >&2; exit 1", r"session expired: run sso login"),
-        ("echo '{}'", "malformed response"),
-        (None, "No such file or directory"),
-        ("echo '{STATUS}'", "missing token"),
-    ],
-)
-def test_a_credential_plugin_that_fails_makes_nobody_anonymous(
-    script: str | None, cause: str, tmp_path: Path
-) -> None:
-    plugin = tmp_path / "plugin"
-    if script is not None:
-        answer = {**PLUGIN, "kind": "ExecCredential", "status": {}}
-        plugin.write_text(f"#!/bin/sh\n{script.replace('{STATUS}', json.dumps(answer))}\n")
-        plugin.chmod(0o755)
-    user = {"exec": {**PLUGIN, "command": str(plugin)}}
-    with pytest.raises(NotLoggedInError, match=rf"{plugin}: .*{cause}.*Log in again"):
-        connect(kubeconfig(tmp_path, SERVER, user))
-
-
-def test_a_credential_plugin_that_works_is_used_once(tmp_path: Path, secure: Heard) -> None:
-    plugin, count = tmp_path / "plugin", tmp_path / "count"
-    answer = {**PLUGIN, "kind": "ExecCredential", "status": {"token": "given"}}
-    plugin.write_text(f"#!/bin/sh\necho x >> {count}\necho '{json.dumps(answer)}'\n")
-    plugin.chmod(0o755)
-    user = {"exec": {**PLUGIN, "command": str(plugin)}}
-    connect(kubeconfig(tmp_path, secure.cluster, user)).raw_jobs("lab")
-    assert secure.values("authorization") == [("authorization", "Bearer given")]
-    assert count.read_text() == "x\n"

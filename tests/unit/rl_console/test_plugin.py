@@ -1,0 +1,208 @@
+"""Credential plugins of a kubeconfig, as shell scripts that are run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rl_console.cluster.api import Api
+from rl_console.errors import NotLoggedInError, UsageError
+from tests.network.authority import Authority
+from tests.unit.rl_console.test_kubeconfig import (
+    SERVER,
+    Heard,
+    connect,
+    kubeconfig,
+    secure,
+    use_two_files,
+)
+
+__all__ = ["secure"]
+
+VERSION = "client.authentication.k8s.io/v1"
+ANSWER = {"apiVersion": VERSION, "kind": "ExecCredential", "status": {"token": "given"}}
+
+
+def script(file: Path, text: str = "", answer: object = ANSWER) -> Path:
+    """Write a plugin that runs a text, and then answers."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{text}\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
+    file.chmod(0o755)
+    return file
+
+
+def using(command: object, **settings: Any) -> dict[str, Any]:
+    """A user with a plugin."""
+    plugin = {"apiVersion": VERSION, "interactiveMode": "IfAvailable", "command": str(command)}
+    return {"exec": {**plugin, **settings}}
+
+
+def token_of(folder: Path, user: dict[str, Any], cluster: dict[str, Any] = SERVER) -> str:
+    return connect(kubeconfig(folder, cluster, user)).api.token
+
+
+@pytest.fixture
+def terminal() -> Iterator[None]:
+    """A terminal as standard input, without one as standard output."""
+    kept, (main, terminal) = os.dup(0), os.openpty()
+    os.dup2(terminal, 0)
+    yield
+    os.dup2(kept, 0)
+    for each in (kept, main, terminal):
+        os.close(each)
+
+
+def test_what_a_plugin_asks_is_shown_where_output_is_no_terminal(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    plugin = script(tmp_path / "plugin", "echo 'open https://sso.example and log in' >&2")
+    assert token_of(tmp_path, using(plugin)) == "given"
+    assert capfd.readouterr() == ("", "open https://sso.example and log in\n")
+
+
+def test_a_plugin_is_found_beside_the_kubeconfig_that_names_it_and_runs_where_the_user_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = use_two_files(tmp_path, using("./bin/plugin"), monkeypatch)
+    script(folder / "bin/plugin", f"pwd > {tmp_path}/ran-in")
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    assert Api.connect(None, context=None, request_seconds=5).token == "given"
+    assert (tmp_path / "ran-in").read_text().strip() == str(here)
+
+
+def test_a_plugin_without_a_folder_is_found_in_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(tmp_path / "bin/some-plugin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    assert token_of(tmp_path, using("some-plugin")) == "given"
+
+
+@pytest.mark.parametrize(
+    ("mode", "interactive"), [("Never", False), ("IfAvailable", True), ("Always", True)]
+)
+@pytest.mark.usefixtures("terminal")
+def test_a_plugin_may_ask_where_standard_input_is_a_terminal(
+    mode: str, interactive: bool, tmp_path: Path
+) -> None:
+    plugin = script(tmp_path / "plugin", f"[ -t 0 ] && touch {tmp_path}/asks")
+    token_of(tmp_path, using(plugin, interactiveMode=mode))
+    assert (tmp_path / "asks").exists() == interactive
+
+
+def told(folder: Path, cluster: dict[str, Any] = SERVER, **settings: Any) -> Any:
+    """What a plugin is told, and its argument and variable."""
+    file = folder / "told"
+    text = f'printf "%s\\n" "$KUBERNETES_EXEC_INFO" "$1" "$OWN" > {file}'
+    plugin = script(folder / "plugin", text)
+    own = {"args": ["get-token"], "env": [{"name": "OWN", "value": "own"}]}
+    token_of(folder, using(plugin, **own, **settings), cluster)
+    info, *rest = file.read_text().splitlines()
+    assert rest == ["get-token", "own"]
+    return json.loads(info)
+
+
+def test_a_plugin_gets_its_arguments_and_the_cluster_where_it_wants_it(tmp_path: Path) -> None:
+    expected = {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": False}}
+    assert told(tmp_path) == expected
+    authority = Authority().pem
+    (tmp_path / "ca.crt").write_text(authority)
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    others = {"certificate-authority": "ca.crt", "tls-server-name": "api.example"}
+    cluster = {**SERVER, **others, "extensions": [extension]}
+    assert told(tmp_path, cluster, provideClusterInfo=True)["spec"]["cluster"] == {
+        **SERVER,
+        "tls-server-name": "api.example",
+        "certificate-authority-data": base64.b64encode(authority.encode()).decode(),
+        "config": {"audience": "a"},
+    }
+
+
+def test_a_certificate_of_a_plugin_is_used(tmp_path: Path) -> None:
+    Authority().issue().write(tmp_path, certificate="own.crt", key="own.key")
+    texts = [(tmp_path / name).read_text() for name in ("own.crt", "own.key")]
+    status = dict(zip(("clientCertificateData", "clientKeyData"), texts, strict=True))
+    plugin = script(tmp_path / "plugin", answer={**ANSWER, "status": status})
+    settings = connect(kubeconfig(tmp_path, SERVER, using(plugin))).api.library.configuration
+    files = settings.cert_file, settings.key_file
+    assert [Path(file).read_text() for file in files] == texts
+
+
+FAILS = "Log in again as the plugin says"
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "says"),
+    [
+        ("exit 3", ANSWER, rf"ended with exit code 3; .* standard error says why\. {FAILS}"),
+        ("echo secret", ANSWER, rf"its answer is no ExecCredential in JSON\. {FAILS}"),
+        ("", {}, "its answer is no ExecCredential in JSON"),
+        ("", [], "its answer is no ExecCredential in JSON"),
+        ("", {**ANSWER, "apiVersion": "v2"}, f"has the apiVersion v2, not {VERSION}"),
+        ("", {**ANSWER, "status": {}}, "neither a token nor a certificate with its key"),
+        ("", {**ANSWER, "status": None}, "neither a token nor a certificate with its key"),
+        (
+            "",
+            {**ANSWER, "status": {"token": "secret", "clientKeyData": "secret"}},
+            "neither a token nor a certificate with its key",
+        ),
+        (
+            "",
+            {**ANSWER, "status": {"token": "secret", "expirationTimestamp": "secret"}},
+            "the expirationTimestamp of its answer is no time",
+        ),
+    ],
+)
+def test_a_credential_plugin_that_fails_makes_nobody_anonymous(
+    text: str, answer: object, says: str, tmp_path: Path
+) -> None:
+    plugin = script(tmp_path / "plugin", text, answer)
+    with pytest.raises(NotLoggedInError, match=f"credential plugin {plugin}: .*{says}") as caught:
+        token_of(tmp_path, using(plugin))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, r"it cannot be run: No such file or directory\. Install it, or correct"),
+        ({"installHint": "Get it from sso.example"}, r"directory\. Get it from sso\.example"),
+        ({"interactiveMode": "Always"}, r"standard input is no terminal\. Log in from a terminal"),
+    ],
+)
+def test_a_credential_plugin_that_cannot_run_is_named_with_a_remedy(
+    settings: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(NotLoggedInError, match=f"plugin {tmp_path}/nowhere: .*{says}"):
+        token_of(tmp_path, using("./nowhere", **settings))
+
+
+def test_a_credential_plugin_without_a_command_is_a_fault_of_the_kubeconfig(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"Expected key command in \S*/kubeconfig/test/user/exec"):
+        token_of(tmp_path, {"exec": {"apiVersion": VERSION}})
+
+
+def test_a_credential_plugin_that_works_is_used_once(tmp_path: Path, secure: Heard) -> None:
+    count = tmp_path / "count"
+    plugin = script(tmp_path / "plugin", f"echo x >> {count}")
+    connect(kubeconfig(tmp_path, secure.cluster, using(plugin))).raw_jobs("lab")
+    assert secure.values("authorization") == [("authorization", "Bearer given")]
+    assert count.read_text() == "x\n"
+
+
+def test_a_credential_plugin_is_run_again_when_its_token_runs_out(
+    tmp_path: Path, secure: Heard
+) -> None:
+    count = tmp_path / "count"
+    status = {"token": "given", "expirationTimestamp": "2026-01-01T00:00:00Z"}
+    plugin = script(tmp_path / "plugin", f"echo x >> {count}", {**ANSWER, "status": status})
+    connect(kubeconfig(tmp_path, secure.cluster, using(plugin))).raw_jobs("lab")
+    assert count.read_text() == "x\nx\n"
