@@ -58,17 +58,19 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         return True
 
     def _load_user_token(self) -> Any:
+        """Prefer the token of ``tokenFile`` to ``token``, which counts while there is no file."""
+        if not self._user.safe_get("tokenFile"):
+            return super()._load_user_token()
+        last = self.token.removeprefix("Bearer ") or self._user.safe_get("token")
         try:
-            loaded = super()._load_user_token()
+            read = Path(self._get_base_path(self._user.path), self._user["tokenFile"]).read_text()
         except OSError:  # a file that is gone for a moment, while it is replaced
-            if not self.token:
+            if not last:
                 raise
-            loaded = True
-        if loaded and not self._user.safe_get("token"):
-            self.expiry = datetime.now(UTC)  # the file is read again: its token may be renewed
-        return loaded
-
-    def _set_config(self, settings: Any) -> None:
-        super()._set_config(settings)
-        if token := settings.api_key.get("authorization"):
-            settings.api_key["authorization"] = token.strip()  # a file ends with a line break
+            read = ""
+        token = read.strip() or last
+        if not token:
+            return None
+        self.token = f"Bearer {token}"
+        self.expiry = datetime.now(UTC)  # the file is read again: its token may be renewed
+        return True

@@ -207,6 +207,20 @@ def test_a_token_file_that_is_gone_for_a_moment_leaves_the_last_token(
 
 
 @pytest.mark.parametrize(
+    ("content", "token"), [("of-the-file\n", "of-the-file"), ("\n", "inline"), (None, "inline")]
+)
+def test_a_token_file_is_used_before_a_token_as_in_kubectl(
+    content: str | None, token: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    api = connect(kubeconfig(tmp_path, SERVER, {"token": "inline", "tokenFile": "token"})).api
+    assert api.token == token
+    (tmp_path / "token").write_text("renewed")
+    assert api.token == "renewed"
+
+
+@pytest.mark.parametrize(
     "user", [{"token": "hid\nden"}, {"token": "hid…den"}, {"token": "t", "as": "hid\nden"}]
 )
 def test_what_no_header_may_have_is_not_quoted(
