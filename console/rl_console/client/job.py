@@ -173,7 +173,9 @@ class RLJob(RunQueries):
 
         Raises:
             TimeOverError: it has not ended in time. It goes on.
-            StageFailedError: it failed, stalled or was deleted; with remedy and last lines of log.
+            NotFoundError: it was deleted.
+            ClusterUnavailableError: the API server does not answer for two minutes.
+            StageFailedError: it failed or stalled; with remedy and last lines of log.
         """
         session = Session(
             cluster=self.connection.cluster,

@@ -16,7 +16,7 @@ REMEDIES = {
     "Deadline": "Run `kubectl describe rljob {name}`; if the job is still making progress, allow "
     "more time.",
     "Deleted": "Apply the manifest again.",
-    "Unreachable": "Check that the cluster is running; `make up` restarts the local one.",
+    "Unreachable": "Check that the cluster is running.",
     "Stalled": "Fix what the message names; the job then continues by itself.",
     "Failed": "Fix the cause that the message and the log name, then run "
     "`kubectl rl retry {name}`: a new job continues the run.",

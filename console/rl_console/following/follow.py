@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from rl_console.errors import ClusterUnavailableError, NotFoundError
+from rl_console.errors import ClusterUnavailableError, ConsoleError, NotFoundError
 from rl_console.view import Snapshot, condition, is_true
 from rl_contracts.spec.status import Condition
 
@@ -36,8 +36,8 @@ class Ending:
     seconds: float
     condition: Condition | None = None
     message: str = ""
-    silent: bool = False
-    """The API server did not answer at the end, as ``message`` says; the state is older."""
+    error: ConsoleError | None = None
+    """What the last read raised, as ``message`` says; the state is older."""
 
     @property
     def succeeded(self) -> bool:
@@ -99,24 +99,24 @@ class _Watch:
         try:
             snapshot = read(ends - time.monotonic())
         except NotFoundError as error:
-            return self._ending("Deleted", time.monotonic() - self._started, message=str(error))
+            return self._ending("Deleted", time.monotonic() - self._started, error=error)
         except ClusterUnavailableError as error:
             now = time.monotonic()
             display.note(str(error), elapsed=now - self._started)
-            return self._judge_silence(str(error), now=now)
+            return self._judge_silence(error, now=now)
         now = time.monotonic()
         elapsed = now - self._started
         self._answered, self._last = now, snapshot
         display.show(snapshot, elapsed=elapsed)
         return self._judge(snapshot, now=now, elapsed=elapsed)
 
-    def _judge_silence(self, message: str, *, now: float) -> Ending | None:
+    def _judge_silence(self, error: ConsoleError, *, now: float) -> Ending | None:
         elapsed = now - self._started
         if elapsed > self._limits.total_seconds:
             kind: Kind = "Deadline" if self._last else "Unreachable"
-            return self._ending(kind, elapsed, message=message, silent=True)
+            return self._ending(kind, elapsed, error=error)
         if now - self._answered > self._limits.silent_seconds:
-            return self._ending("Unreachable", elapsed, message=message, silent=True)
+            return self._ending("Unreachable", elapsed, error=error)
         return None
 
     def _judge(self, snapshot: Snapshot, *, now: float, elapsed: float) -> Ending | None:
@@ -144,13 +144,13 @@ class _Watch:
         *,
         of: Condition | None = None,
         message: str = "",
-        silent: bool = False,
+        error: ConsoleError | None = None,
     ) -> Ending:
         return Ending(
             kind=kind,
             snapshot=self._last,
             seconds=elapsed,
             condition=of,
-            message=message,
-            silent=silent,
+            message=str(error) if error else message,
+            error=error,
         )

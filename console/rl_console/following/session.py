@@ -10,6 +10,7 @@ from rich.console import Console
 from rl_console.cluster.kube import Cluster
 from rl_console.errors import (
     ConsoleError,
+    NotFoundError,
     RequestRefusedError,
     StageFailedError,
     TimeOverError,
@@ -78,14 +79,23 @@ class Session:
 
         Raises:
             TimeOverError: it has not ended in time, which is no failure.
-            StageFailedError: it failed, is stalled, or cannot be read.
+            NotFoundError: it was deleted.
+            ClusterUnavailableError: the API server does not answer.
+            StageFailedError: it failed or is stalled.
         """
         if ending.succeeded:
             return
+        if ending.kind == "Deleted":
+            raise NotFoundError(
+                doing=f"following RLJob {self.namespace}/{self.job}",
+                remedy="It was deleted; to run it again, create it from its manifest",
+            )
+        if ending.kind == "Unreachable" and ending.error is not None:
+            raise ending.error
         if ending.kind != "Deadline" or ending.snapshot is None:
             raise self.explain(ending)
         status = ending.snapshot.job.status
-        outage = f" when it was last read. At the end {ending.message}" if ending.silent else ""
+        outage = f" when it was last read. At the end {ending.message}" if ending.error else ""
         raise TimeOverError(
             f"{self.job} has not ended after {duration(ending.seconds)}: {status.phase}, "
             f"step {status.progress.step}/{status.progress.steps}, {why(status)}{outage}",

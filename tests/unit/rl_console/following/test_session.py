@@ -7,11 +7,22 @@ from rich.console import Console
 
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
-from rl_console.errors import TIME_OVER, StageFailedError, TimeOverError
-from rl_console.following.follow import Ending, Limits
+from rl_console.errors import (
+    NOT_FOUND,
+    TIME_OVER,
+    UNREACHABLE,
+    ClusterUnavailableError,
+    ConsoleError,
+    NotFoundError,
+    StageFailedError,
+    TimeOverError,
+)
+from rl_console.following.follow import Ending, Kind, Limits
 from rl_console.following.session import LEAST_SECONDS, Session
 from tests.unit.rl_console.builders import condition, snapshot
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
+
+OUTAGE = ClusterUnavailableError(doing="reading RLJob lab/sums", cause="refused")
 
 
 def session() -> Session:
@@ -45,12 +56,34 @@ def test_an_outage_at_the_time_limit_is_said() -> None:
         kind="Deadline",
         snapshot=snapshot(condition("Ready"), phase="Running"),
         seconds=90,
-        message="the Kubernetes API did not answer",
-        silent=True,
+        message=str(OUTAGE),
+        error=OUTAGE,
     )
-    says = r"when it was last read\. At the end the Kubernetes API did not answer\. The job goes on"
+    says = r"when it was last read\. At the end the Kubernetes API .*: refused\. The job goes on"
     with pytest.raises(TimeOverError, match=says):
         session().finish(ending)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "says", "code"),
+    [
+        ("Unreachable", OUTAGE, str(OUTAGE), UNREACHABLE),
+        (
+            "Deleted",
+            NotFoundError(doing="reading"),
+            "not found while following RLJob lab/sums. It was deleted; to run it again, create it "
+            "from its manifest",
+            NOT_FOUND,
+        ),
+    ],
+)
+def test_a_job_that_cannot_be_read_has_not_failed(
+    kind: Kind, error: ConsoleError, says: str, code: int
+) -> None:
+    ending = Ending(kind=kind, snapshot=snapshot(), seconds=90, message=str(error), error=error)
+    with pytest.raises(type(error)) as raised:
+        session().finish(ending)
+    assert (str(raised.value), raised.value.exit_code) == (says, code)
 
 
 def test_a_complete_job_ends_without_an_error() -> None:
