@@ -127,29 +127,37 @@ def _await(
     Raises:
         RequestRefusedError: it has ended, and will never be.
         TimeOverError: it is not in time.
-        ClusterUnavailableError: the API server does not answer at the end of that time.
     """
     deadline = time.monotonic() + seconds
+    state = "has not been read"
     while True:
+        outage = ""
         try:
-            current = cluster.job(namespace, job)
-        except ClusterUnavailableError:
-            if time.monotonic() >= deadline:
-                raise
-            pause(POLL_SECONDS)
-            continue
-        ended = has_ended(current.status)
-        seen = current.status.observed_generation >= current.generation
-        if (ended or seen) and reached(current):
-            return current
-        if ended:
-            refuse_ended(current, doing=doing)
-        if time.monotonic() >= deadline:
+            current = cluster.within(deadline - time.monotonic()).job(namespace, job)
+        except ClusterUnavailableError as error:
+            outage = f". At the end {error}"
+        else:
+            if _is_over(current, reached, doing=doing):
+                return current
+            state = f"is {current.status.phase}"
+        left = deadline - time.monotonic()
+        if left <= 0:
             raise TimeOverError(
-                f"{job} is {current.status.phase} after {seconds:.0f} s",
+                f"{job} {state} after {seconds:.0f} s{outage}",
                 remedy=f"It goes on; `kubectl rl status {job}` says what it waits for",
             )
-        pause(POLL_SECONDS)
+        pause(min(POLL_SECONDS, left))
+
+
+def _is_over(job: JobObject, reached: Callable[[JobObject], bool], *, doing: str) -> bool:
+    """Whether a job is as wanted; raises RequestRefusedError where it never will be."""
+    ended = has_ended(job.status)
+    seen = job.status.observed_generation >= job.generation
+    if (ended or seen) and reached(job):
+        return True
+    if ended:
+        refuse_ended(job, doing=doing)
+    return False
 
 
 def _is_suspended(job: JobObject) -> bool:

@@ -52,18 +52,20 @@ def watch_jobs(
         NotFoundError: the job does not exist, or not any more.
         ClusterUnavailableError: no answer for SILENT_SECONDS, or none at all.
     """
-    started = answered = monotonic()
+    answered = monotonic()
+    ends = math.inf if seconds is None else answered + seconds
     changes: _Changes | None = None
     while True:
+        asked = cluster.within(ends - monotonic())
         try:
-            jobs = [cluster.raw_job(namespace, job)] if job else cluster.raw_jobs(namespace)
+            jobs = [asked.raw_job(namespace, job)] if job else asked.raw_jobs(namespace)
             answered = monotonic()
             changes = changes or _Changes(output)
             changes.show(job_listing(jobs, namespace=namespace))
         except ClusterUnavailableError:
             if changes is None or monotonic() - answered > SILENT_SECONDS:
                 raise
-        left = math.inf if seconds is None else started + seconds - monotonic()
+        left = ends - monotonic()
         if left <= 0:
             return
         sleep(min(interval, left))

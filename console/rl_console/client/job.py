@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -274,8 +275,8 @@ class RLJob(RunQueries):
     def _data(self) -> RunData:
         return RunData(self.connection.source, self.namespace, self.name)
 
-    def _object(self) -> JobObject:
-        return self.connection.cluster.job(self.namespace, self.name)
+    def _object(self, left: float = math.inf) -> JobObject:
+        return self.connection.cluster.within(left).job(self.namespace, self.name)
 
     def _set_suspended(self, suspended: bool, timeout: float | None) -> RLJobStatus:
         cluster = self.connection.cluster

@@ -23,7 +23,8 @@ class Watch:
     server does not answer for two minutes, or not at all.
     """
 
-    read: Callable[[], JobObject]
+    read: Callable[[float], JobObject]
+    """Reads the job within the seconds that are left."""
     timeout: float
     """Seconds until the deadline."""
     interval: float
@@ -53,7 +54,7 @@ class Watch:
 class _Reader:
     """Reads a job for one loop, and keeps what it read last."""
 
-    def __init__(self, read: Callable[[], JobObject], *, timeout: float) -> None:
+    def __init__(self, read: Callable[[float], JobObject], *, timeout: float) -> None:
         self._read, self._timeout = read, timeout
         self._answered = time.monotonic()
         self._ends = self._answered + timeout
@@ -62,10 +63,11 @@ class _Reader:
 
     def changed(self) -> RLJobStatus | None:
         """The state, if it differs from the last one; raises TimeOverError after the deadline."""
-        last = self._last
+        last, outage = self._last, ""
         try:
-            self._last = self._read()
-        except ClusterUnavailableError:
+            self._last = self._read(self._ends - time.monotonic())
+        except ClusterUnavailableError as error:
+            outage = f" when it was last read. At the end {error}"
             if last is None or time.monotonic() - self._answered > SILENT_SECONDS:
                 raise
         else:
@@ -77,7 +79,8 @@ class _Reader:
             return status
         if not self.ended and time.monotonic() >= self._ends:
             raise TimeOverError(
-                f"{self._last.name} has not ended after {self._timeout:.0f} s: {status.phase}",
+                f"{self._last.name} has not ended after {self._timeout:.0f} s: "
+                f"{status.phase}{outage}",
                 remedy="The job goes on; watch it again with a longer timeout",
             )
         return None

@@ -17,6 +17,8 @@ from rl_console.pods import PodView, pod_view
 from rl_contracts.spec.resources import GROUP, VERSION
 
 CHUNK = 16_384
+LEAST_SECONDS = 5.0
+"""Of a request: with less, an API server that is slow would seem to be down at the end."""
 PAGE = 500
 """Objects of one page of a list."""
 
@@ -61,6 +63,10 @@ class Cluster:
             UsageError: the kubeconfig or the context does not exist.
         """
         return cls(Api.connect(kubeconfig, context=context, request_seconds=request_seconds))
+
+    def within(self, seconds: float) -> Cluster:
+        """The same cluster for the end of a wait; a request may take LEAST_SECONDS in any case."""
+        return Cluster(self.api.within(max(seconds, LEAST_SECONDS)))
 
     def job(self, namespace: str, name: str) -> JobObject:
         """Read an RLJob; raises NotFoundError when it does not exist."""

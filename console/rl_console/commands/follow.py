@@ -27,10 +27,9 @@ def follow(
     from rl_console.following.session import Session
 
     cluster = invocation.cluster()
-    cluster.raw_job(cluster.default_namespace, job)  # later, an outage or a deletion is watched
-    session = Session(
-        cluster=cluster, console=Console(), namespace=cluster.default_namespace, job=job
-    )
+    namespace = cluster.default_namespace
+    cluster.within(timeout).raw_job(namespace, job)  # later, an outage or a deletion is watched
+    session = Session(cluster=cluster, console=Console(), namespace=namespace, job=job)
     session.finish(session.follow(Limits(total_seconds=timeout, stalled_seconds=patience)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -34,6 +35,8 @@ class Ending:
     kind: Kind
     snapshot: Snapshot | None
     seconds: float
+    left: float = math.inf
+    """Seconds of the time limit that are left."""
     condition: Condition | None = None
     message: str = ""
     error: ConsoleError | None = None
@@ -150,6 +153,7 @@ class _Watch:
             kind=kind,
             snapshot=self._last,
             seconds=elapsed,
+            left=self._limits.total_seconds - elapsed,
             condition=of,
             message=str(error) if error else message,
             error=error,

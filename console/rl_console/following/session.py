@@ -23,8 +23,6 @@ from rl_console.pods import PodView
 from rl_console.view import Snapshot, duration, why
 
 OPERATOR_SELECTOR = "app.kubernetes.io/part-of=rl-operator,app.kubernetes.io/component=operator"
-LEAST_SECONDS = 5.0
-"""Of a request: with less, an API server that is slow would seem to be down at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +44,9 @@ class Session:
 
     def _read(self, left: float) -> Snapshot:
         ends = time.monotonic() + left
-        job = self._within(left).job(self.namespace, self.job)
-        pools = self._within(ends - time.monotonic()).pools(self.namespace, self.job)
+        job = self.cluster.within(left).job(self.namespace, self.job)
+        pools = self.cluster.within(ends - time.monotonic()).pools(self.namespace, self.job)
         return Snapshot(job=job, pools=tuple(pools))
-
-    def _within(self, seconds: float) -> Cluster:
-        return Cluster(self.cluster.api.within(max(seconds, LEAST_SECONDS)))
 
     def explain(self, ending: Ending) -> StageFailedError:
         """Build the error of a job that did not complete: condition, remedy and log.
@@ -59,14 +54,17 @@ class Session:
         Condition and remedy do not depend on pods; the log is left out where they cannot be read.
         """
         condition, remedy = describe(ending, name=self.job)
+        if ending.error is not None:  # the next request would wait for the API server once more
+            return StageFailedError(condition, remedy=remedy)
+        cluster = self.cluster.within(ending.left)
         try:
-            pods = self.cluster.pods_of(self.namespace, self.job)
-            operators = self._operators()
+            pods = cluster.pods_of(self.namespace, self.job)
+            operators = _operators(cluster)
             condition = " ".join([condition, *troubles(pods)])
             wanted = choose_log(pods, operators)
             if wanted is None:
                 return StageFailedError(condition, remedy=remedy)
-            log = self.cluster.log_tail(
+            log = cluster.log_tail(
                 wanted.pod, wanted.container, lines=LOG_LINES, previous=wanted.previous
             )
         except ConsoleError as error:  # e.g. a viewer may read jobs and no pods
@@ -102,11 +100,12 @@ class Session:
             remedy=f"The job goes on; `kubectl rl follow {self.job}` shows it again",
         )
 
-    def _operators(self) -> list[PodView]:
-        try:
-            return self.cluster.pods("", OPERATOR_SELECTOR)
-        except RequestRefusedError:  # a user of one namespace may not see the operator's
-            return []
+
+def _operators(cluster: Cluster) -> list[PodView]:
+    try:
+        return cluster.pods("", OPERATOR_SELECTOR)
+    except RequestRefusedError:  # a user of one namespace may not see the operator's
+        return []
 
 
 def print_failure(console: Console, failure: StageFailedError) -> None:

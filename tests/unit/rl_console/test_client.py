@@ -157,7 +157,7 @@ def a_watch(*answers: JobObject | Exception, timeout: float = 60.0) -> Watch:
     """Looks at these in order; at the last one again and again."""
     left = list(answers)
 
-    def read() -> JobObject:
+    def read(_: float) -> JobObject:
         answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
             raise answer
@@ -194,6 +194,25 @@ def test_each_state_is_seen_once_until_the_job_has_ended(collect: Collect, ended
 def test_a_watch_has_a_deadline(collect: Collect) -> None:
     with pytest.raises(TimeOverError, match=r"sums has not ended after 0 s: Running"):
         collect(a_watch(a_state("Running"), timeout=0.0))
+
+
+@both
+def test_a_request_of_a_watch_gets_the_time_that_is_left(collect: Collect) -> None:
+    given = list[float]()
+
+    def read(left: float) -> JobObject:
+        given.append(left)
+        return a_state("Ended", ended="Complete")
+
+    collect(Watch(read=read, timeout=60.0, interval=0.0))
+    assert 0 < given[0] <= 60
+
+
+@both
+def test_an_outage_at_the_deadline_is_said(collect: Collect) -> None:
+    says = r"0 s: Running when it was last read\. At the end the Kubernetes API .* The job goes on"
+    with pytest.raises(TimeOverError, match=says):
+        collect(a_watch(a_state("Running"), UNAVAILABLE, timeout=0.0))
 
 
 @both

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from rl_console.actions import suspension
 from rl_console.actions.suspension import set_suspended, stop_job
-from rl_console.cluster.api import Api
-from rl_console.cluster.kube import Cluster
-from rl_console.errors import ClusterUnavailableError, RequestRefusedError
+from rl_console.cluster.api import REQUEST_SECONDS, Api
+from rl_console.cluster.kube import LEAST_SECONDS, Cluster
+from rl_console.errors import RequestRefusedError, TimeOverError
 from tests.unit.rl_console.builders import condition
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
@@ -88,6 +89,31 @@ def test_an_api_server_that_is_down_for_a_moment_is_asked_again(
     cluster = Cluster(Api(Server(*answers).library))
     said = set_suspended(cluster, "lab", "sums", suspended=True, wait=3600.0)
     assert said == "rljob.rl-operator.io/sums suspended: all its pods are gone"
-    cluster = Cluster(Api(Server(*answers[:3]).library))
-    with pytest.raises(ClusterUnavailableError, match="etcd has no leader"):
-        set_suspended(cluster, "lab", "sums", suspended=True, wait=0.0)
+
+
+DOWN = Answer(503, {"message": "etcd has no leader"})
+GOES_ON = r"etcd has no leader\. Try again\. It goes on; `kubectl rl status sums`"
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        ([DOWN], rf"sums has not been read after 1 s\. At the end .*: 503 Reason: {GOES_ON}"),
+        ([a_job(suspend=True), DOWN], rf"sums is Pending after 1 s\. At the end .*{GOES_ON}"),
+        (
+            [a_job(suspend=True)],
+            r"sums is Pending after 1 s\. It goes on; `kubectl rl status sums`",
+        ),
+    ],
+)
+def test_a_wait_ends_in_time_and_names_an_outage(
+    answers: list[Answer], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request begins at the last moment, too; the commands that change the job have their own."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(suspension, "pause", lambda _: clock.__setitem__(0, clock[0] + 1.0))
+    server = Server(a_job(suspend=False), a_job(suspend=True), *answers)
+    with pytest.raises(TimeOverError, match=says):
+        set_suspended(Cluster(Api(server.library)), "lab", "sums", suspended=True, wait=1.0)
+    assert server.limits == [(REQUEST_SECONDS,) * 2] * 2 + [(LEAST_SECONDS,) * 2] * 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, cast
 
 import pytest
@@ -22,7 +23,11 @@ class FakeCluster:
 
     def __init__(self, *answers: list[dict[str, Any]] | Exception) -> None:
         self._answers = list(answers)
-        self.clock = 0.0
+        self.clock, self.limits = 0.0, list[float]()
+
+    def within(self, seconds: float) -> FakeCluster:
+        self.limits.append(seconds)
+        return self
 
     def raw_jobs(self, namespace: str) -> list[dict[str, Any]]:
         answer = self._answers.pop(0)
@@ -34,7 +39,7 @@ class FakeCluster:
         self.clock += seconds
 
 
-def watch(cluster: FakeCluster, *, seconds: float, output: Output = Output.TABLE) -> None:
+def watch(cluster: FakeCluster, *, seconds: float | None, output: Output = Output.TABLE) -> None:
     watch_jobs(
         cast("Cluster", cluster),
         "lab",
@@ -99,3 +104,11 @@ def test_the_last_wait_ends_with_the_time() -> None:
     cluster = FakeCluster([job("a")], [job("a")], [job("a")])
     watch(cluster, seconds=1.5)
     assert cluster.clock == 1.5
+    assert cluster.limits == [1.5, 0.5, 0.0]
+
+
+def test_without_a_time_limit_a_request_has_its_own() -> None:
+    cluster = FakeCluster(UNAVAILABLE)
+    with pytest.raises(ClusterUnavailableError):
+        watch(cluster, seconds=None)
+    assert cluster.limits == [math.inf]

@@ -124,3 +124,4 @@ def test_a_read_gets_the_time_that_is_left_and_is_counted() -> None:
     assert given == [100, 99]
     assert (ending.kind, ending.seconds) == ("Deadline", 101)
     assert isinstance(ending.error, ClusterUnavailableError)
+    assert ending.left == -1

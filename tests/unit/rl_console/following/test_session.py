@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from rl_console.cluster.api import Api
-from rl_console.cluster.kube import Cluster
+from rl_console.cluster.kube import LEAST_SECONDS, Cluster
 from rl_console.errors import (
     NOT_FOUND,
     TIME_OVER,
@@ -18,7 +18,7 @@ from rl_console.errors import (
     TimeOverError,
 )
 from rl_console.following.follow import Ending, Kind, Limits
-from rl_console.following.session import LEAST_SECONDS, Session
+from rl_console.following.session import Session
 from tests.unit.rl_console.builders import condition, snapshot
 from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
@@ -88,6 +88,17 @@ def test_a_job_that_cannot_be_read_has_not_failed(
 
 def test_a_complete_job_ends_without_an_error() -> None:
     session().finish(Ending(kind="Complete", snapshot=snapshot(), seconds=1))
+
+
+def test_a_log_is_asked_for_within_the_time_limit_and_not_after_an_outage() -> None:
+    server = Server(Answer(200, {"items": []}))
+    viewer = Session(
+        cluster=Cluster(Api(server.library)), console=Console(), namespace="lab", job="sums"
+    )
+    viewer.explain(Ending(kind="Unreachable", snapshot=None, seconds=5, error=OUTAGE))
+    assert server.limits == []
+    viewer.explain(Ending(kind="Failed", snapshot=snapshot(), seconds=5, left=0.5))
+    assert set(server.limits) == {(LEAST_SECONDS, LEAST_SECONDS)}
 
 
 @pytest.mark.parametrize("status", [403, 404, 422, 503])
