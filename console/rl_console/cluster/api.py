@@ -55,7 +55,7 @@ class Api:
         """Read a kubeconfig, without a request.
 
         Within a pod, where neither a kubeconfig nor a context is named and kubectl's default files
-        do not exist, the pod's service account is used, as kubectl does.
+        do not exist or are empty, the pod's service account is used, as kubectl does.
 
         Raises:
             UsageError: the kubeconfig or the context does not exist, or cannot be used.
@@ -232,7 +232,6 @@ class Api:
 
 
 def _is_pod_without_kubeconfig() -> bool:
-    """Whether this is a pod with a service account, and kubectl's default files are missing."""
-    files = kubeconfig_file.default_files().split(os.pathsep)
+    """Whether this is a pod with a service account, and kubectl's default files have no content."""
     inside = "KUBERNETES_SERVICE_HOST" in os.environ and POD_TOKEN.exists()
-    return inside and not any(Path(file).expanduser().exists() for file in files if file)
+    return inside and kubeconfig_file.is_default_empty()

@@ -5,8 +5,10 @@ The client library reads the file, but neither whom the user impersonates nor th
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,9 +88,21 @@ def use_proxy(settings: Any, named: str = "") -> None:
     settings.proxy_headers = proxy_headers(settings.proxy)
 
 
-def default_files() -> str:
-    """Kubeconfigs that are used where none is named, separated as in PATH."""
-    return os.environ.get("KUBECONFIG") or "~/.kube/config"
+def default_files() -> list[Path]:
+    """Kubeconfigs that are used where none is named."""
+    named = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    return [Path(file) for file in named.split(os.pathsep) if file]
+
+
+def is_default_empty() -> bool:
+    """Whether no default file has content; a damaged one has."""
+    files = [file.expanduser() for file in default_files()]
+    try:
+        return not any(
+            yaml.safe_load(file.read_bytes()) if file.is_file() else file.exists() for file in files
+        )
+    except (OSError, yaml.YAMLError):
+        return False
 
 
 def read(file: Path | None, *, context: str | None) -> Chosen:
@@ -102,7 +116,7 @@ def read(file: Path | None, *, context: str | None) -> Chosen:
         UsageError: the kubeconfig cannot be used.
         NotLoggedInError: the user's credential plugin gave no credential.
     """
-    files = str(file) if file else default_files()
+    files = [file] if file else default_files()
     try:
         return _chosen(files, context)
     except (config.ConfigException, OSError, urllib3.exceptions.HTTPError) as error:
@@ -112,23 +126,38 @@ def read(file: Path | None, *, context: str | None) -> Chosen:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         cause = f"a part of it has another form than a kubeconfig's: {error}"
     raise UsageError(
-        f"the kubeconfig {files} cannot be used: {' '.join(cause.split())}",
+        f"the kubeconfig {os.pathsep.join(map(str, files))} cannot be used: "
+        f"{' '.join(cause.split())}",
         remedy="Name the file with --kubeconfig or $KUBECONFIG, and the context with "
         "--context; `kubectl config get-contexts` lists them",
     )
 
 
-def _merged(files: str) -> KubeConfigMerger:
-    merged = KubeConfigMerger(files)
+class _Merger(KubeConfigMerger):  # type: ignore[misc]
+    """Reads files as kubectl does: one that is empty is ignored, and none is split at a colon."""
+
+    def _load_config_from_file_path(self, files: Sequence[Path]) -> None:
+        for file in files:
+            if file.exists():
+                with contextlib.suppress(config.ConfigException):  # it is empty
+                    self.load_config(str(file))
+                    self.paths.append(str(file))
+        self.config_saved = copy.deepcopy(self.config_files)
+
+
+def _merged(files: Sequence[Path]) -> KubeConfigMerger:
+    expanded = [file.expanduser() for file in files]
+    merged = _Merger(expanded)
     if merged.config is None:
-        raise config.ConfigException("there is no such file")
+        is_there = any(file.exists() for file in expanded)
+        raise config.ConfigException("it is empty" if is_there else "there is no such file")
     for node in merged.config.value["users"]:
         node.name = f"{node.path}/{node.value['name']}"  # in errors; the library's has every secret
         node.value = {**node.value, "user": node.value.get("user") or {}}  # `user:` without content
     return merged
 
 
-def _chosen(files: str, context: str | None) -> Chosen:
+def _chosen(files: Sequence[Path], context: str | None) -> Chosen:
     merged = _merged(files)
     active = context or current_context(merged.config_files[path] for path in merged.paths)
     if not active:

@@ -6,14 +6,17 @@ import base64
 import contextlib
 import http.server
 import json
+import os
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.config import incluster_config
 
 from rl_console import app
+from rl_console.cluster import api
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
 from rl_console.errors import (
@@ -316,6 +319,58 @@ def test_credentials_are_not_sent_over_plain_http(
     assert cluster.api.token == ""
 
 
+def test_an_empty_file_among_several_is_ignored_as_in_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tmp_path / "empty"
+    empty.write_text("# nothing\n")
+    file = kubeconfig(tmp_path, SERVER, {"token": "t"})
+    for files in ([empty, file], [file, empty]):
+        monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)))
+        assert Api.connect(None, context=None, request_seconds=5).token == "t"
+
+
+def test_a_file_that_is_named_may_have_a_colon(tmp_path: Path) -> None:
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    assert connect(kubeconfig(folder, SERVER, {"token": "t"})).api.token == "t"
+
+
+def test_a_kubeconfig_may_come_through_a_pipe(tmp_path: Path) -> None:
+    """As by `--kubeconfig <(…)`: it can be read once."""
+    read, write = os.pipe()
+    os.write(write, kubeconfig(tmp_path, SERVER, {"token": "t"}).read_bytes())
+    os.close(write)
+    assert connect(Path(f"/dev/fd/{read}")).api.token == "t"
+    os.close(read)
+
+
+@pytest.mark.parametrize(
+    ("content", "in_pod"),
+    [(None, True), ("", True), ("{}", True), ("# nothing\n", True), ("clusters: [", False)],
+)
+def test_in_a_pod_a_kubeconfig_without_content_counts_as_none(
+    content: str | None, in_pod: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, file = tmp_path / "token", tmp_path / "config"
+    token.write_text("of-the-pod")
+    authorities = tmp_path / "ca.crt"
+    authorities.write_text(Authority().pem)
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "9")
+    monkeypatch.setattr(api, "POD_TOKEN", token)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(authorities))
+    if in_pod:
+        assert Api.connect(None, context=None, request_seconds=5).token == "of-the-pod"
+    else:
+        with pytest.raises(UsageError, match="it is not YAML"):
+            Api.connect(None, context=None, request_seconds=5)
+
+
 # Proxies.
 
 
@@ -392,7 +447,8 @@ HERE = {"name": "c", "context": {"cluster": "c"}}
     [
         ("clusters: [\n", "it is not YAML: while parsing"),
         ("- 1\n", "a part of it has another form"),
-        ("", "file is empty"),
+        ("", "it is empty"),
+        ("# nothing\n", "it is empty"),
         (json.dumps({"current-context": "", "contexts": []}), "it names no current context"),
         (json.dumps({"current-context": "c", "contexts": [HERE], "clusters": []}), "name c in"),
         (
