@@ -33,6 +33,7 @@ DROPPED_ANNOTATIONS = (
     "kubectl.kubernetes.io/last-applied-configuration",
     f"{GROUP}/abandon-data",
 )
+EXCEEDED_QUOTA = "exceeded quota"  # its reason is Forbidden, as where the user has no right
 RETAIN = '{"spec":{"lifecycle":{"dataPolicy":"Retain"}}}'
 
 
@@ -69,6 +70,28 @@ def replacement(raw: Mapping[str, Any]) -> dict[str, Any]:
         "metadata": {key: value for key, value in metadata.items() if value},
         "spec": {**spec, "runId": job.run, "suspend": False, "stop": False},
     }
+
+
+def require_creatable(cluster: Cluster, manifest: Mapping[str, Any]) -> None:
+    """Try to create a job without effect, before the old one of its name is deleted.
+
+    Raises:
+        ConsoleError: the API server would refuse it, e.g. because the user may not create jobs.
+    """
+    metadata = manifest["metadata"]
+    try:
+        cluster.api.request(
+            "POST",
+            path("rljobs", metadata["namespace"]),
+            doing=f"trying whether RLJob {metadata['namespace']}/{metadata['name']} can be created "
+            "again, before it is deleted",
+            body=manifest,
+            query={"dryRun": "All"},
+        )
+    except RequestRefusedError as error:
+        # The old job has the name, and counts for quota: both only until it is deleted.
+        if error.reason != ALREADY_EXISTS and EXCEEDED_QUOTA not in str(error):
+            raise
 
 
 def write_manifest(manifest: Mapping[str, Any], file: Path) -> None:
@@ -137,11 +160,16 @@ def _create(cluster: Cluster, manifest: Mapping[str, Any], saved: Path, *, doing
     except ConsoleError as error:
         if isinstance(error, RequestRefusedError) and error.reason == ALREADY_EXISTS:
             raise _MadeAgainError(MADE_AGAIN) from error
-        raise RequestRefusedError(
-            doing=doing,
-            cause=str(error),
-            remedy=f"The old job is deleted. Run `kubectl create -f {saved}` to continue its run",
-        ) from error
+        remedy = f"The old job is deleted. Run `kubectl create -f {saved}` to continue its run"
+        raise _with_remedy(error, doing=doing, remedy=remedy) from error
+
+
+def _with_remedy(error: ConsoleError, *, doing: str, remedy: str) -> ConsoleError:
+    """An error of the same exit code that says how to go on."""
+    if isinstance(error, NotFoundError):
+        return NotFoundError(doing=f"{doing}: {error}", remedy=remedy)
+    kind = NotAllowedError if isinstance(error, NotAllowedError) else RequestRefusedError
+    return kind(doing=doing, cause=str(error), remedy=remedy)
 
 
 class _MadeAgainError(ConsoleError):
@@ -172,6 +200,8 @@ def _delete(cluster: Cluster, metadata: Mapping[str, Any], saved: Path) -> None:
             doing=doing,
             body={"preconditions": {"uid": metadata["uid"]}, "propagationPolicy": "Background"},
         )
+    except NotFoundError:  # somebody else deleted it, which is what was to be done
+        return
     except RequestRefusedError:  # the job is there: nothing is to be made from the manifest
         saved.unlink(missing_ok=True)
         raise
@@ -209,9 +239,8 @@ def _await_gone(
             if time.monotonic() > deadline:
                 raise
         except ConsoleError as error:
-            kind = NotAllowedError if isinstance(error, NotAllowedError) else RequestRefusedError
             doing = f"waiting until RLJob {namespace}/{name} is gone"
-            raise kind(doing=doing, cause=str(error), remedy=later) from error
+            raise _with_remedy(error, doing=doing, remedy=later) from error
         else:
             if current["metadata"]["uid"] != metadata["uid"]:
                 raise _MadeAgainError(MADE_AGAIN)

@@ -70,12 +70,18 @@ def retry(
     The job is deleted and created again with the run's ID, so that it goes on from the last
     checkpoint. The new manifest is kept in a file.
     """
-    from rl_console.actions.retry import replace_job, replacement, write_manifest
+    from rl_console.actions.retry import (
+        replace_job,
+        replacement,
+        require_creatable,
+        write_manifest,
+    )
 
     cluster = invocation.cluster()
     namespace = cluster.default_namespace
     raw = cluster.raw_job(namespace, job)
     manifest = replacement(raw)
+    require_creatable(cluster, manifest)
     if not yes:
         typer.confirm(
             f"Delete RLJob {namespace}/{job} and create it again with runId "

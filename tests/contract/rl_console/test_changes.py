@@ -153,14 +153,15 @@ def test_a_job_that_is_made_again_names_what_to_commit(
     assert f"`kubectl delete rljob {job}`" in done.err
 
 
-def test_a_retry_that_may_not_delete_leaves_no_file(
-    world: World, run: Run, job: str, tmp_path: Path
+@pytest.mark.parametrize(("allowed", "forbidden"), [("create", "delete"), ("delete", "create")])
+def test_a_retry_that_may_not_delete_or_create_does_nothing(
+    world: World, run: Run, job: str, tmp_path: Path, allowed: str, forbidden: str
 ) -> None:
     uid = failed(world, job)
-    name = f"retrier-{job}"[:40].rstrip("-")
+    name = f"may-{allowed}"
     for made in (
         ("serviceaccount", name),
-        ("role", name, "--verb=get", "--resource=rljobs.rl-operator.io"),
+        ("role", name, f"--verb=get,{allowed}", "--resource=rljobs.rl-operator.io"),
         ("rolebinding", name, f"--role={name}", f"--serviceaccount={NAMESPACE}:{name}"),
     ):
         world.apiserver.kubectl("-n", NAMESPACE, "create", *made)
@@ -170,6 +171,7 @@ def test_a_retry_that_may_not_delete_leaves_no_file(
     file.write_text(json.dumps(written))
     done = run("retry", job, "--yes", "--save", str(saved), kubeconfig=file)
     assert (done.code, saved.exists()) == (4, False)
+    assert f"cannot {forbidden} resource" in done.err
     assert get(world, "rljob", job)["metadata"]["uid"] == uid
 
 

@@ -13,7 +13,11 @@ from rl_console.actions import retry
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
 from rl_console.errors import (
+    NOT_ALLOWED,
+    NOT_FOUND,
+    REFUSED,
     ClusterUnavailableError,
+    ConsoleError,
     NotAllowedError,
     NotLoggedInError,
     RequestRefusedError,
@@ -114,6 +118,55 @@ def test_a_deletion_that_was_not_sent_leaves_no_manifest(tmp_path: Path) -> None
         retry.replace_job(cluster, {"metadata": METADATA}, MANIFEST, saved=saved)
     assert "create" not in str(raised.value)
     assert not saved.exists()
+
+
+def test_a_job_that_somebody_else_deleted_is_created() -> None:
+    server = Server(GONE, GONE, DONE)
+    replace(server)
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (Answer(403, {"message": "you cannot create"}), NOT_ALLOWED),
+        (Answer(404, {"message": "no such namespace"}), NOT_FOUND),
+        (Answer(422, {"message": "spec is invalid"}), REFUSED),
+    ],
+)
+def test_a_creation_that_is_refused_keeps_its_exit_code_and_names_the_manifest(
+    answer: Answer, code: int
+) -> None:
+    says = r"The old job is deleted\. Run `kubectl create -f again\.yaml` to continue its run"
+    with pytest.raises(ConsoleError, match=says) as raised:
+        replace(Server(DONE, GONE, answer))
+    assert raised.value.exit_code == code
+
+
+TAKEN = Answer(409, {"message": "sums already exists", "reason": "AlreadyExists"})
+FULL = Answer(403, {"message": "sums is forbidden: exceeded quota: jobs", "reason": "Forbidden"})
+
+
+@pytest.mark.parametrize("answer", [DONE, TAKEN, FULL])
+def test_what_ends_with_the_old_job_does_not_keep_it_from_being_replaced(answer: Answer) -> None:
+    server = Server(answer)
+    retry.require_creatable(Cluster(Api(server.library)), MANIFEST)
+    assert server.queries == [[("dryRun", "All")]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (Answer(403, {"message": "you cannot create"}), NotAllowedError),
+        (Answer(422, {"message": "spec is invalid"}), RequestRefusedError),
+        (DOWN, ClusterUnavailableError),
+    ],
+)
+def test_a_job_that_cannot_be_created_is_not_to_be_deleted(
+    answer: Answer, kind: type[Exception]
+) -> None:
+    with pytest.raises(kind, match="lab/sums can be created again, before it is deleted"):
+        retry.require_creatable(Cluster(Api(Server(answer).library)), MANIFEST)
 
 
 @pytest.mark.parametrize(
