@@ -28,7 +28,7 @@ class Response:
     messages: Sequence[Mapping[str, str]] = ()
     """``role`` and ``content`` of all messages of the last context, with this response."""
     opened: Sequence[int] = ()
-    """Indexes of the messages that begin inside of ``<think>``."""
+    """Indexes of the messages that begin inside of ``<think>``; empty in the container ``code``."""
     tokens: int = 0
     """Number of tokens generated for this text, with the token that ended the turn."""
     max_tokens: int = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,9 @@ class Hosted:
         from rl_sampler.scorers.response import Response
 
         code = await self._code()
-        response = Response(**request["response"])
+        # The agent may be of a newer release, which sends fields that are not known here.
+        known = {known.name for known in fields(Response)} & request["response"].keys()
+        response = Response(**{name: request["response"][name] for name in known})
         return {"value": await code.scorers[request["scorer"]](response)}
 
     async def _tool(self, request: Request, ask: Ask) -> Answer:

@@ -60,7 +60,9 @@ class Member:
     async def calls(self, turn: Turn) -> Parsed:
         """The tool calls in a response."""
         answer = await self._do("calls", text=turn.text)
-        calls = [WantedCall(**call) for call in answer["calls"]]
+        calls = [
+            WantedCall(tool=call["tool"], arguments=call["arguments"]) for call in answer["calls"]
+        ]
         return Parsed(calls=calls, malformed=answer["malformed"])
 
     async def make(self, wanted: Sequence[WantedCall]) -> list[ToolCall]:

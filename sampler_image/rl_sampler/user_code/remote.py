@@ -27,6 +27,9 @@ from rl_sampler.user_code.load import EPISODE_SECONDS, REASONS
 
 TOPIC = "user code"
 RETRY_SECONDS = 1.0
+AGENT_ONLY = frozenset({"opened"})
+"""Fields of a response that only the agent's own scorers use. They are not sent: a container whose
+image derives from an earlier release may not know them."""
 BUSY = "too many calls wait there, or an async function blocks it; define that with def instead"
 
 
@@ -78,7 +81,8 @@ def _scorer(section: ScorerSpec, code: CodeContainer) -> AsyncScorer:
     name = f"scorer {section.kind} ({section.entry_point})"
 
     async def score(response: Response) -> float:
-        request = {"call": "score", "scorer": section.kind, "response": asdict(response)}
+        sent = {name: value for name, value in asdict(response).items() if name not in AGENT_ONLY}
+        request = {"call": "score", "scorer": section.kind, "response": sent}
         seconds = section.seconds + QUEUE_SECONDS + GRACE_SECONDS
         try:
             scored = await code.ask(request, Scored, seconds=seconds)

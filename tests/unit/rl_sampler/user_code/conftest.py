@@ -74,6 +74,9 @@ def leaves(response):
 def finds_nothing(response):
     return next(float(line) for line in response.text.splitlines() if line)
 
+def sees_openings(response):
+    return float(len(response.opened) > 0)
+
 def down(response):
     raise ScoringError("the service is away")
 

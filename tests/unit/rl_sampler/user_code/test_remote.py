@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,12 +13,12 @@ import pytest
 from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.code.math_checker import CompareError
-from rl_sampler.code.replies import Compared
+from rl_sampler.code.replies import Compared, Scored
 from rl_sampler.engine.problems import Problems
 from rl_sampler.scorers.mathematics import MathScorer
 from rl_sampler.scorers.response import Response, ScoringError
 from rl_sampler.user_code import hosted
-from rl_sampler.user_code.remote import user_code_of
+from rl_sampler.user_code.remote import UserCode, user_code_of
 from tests.code_container import in_thread
 from tests.samples.manifests import a_job
 from tests.waiting import HUNG_SECONDS
@@ -44,6 +46,27 @@ async def test_a_container_that_cannot_read_the_manifest_says_so(tmp_path: Path)
         waiting.cancel()
     assert "cannot be imported: ValidationError" in str(problems)
     assert "ofTheNextRelease" in str(problems)
+
+
+MINE = {"scorers": [{"kind": "Mine", "entryPoint": "theirs:length"}]}
+SEES = {"scorers": [{"kind": "Mine", "entryPoint": "theirs:sees_openings"}]}
+
+
+async def test_a_container_ignores_fields_of_a_response_that_it_does_not_know(
+    tmp_path: Path,
+) -> None:
+    """Such as one whose image was derived from an older release."""
+    sent = asdict(Response(text="abc", answer=None, reference="")) | {"ofTheNextRelease": 1}
+    with in_thread(tmp_path, a_job(reward=MINE)["spec"]) as code:
+        request = {"call": "score", "scorer": "Mine", "response": sent}
+        assert await code.ask(request, Scored, seconds=HUNG_SECONDS) == Scored(value=0.3)
+
+
+async def test_what_only_scorers_of_the_agent_use_is_not_sent(
+    loaded: Callable[..., UserCode],
+) -> None:
+    response = Response(text="", answer=None, reference="", opened=(1,))
+    assert await loaded(reward=SEES).scorers["Mine"](response) == 0.0
 
 
 class Ends:
