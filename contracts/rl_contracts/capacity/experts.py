@@ -25,6 +25,11 @@ without an error."""
 ADAPTED = ("deepseek_v3", "qwen2_moe", "qwen3_moe")
 """Families whose experts can have adapters: two matrices without biases, of which the first begins
 with the rows of the gate. Those of gpt-oss have biases, and rows of gate and up by turns."""
+UNTRAINED = {
+    "phimoe": "Models of type phimoe cannot be trained: in training their routers choose experts "
+    "by random noise that no option switches off, and the engine samples without it.",
+}
+"""Families that cannot be trained, with the reason."""
 SECTION = "spec.algorithm.experts"
 LOW_RANK = "spec.training.lora"
 
@@ -36,6 +41,7 @@ def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
         shape: of the policy.
         spec: the manifest.
     """
+    yield from _untrained(shape, spec)
     if not spec.algorithm.unsampled:
         yield from _served_wrongly(shape, spec)
     low_rank, section = spec.training.lora, spec.algorithm.experts
@@ -50,6 +56,17 @@ def refusals(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
     for name, value in asked.items():
         if value:
             yield from _unknown(shape, f"{SECTION}.{name}", f"{value:g}")
+
+
+def _untrained(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:
+    if shape.family in UNTRAINED:
+        yield Refusal(
+            field="spec.model.uri",
+            value=spec.model.uri[:200],
+            reason="ModelUnusable",
+            message=UNTRAINED[shape.family],
+            remedy="Name a model of a family in docs/reference/models.md.",
+        )
 
 
 def _served_wrongly(shape: Shape, spec: RLJobSpec) -> Iterator[Refusal]:

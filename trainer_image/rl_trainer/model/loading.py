@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedConfig,
 )
 
+from rl_contracts.capacity.experts import UNTRAINED
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.spec.training.lora import Quantization
 from rl_contracts.spec.training.training import Precision
@@ -35,7 +36,8 @@ HALVES = {"BF16": torch.bfloat16, "FP16": torch.float16, "FP32": None}
 """What layers compute in where that is safe; None: float32 everywhere."""
 CHECK_TOLERANCE = 1e-3
 NOISE = re.compile(r"dropout|pdrop|layerdrop|jitter_noise")
-"""Names of a config's probabilities and widths of noise that layers add in training alone."""
+"""Names of a config's probabilities and widths of noise that layers add in training alone. Families
+of ``UNTRAINED`` may also use one outside of training, and are refused before."""
 LISTED = "Name a model of a family in docs/reference/models.md."
 
 
@@ -72,10 +74,11 @@ def load(
 
     Raises:
         RefusedError: it is no causal model that transformers can build and fill from the folder,
-            its weights are quantized or not finite, it does not keep packed sequences apart, or
-            its layers cannot be run again or quantized.
+            or of a family that cannot be trained, its weights are quantized or not finite, it does
+            not keep packed sequences apart, or its layers cannot be run again or quantized.
     """
     config = config_in(folder, uri=uri, field=field)
+    _check_family(config, uri=uri, field=field)
     _check_unquantized(config, uri=uri, field=field)
     seeing = _vision(config, folder, images, uri=uri, field=field)
     _check_attention(folder, uri=uri, field=field)
@@ -201,6 +204,12 @@ def _no_images(sha256: str) -> bytes:
 def _attention(name: str, seeing: Vision | None) -> str | dict[str, str]:
     """Attention by part of the model: the vision tower's is that of single images."""
     return name if seeing is None else {"text_config": name, "vision_config": "sdpa"}
+
+
+def _check_family(config: dict[str, Any], *, uri: str, field: str) -> None:
+    reason = UNTRAINED.get(str(config.get("model_type")))
+    if reason is not None:
+        raise refused(uri, reason, field=field, remedy=LISTED)
 
 
 def _check_unquantized(config: dict[str, Any], *, uri: str, field: str) -> None:

@@ -56,6 +56,16 @@ def test_without_coefficients_no_model_is_refused() -> None:
     assert not refused("mixtral", algorithm={})
 
 
+@pytest.mark.parametrize("objective", ["RL", "SFT"])
+def test_a_family_whose_routers_draw_noise_in_training_is_refused(objective: str) -> None:
+    changes: dict[str, Any] = {"model_type": "phimoe"}
+    (refusal,) = refused("mixtral", algorithm={"objective": objective}, **changes)
+    assert (refusal.field, refusal.value) == ("spec.model.uri", SPEC["model"]["uri"])
+    assert refusal.reason == "ModelUnusable"
+    assert "type phimoe cannot be trained" in refusal.message
+    assert "models.md" in refusal.remedy
+
+
 @pytest.mark.parametrize("changes", [{"mlp_only_layers": [0]}, {"decoder_sparse_step": 2}])
 def test_dense_layers_that_the_engine_takes_for_experts_are_refused(
     changes: dict[str, Any],

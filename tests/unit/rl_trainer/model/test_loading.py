@@ -157,6 +157,11 @@ def unknown_kind(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": "nobody-knows-it"}))
 
 
+def router_that_draws(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "phimoe"}))
+
+
 def truncate_weights(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:5000])
@@ -196,6 +201,7 @@ def further_tensor(folder: Path) -> None:
     [
         (break_config, "cannot be read"),
         (unknown_kind, "cannot be loaded"),
+        (router_that_draws, "type phimoe cannot be trained"),
         (truncate_weights, "cannot be loaded"),
         (more_layers, "(some are missing): model.layers."),
         (further_tensor, "hold 1 tensors that Qwen3ForCausalLM does not load, and that trained"),
