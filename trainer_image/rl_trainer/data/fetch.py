@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -46,6 +47,8 @@ class Places:
     """Commits by name of a training source, for those that a run has begun with."""
     begun: bool = False
     """The run has steps, as ``SourceReader``."""
+    recorded: Mapping[str, str] = field(default_factory=dict)
+    """Digest of the records by name of a training source, for those that a run has begun with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,24 +98,12 @@ def _fetch(
     wanted: _Wanted, places: Places, limits: Images | None, *, skip: bool, compares: Compares
 ) -> Dataset:
     source = wanted.source
-    reader = SourceReader(
-        source,
-        field=wanted.field,
-        skip=skip,
-        compares=compares,
-        images=None if places.images is None else limits,
-        show=_showing(source, places, limits),
-        begun=places.begun,
-    )
-    revision = ""
-    if source.format == HARBOR:
-        examples = _tasks(wanted, reader, places)
-    else:
-        revision, files = _files(wanted, places)
-        examples = (
-            example for file in files for example in _read(file, reader, source.columns, compares)
-        )
-    spool = Spool(places.folder / f"{wanted.split}-{source.name}", examples)
+    read = partial(_read_source, wanted, places, limits, skip=skip, compares=compares)
+    reader, revision, spool = read(keep_long=places.begun and not skip)
+    recorded = places.recorded.get(source.name) if wanted.split == "train" else None
+    if skip and reader.too_long and recorded not in (None, spool.sha256):
+        # The run may have begun with an earlier release, which did not skip such records.
+        reader, revision, spool = read(keep_long=True)
     reader.check_any()
     log.info("%s %s: %d records, %d skipped", wanted.split, source.name, len(spool), reader.skipped)
     return Dataset(
@@ -125,6 +116,40 @@ def _fetch(
         revision=revision,
         sha256=spool.sha256,
     )
+
+
+def _read_source(
+    wanted: _Wanted,
+    places: Places,
+    limits: Images | None,
+    *,
+    skip: bool,
+    compares: Compares,
+    keep_long: bool,
+) -> tuple[SourceReader, str, Spool]:
+    """What has read the source, its revision where it has one, and its examples."""
+    source = wanted.source
+    reader = SourceReader(
+        source,
+        field=wanted.field,
+        skip=skip,
+        compares=compares,
+        images=None if places.images is None else limits,
+        show=_showing(source, places, limits),
+        begun=places.begun,
+        keep_long=keep_long,
+    )
+    revision = ""
+    if source.format == HARBOR:
+        examples = _tasks(wanted, reader, places)
+    else:
+        revision, files = _files(wanted, places)
+        examples = (
+            example for file in files for example in _read(file, reader, source.columns, compares)
+        )
+    path = places.folder / f"{wanted.split}-{source.name}"
+    path.unlink(missing_ok=True)
+    return reader, revision, Spool(path, examples)
 
 
 def _showing(

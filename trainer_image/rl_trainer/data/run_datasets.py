@@ -5,6 +5,7 @@ The run's document keeps a summary of each source, so that a later attempt reads
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def read_data(
         harbor=_harbor(job),
         pinned=pinned(run),
         begun=run.step > 0,
+        recorded={} if run.step == 0 else {each.name: each.sha256 for each in _training(run)},
     )
     datasets = fetch_datasets(section, places, compares=job.spec.compares)
     if section.rollouts is not None:
@@ -84,7 +86,11 @@ def pinned(run: Run) -> dict[str, str]:
     """Commit by name of each training source; a run that has steps must keep reading it."""
     if run.step == 0:
         return {}
-    return {dataset.name: dataset.revision for dataset in run.datasets if dataset.split == "train"}
+    return {dataset.name: dataset.revision for dataset in _training(run)}
+
+
+def _training(run: Run) -> Iterator[DatasetSummary]:
+    return (dataset for dataset in run.datasets if dataset.split == "train")
 
 
 def _summary(dataset: Dataset) -> DatasetSummary:

@@ -40,6 +40,7 @@ class SourceReader:
         images: Images | None = None,
         show: Callable[[Example], Example] = lambda example: example,
         begun: bool = False,
+        keep_long: bool = False,
     ) -> None:
         """Start with no records read.
 
@@ -51,16 +52,19 @@ class SourceReader:
             images: as ``parse_record``.
             show: stores the images of an example, and raises BadRecordError for a bad one.
             begun: the run has steps, and its ``data`` cannot be edited any more: a named column
-                that no record has, and without ``skip`` a record that is too long, are only logged.
+                that no record has is only logged.
+            keep_long: a record that is too long is only logged: an earlier release read it.
         """
         self._source, self._field, self._skip = source, field, skip
         self._compares, self._images, self._show = compares, images, show
-        self._begun = begun
+        self._begun, self._keep_long = begun, keep_long
         self._seen: set[str] = set()
         self._unseen = named(source.columns)
         """Columns that the manifest names and no record has had, as ``named``."""
         self._columns: Sequence[str] = ()
         """Of the first record."""
+        self.too_long = 0
+        """Records of more than ``MAX_TEXT_BYTES`` so far, whether kept or not."""
         self.skipped = 0
         self.first_skipped: list[str] = []
         """Place and problem of the first skipped records."""
@@ -134,8 +138,8 @@ class SourceReader:
         if example.text_bytes <= MAX_TEXT_BYTES:
             return
         problem = f"has {example.text_bytes} bytes of text as JSON, more than {MAX_TEXT_BYTES}"
-        # A run that skips bad records has skipped this one from its first step on.
-        if self._skip or not self._begun:
+        self.too_long += 1
+        if not self._keep_long:
             raise BadRecordError(problem)
         log.warning("%s %s. The run has begun, and goes on.", where, problem)
 

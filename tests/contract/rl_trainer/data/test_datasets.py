@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from bson import Int64, ObjectId, json_util
 from bson.json_util import CANONICAL_JSON_OPTIONS, RELAXED_JSON_OPTIONS, JSONOptions
 
+from rl_contracts.documents.datasets import reading
 from rl_contracts.errors import RefusedError, StoreUnavailableError
 from rl_contracts.spec.data import Data
 from rl_contracts.stores.connect import Stores
@@ -80,6 +82,25 @@ def refusal(places: Places, source: dict[str, Any]) -> str:
     assert refused.value.refusal.field == "spec.data.train[0].uri"
     assert refused.value.refusal.remedy
     return f"{refused.value.refusal.reason}: {refused.value.refusal.message}"
+
+
+@pytest.mark.parametrize(
+    ("longest", "ids"), [(100, ["e0", "long", "e1"]), (20, ["e0", "e1"])], ids=["read", "skipped"]
+)
+def test_a_run_that_has_begun_reads_long_records_as_it_did_at_its_first_step(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int, ids: list[str]
+) -> None:
+    """Earlier releases did not skip them."""
+    rows = [ROWS[0], {"id": "long", "query": "x" * 50, "answer": "7"}, ROWS[1]]
+    (tmp_path / "a.parquet").write_bytes(parquet(rows))
+    source = {"uri": f"file://{tmp_path}/a.parquet"}
+    monkeypatch.setattr(reading, "MAX_TEXT_BYTES", longest)
+    (first,) = fetch(places, source, onBadRecord="Skip")
+    monkeypatch.setattr(reading, "MAX_TEXT_BYTES", 20)
+    begun = replace(places, begun=True, recorded={"s0": first.sha256})
+    (again,) = fetch(begun, source, onBadRecord="Skip")
+    assert [example.id for example in again.examples] == ids
+    assert (again.sha256, again.skipped) == (first.sha256, first.skipped)
 
 
 @pytest.mark.parametrize(

@@ -102,20 +102,21 @@ def test_a_run_that_has_begun_goes_on_with_what_earlier_releases_read(
     monkeypatch.setattr(reading, "MAX_TEXT_BYTES", 4)
     columns = {"scorer": "judge"}
     source = DatasetSource.model_validate({**SOURCE.model_dump(), "columns": columns})
-    begun = SourceReader(source, field="spec.data.train[0]", begun=True)
+    begun = SourceReader(source, field="spec.data.train[0]", begun=True, keep_long=True)
     assert len(read(begun, GOOD)) == 1
     assert "No record of s3://data/train.jsonl has a field 'judge'" in caplog.text
     assert "line 1 has 5 bytes of text as JSON, more than 4" in caplog.text
 
 
-def test_a_run_skips_the_same_records_once_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else its data would have changed since its first step."""
+@pytest.mark.parametrize(("keep_long", "ids"), [(False, ["line 1"]), (True, ["line 1", "a"])])
+def test_a_record_that_is_too_long_is_counted_whether_it_is_skipped_or_kept(
+    monkeypatch: pytest.MonkeyPatch, keep_long: bool, ids: list[str]
+) -> None:
     monkeypatch.setattr(reading, "MAX_TEXT_BYTES", 4)
-    for begun in (False, True):
-        source_reader = SourceReader(SOURCE, field="spec.data.train[0]", skip=True, begun=begun)
-        short = b'{"query": "x", "answer": "1"}\n'
-        assert len(read(source_reader, short, GOOD)) == 1
-        assert source_reader.skipped == 1
+    source_reader = SourceReader(SOURCE, field="spec.data.train[0]", skip=True, keep_long=keep_long)
+    short = b'{"query": "x", "answer": "1"}\n'
+    assert [example.id for example in read(source_reader, short, GOOD)] == ids
+    assert source_reader.too_long == 1
 
 
 @pytest.mark.parametrize(
