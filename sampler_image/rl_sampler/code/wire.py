@@ -75,7 +75,7 @@ class JudgeCall(TypedDict):
 
 FailureKind = Literal["user", "time", "down"]
 """``user``: the user's code is wrong; ``time``: it took too long; ``down``: it says that a service
-which it needs is down."""
+which it needs is down, or there was no thread for it."""
 
 
 class MessageTooLongError(ValueError):

@@ -29,6 +29,10 @@ class UserCodeTimeoutError(UserCodeError):
     """User code did not return in time."""
 
 
+class NoThreadError(RLError):
+    """A call got no thread, so nothing of it ran: an infrastructure error, not the code's fault."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserThreads:
     """Threads for the user's code only."""
@@ -88,6 +92,7 @@ class UserCallable:
             UserCodeTimeoutError: the call did not return in time. Hazard: a thread cannot be
                 stopped, so a function that is not async runs on.
             UserCodeError: the call raised any other exception.
+            NoThreadError: it was not called: there was no thread within its time limit.
             RLError: the call raised one of these on purpose, such as ToolDownError.
         """
         if is_async(self.call):
@@ -100,7 +105,7 @@ class UserCallable:
         """Wait for a slot and a thread; returns when the function begins.
 
         Raises:
-            UserCodeTimeoutError: there was a slot, and no thread within the time limit.
+            NoThreadError: there was a slot, and no thread within the time limit.
         """
         await self.threads.slots.acquire()
         slot = _Slot(self.threads.slots)
@@ -124,7 +129,7 @@ class UserCallable:
             if slot.begun.is_set():  # while the event loop was blocked
                 return result
             result.cancel()
-            raise UserCodeTimeoutError(
+            raise NoThreadError(
                 f"{self.name} did not begin within {self.seconds:g} s: {THREADS} calls that took "
                 "too long still run, and each keeps a thread"
             ) from error

@@ -136,10 +136,9 @@ def _failed(error: RLError) -> Answer:
         return failure("down", str(error))
     from rl_sampler.scorers.response import ScoringError
     from rl_sampler.tools.tool import ToolDownError
-    from rl_sampler.user_code.call import UserCodeTimeoutError
+    from rl_sampler.user_code.call import NoThreadError, UserCodeTimeoutError
 
     if isinstance(error, UserCodeTimeoutError):
         return failure("time", str(error))
-    return failure(
-        "down" if isinstance(error, ScoringError | ToolDownError) else "user", str(error)
-    )
+    down = isinstance(error, ScoringError | ToolDownError | NoThreadError)
+    return failure("down" if down else "user", str(error))

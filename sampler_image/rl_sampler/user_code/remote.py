@@ -120,7 +120,8 @@ class RemoteTools:
         Invalid arguments, a ToolError and a time-out become a failed result for the policy.
 
         Raises:
-            ToolDownError: the function raised it.
+            ToolDownError: the function raised it or got no thread, or the container gave no answer
+                in time.
             UserCodeError: the function raised another exception, or the container ended.
         """
         request = {"call": "tool", "tool": tool, "arguments": dict(arguments)}
@@ -129,8 +130,10 @@ class RemoteTools:
             called = await self._code.ask(request, Called, seconds=seconds)
         except CodeContainerError as error:
             raise UserCodeError(f"tool {tool}: {error}") from error
-        except TimeoutError:
-            return ToolResult(text=f"{tool} took too long", failed=True)
+        except TimeoutError as error:
+            raise ToolDownError(
+                f"tool {tool}: {self._code.name} gave no answer in {seconds:g} s: {BUSY}"
+            ) from error
         if called.failure is not None:
             raise _error(called.failure, down=ToolDownError)
         return ToolResult(text=called.text, failed=called.failed)

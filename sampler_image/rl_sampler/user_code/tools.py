@@ -54,6 +54,7 @@ class OwnTools:
 
         Raises:
             ToolDownError: the function raised it.
+            NoThreadError: there was no thread for the function within its time limit.
             UserCodeError: the function raised another exception, or its result is neither text
                 nor anything that JSON can write.
         """

@@ -11,7 +11,12 @@ from typing import Any
 
 import pytest
 
-from rl_sampler.user_code.call import UserCallable, UserCodeTimeoutError, UserThreads
+from rl_sampler.user_code.call import (
+    NoThreadError,
+    UserCallable,
+    UserCodeTimeoutError,
+    UserThreads,
+)
 from tests.waiting import HUNG_SECONDS
 
 SHORT_SECONDS = 0.2
@@ -95,7 +100,7 @@ async def test_a_call_that_gets_no_thread_says_that_others_keep_them(
     for _ in range(2):
         threads.pool.submit(ended.wait, HUNG_SECONDS)
     quick = a_call(lambda: "quick", threads, seconds=SHORT_SECONDS)
-    with pytest.raises(UserCodeTimeoutError, match=r"did not begin within 0.2 s.*keeps a thread"):
+    with pytest.raises(NoThreadError, match=r"did not begin within 0.2 s.*keeps a thread"):
         await quick()
     ended.set()
     assert await a_call(lambda: "next", threads, seconds=HUNG_SECONDS)() == "next"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
@@ -13,12 +15,14 @@ import pytest
 from rl_contracts.spec.resources import RLJobSpec
 from rl_sampler.code.client import CodeContainer
 from rl_sampler.code.math_checker import CompareError
-from rl_sampler.code.replies import Compared, Scored
+from rl_sampler.code.replies import Compared, DescribedTool, Scored
 from rl_sampler.engine.problems import Problems
 from rl_sampler.scorers.mathematics import MathScorer
 from rl_sampler.scorers.response import Response, ScoringError
-from rl_sampler.user_code import hosted
-from rl_sampler.user_code.remote import UserCode, user_code_of
+from rl_sampler.tools.tool import ToolDownError
+from rl_sampler.user_code import call, hosted
+from rl_sampler.user_code.call import UserThreads
+from rl_sampler.user_code.remote import RemoteTools, UserCode, user_code_of
 from tests.code_container import in_thread
 from tests.samples.manifests import a_job
 from tests.waiting import HUNG_SECONDS
@@ -69,6 +73,29 @@ async def test_what_only_scorers_of_the_agent_use_is_not_sent(
     assert await loaded(reward=SEES).scorers["Mine"](response) == 0.0
 
 
+def searching(**fields: Any) -> dict[str, Any]:
+    section = {"entryPoint": "theirs:search", "options": {"index": "wiki"}, **fields}
+    return {"kind": "ToolLoop", "tools": [section]}
+
+
+async def test_a_tool_that_gets_no_thread_is_down_and_the_policy_is_shown_nothing(
+    loaded: Callable[..., UserCode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls that took too long have all threads."""
+    ended = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(ended.wait, HUNG_SECONDS)
+        threads = UserThreads(pool=pool, slots=asyncio.Semaphore(1))
+        monkeypatch.setattr(call, "user_threads", lambda: threads)
+        tools = loaded(agent=searching(timeoutSeconds=1)).tools
+        assert tools is not None
+        try:
+            with pytest.raises(ToolDownError, match="did not begin within 1 s"):
+                await tools.call("search", {"query": "a"})
+        finally:
+            ended.set()
+
+
 class Ends:
     """In the place of the process that compares."""
 
@@ -93,8 +120,17 @@ async def test_a_comparison_that_fails_is_no_fault_of_the_answer(
 class Silent:
     """In the place of a container that does not answer."""
 
+    name = CodeContainer.name
+
     async def ask(self, request: dict[str, Any], model: object, *, seconds: float) -> Compared:
         raise TimeoutError
+
+
+async def test_a_tool_whose_container_gives_no_answer_is_down() -> None:
+    described = DescribedTool(name="search", description="", parameters={}, seconds=1)
+    tools = RemoteTools([described], cast(CodeContainer, Silent()))
+    with pytest.raises(ToolDownError, match="search: the container `code` gave no answer in 611 s"):
+        await tools.call("search", {"query": "a"})
 
 
 async def test_a_comparison_that_takes_too_long_is_no_fault_of_the_answer() -> None:
