@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,19 @@ class _Slot:
             self._loop.call_soon_threadsafe(call, *positional)
 
 
+def _run(bound: Callable[[], Any], running: Future[Any], slot: _Slot, seconds: float) -> None:
+    """Call a function in a thread, unless its future was cancelled, and give that the result."""
+    if not running.set_running_or_notify_cancel():
+        return
+    slot.soon(slot.begin, seconds)
+    try:
+        result = bound()
+    except BaseException as error:  # noqa: BLE001 - whoever waits for the future gets it
+        running.set_exception(error)
+    else:
+        running.set_result(result)
+
+
 def user_threads() -> UserThreads:
     """Threads for all of a manifest's code."""
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="user code")
@@ -108,19 +121,16 @@ class UserCallable:
             NoThreadError: there was a slot, and no thread within the time limit.
         """
         await self.threads.slots.acquire()
-        slot = _Slot(self.threads.slots)
-
-        def run() -> Any:
-            slot.soon(slot.begin, self.seconds)
-            return bound()
-
-        try:
-            running = self.threads.pool.submit(run)
-        except RuntimeError as error:  # such as a limit of processes
-            slot.release()
-            raise self._failed(error) from error
+        slot, running = _Slot(self.threads.slots), Future[Any]()
         # Of the thread itself: an asyncio.Future that is cancelled is done while the thread runs.
         running.add_done_callback(lambda _: slot.soon(slot.release))
+        try:
+            self.threads.pool.submit(_run, bound, running, slot, self.seconds)
+        except RuntimeError as error:  # such as a limit of processes
+            # The pool keeps the work for its next free thread, which may have begun it already.
+            if running.cancel():
+                slot.release()
+                raise self._failed(error) from error
         result = asyncio.wrap_future(running)
         try:
             async with asyncio.timeout(self.seconds):

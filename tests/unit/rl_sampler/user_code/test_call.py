@@ -14,6 +14,7 @@ import pytest
 from rl_sampler.user_code.call import (
     NoThreadError,
     UserCallable,
+    UserCodeError,
     UserCodeTimeoutError,
     UserThreads,
 )
@@ -104,6 +105,24 @@ async def test_a_call_that_gets_no_thread_says_that_others_keep_them(
         await quick()
     ended.set()
     assert await a_call(lambda: "next", threads, seconds=HUNG_SECONDS)() == "next"
+
+
+async def test_a_call_that_failed_because_no_thread_could_start_does_not_run_later(
+    ended: threading.Event, threads: UserThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as at a limit of processes. The pool has queued it all the same."""
+
+    def fails(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    made: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", fails)
+        with pytest.raises(UserCodeError, match="can't start new thread"):
+            await a_call(lambda: made.append("first"), threads, seconds=HUNG_SECONDS)()
+    await a_call(lambda: made.append("second"), threads, seconds=HUNG_SECONDS)()
+    assert made == ["second"]
+    assert not threads.slots.locked()
 
 
 async def test_a_call_that_begins_while_the_event_loop_is_blocked_is_not_late(
