@@ -155,6 +155,19 @@ class Album(dict[str, bytes]):
         )
 
 
+class AlbumStore:
+    """In the place of the store of a run's images."""
+
+    def __init__(self, album: Album) -> None:
+        self.album = album
+
+    def get(self, sha256: str, /) -> bytes:
+        return self.album[sha256]
+
+    def check(self, sha256: str, /) -> None:
+        self.get(sha256)
+
+
 def seeing_sample(album: Album, family: str, *sizes: tuple[int, int], seed: int = 0) -> Sample:
     """A sample whose prompt shows images of these heights and widths in tokens."""
     plain = sample(8 + seed, seed)

@@ -171,7 +171,7 @@ class Follower:
             spec,
             folder=self._folder,
             world=self._team.world,
-            images=ImageStore(self._objects, run_prefix=prefix).get,
+            images=ImageStore(self._objects, run_prefix=prefix),
         )
         writer = TokenWriter(self._token_values, world=self._team.world)
         self._loaded = RankWork(learner, self._rollouts, limits, writer=writer)

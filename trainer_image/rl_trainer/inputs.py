@@ -37,7 +37,7 @@ def learner(
     folder: Path,
     world: World = ALONE,
     clock: Callable[[], float] = time.monotonic,
-    images: vision.Read | None = None,
+    images: vision.StoredImages | None = None,
 ) -> tuple[Learner, Limits]:
     """Load the manifest's models; a collective call.
 
@@ -71,7 +71,7 @@ def _loaded(
     *,
     world: World,
     clock: Callable[[], float],
-    images: vision.Read | None,
+    images: vision.StoredImages | None,
 ) -> tuple[Learner, Limits]:
     own, uri = folder / BASE, spec.model.uri
     low_rank = spec.training.lora

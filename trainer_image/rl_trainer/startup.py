@@ -73,7 +73,7 @@ def _models(job: Job, base: BaseLocations) -> tuple[Learner, Limits]:
             folder=job.folder,
             world=world,
             clock=job.clock,
-            images=image_store(job).get,
+            images=image_store(job),
         ),
     )
 

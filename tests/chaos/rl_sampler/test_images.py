@@ -55,7 +55,7 @@ def test_the_trainer_computes_what_the_engine_saw(
         wanted = trainer.insert(3, messages=[message.model_dump()])
         until(lambda: trainer.all_done(wanted), what="the tasks to be done")
         rollouts = trainer.chosen(wanted)
-    policy = loading.load(folder, precision="FP32", uri="s3://models/seeing", images=images.get)
+    policy = loading.load(folder, precision="FP32", uri="s3://models/seeing", images=images)
     placeholders = Placeholders(token=IMAGE, side=SIDE)
     for rollout in rollouts:
         assert len(rollout.images) == 2

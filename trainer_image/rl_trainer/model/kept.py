@@ -23,10 +23,6 @@ class Kept(Generic[V]):
         self._values: OrderedDict[str, V] = OrderedDict()
         self._held = 0
 
-    def __contains__(self, name: str) -> bool:
-        """Whether a value is kept."""
-        return name in self._values
-
     def get(self, name: str, make: Callable[[], V]) -> V:
         """A value, made where it is not kept; raises what ``make`` raises."""
         if name not in self._values:

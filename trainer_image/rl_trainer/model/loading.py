@@ -52,7 +52,7 @@ def load(
     offload_parameters: bool = False,
     divided: bool = False,
     quantize: Quantization | None = None,
-    images: vision.Read | None = None,
+    images: vision.StoredImages | None = None,
     train_vision: bool = False,
 ) -> Policy:
     """Load a model in Hugging Face layout and prove that it can be trained packed.
@@ -172,7 +172,7 @@ def config_in(folder: Path, *, uri: str, field: str = "spec.model.uri") -> dict[
 def _vision(
     config: dict[str, Any],
     folder: Path,
-    images: vision.Read | None,
+    images: vision.StoredImages | None,
     *,
     uri: str,
     field: str,
@@ -190,15 +190,19 @@ def _vision(
             remedy=LISTED,
         )
     try:
-        return Vision(folder, images or _no_images)
+        return Vision(folder, images or _NoImages())
     except UNLOADABLE as error:
         raise refused(
             uri, f"Its image processor cannot be loaded: {first_line(error)}.", field=field
         ) from error
 
 
-def _no_images(sha256: str) -> bytes:
-    raise AssertionError(f"image {sha256} of a model that is given none")
+class _NoImages:
+    def get(self, sha256: str, /) -> bytes:
+        raise AssertionError(f"image {sha256} of a model that is given none")
+
+    def check(self, sha256: str, /) -> None:
+        self.get(sha256)
 
 
 def _attention(name: str, seeing: Vision | None) -> str | dict[str, str]:

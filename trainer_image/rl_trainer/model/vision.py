@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from PIL import Image
@@ -32,10 +32,8 @@ FAMILIES = ("qwen2_5_vl", "qwen3_vl")
 CACHED_BYTES = 256 << 20
 """Of patches that are kept for the next pass over the same images."""
 STORED_BYTES = 256 << 20
-"""Of stored images that are kept: patches have eight times the bytes of an image's pixels."""
-
-Read = Callable[[str], bytes]
-"""The stored image (PNG) of a SHA-256."""
+"""Of files of a share's images that are held, and one file more: patches have eight times the
+bytes of an image's pixels."""
 
 _tokens: ContextVar[Tensor | None] = ContextVar("image_tokens", default=None)
 
@@ -45,23 +43,35 @@ def has_vision(config: Mapping[str, Any]) -> bool:
     return config.get("vision_config") is not None
 
 
+class StoredImages(Protocol):
+    """Images in a store: PNG files by SHA-256."""
+
+    def get(self, sha256: str, /) -> bytes:
+        """Read a file; raises RLError where it cannot be read."""
+
+    def check(self, sha256: str, /) -> None:
+        """Ask whether a file is there; raises RLError where it is not."""
+
+
 class Vision:
     """Makes what a model is given beside tokens; it keeps what it made last."""
 
-    def __init__(self, folder: Path, read: Read) -> None:
+    def __init__(self, folder: Path, images: StoredImages) -> None:
         """Use a model's image processor.
 
         Args:
             folder: of the model, for its ``preprocessor_config.json``.
-            read: fetches stored images.
+            images: fetches stored images.
 
         Raises:
             OSError, ValueError: it has none.
         """
         self._processor = Qwen2VLImageProcessorPil.from_pretrained(folder, local_files_only=True)
-        self._read = read
+        self._images = images
         self._patches = _kept_patches()
-        self._stored: Kept[bytes] = Kept(STORED_BYTES, len)
+        self._files: dict[str, bytes] = {}
+        self._held = 0
+        """Bytes of these files."""
         self._drawn = False
 
     @property
@@ -80,23 +90,37 @@ class Vision:
         size = self._processor.patch_size
         return 1, image.height // size, image.width // size
 
+    def begin_share(self, images: Iterable[ImageSpan]) -> None:
+        """Hold no files but those of a share's images; ``fetch`` then fetches the others of it."""
+        wanted = {image.sha256 for image in images}
+        self._files = {name: file for name, file in self._files.items() if name in wanted}
+        self._held = sum(map(len, self._files.values()))
+
     def fetch(self, image: ImageSpan) -> None:
-        """Fetch a stored image for later passes, without making its patches.
+        """Hold the file of an image of the share, also where its patches are kept: they may go.
+
+        With ``STORED_BYTES`` of files only ask whether it is there; a pass will read it.
 
         Raises:
-            RLError: what ``read`` raises.
+            RLError: what the store raises.
         """
-        if image.sha256 not in self._patches:
-            self._bytes(image)
+        if image.sha256 in self._files:
+            return
+        if self._held >= STORED_BYTES:
+            self._images.check(image.sha256)
+            return
+        file = self._files[image.sha256] = self._images.get(image.sha256)
+        self._held += len(file)
 
-    def _bytes(self, image: ImageSpan) -> bytes:
-        return self._stored.get(image.sha256, lambda: self._read(image.sha256))
+    def _file(self, image: ImageSpan) -> bytes:
+        held = self._files.get(image.sha256)
+        return self._images.get(image.sha256) if held is None else held
 
     def patches(self, image: ImageSpan) -> Tensor:
         """Normalized pixels of an image, float32 ``[patches, channels * 2 * size * size]``.
 
         Raises:
-            RLError: what ``read`` raises.
+            RLError: what the store raises.
         """
         return self._patches.get(image.sha256, lambda: self._made(image))
 
@@ -111,7 +135,7 @@ class Vision:
             rows = self.grid(image)[1] * self.grid(image)[2]
             generator = torch.Generator().manual_seed(int(image.sha256, 16))
             return torch.randn(rows, self._width, generator=generator)
-        with Image.open(io.BytesIO(self._bytes(image)), formats=("PNG",)) as opened:
+        with Image.open(io.BytesIO(self._file(image)), formats=("PNG",)) as opened:
             made = self._processor(opened, do_resize=False, return_tensors="pt")
         assert made["image_grid_thw"].tolist() == [list(self.grid(image))], "not as it was stored"
         patches: Tensor = made["pixel_values"]
@@ -141,7 +165,7 @@ class Vision:
         height and width (M-RoPE); the others are there where the row has images.
 
         Raises:
-            ShareUnreadableError: an image that is not held any more cannot be read.
+            ShareUnreadableError: an image that is not held cannot be read.
         """
         device = packed.tokens.device
         given = {"position_ids": self._positions(layers, packed)}

@@ -72,17 +72,18 @@ class RankWork:
         return wrong | self._read_images(usable)
 
     def _read_images(self, indices: Sequence[int]) -> dict[str, str]:
-        """Fetch images before the computation; what is wrong with them, by rollout."""
+        """Fetch the share's images before the computation; what is wrong with them, by rollout."""
         vision = self.learner.policy.vision
         if vision is None:
             return {}
         whole, wrong = with_tokens(self._samples, indices), {}
-        for sample in (whole[index] for index in indices):
-            for image in sample.images:
-                try:
-                    vision.fetch(image)
-                except (IntegrityError, ObjectMissingError) as error:
-                    wrong[sample.rollout] = f"an image cannot be read: {error}"
+        shown = [(whole[at].rollout, image) for at in indices for image in whole[at].images]
+        vision.begin_share(image for _, image in shown)
+        for rollout, image in shown:
+            try:
+                vision.fetch(image)
+            except (IntegrityError, ObjectMissingError) as error:
+                wrong[rollout] = f"an image cannot be read: {error}"
         return wrong
 
     def train(self, *, step: int, batch: str = "") -> Update:

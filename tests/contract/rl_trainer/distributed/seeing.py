@@ -18,7 +18,7 @@ from rl_trainer.model import loading, weights
 from rl_trainer.model.learner import Learner
 from tests.contract.rl_trainer.distributed import parity, ranks
 from tests.contract.rl_trainer.distributed.parity import Seen
-from tests.models.tiny_vision import Album, seeing_sample
+from tests.models.tiny_vision import Album, AlbumStore, seeing_sample
 
 SHOWN: tuple[tuple[tuple[int, int], ...], ...] = ((), ((2, 3),), (), ((1, 1), (4, 2)), (), ())
 """Images of each sample, in tokens; most have none, so that a rank may have a row without any."""
@@ -68,7 +68,7 @@ def _learner(world: World, folder: Path, album: Album, sections: dict[str, Any])
         uri=parity.URI,
         recompute=bool(spec.training.gradient_checkpointing),
         divided=world.mesh is not None,
-        images=album.__getitem__,
+        images=AlbumStore(album),
     )
     return Learner(policy, spec, adapter=inputs.adapter_of(folder, policy, spec), world=world)
 

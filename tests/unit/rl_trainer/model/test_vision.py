@@ -16,7 +16,7 @@ from rl_trainer.model import loading, probes, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 from tests.models.families import SPEC
-from tests.models.tiny_vision import SEEING, Album, save_seeing, seeing_sample
+from tests.models.tiny_vision import SEEING, Album, AlbumStore, save_seeing, seeing_sample
 from tests.models.written_model import write_model
 
 URI = "s3://models/seeing"
@@ -25,7 +25,7 @@ families = pytest.mark.parametrize("family", SEEING)
 
 
 def loaded(folder: Path, album: Album, **options: Any) -> Policy:
-    return loading.load(folder, precision="FP32", uri=URI, images=album.__getitem__, **options)
+    return loading.load(folder, precision="FP32", uri=URI, images=AlbumStore(album), **options)
 
 
 def samples(album: Album, family: str) -> list[Any]:

@@ -18,14 +18,14 @@ from rl_trainer.model import loading, lora, weights
 from rl_trainer.model.learner import Learner
 from rl_trainer.model.policy import Policy
 from tests.models.families import SPEC
-from tests.models.tiny_vision import SEEING, Album, save_seeing, seeing_sample
+from tests.models.tiny_vision import SEEING, Album, AlbumStore, save_seeing, seeing_sample
 from tests.models.written_model import write_model
 
 SECTION = {"rank": 3, "alpha": 6}
 
 
 def loaded(folder: Path, album: Album) -> Policy:
-    return loading.load(folder, precision="FP32", uri="s3://m/seeing", images=album.__getitem__)
+    return loading.load(folder, precision="FP32", uri="s3://m/seeing", images=AlbumStore(album))
 
 
 def samples(album: Album, family: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from rl_trainer.model import loading, vision
 from rl_trainer.model.learner import Learner
 from rl_trainer.rollouts.rank_work import RankWork
 from tests.models.families import SPEC
-from tests.models.tiny_vision import VOCABULARY, Album, save_seeing, seeing_sample
+from tests.models.tiny_vision import VOCABULARY, Album, AlbumStore, save_seeing, seeing_sample
 
 FAMILY = "qwen2_5_vl"
 MISSING = ObjectMissingError("s3://bucket/images/1.png")
@@ -25,19 +26,25 @@ CHANGED = IntegrityError("images/1.png is not the file that was stored")
 DOWN = StoreUnavailableError(store="the bucket", doing="reading images/1.png", cause="timed out")
 
 
-class Store(Album):
+class Store(AlbumStore):
     """Stored images, some of which cannot be read."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Album())
         self.errors: dict[str, RLError] = {}
         self.reads: list[str] = []
+        self.checks: list[str] = []
 
-    def read(self, sha256: str) -> bytes:
+    def get(self, sha256: str, /) -> bytes:
         if sha256 in self.errors:
             raise self.errors[sha256]
         self.reads.append(sha256)
-        return self[sha256]
+        return super().get(sha256)
+
+    def check(self, sha256: str, /) -> None:
+        if sha256 in self.errors:
+            raise self.errors[sha256]
+        self.checks.append(sha256)
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ def work(
     """Also with more images than whose patches are kept."""
     monkeypatch.setattr(vision, "CACHED_BYTES", request.param)
     folder = save_seeing(tmp_path, FAMILY)
-    policy = loading.load(folder, precision="FP32", uri="s3://models/seeing", images=store.read)
+    policy = loading.load(folder, precision="FP32", uri="s3://models/seeing", images=store)
     learner = Learner(policy, RLJobSpec.model_validate(SPEC))
     limits = Limits(vocabulary=VOCABULARY, max_tokens=64)
     return RankWork(learner, cast(Any, None), limits)
@@ -61,9 +68,14 @@ def work(
 def samples(store: Store) -> list[Sample]:
     sizes: tuple[tuple[tuple[int, int], ...], ...] = ((), ((2, 3),), ((1, 1), (4, 2)))
     return [
-        replace(seeing_sample(store, FAMILY, *each, seed=seed), rollout=f"rollout-{seed}")
+        replace(seeing_sample(store.album, FAMILY, *each, seed=seed), rollout=f"rollout-{seed}")
         for seed, each in enumerate(sizes)
     ]
+
+
+def names(taken: Sequence[Sample]) -> list[str]:
+    """Of their images."""
+    return [image.sha256 for each in taken for image in each.images]
 
 
 @pytest.mark.parametrize("error", [MISSING, CHANGED], ids=["missing", "changed"])
@@ -86,9 +98,35 @@ def test_an_outage_is_reported_before_the_computation(work: RankWork, store: Sto
 def test_a_step_reads_no_image(work: RankWork, store: Store) -> None:
     taken = samples(store)
     assert work.take(taken, purpose="Train", step=1) == {}
-    store.errors = dict.fromkeys(store, DOWN)
+    store.errors = dict.fromkeys(store.album, DOWN)
     work.train(step=1)
-    assert sorted(store.reads) == sorted({image.sha256 for each in taken for image in each.images})
+    assert sorted(store.reads) == sorted(names(taken))
+
+
+def test_a_step_reads_no_image_whose_patches_alone_were_kept(work: RankWork, store: Store) -> None:
+    """Those may be dropped before the turn of the image."""
+    _, first, second = samples(store)
+    work.take([second], purpose="Train", step=1)
+    work.train(step=1)
+    work.take([first], purpose="Train", step=2)
+    work.take([second, first], purpose="Train", step=2)
+    store.errors = dict.fromkeys(store.album, DOWN)
+    work.train(step=2)
+
+
+def test_images_beyond_the_files_that_are_held_are_asked_for_and_drop_none_of_these(
+    work: RankWork, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vision, "STORED_BYTES", 1)
+    taken = samples(store)
+    held, *others = names(taken)
+    assert work.take(taken, purpose="Train", step=1) == {}
+    assert (store.reads, store.checks) == ([held], others)
+    store.errors = {held: DOWN}
+    work.train(step=1)
+    store.errors = {others[0]: MISSING}
+    wrong = work.take(taken, purpose="Train", step=2)
+    assert wrong == {"rollout-2": f"an image cannot be read: {MISSING}"}
 
 
 @pytest.mark.parametrize(
