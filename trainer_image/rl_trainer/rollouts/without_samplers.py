@@ -34,9 +34,12 @@ class WithoutSamplers:
         """Do nothing: the position in the stream alone decides what is next."""
 
     def lose(self, groups: Sequence[Group], damaged: Mapping[str, str]) -> None:
-        """Raise IntegrityError: what was just written is already damaged."""
+        """Raise IntegrityError: what was just stored is damaged, and no sampler makes another."""
         name, why = next(iter(damaged.items()))
-        raise IntegrityError(f"rollout {name}, which this attempt has written: {why}")
+        raise IntegrityError(
+            f"rollout {name} of this step was just stored and cannot be trained: {why}. Find what "
+            "deletes or changes the run's files and documents, such as a rule of the bucket"
+        )
 
     @property
     def filtered(self) -> Counter[str]:

@@ -128,3 +128,23 @@ def test_a_validation_image_that_is_lost_ends_the_attempt_with_its_reason(
     assert world.outcome is not None
     assert (world.outcome.kind, world.outcome.reason) == ("Failed", "EvaluationFailed")
     assert "an image cannot be read" in world.outcome.message
+
+
+def test_a_training_image_that_is_lost_ends_the_attempt_with_what_to_look_for(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No sampler could make another rollout."""
+    world = seeing(make_world(steps=STEPS, promptsPerStep=PER_STEP, promptsPerUpdate=PER_STEP))
+    collect = Demonstrations.collect
+
+    def lose(*positional: Any, **named: Any) -> Any:
+        """As a rule of the bucket does."""
+        world.stores.objects.delete_prefix(f"{world.stores.run_prefix(RUN)}images/")
+        return collect(*positional, **named)
+
+    monkeypatch.setattr(Demonstrations, "collect", lose)
+    assert world.attempt() == 1
+    assert world.outcome is not None
+    assert (world.outcome.kind, world.outcome.reason) == ("Failed", "StoredDataCorrupt")
+    assert "cannot be trained: an image cannot be read" in world.outcome.message
+    assert "such as a rule of the bucket" in world.outcome.message
