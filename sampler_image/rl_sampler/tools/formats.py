@@ -14,6 +14,8 @@ from rl_sampler.tools.thoughts import behind_thoughts
 from rl_sampler.tools.tool import Tool
 
 SERVER_ERROR = 500
+ARGUMENTS = re.compile(r'"(?:parameters|arguments)"\s*:')
+"""What a call in JSON has beside a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ async def parse_calls(
     """Parse the tool calls of a response that stand behind its thoughts.
 
     Where no mark says surely that it calls a tool, a response that calls none of those offered has
-    no call: an answer may hold ``[sorted()]``, or be ``{"name": "Alice"}``.
+    no call: an answer may hold ``[sorted()]``, or be ``{"name": "Alice"}``. Such text is a
+    malformed call where it names an offered tool, or has arguments as a call in JSON.
 
     Args:
         text: decoded, with special tokens.
@@ -116,13 +119,21 @@ async def parse_calls(
         if error.status != SERVER_ERROR:
             raise
         # Some parsers fail on JSON that is not a call, such as a list of numbers.
-        return Parsed(calls=[], malformed=True, text=text)
+        return Parsed(calls=[], malformed=_malformed(said, expected, tools), text=text)
     calls = [
         WantedCall(tool=call.name, arguments=call.parameters) for call in parsed.calls if call.name
     ]
     offered = any(call.tool == tool.name for call in calls for tool in tools)
     if not calls or not (offered or expected.surely_calls(said)):
-        return Parsed(calls=[], malformed=mark is not None, text=text)
+        malformed = mark is not None and _malformed(said, expected, tools)
+        return Parsed(calls=[], malformed=malformed, text=text)
     thoughts = text.removesuffix(said)
     before = (parsed.normal_text or "") if mark is None else said[: mark.start()]
     return Parsed(calls=calls, text=thoughts + before)
+
+
+def _malformed(said: str, form: Format, tools: Sequence[Tool]) -> bool:
+    """Whether a text without a usable call looks like one."""
+    if form.surely_calls(said) or ARGUMENTS.search(said):
+        return True
+    return any(re.search(rf"(?<!\w){re.escape(tool.name)}(?!\w)", said) for tool in tools)
