@@ -18,7 +18,7 @@ CALLS = 32
 THREADS = 256
 """For these calls, and for calls that took too long: they no longer count, but keep a thread."""
 
-BLOCKS = ", or another async function blocked the container `code` meanwhile"
+BLOCKS = "or an async function blocked the container `code` meanwhile"
 
 
 class UserCodeError(RLError):
@@ -81,6 +81,13 @@ def _run(bound: Callable[[], Any], running: Future[Any], slot: _Slot, seconds: f
         running.set_result(result)
 
 
+def _has_result(running: Future[Any]) -> bool:
+    """Whether a call in a thread has ended, and nothing is still to be waited for."""
+    if not running.done() or running.cancelled():
+        return False
+    return running.exception() is not None or not inspect.isawaitable(running.result())
+
+
 def user_threads() -> UserThreads:
     """Threads for all of a manifest's code."""
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="user code")
@@ -112,9 +119,15 @@ class UserCallable:
             return await self._limited(functools.partial(self.call, *positional, **named))
         bound = functools.partial(self._called, *positional, **named)
         running = await self._in_thread(bound)
-        return await self._limited(lambda: running)
+        try:
+            return await self._limited(lambda: asyncio.wrap_future(running))
+        except UserCodeTimeoutError:
+            if not _has_result(running):
+                raise
+        # It returned while the event loop was blocked, so that only its end was seen too late.
+        return await self._limited(lambda: asyncio.wrap_future(running))
 
-    async def _in_thread(self, bound: Callable[[], Any]) -> asyncio.Future[Any]:
+    async def _in_thread(self, bound: Callable[[], Any]) -> Future[Any]:
         """Wait for a slot and a thread; returns when the function begins.
 
         Raises:
@@ -131,22 +144,20 @@ class UserCallable:
             if running.cancel():
                 slot.release()
                 raise self._failed(error) from error
-        result = asyncio.wrap_future(running)
         try:
             async with asyncio.timeout(self.seconds):
                 await slot.begun.wait()
         except TimeoutError as error:
-            if slot.begun.is_set():  # while the event loop was blocked
-                return result
-            result.cancel()
+            if slot.begun.is_set() or not running.cancel():  # while the event loop was blocked
+                return running
             raise NoThreadError(
                 f"{self.name} did not begin within {self.seconds:g} s: {THREADS} calls that took "
                 "too long still run, and each keeps a thread"
             ) from error
         except asyncio.CancelledError:
-            result.cancel()
+            running.cancel()
             raise
-        return result
+        return running
 
     async def _limited(self, begin: Callable[[], Awaitable[Any]]) -> Any:
         limit = asyncio.timeout(self.seconds)
@@ -159,9 +170,8 @@ class UserCallable:
             raise
         except (Exception, SystemExit) as error:  # the rollout boundary: the user's error
             if limit.expired():
-                hint = BLOCKS if is_async(self.call) else ""
                 raise UserCodeTimeoutError(
-                    f"{self.name} took more than {self.seconds:g} s{hint}"
+                    f"{self.name} took more than {self.seconds:g} s, {BLOCKS}"
                 ) from error
             raise self._failed(error) from error
 

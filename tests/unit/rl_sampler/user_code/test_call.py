@@ -134,6 +134,38 @@ async def test_a_call_that_begins_while_the_event_loop_is_blocked_is_not_late(
     assert await quick == "quick"
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_call_that_ends_while_the_event_loop_is_blocked_has_its_own_result(
+    ended: threading.Event, threads: UserThreads, fails: bool
+) -> None:
+    begun = threading.Event()
+
+    def act() -> str:
+        begun.set()
+        ended.wait(HUNG_SECONDS)
+        if fails:
+            raise KeyError("x")
+        return "quick"
+
+    quick = asyncio.create_task(a_call(act, threads, seconds=SHORT_SECONDS)())
+    await asyncio.to_thread(begun.wait, HUNG_SECONDS)
+    ended.set()
+    time.sleep(2 * SHORT_SECONDS)  # noqa: ASYNC251 - as an async scorer that blocks
+    if fails:
+        with pytest.raises(UserCodeError, match="raised KeyError: 'x'"):
+            await quick
+    else:
+        assert await quick == "quick"
+
+
+async def test_a_call_that_takes_too_long_says_what_else_may_have_blocked(
+    ended: threading.Event, threads: UserThreads
+) -> None:
+    hangs = a_call(lambda: ended.wait(HUNG_SECONDS), threads, seconds=SHORT_SECONDS)
+    with pytest.raises(UserCodeTimeoutError, match=r"took more than 0.2 s, or an async function"):
+        await hangs()
+
+
 async def test_a_call_that_is_cancelled_while_it_waits_for_a_thread_gives_its_slot_back(
     ended: threading.Event, threads: UserThreads
 ) -> None:

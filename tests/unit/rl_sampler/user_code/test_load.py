@@ -181,7 +181,7 @@ async def score_of(score: AsyncScorer, response: Response) -> float:
         (reward("numbers"), "array", "returned array([0., 0.]), which is not a number in [0, 1]"),
         (reward("numbers"), "more", "2.0), which is not a number in [0, 1]"),
         (reward("hangs", timeoutSeconds=1), "", "took more than 1 s"),
-        (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s, or another async"),
+        (reward("hangs_too", timeoutSeconds=1), "", "took more than 1 s, or an async"),
         (reward("leaves"), "", "raised SystemExit: 7"),
         (reward("finds_nothing", timeoutSeconds=1), "", "raised StopIteration"),
     ],
