@@ -75,12 +75,15 @@ def other_users() -> list[str]:
     """The running processes that use the fixed folders; ours must have ended before."""
     users = []
     for path in PROC.glob("[0-9]*/comm"):
+        pid = int(path.parent.name)
+        stat = records.read_stat(pid, PROC)
         try:
             name = path.read_text().strip()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        if name in USERS:
-            users.append(f"{name} (process {path.parent.name})")
+        # A process of ours that has just ended may not be reaped yet.
+        if name in USERS and stat is not None and stat.state != "Z":
+            users.append(f"{name} (process {pid})")
     return sorted(users)
 
 

@@ -28,10 +28,11 @@ def boot(machine: Path, name: str) -> None:
     (machine / "boot_id").write_text(f"{name}\n")
 
 
-def run(machine: Path, name: str) -> None:
+def run(machine: Path, name: str, *, state: str = "S") -> None:
     process = machine / "proc/7"
     process.mkdir(parents=True)
     (process / "comm").write_text(f"{name}\n")
+    (process / "stat").write_text(f"7 ({name}) {state} 1 {'0 ' * 30}\n")
 
 
 def make(machine: Path, *names: str) -> None:
@@ -105,6 +106,14 @@ def test_a_folder_that_another_program_uses_at_a_start_after_a_restart_is_not_ou
     (tmp_path / "proc/7/comm").write_text("sh\n")
     places.remove(layout)
     assert there(tmp_path) == {KUBELET}
+
+
+def test_a_process_that_has_ended_uses_no_folder(layout: Layout, tmp_path: Path) -> None:
+    places.remember(layout)
+    make(tmp_path, KUBELET, CONTAINERD)
+    run(tmp_path, "containerd", state="Z")
+    places.remove(layout)
+    assert there(tmp_path) == set()
 
 
 def test_the_note_of_an_earlier_version_has_no_boot(layout: Layout, tmp_path: Path) -> None:
