@@ -31,8 +31,8 @@ def main() -> int:
         return 1
     except (OSError, subprocess.SubprocessError) as error:
         progress.ENDING.set()
-        told = sentence(error, layout.cache, layout.state)
-        print(f"rl_local {arguments.command}: {told}", file=sys.stderr)
+        message = sentence(error, layout.cache, layout.state)
+        print(f"rl_local {arguments.command}: {message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         progress.ENDING.set()

@@ -78,13 +78,13 @@ def _is_interactive(mode: str | None, *, doing: str) -> bool:
 
 
 def _told(cluster: Mapping[str, Any], authorities: str | None) -> dict[str, Any]:
-    told = {key: cluster[key] for key in CLUSTER_KEYS if cluster.get(key)}
+    described = {key: cluster[key] for key in CLUSTER_KEYS if cluster.get(key)}
     if authorities:
-        told["certificate-authority-data"] = authorities
+        described["certificate-authority-data"] = authorities
     for each in cluster.get("extensions") or ():
         if each["name"] == SETTINGS:
-            told["config"] = each["extension"]
-    return told
+            described["config"] = each["extension"]
+    return described
 
 
 def _printed(

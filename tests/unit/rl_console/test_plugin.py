@@ -98,9 +98,9 @@ def test_a_plugin_may_ask_where_standard_input_is_a_terminal(
     assert (tmp_path / "asks").exists() == interactive
 
 
-def told(folder: Path, cluster: dict[str, Any] = SERVER, **settings: Any) -> Any:
-    """What a plugin is told, and its argument and variable."""
-    file = folder / "told"
+def received(folder: Path, cluster: dict[str, Any] = SERVER, **settings: Any) -> Any:
+    """What a plugin gets, and its argument and variable."""
+    file = folder / "received"
     text = f'printf "%s\\n" "$KUBERNETES_EXEC_INFO" "$1" "$OWN" > {file}'
     plugin = script(folder / "plugin", text)
     own = {"args": ["get-token"], "env": [{"name": "OWN", "value": "own"}]}
@@ -112,13 +112,13 @@ def told(folder: Path, cluster: dict[str, Any] = SERVER, **settings: Any) -> Any
 
 def test_a_plugin_gets_its_arguments_and_the_cluster_where_it_wants_it(tmp_path: Path) -> None:
     expected = {"apiVersion": VERSION, "kind": "ExecCredential", "spec": {"interactive": False}}
-    assert told(tmp_path) == expected
+    assert received(tmp_path) == expected
     authority = Authority().pem
     (tmp_path / "ca.crt").write_text(authority)
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
     others = {"certificate-authority": "ca.crt", "tls-server-name": "api.example"}
     cluster = {**SERVER, **others, "extensions": [extension]}
-    assert told(tmp_path, cluster, provideClusterInfo=True)["spec"]["cluster"] == {
+    assert received(tmp_path, cluster, provideClusterInfo=True)["spec"]["cluster"] == {
         **SERVER,
         "tls-server-name": "api.example",
         "certificate-authority-data": base64.b64encode(authority.encode()).decode(),

@@ -15,7 +15,7 @@ COMMAND = ["pip", "install", "--target", "x", "y"]
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "said"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "left on device; free some space"),
         (OSError(errno.EDQUOT, "Quota", "/a"), "Quota: /a; free some space (`df -h /cache /state`"),
@@ -32,9 +32,9 @@ COMMAND = ["pip", "install", "--target", "x", "y"]
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_a_sentence_says_what_failed_where_and_what_to_do(
-    error: OSError | subprocess.SubprocessError, told: str
+    error: OSError | subprocess.SubprocessError, said: str
 ) -> None:
-    assert told in sentence(error, Path("/cache"), Path("/state"))
+    assert said in sentence(error, Path("/cache"), Path("/state"))
 
 
 @pytest.mark.parametrize("module", [["rl_local", "bin", "helm"], ["rl_local.venv"]])
