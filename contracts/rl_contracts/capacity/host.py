@@ -22,7 +22,8 @@ class HostMemory:
     loading: float
     """While its processes read their parts of the model."""
     offloaded: float
-    """What options move from the devices to host memory."""
+    """What lies in host memory instead of on the devices: by options for offloading always, and
+    while an engine has the devices that it shares with the trainer."""
     published: float
     """Copies of the weights that its processes publish."""
     checkpoint: float
@@ -50,9 +51,10 @@ def host_memory(shape: Shape, setup: Setup, *, processes: int) -> HostMemory:
         setup: how it is trained.
         processes: of the pod.
     """
+    held = memory(shape, setup)
     return HostMemory(
         loading=processes * _loading(shape, setup),
-        offloaded=processes * memory(shape, setup).host,
+        offloaded=processes * (held.host + held.moved),
         published=COPIES * _published(shape, setup) * processes / setup.mesh.processes,
         checkpoint=_state(shape, setup) * processes / setup.mesh.processes,
         export=_exported(shape, setup, processes=processes),

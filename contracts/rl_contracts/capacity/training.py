@@ -120,6 +120,9 @@ class Memory:
     """CUDA's own."""
     host: float = 0.0
     """In host memory instead, by offloading; no part of ``total``."""
+    moved: float = 0.0
+    """What lies in host memory while an engine has the GPU, and on the GPU otherwise: all but
+    gradients, which are let go."""
 
     @property
     def fixed(self) -> float:
@@ -179,14 +182,19 @@ def _held(shape: Shape, setup: Setup) -> Memory:
     if setup.reference:
         beside = share(shape.parameters - tower, each=FULL) + tower * FULL
     body = shape.parameters - (0 if shape.tied else shape.table_parameters)
-    critic = 0.0
+    critic = critic_gradients = 0.0
     if setup.critic:
         critic = share(body, each=2 * FULL + MOMENT_BYTES[setup.optimizer])
+        critic_gradients = share(body, each=FULL)
     if setup.offload_parameters:
         host = own + gradients + moments + beside + critic
-        own = gradients = moments = beside = critic = 0.0
+        own = gradients = moments = beside = critic = critic_gradients = 0.0
     elif setup.offload_optimizer:
         host, moments, update = moments, 0.0, min(moments, 8.0 * shape.table_parameters)
+    moved = 0.0
+    if setup.turns:  # an offloaded reference lies in host memory as it is
+        moved = own + moments + critic - critic_gradients
+        moved += 0.0 if setup.offload_reference else beside
     if setup.reference and setup.offload_reference:
         # While it runs, what is outside of its layers and two of these.
         host += beside
@@ -202,6 +210,7 @@ def _held(shape: Shape, setup: Setup) -> Memory:
         critic=critic,
         device=float(CUDA_BYTES + setup.turns * ENGINE_REST_BYTES) if setup.cuda else 0.0,
         host=host,
+        moved=moved,
     )
 
 

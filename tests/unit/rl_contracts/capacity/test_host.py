@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rl_contracts.capacity.fit import fit
@@ -49,6 +51,15 @@ def test_a_limit_below_the_host_memory_may_not_fit() -> None:
         verdicts[room] = compared.verdict
         assert ("limits.memory" in compared.remedy) == (room == 0.99)
     assert verdicts == {0.99: "MayNotFit", 1.01: "Fits", None: "Fits"}
+
+
+def test_turns_of_an_engine_need_the_host_for_weights_and_moments() -> None:
+    (worked,) = [each for each in WORKED if each.name == "qwen3-8b"]
+    alone = setup(worked, worked.spec)
+    turns = replace(alone, turns=True)
+    before, after = (host_memory(worked.shape, each, processes=4) for each in (alone, turns))
+    assert (before.offloaded, after.offloaded) == (0, 12 * worked.shape.parameters)
+    assert after.total == before.total + after.offloaded
 
 
 def test_processors_say_nothing_of_a_host() -> None:

@@ -115,6 +115,27 @@ def test_offloaded_parts_lie_in_host_memory() -> None:
     assert beside.total - aside.total == beside.reference - running
 
 
+@pytest.mark.parametrize(
+    ("changes", "moved"),
+    [
+        ({}, 12),
+        ({"offload_optimizer": True}, 4),
+        ({"offload_parameters": True}, 0),
+        ({"reference": True}, 16),
+        ({"reference": True, "offload_reference": True}, 12),
+        ({"critic": True}, 24),
+    ],
+)
+def test_a_turn_of_the_engine_moves_all_but_gradients_and_what_is_offloaded_already(
+    changes: dict[str, Any], moved: int
+) -> None:
+    """Bytes a parameter of policy, reference and critic, whose embedding is tied."""
+    assert of(**changes).moved == 0
+    held = of(**changes, turns=True)
+    assert held.moved == moved * SMALL.parameters
+    assert held.host == of(**changes).host
+
+
 def offloaded(tokens: int) -> Memory:
     return of(precision="FP32", offload_optimizer=True, microbatch_tokens=tokens)
 
