@@ -18,7 +18,7 @@ from rl_contracts.capacity.fit import STANDALONE
 from rl_contracts.capacity.host import host_memory
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import FAMILIES, SEEING, Shape, UnknownShapeError, shape_of
-from rl_contracts.capacity.text import arithmetic, host_arithmetic, remedies
+from rl_contracts.capacity.text import arithmetic, host_arithmetic, not_counted, remedies
 from rl_contracts.capacity.training import CUDA_BYTES, GIB, SPARE_SHARE, Setup, memory
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec.resources import RLJobSpec
@@ -119,8 +119,10 @@ def _job(job: Mapping[str, Any], shape: Shape, *, device_gib: float) -> Lines:
         yield f"  it cannot fit: weights, gradients and moments alone exceed it. {changes}"
     elif needed.total > device_gib * GIB * (1 - SPARE_SHARE):
         yield f"  it may not fit: {SPARE_SHARE:.0%} should stay free. {remedies(setup)}"
-    else:
+    elif not setup.uncounted:
         yield "  it fits by formula"
+    if setup.uncounted:
+        yield f"  {not_counted(setup)}"
     host = host_memory(shape, setup, processes=spec.trainer.processes)
     yield f"  of its host the first pod needs {host_arithmetic(host)}"
     for group in spec.samplers:

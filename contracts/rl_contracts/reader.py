@@ -129,6 +129,8 @@ class CheckAnswer(Message):
     model: dict[str, Any] = {}
     """``capacity.shape.kept_fields`` of the model's ``config.json``; empty where it is not known,
     e.g. of a model of the hub."""
+    others: dict[str, dict[str, Any]] = {}
+    """The same of each model of ``spec.algorithm.other_models``, by the same fields."""
 
 
 class DeleteRequest(Message):

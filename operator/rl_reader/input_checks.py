@@ -30,6 +30,8 @@ class Checked:
     refusals: tuple[Refusal, ...] = ()
     model: dict[str, Any] = field(default_factory=dict)
     """Sizes of the model as in its ``config.json``; empty where they are not known."""
+    others: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The same of each model of ``spec.algorithm.other_models``, by the same fields."""
 
 
 class InputChecks:
@@ -53,7 +55,10 @@ class InputChecks:
             *self._data(spec, stores, begun=begun),
             *_rollouts(spec, stores, namespace=self._namespace),
         )
-        return Checked(refusals) if refusals else Checked(model=model_checks.sizes(spec, stores))
+        if refusals:
+            return Checked(refusals)
+        model = model_checks.sizes(spec.model.uri, stores)
+        return Checked(model=model, others=model_checks.other_sizes(spec, stores))
 
     def _data(self, spec: RLJobSpec, stores: Stores, *, begun: bool) -> Iterator[Refusal]:
         skip = spec.data.on_bad_record == "Skip"

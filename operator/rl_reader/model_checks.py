@@ -35,11 +35,11 @@ def refusals(spec: RLJobSpec, stores: Stores) -> tuple[Refusal, ...]:
     return tuple(listed)
 
 
-def sizes(spec: RLJobSpec, stores: Stores) -> dict[str, Any]:
+def sizes(uri: str, stores: Stores) -> dict[str, Any]:
     """The sizes in a model's config; empty for a config that is unusable, which trainers refuse."""
-    if spec.model.uri.startswith(HUB_SCHEME):
+    if uri.startswith(HUB_SCHEME):
         return {}
-    bucket, key = split_uri(spec.model.uri)
+    bucket, key = split_uri(uri)
     objects, name = stores.objects.of_bucket(bucket), f"{key.rstrip('/')}/config.json"
     try:
         with unexpected_answers():
@@ -47,6 +47,12 @@ def sizes(spec: RLJobSpec, stores: Stores) -> dict[str, Any]:
     except (RLError, ValueError, RecursionError):
         return {}
     return kept_fields(config) if isinstance(config, dict) else {}
+
+
+def other_sizes(spec: RLJobSpec, stores: Stores) -> dict[str, dict[str, Any]]:
+    """The same of each model of ``spec.algorithm.other_models``, by the same fields."""
+    others = spec.algorithm.other_models
+    return {field: sizes(uri, stores) for field, uri in others.items()}
 
 
 def folder(

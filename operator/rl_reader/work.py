@@ -70,7 +70,11 @@ class Checks:
             return CheckAnswer(version=mounted.version, done=True, refusals=(TOO_SLOW,))
         refusals = tuple(_hiding(refusal, mounted) for refusal in check.result.refusals)
         return CheckAnswer(
-            version=mounted.version, done=True, refusals=refusals, model=check.result.model
+            version=mounted.version,
+            done=True,
+            refusals=refusals,
+            model=check.result.model,
+            others=check.result.others,
         )
 
     def _begin(self, request: CheckRequest, mounted: Mounted) -> _Check:

@@ -6,11 +6,11 @@ and no rank begins to load models, which they do together, before all ranks have
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from rl_contracts.errors import RefusedError
 from rl_contracts.spec import mesh_features, vision_features
+from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.stores.files.model_folder import BaseLocations
 from rl_contracts.stores.objects import Objects
@@ -18,10 +18,10 @@ from rl_trainer.checkpoint.base_model import fetch_base, fetch_beside
 from rl_trainer.distributed.world import ALONE, World
 from rl_trainer.model import loading, memory, vision
 
-CRITIC_FIELD = "spec.algorithm.critic.model.uri"
-TEACHER_FIELD = "spec.algorithm.teacher"
 BASE, CRITIC, TEACHER = "base", "critic", "teacher"
 """Folders in the trainer's scratch space; in ``BASE`` is the policy's model as it came."""
+FOLDERS = {CRITIC_FIELD: CRITIC, TEACHER_FIELD: TEACHER}
+"""Those of other models, by the field that names each."""
 
 
 def fetch(
@@ -51,16 +51,7 @@ def fetch(
     sees = vision.has_vision(loading.config_in(own, uri=spec.model.uri))
     for refusal in vision_features.refusals(spec, sees=sees, processes=world.size):
         raise RefusedError(refusal)
-    for name, uri, field in _beside(spec):
-        other = folder / name
+    for field, uri in spec.algorithm.other_models.items():
+        other = folder / FOLDERS[field]
         other.mkdir()
         fetch_beside(objects, uri, other, field=field)
-
-
-def _beside(spec: RLJobSpec) -> Iterator[tuple[str, str, str]]:
-    """Folder, URI and field of each model beside the policy's."""
-    critic, teacher = spec.algorithm.critic, spec.algorithm.teacher
-    if critic is not None and critic.model is not None:
-        yield CRITIC, critic.model.uri, CRITIC_FIELD
-    if spec.algorithm.distils and teacher is not None:
-        yield TEACHER, teacher, TEACHER_FIELD

@@ -15,12 +15,13 @@ from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.errors import Refusal, RefusedError
 from rl_contracts.hub.model_import import TOKENIZER_FIELD
 from rl_contracts.images.placeholders import Placeholders
+from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm.groups import Limits
 from rl_trainer.checkpoint.base_model import check_tokenizer
 from rl_trainer.distributed import rendezvous
 from rl_trainer.distributed.world import ALONE, World
-from rl_trainer.downloads import BASE, CRITIC, CRITIC_FIELD, TEACHER, TEACHER_FIELD
+from rl_trainer.downloads import BASE, CRITIC, FOLDERS, TEACHER
 from rl_trainer.model import loading, lora, memory, microbatch, vision
 from rl_trainer.model.experts import routers
 from rl_trainer.model.files import unusable
@@ -55,13 +56,18 @@ def learner(
     if spec.training.offload_parameters:
         world = rendezvous.with_mesh(world)
     own = folder / BASE
-    spec = microbatch.resolved(spec, own, device=loading.device(), world=world)
+    others = {
+        field: known
+        for field in spec.algorithm.other_models
+        if (known := microbatch.shape_in(folder / FOLDERS[field])) is not None
+    }
+    spec = microbatch.resolved(spec, own, device=loading.device(), world=world, others=others)
     doing, shape = "the loading of the models", microbatch.shape_in(own)
     for refusal in [] if shape is None else experts.refusals(shape, spec):
         raise RefusedError(refusal)
     for refusal in [] if shape is None else engine_division.of_groups(spec, shape):
         raise RefusedError(refusal)
-    with memory.explaining(spec, shape, doing=doing, ranks=world.size):
+    with memory.explaining(spec, shape, doing=doing, ranks=world.size, others=others):
         return _loaded(spec, folder, world=world, clock=clock, images=images)
 
 

@@ -15,9 +15,9 @@ from rl_contracts.hub.model_import import MODEL_FIELD
 from rl_contracts.model_files import weight_files, weights_digest
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.context.job import Job
-from rl_trainer.downloads import BASE, CRITIC, CRITIC_FIELD, TEACHER, TEACHER_FIELD
+from rl_trainer.downloads import BASE, CRITIC, FOLDERS, TEACHER
 
-FIELDS = {BASE: MODEL_FIELD, CRITIC: CRITIC_FIELD, TEACHER: TEACHER_FIELD}
+FIELDS = {BASE: MODEL_FIELD} | {name: field for field, name in FOLDERS.items()}
 """What names each model in the manifest, by its folder beside the trainer's others."""
 
 

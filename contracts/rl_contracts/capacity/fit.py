@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from rl_contracts.capacity.choice import choose_microbatch
 from rl_contracts.capacity.host import HostMemory, host_memory
-from rl_contracts.capacity.of_spec import setup_of
+from rl_contracts.capacity.of_spec import NONE, setup_of
 from rl_contracts.capacity.shape import Shape
-from rl_contracts.capacity.text import arithmetic, fixed_arithmetic, host_arithmetic, remedies
-from rl_contracts.capacity.training import GIB, SPARE_SHARE, memory
+from rl_contracts.capacity.text import (
+    arithmetic,
+    fixed_arithmetic,
+    host_arithmetic,
+    not_counted,
+    remedies,
+)
+from rl_contracts.capacity.training import GIB, SPARE_SHARE, Setup, memory
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO, MOST_AUTO_TOKENS
@@ -23,10 +30,11 @@ STANDALONE = ("Sampling", "Evaluation")
 class Fit:
     """What the memory model says of a training on a device."""
 
-    verdict: Literal["Fits", "MayNotFit", "TooLarge"]
-    """``TooLarge``: weights, gradients and moments alone exceed the device."""
+    verdict: Literal["Fits", "MayNotFit", "TooLarge", "NotCounted"]
+    """``TooLarge``: weights, gradients and moments alone exceed the device. ``NotCounted``: what is
+    counted fits, but the sizes of another model are not known."""
     message: str
-    """The arithmetic, one sentence."""
+    """The arithmetic."""
     remedy: str = ""
     """What makes it smaller, one sentence; empty where it fits."""
 
@@ -52,6 +60,7 @@ def fit(
     source: str = "",
     ranks: int | None = None,
     host_bytes: float | None = None,
+    others: Mapping[str, Shape] = NONE,
 ) -> Fit | None:
     """Compare what a step needs with the memory of one device, and of a pod's host.
 
@@ -64,22 +73,35 @@ def fit(
         ranks: instead of the manifest's replicas and processes; without it an elastic trainer is
             judged by its smallest attempt.
         host_bytes: the limit of each pod's memory, where the manifest has one.
+        others: shapes of other models, as of ``setup_of``.
 
     Returns:
         None where nothing is trained.
     """
     if spec.algorithm.objective in STANDALONE:
         return None
-    setup = setup_of(spec, cuda=cuda, longest=shape.max_positions, ranks=ranks)
+    longest = shape.max_positions
+    setup = setup_of(spec, cuda=cuda, longest=longest, ranks=ranks, others=others)
     if spec.training.max_tokens_per_microbatch == AUTO:
         size = size_gib * GIB
         choice = choose_microbatch(shape, setup, device_bytes=size, most=MOST_AUTO_TOKENS)
         setup = replace(setup, microbatch_tokens=choice.tokens)
-    needed = memory(shape, setup)
     each = f"each {'GPU' if cuda else 'process'}, and it has {size_gib:.4g} GiB{source}."
     if spec.trainer.elastic is not None and ranks is None:
         pods = spec.trainer.elastic.min_replicas
         each = f"{each[:-1]}, in the smallest attempt (trainer.elastic.minReplicas {pods})."
+    compared = _with_host(
+        _of_device(shape, setup, size_gib=size_gib, each=each),
+        host_memory(shape, setup, processes=spec.trainer.processes) if cuda else None,
+        host_bytes,
+        replicas_field=setup.replicas_field,
+    )
+    return _with_uncounted(compared, setup)
+
+
+def _of_device(shape: Shape, setup: Setup, *, size_gib: float, each: str) -> Fit:
+    """Compare with one device; ``each``: words for it and its size."""
+    needed = memory(shape, setup)
     too_large = needed.fixed > size_gib * GIB
     remedy = f"To need less: {remedies(setup, too_large=too_large)}."
     if too_large:
@@ -89,19 +111,22 @@ def fit(
     if needed.total > size_gib * GIB * (1 - SPARE_SHARE):
         message = f"{message} {SPARE_SHARE:.0%} of it should stay free."
         return Fit(verdict="MayNotFit", message=message, remedy=remedy)
-    return _with_host(
-        Fit(verdict="Fits", message=message),
-        host_memory(shape, setup, processes=spec.trainer.processes) if cuda else None,
-        host_bytes,
-        replicas_field=setup.replicas_field,
-    )
+    return Fit(verdict="Fits", message=message)
+
+
+def _with_uncounted(compared: Fit, setup: Setup) -> Fit:
+    """Claim no fit where a model is not counted, and say which."""
+    if not setup.uncounted:
+        return compared
+    verdict = "NotCounted" if compared.verdict == "Fits" else compared.verdict
+    return replace(compared, verdict=verdict, message=f"{compared.message} {not_counted(setup)}")
 
 
 def _with_host(
     fits: Fit, host: HostMemory | None, limit: float | None, *, replicas_field: str
 ) -> Fit:
-    """Say what the first pod needs of its host, and whether its limit is enough."""
-    if host is None:
+    """Say of what fits its device what the first pod needs of its host, and whether that fits."""
+    if host is None or fits.verdict != "Fits":
         return fits
     message = f"{fits.message} Of its host the first pod needs {host_arithmetic(host)}"
     if limit is None or host.total <= limit:

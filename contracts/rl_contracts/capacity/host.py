@@ -47,7 +47,7 @@ def host_memory(shape: Shape, setup: Setup, *, processes: int) -> HostMemory:
     """What a trainer's first pod needs of its host, where GPUs train.
 
     Args:
-        shape: of the policy; reference and critic have the same.
+        shape: of the policy.
         setup: how it is trained.
         processes: of the pod.
     """
@@ -63,7 +63,9 @@ def host_memory(shape: Shape, setup: Setup, *, processes: int) -> HostMemory:
 
 def _loading(shape: Shape, setup: Setup) -> float:
     """Of one process: what its readers convert at a time, at most as large as the embedding."""
-    part = part_of(shape, setup.mesh).table_parameters / (setup.mesh.fsdp * setup.mesh.cp)
+    models = shape, setup.reference_shape or shape, setup.critic_shape or shape
+    table = max(part_of(each, setup.mesh).table_parameters for each in models)
+    part = table / (setup.mesh.fsdp * setup.mesh.cp)
     # Layers that are quantized are read whole, one at a time.
     whole = _widest(shape) if setup.quantization else 0
     return FULL * max(READERS * part, whole)
@@ -97,5 +99,5 @@ def _exported(shape: Shape, setup: Setup, *, processes: int) -> float:
 def _state(shape: Shape, setup: Setup) -> float:
     """Masters and moments, with those of a critic. A reference that is refreshed comes on top."""
     each = FULL + MOMENT_BYTES[setup.optimizer]
-    body = shape.parameters - (0 if shape.tied else shape.table_parameters)
-    return each * (trained_parameters(shape, setup) + (body if setup.critic else 0))
+    critic = (setup.critic_shape or shape).body_parameters if setup.critic else 0
+    return each * (trained_parameters(shape, setup) + critic)

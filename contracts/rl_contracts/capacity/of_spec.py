@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from rl_contracts.capacity.shape import Shape
 from rl_contracts.capacity.training import Setup
-from rl_contracts.spec.algorithm.algorithm import Algorithm
+from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD, Algorithm
 from rl_contracts.spec.parallelism import mesh_sizes
 from rl_contracts.spec.resources import RLJobSpec
 from rl_contracts.spec.training.training import AUTO
+
+NONE: Mapping[str, Shape] = {}
 
 
 def setup_of(
@@ -15,6 +20,7 @@ def setup_of(
     cuda: bool,
     longest: int | None = None,
     ranks: int | None = None,
+    others: Mapping[str, Shape] = NONE,
 ) -> Setup:
     """The setup of a manifest.
 
@@ -24,6 +30,8 @@ def setup_of(
         longest: tokens of the longest sequence, where the model limits it below the manifest's.
         ranks: instead of the manifest's replicas and processes; an elastic trainer's are the
             fewest that an attempt may have.
+        others: the shapes that are known of ``spec.algorithm.other_models``, by the same fields.
+            Models of other fields are not counted, and the setup names these.
 
     Raises:
         RefusedError: these processes do not make the manifest's mesh.
@@ -35,6 +43,8 @@ def setup_of(
     most, tokens = min(context, longest or context), training.microbatch_tokens
     if training.max_tokens_per_microbatch == AUTO:
         tokens = max(tokens, most)
+    uncounted = tuple(field for field in algorithm.other_models if field not in others)
+    reference = algorithm.divergence is not None and (lora is None or algorithm.distils)
     return Setup(
         precision=training.precision,
         optimizer=training.optimizer.kind,
@@ -49,8 +59,11 @@ def setup_of(
         offload_optimizer=training.offload_optimizer,
         offload_parameters=training.offload_parameters,
         offload_reference=training.offload_reference,
-        reference=algorithm.divergence is not None and (lora is None or algorithm.distils),
-        critic=algorithm.critic is not None,
+        reference=reference and TEACHER_FIELD not in uncounted,
+        reference_shape=others.get(TEACHER_FIELD),
+        critic=algorithm.critic is not None and CRITIC_FIELD not in uncounted,
+        critic_shape=others.get(CRITIC_FIELD),
+        uncounted=uncounted,
         distributions=_distributions(algorithm),
         train_vision=training.vision == "Trained",
         microbatch_tokens=tokens,

@@ -210,6 +210,11 @@ class Shape:
         return text + self.vision_parameters
 
     @property
+    def body_parameters(self) -> int:
+        """Of the model without its output layer, as a critic has it."""
+        return self.parameters - (0 if self.tied else self.table_parameters)
+
+    @property
     def layers_parameters(self) -> int:
         """Of all layers of the language model."""
         return self.parameters - self.outer_parameters - self.vision_parameters

@@ -51,6 +51,14 @@ def _sum(memory: Memory | HostMemory, names: tuple[str, ...], total: float) -> s
     return f"{' + '.join(shown)} = {whole}" if shown else whole
 
 
+def not_counted(setup: Setup) -> str:
+    """One sentence about models whose sizes are not known; empty where all are counted."""
+    if not setup.uncounted:
+        return ""
+    fields = " and ".join(setup.uncounted)
+    return f"The sums do not count the model of {fields}: its sizes are not known here."
+
+
 def remedies(setup: Setup, *, too_large: bool = False) -> str:
     """What of the manifest makes a step smaller, the cheapest first.
 

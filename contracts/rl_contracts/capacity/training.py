@@ -54,8 +54,14 @@ class Setup:
     offload_reference: bool = False
     reference: bool = False
     """A frozen copy in float32 lies beside the policy."""
+    reference_shape: Shape | None = None
+    """Of a reference that is another model than the policy; None: it has the policy's shape."""
     critic: bool = False
-    """A value model of the policy's layers is trained beside it."""
+    """A value model is trained beside the policy."""
+    critic_shape: Shape | None = None
+    """Of a critic that starts from another model than the policy; None: as the policy."""
+    uncounted: tuple[str, ...] = ()
+    """Fields that name models whose sizes are not known: they are left out of all sums."""
     distributions: bool = False
     """Entropies, or divergences over the whole vocabulary, are computed."""
     microbatch_tokens: int
@@ -152,12 +158,17 @@ def memory(shape: Shape, setup: Setup) -> Memory:
     """The peak of a step of several microbatches, so that all gradients are there already.
 
     Args:
-        shape: of the policy; reference and critic have the same.
+        shape: of the policy.
         setup: how it is trained.
     """
-    shape = mesh.part_of(shape, setup.mesh)
-    held = _held(shape, setup)
-    phases = (_layers_phase(shape, setup), _logits_phase(shape, setup))
+    own, reference, critic = (
+        mesh.part_of(each or shape, setup.mesh)
+        for each in (shape, setup.reference_shape, setup.critic_shape)
+    )
+    held = _held(own, setup, reference=reference, critic=critic)
+    phases = [_layers_phase(own, setup), _logits_phase(own, setup)]
+    if setup.critic:
+        phases.append(_layers_phase(critic, setup))
     passes = max(phases, key=lambda phase: phase.passes)
     return replace(
         held,
@@ -167,7 +178,7 @@ def memory(shape: Shape, setup: Setup) -> Memory:
     )
 
 
-def _held(shape: Shape, setup: Setup) -> Memory:
+def _held(shape: Shape, setup: Setup, *, reference: Shape, critic: Shape) -> Memory:
     """What lies there before and after each pass."""
     trained, weights = trained_parameters(shape, setup), _weights(shape, setup)
     share, frozen = partial(_share, shape, setup), setup.adapter_rank > 0
@@ -175,30 +186,29 @@ def _held(shape: Shape, setup: Setup) -> Memory:
     gradients = share(trained, each=FULL, experts=not frozen)
     host = update = 0.0
     each = setup.numbers.compute if frozen else FULL
-    # The frozen vision tower is whole in each process.
-    tower = shape.vision_parameters if setup.sharded and not setup.train_vision else 0
+    tower = _whole_tower(shape, setup)
     own = share(weights / each - tower, each=each) + tower * each
-    beside = 0.0
-    if setup.reference:
-        beside = share(shape.parameters - tower, each=FULL) + tower * FULL
-    body = shape.parameters - (0 if shape.tied else shape.table_parameters)
-    critic = critic_gradients = 0.0
+    beside = _reference(reference, setup) if setup.reference else 0.0
+    valued = valued_gradients = 0.0
     if setup.critic:
-        critic = share(body, each=2 * FULL + MOMENT_BYTES[setup.optimizer])
-        critic_gradients = share(body, each=FULL)
+        body = partial(_share, critic, setup, critic.body_parameters)
+        valued, valued_gradients = (
+            body(each=2 * FULL + MOMENT_BYTES[setup.optimizer]),
+            body(each=FULL),
+        )
     if setup.offload_parameters:
-        host = own + gradients + moments + beside + critic
-        own = gradients = moments = beside = critic = critic_gradients = 0.0
+        host = own + gradients + moments + beside + valued
+        own = gradients = moments = beside = valued = valued_gradients = 0.0
     elif setup.offload_optimizer:
         host, moments, update = moments, 0.0, min(moments, 8.0 * shape.table_parameters)
     moved = 0.0
     if setup.turns:  # an offloaded reference lies in host memory as it is
-        moved = own + moments + critic - critic_gradients
+        moved = own + moments + valued - valued_gradients
         moved += 0.0 if setup.offload_reference else beside
     if setup.reference and setup.offload_reference:
         # While it runs, what is outside of its layers and two of these.
         host += beside
-        beside = float(FULL * (shape.outer_parameters + 2 * shape.layer_parameters))
+        beside = float(FULL * (reference.outer_parameters + 2 * reference.layer_parameters))
     if setup.sharded:
         own += _gathered(shape, setup)
     return Memory(
@@ -207,11 +217,21 @@ def _held(shape: Shape, setup: Setup) -> Memory:
         moments=moments,
         update=update,
         reference=beside,
-        critic=critic,
+        critic=valued,
         device=float(CUDA_BYTES + setup.turns * ENGINE_REST_BYTES) if setup.cuda else 0.0,
         host=host,
         moved=moved,
     )
+
+
+def _whole_tower(shape: Shape, setup: Setup) -> int:
+    """Parameters of a frozen vision tower, which is whole in each process."""
+    return shape.vision_parameters if setup.sharded and not setup.train_vision else 0
+
+
+def _reference(shape: Shape, setup: Setup) -> float:
+    tower = _whole_tower(shape, setup)
+    return _share(shape, setup, shape.parameters - tower, each=FULL) + tower * FULL
 
 
 def _share(

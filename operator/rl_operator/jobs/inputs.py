@@ -174,7 +174,7 @@ class InputsReader:
         trainer = spec.trainer
         asks = spec.training.memory.device_gib is None and trainer.gpus > 0
         labelled = self.gpus.memory_gib(trainer.node_selector) if asks else None
-        memory = device_memory.of_job(spec, verdict.model, labelled_gib=labelled)
+        memory = device_memory.of_job(spec, verdict.model, verdict.others, labelled_gib=labelled)
         if memory is None or memory.refusal is None:
             return memory, verdict
         return memory, Verdict(refusals=(memory.refusal,), retry_after=STALLED_SECONDS)

@@ -47,6 +47,8 @@ class Verdict:
     """Seconds until the check is repeated."""
     model: Mapping[str, Any] = field(default_factory=dict)
     """Sizes in the config of the model; empty where they are not known."""
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The same of each model of ``spec.algorithm.other_models``, by the same fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class _Answer:
     """Of the Secret that was used."""
     refusals: tuple[Refusal, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     late: bool = False
     """The reader runs, and did not answer in time."""
 
@@ -69,6 +72,7 @@ class _Check:
     version: str = ""
     refusals: tuple[Refusal, ...] = ()
     model: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     failures: int = 0
     late: int = 0
     """Times in a row that the reader did not answer in time."""
@@ -111,7 +115,8 @@ class Preflight:
         """
         secret = spec.storage.secret_name
         inputs = spec.model_dump(mode="json", include={"model", "data", "reward"})
-        fingerprint = names.digest([secret, begun, spec.algorithm.objective, *inputs.values()])
+        algorithm = spec.algorithm.objective, spec.algorithm.other_models
+        fingerprint = names.digest([secret, begun, *algorithm, *inputs.values()])
         with self._lock:
             check = self._checks.get(key)
             if check is None or check.fingerprint != fingerprint:
@@ -161,7 +166,8 @@ class Preflight:
             return _Answer(done=True, refusals=(_down(place[1], error),), late=late)
         self._readers.note_version(place, answer.version, usable=not answer.refusals)
         refusals = tuple(map(shown, answer.refusals[:20]))
-        return _Answer(answer.done, answer.version, refusals, kept_fields(answer.model))
+        others = {at: kept_fields(answer.others.get(at, {})) for at in spec.algorithm.other_models}
+        return _Answer(answer.done, answer.version, refusals, kept_fields(answer.model), others)
 
     def _finish(self, check: _Check) -> None:
         assert check.future is not None
@@ -174,7 +180,7 @@ class Preflight:
             check.done = False
             return
         check.done, check.version, check.refusals = True, answer.version, answer.refusals
-        check.model = answer.model
+        check.model, check.others = answer.model, answer.others
         check.failures = check.failures + 1 if check.refusals else 0
         doublings = min(check.failures - 1, MOST_DOUBLINGS)
         delay = min(self._retry_seconds * 2.0**doublings, RETRY_MAX_SECONDS)
@@ -189,7 +195,12 @@ class Preflight:
         if check.refusals:  # holds until the repeated check has ended
             return Verdict(refusals=check.refusals, retry_after=wait)
         passed = check.done and check.future is None
-        return Verdict(passed=passed, retry_after=None if passed else wait, model=check.model)
+        return Verdict(
+            passed=passed,
+            retry_after=None if passed else wait,
+            model=check.model,
+            others=check.others,
+        )
 
 
 def _down(secret: str, error: ReaderDownError) -> Refusal:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rl_contracts.capacity.fit import Fit, fit
-from rl_contracts.capacity.shape import UnknownShapeError, shape_of
+from rl_contracts.capacity.shape import Shape, UnknownShapeError, shape_of
 from rl_contracts.errors import Refusal
 from rl_contracts.spec.quantities import parse_quantity
 from rl_contracts.spec.resources import RLJobSpec
@@ -15,6 +15,8 @@ from rl_operator.kube.conditions import ConditionUpdate, Truth
 from rl_operator.render.samplers.arguments import on_processor
 
 KIND = "MemoryFits"
+STATUS: dict[str, Truth] = {"Fits": "True", "NotCounted": "Unknown"}
+"""By verdict; False with the others."""
 BY_LABEL = ", by the largest label nvidia.com/gpu.memory of the nodes that its pods may get"
 
 
@@ -28,7 +30,7 @@ class DeviceMemory:
     @property
     def condition(self) -> ConditionUpdate:
         """What the job's status says of it."""
-        status: Truth = "True" if self.fit.verdict == "Fits" else "False"
+        status: Truth = STATUS.get(self.fit.verdict, "False")
         message = f"{self.fit.message} {self.fit.remedy}".strip()
         return ConditionUpdate(KIND, status, self.fit.verdict, message)
 
@@ -41,13 +43,18 @@ def _on_gpus(spec: RLJobSpec) -> bool:
 
 
 def of_job(
-    spec: RLJobSpec, model: Mapping[str, Any], *, labelled_gib: float | None
+    spec: RLJobSpec,
+    model: Mapping[str, Any],
+    others: Mapping[str, Mapping[str, Any]],
+    *,
+    labelled_gib: float | None,
 ) -> DeviceMemory | None:
     """Compare what a step needs with the memory of one device, and of a pod.
 
     Args:
         spec: the manifest.
         model: sizes in the model's config; empty where they are not known.
+        others: the same of ``spec.algorithm.other_models``, by the same fields.
         labelled_gib: memory of the largest GPU that the trainer may get, by the nodes' labels.
 
     Returns:
@@ -57,10 +64,10 @@ def of_job(
     size = declared or labelled_gib
     if size is None:
         return None
-    try:
-        shape = shape_of(model)
-    except UnknownShapeError:
+    shape = _known(model)
+    if shape is None:
         return None
+    known = {at: each for at, config in others.items() if (each := _known(config)) is not None}
     source, cuda = "" if declared else BY_LABEL, _on_gpus(spec)
     limit = spec.trainer.resources.limits.get("memory")
     compared = fit(
@@ -70,7 +77,15 @@ def of_job(
         cuda=cuda,
         source=source,
         host_bytes=None if limit is None else parse_quantity(limit),
+        others=known,
     )
     if compared is None:
         return None
     return DeviceMemory(fit=compared, refusal=compared.refusal(spec, size_gib=size))
+
+
+def _known(model: Mapping[str, Any]) -> Shape | None:
+    try:
+        return shape_of(model)
+    except UnknownShapeError:
+        return None

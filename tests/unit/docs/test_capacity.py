@@ -32,7 +32,7 @@ def judged(worked: Worked, **memory: Any) -> device_memory.DeviceMemory:
     training = worked.manifest["spec"]["training"]
     training = {**training, "memory": training["memory"] | memory}
     spec = RLJobSpec.model_validate(worked.manifest["spec"] | {"training": training})
-    judgement = device_memory.of_job(spec, worked.config, labelled_gib=None)
+    judgement = device_memory.of_job(spec, worked.config, {}, labelled_gib=None)
     assert judgement is not None
     return judgement
 

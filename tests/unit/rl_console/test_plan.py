@@ -38,6 +38,15 @@ def planned(folder: Path, config: dict[str, Any], **sections: Any) -> list[str]:
     return lines
 
 
+def test_a_teacher_is_not_counted_and_no_fit_is_claimed(tmp_path: Path) -> None:
+    algorithm = {"objective": "Distillation", "teacher": "s3://models/teacher", "groupSize": 1}
+    lines = planned(tmp_path, {"model_type": "llama", **SIZES}, algorithm=algorithm)
+    assert lines[3].strip() == (
+        "The sums do not count the model of spec.algorithm.teacher: its sizes are not known here."
+    )
+    assert not any("fits by formula" in line for line in lines)
+
+
 def test_a_small_model_fits(tmp_path: Path) -> None:
     lines = planned(tmp_path, {"model_type": "llama", **SIZES})
     assert "microbatches of 32768 tokens (Auto)" in lines[1]

@@ -10,9 +10,11 @@ from typing import Any, cast
 import pytest
 
 from rl_contracts.documents.datasets.raw import UnreadableError
+from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD
 from rl_contracts.stores.connect import Stores
-from rl_reader import dataset_checks, input_checks
+from rl_reader import dataset_checks, input_checks, model_checks
 from tests.samples.documents import a_run
+from tests.unit.rl_contracts.capacity.test_fit import QWEN3
 from tests.unit.rl_operator.builders import a_spec
 
 LIMIT = 200
@@ -59,6 +61,30 @@ def test_a_column_that_no_record_has_refuses_no_run_that_has_begun(
     spec = a_spec(data={"train": [train]})
     refused = list(checks._data(spec, cast(Stores, cast(Any, stores)), begun=begun))
     assert len(refused) == refusals
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "field"),
+    [
+        ({"objective": "Distillation", "teacher": "s3://models/other"}, TEACHER_FIELD),
+        (
+            {
+                "estimator": {"kind": "GAE"},
+                "critic": {"model": {"uri": "s3://models/other"}},
+            },
+            CRITIC_FIELD,
+        ),
+        ({}, None),
+    ],
+)
+def test_the_sizes_of_a_teacher_and_of_a_critics_model_are_read_from_their_configs(
+    algorithm: dict[str, Any], field: str | None
+) -> None:
+    held = {"other/config.json": json.dumps({**QWEN3, "rope": "x"}).encode()}
+    bucket = SimpleNamespace(get=lambda key, most: held[key])
+    stores = SimpleNamespace(objects=SimpleNamespace(of_bucket=lambda name: bucket))
+    read = model_checks.other_sizes(a_spec(algorithm=algorithm), cast(Stores, cast(Any, stores)))
+    assert read == ({} if field is None else {field: QWEN3})
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from torch import Tensor
 from rl_contracts.documents.batch import Batch
 from rl_contracts.documents.manifest import AdapterEntry
 from rl_contracts.documents.step_metrics import MOST_GPUS, GpuUse
+from rl_contracts.spec.algorithm.algorithm import CRITIC_FIELD, TEACHER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
 from rl_trainer.algorithm import loss_scale, minibatches, objective
 from rl_trainer.algorithm.assessment import Assessment
@@ -67,6 +68,12 @@ class Learner:
     ) -> None:
         self.world = world
         self._spec, self._shape = spec, microbatch.known_shape(policy.module.config.to_dict())
+        self._others = {
+            field: known
+            for field, model in ((CRITIC_FIELD, critic), (TEACHER_FIELD, teacher))
+            if model is not None
+            and (known := microbatch.known_shape(model.module.config.to_dict())) is not None
+        }
         self._algorithm = spec.algorithm
         self.training = spec.training
         self._clock = clock
@@ -207,7 +214,9 @@ class Learner:
         return self._algorithm.objective not in ("Evaluation", "Sampling")
 
     def _explaining(self, doing: str) -> AbstractContextManager[None]:
-        return memory.explaining(self._spec, self._shape, doing=doing, ranks=self.world.size)
+        return memory.explaining(
+            self._spec, self._shape, doing=doing, ranks=self.world.size, others=self._others
+        )
 
     @property
     def _refreshes(self) -> bool:

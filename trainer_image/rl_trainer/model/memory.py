@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 
@@ -30,7 +30,14 @@ def saving(device: torch.device, *, offload: bool) -> contextlib.AbstractContext
 
 
 @contextlib.contextmanager
-def explaining(spec: RLJobSpec, shape: Shape | None, *, doing: str, ranks: int) -> Iterator[None]:
+def explaining(
+    spec: RLJobSpec,
+    shape: Shape | None,
+    *,
+    doing: str,
+    ranks: int,
+    others: Mapping[str, Shape] = of_spec.NONE,
+) -> Iterator[None]:
     """Say of an allocation that failed on a GPU what is needed by formula, and what to change.
 
     Args:
@@ -38,6 +45,7 @@ def explaining(spec: RLJobSpec, shape: Shape | None, *, doing: str, ranks: int) 
         shape: of the policy; None where the memory model does not know it.
         doing: what runs inside, e.g. ``step 3``.
         ranks: processes that divide the model.
+        others: shapes of other models, as of ``of_spec.setup_of``.
 
     Raises:
         OutOfMemoryError: torch's error of the same name was raised inside.
@@ -45,15 +53,24 @@ def explaining(spec: RLJobSpec, shape: Shape | None, *, doing: str, ranks: int) 
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise OutOfMemoryError(out_of_memory(spec, shape, doing=doing, ranks=ranks)) from error
+        message = out_of_memory(spec, shape, doing=doing, ranks=ranks, others=others)
+        raise OutOfMemoryError(message) from error
 
 
-def out_of_memory(spec: RLJobSpec, shape: Shape | None, *, doing: str, ranks: int) -> str:
+def out_of_memory(
+    spec: RLJobSpec,
+    shape: Shape | None,
+    *,
+    doing: str,
+    ranks: int,
+    others: Mapping[str, Shape] = of_spec.NONE,
+) -> str:
     """What happened, the sum of the memory model, and what to change."""
-    setup = of_spec.setup_of(spec, cuda=True, ranks=ranks)
+    setup = of_spec.setup_of(spec, cuda=True, ranks=ranks, others=others)
     wanted = ""
     if shape is not None:
-        wanted = f" By formula a step needs {text.arithmetic(needed(shape, setup))}."
+        sentence = f" By formula a step needs {text.arithmetic(needed(shape, setup))}."
+        wanted = f"{sentence} {text.not_counted(setup)}".rstrip()
     remedies = text.remedies(setup)
     return (
         f"The GPU had no memory left in {doing}{_peak()}.{wanted} "

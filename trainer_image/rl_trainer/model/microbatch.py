@@ -24,10 +24,17 @@ from rl_trainer.distributed.world import World
 log = logging.getLogger(__name__)
 
 UNKNOWN_TOKENS = 8192
-"""Tokens of a microbatch on a GPU for a model that the memory model does not know."""
+"""Tokens of a microbatch on a GPU where the memory model does not know one of the models."""
 
 
-def resolved(spec: RLJobSpec, folder: Path, *, device: torch.device, world: World) -> RLJobSpec:
+def resolved(
+    spec: RLJobSpec,
+    folder: Path,
+    *,
+    device: torch.device,
+    world: World,
+    others: Mapping[str, Shape] = of_spec.NONE,
+) -> RLJobSpec:
     """The manifest with nothing left to choose by device; equal on all ranks. A collective call.
 
     Args:
@@ -35,6 +42,7 @@ def resolved(spec: RLJobSpec, folder: Path, *, device: torch.device, world: Worl
         folder: the policy's model, for its config.
         device: of this rank.
         world: all ranks; the device with the least memory decides.
+        others: shapes of other models, as of ``of_spec.setup_of``.
 
     Raises:
         RefusedError: weights, gradients and moments alone exceed it.
@@ -44,9 +52,9 @@ def resolved(spec: RLJobSpec, folder: Path, *, device: torch.device, world: Worl
     if training.gradient_checkpointing is None:
         changes["gradient_checkpointing"] = cuda
     least = min(world.gather(_device_bytes(device, training.memory.device_gib)))
-    _check(spec, folder, least, cuda=cuda, ranks=world.size)
+    _check(spec, folder, least, cuda=cuda, ranks=world.size, others=others)
     if training.max_tokens_per_microbatch == AUTO:
-        tokens = _tokens(spec, folder, least, cuda=cuda, ranks=world.size)
+        tokens = _tokens(spec, folder, least, cuda=cuda, ranks=world.size, others=others)
         changes["max_tokens_per_microbatch"] = tokens
     return spec.model_copy(update={"training": training.model_copy(update=changes)})
 
@@ -59,26 +67,43 @@ def _device_bytes(device: torch.device, declared_gib: float | None) -> float:
     return 0.0 if math.isinf(least) else least
 
 
-def _check(spec: RLJobSpec, folder: Path, device_bytes: float, *, cuda: bool, ranks: int) -> None:
+def _check(
+    spec: RLJobSpec,
+    folder: Path,
+    device_bytes: float,
+    *,
+    cuda: bool,
+    ranks: int,
+    others: Mapping[str, Shape],
+) -> None:
     """Refuse what cannot fit: before this, nobody may have known the model or the GPU."""
     shape = shape_in(folder) if device_bytes else None
     if shape is None:
         return
     size = device_bytes / GIB
-    compared = fit(spec, shape, size_gib=size, cuda=cuda, ranks=ranks)
+    compared = fit(spec, shape, size_gib=size, cuda=cuda, ranks=ranks, others=others)
     refusal = None if compared is None else compared.refusal(spec, size_gib=size)
     if refusal is not None:
         raise RefusedError(refusal)
 
 
-def _tokens(spec: RLJobSpec, folder: Path, device_bytes: float, *, cuda: bool, ranks: int) -> int:
+def _tokens(
+    spec: RLJobSpec,
+    folder: Path,
+    device_bytes: float,
+    *,
+    cuda: bool,
+    ranks: int,
+    others: Mapping[str, Shape],
+) -> int:
     if not device_bytes:
         return max(MOST_AUTO_TOKENS, spec.agent.sampling.max_context_tokens)
     shape = shape_in(folder)
-    if shape is None:
-        log.warning("Auto: the model's memory is not known; %d tokens", UNKNOWN_TOKENS)
+    if shape is None or any(field not in others for field in spec.algorithm.other_models):
+        log.warning("Auto: a model's memory is not known; %d tokens", UNKNOWN_TOKENS)
         return max(UNKNOWN_TOKENS, spec.agent.sampling.max_context_tokens)
-    setup = of_spec.setup_of(spec, cuda=cuda, ranks=ranks, longest=shape.max_positions)
+    longest = shape.max_positions
+    setup = of_spec.setup_of(spec, cuda=cuda, ranks=ranks, longest=longest, others=others)
     choice = choose_microbatch(shape, setup, device_bytes=device_bytes, most=MOST_AUTO_TOKENS)
     log.log(
         logging.INFO if choice.fits else logging.WARNING,

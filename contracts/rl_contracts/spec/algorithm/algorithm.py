@@ -15,6 +15,8 @@ from rl_contracts.spec.algorithm.loss import LOSS_KINDS, Loss
 from rl_contracts.spec.algorithm.off_policy import OffPolicy
 from rl_contracts.spec.base import Model, S3Uri, listed, rule, rules
 
+CRITIC_FIELD = "spec.algorithm.critic.model.uri"
+TEACHER_FIELD = "spec.algorithm.teacher"
 UNSAMPLED = ("SFT", "Offline")
 """Objectives without samplers."""
 
@@ -171,6 +173,16 @@ class Algorithm(Model):
         The reverse KL summed over the vocabulary is then the whole loss.
         """
         return KL(estimator="Full", coefficient=1.0) if self.distils else self.kl
+
+    @property
+    def other_models(self) -> dict[str, str]:
+        """URIs of models other than the policy's, by the field that names each."""
+        models = {}
+        if self.critic is not None and self.critic.model is not None:
+            models[CRITIC_FIELD] = self.critic.model.uri
+        if self.distils and self.teacher is not None:
+            models[TEACHER_FIELD] = self.teacher
+        return models
 
     @property
     def supervised(self) -> bool:

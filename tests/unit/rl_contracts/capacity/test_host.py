@@ -62,6 +62,20 @@ def test_turns_of_an_engine_need_the_host_for_weights_and_moments() -> None:
     assert after.total == before.total + after.offloaded
 
 
+def test_a_critic_of_another_model_has_its_own_size_in_a_checkpoint() -> None:
+    small, large = (
+        next(each for each in WORKED if each.name == name) for name in ("qwen3-8b", "qwen3-32b")
+    )
+    valued = replace(setup(small, small.spec), critic=True, critic_shape=large.shape)
+    host = host_memory(small.shape, valued, processes=4)
+    body = large.shape.parameters - large.shape.table_parameters
+    assert host.checkpoint == 12 * (small.shape.parameters + body)
+    assert (
+        host.loading
+        > host_memory(small.shape, replace(valued, critic_shape=None), processes=4).loading
+    )
+
+
 def test_processors_say_nothing_of_a_host() -> None:
     (worked,) = [each for each in WORKED if each.name == "qwen3-8b"]
     spec = worked.spec

@@ -37,6 +37,18 @@ def test_a_reference_adds_four_bytes_a_parameter() -> None:
     assert of(reference=True).reference == 4 * SMALL.parameters
 
 
+def test_a_reference_and_a_critic_with_models_of_their_own_have_their_own_sizes() -> None:
+    large = replace(SMALL, layers=280, tied=False)
+    beside = of(reference=True, reference_shape=large)
+    assert beside.reference == 4 * large.parameters
+    assert replace(beside, reference=0) == of()
+    valued = of(critic=True, critic_shape=large)
+    assert valued.critic == 16 * (large.parameters - large.table_parameters)
+    assert valued.activations > of(critic=True).activations
+    aside = of(reference=True, reference_shape=large, offload_reference=True)
+    assert aside.host == beside.reference
+
+
 def test_checkpointing_saves_most_activations() -> None:
     assert of(checkpointing=True).activations < of(checkpointing=False).activations / 5
 

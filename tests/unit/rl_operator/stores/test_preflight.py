@@ -6,6 +6,7 @@ import threading
 from typing import Any, cast
 
 from rl_contracts.reader import CheckAnswer, CheckRequest
+from rl_contracts.spec.algorithm.algorithm import TEACHER_FIELD
 from rl_operator.kube.kinds import Key
 from rl_operator.stores.preflight import LATE_TIMES, Preflight, Verdict
 from rl_operator.stores.reader_pods import (
@@ -76,6 +77,25 @@ def test_a_job_whose_trainer_has_been_started_is_checked_as_begun() -> None:
         assert preflight.verdict(JOB, a_spec(), begun=begun).passed
     preflight.close()
     assert [request.begun for request in readers.requests] == [False, True]
+
+
+def test_another_teacher_is_read_again_and_its_sizes_alone_are_taken() -> None:
+    answered = threading.Semaphore(0)
+    sizes = {"hidden_size": 64}
+    answer = CheckAnswer(
+        version="1", done=True, others={TEACHER_FIELD: {**sizes, "x": "y"}, "another": sizes}
+    )
+    readers = ScriptedReaders([answer] * 2)
+    preflight = Preflight(
+        cast(Readers, readers), clock=lambda: 0.0, enqueue=lambda _: answered.release()
+    )
+    for teacher in ("s3://models/a", "s3://models/b"):
+        spec = a_spec(algorithm={"objective": "Distillation", "teacher": teacher})
+        preflight.verdict(JOB, spec)
+        assert answered.acquire(timeout=HUNG_SECONDS)
+        assert preflight.verdict(JOB, spec).others == {TEACHER_FIELD: sizes}
+    preflight.close()
+    assert len(readers.requests) == 2
 
 
 def late() -> ReaderLateError:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rl_contracts.spec.algorithm.algorithm import TEACHER_FIELD
 from rl_operator.kube.api_errors import ApiRefusedError
 from rl_operator.kube.conditions import ConditionUpdate
 from rl_operator.kube.gpu_nodes import KEPT_SECONDS, LABEL, GpuNodes
@@ -41,6 +42,7 @@ def condition(labelled: float | None = None, **training: Any) -> ConditionUpdate
     job = of_job(
         a_spec(training={"steps": 1, **training}, trainer={"resources": GPU}),
         QWEN3,
+        {},
         labelled_gib=labelled,
     )
     return job.condition if job else None
@@ -89,6 +91,26 @@ def test_the_condition_says_whether_the_training_fits() -> None:
     assert (cannot.status, cannot.reason) == ("False", "TooLarge")
 
 
+@pytest.mark.parametrize(
+    ("teacher", "status", "reason"),
+    [
+        (QWEN3, "True", "Fits"),
+        ({**QWEN3, "num_hidden_layers": 280}, "False", "MayNotFit"),
+        ({}, "Unknown", "NotCounted"),
+    ],
+)
+def test_a_teacher_is_counted_by_its_own_config(
+    teacher: dict[str, Any], status: str, reason: str
+) -> None:
+    algorithm = {"objective": "Distillation", "teacher": "s3://models/teacher"}
+    spec = a_spec(algorithm=algorithm, training={"steps": 1}, trainer={"resources": GPU})
+    job = of_job(spec, QWEN3, {TEACHER_FIELD: teacher}, labelled_gib=24.0)
+    assert job is not None
+    assert (job.condition.status, job.condition.reason) == (status, reason)
+    unknown = "do not count the model of spec.algorithm.teacher: its sizes are not known"
+    assert (unknown in job.condition.message) == (reason == "NotCounted")
+
+
 def test_the_manifest_knows_better_than_labels() -> None:
     declared = condition(8.0, memory={"deviceGiB": 80})
     assert declared is not None
@@ -97,7 +119,7 @@ def test_the_manifest_knows_better_than_labels() -> None:
 
 @pytest.mark.parametrize("model", [{}, {"model_type": "x"}, {**QWEN3, "hidden_size": 0}])
 def test_an_unknown_model_is_not_judged(model: dict[str, Any]) -> None:
-    assert of_job(a_spec(), model, labelled_gib=80.0) is None
+    assert of_job(a_spec(), model, {}, labelled_gib=80.0) is None
 
 
 def test_without_a_known_memory_nothing_is_judged() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 from rl_contracts.capacity.choice import GRAIN
 from rl_contracts.errors import RefusedError
+from rl_contracts.spec.algorithm.algorithm import TEACHER_FIELD
 from rl_trainer.distributed.world import ALONE
 from rl_trainer.model import microbatch
 from tests.unit.rl_trainer.conftest import MakeSpec
@@ -57,6 +59,29 @@ def test_auto_holds_the_longest_sequence(
     resolved = microbatch.resolved(spec, tmp_path, device=device, world=ALONE).training
     assert isinstance(resolved.max_tokens_per_microbatch, int)
     assert 40_000 <= resolved.max_tokens_per_microbatch < 40_000 + GRAIN
+
+
+@pytest.mark.parametrize(("layers", "fits"), [(1, True), (100_000, False), (None, False)])
+def test_auto_leaves_room_for_a_teacher_of_its_own_size(
+    layers: int | None,
+    fits: bool,
+    tiny_folder: Path,
+    make_spec: MakeSpec,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(microbatch, "_device_bytes", lambda *_: 4.0 * (1 << 30))
+    spec = make_spec(
+        algorithm={"objective": "Distillation", "teacher": "s3://models/teacher"},
+        agent={"sampling": {"maxContextTokens": 64}},
+    )
+    own = microbatch.shape_in(tiny_folder)
+    assert own is not None
+    others = {} if layers is None else {TEACHER_FIELD: replace(own, layers=layers)}
+    resolved = microbatch.resolved(
+        spec, tiny_folder, device=GPU, world=ALONE, others=others
+    ).training
+    least = microbatch.UNKNOWN_TOKENS if layers is None else GRAIN
+    assert resolved.max_tokens_per_microbatch == (32_768 if fits else least)
 
 
 def test_what_the_manifest_says_is_kept(
