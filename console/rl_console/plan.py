@@ -192,9 +192,12 @@ def _engine(spec: RLJobSpec, group: SamplerGroup, shape: Shape, *, device_gib: f
     held = engine_memory(shape, spec, group.template, size_gib=device_gib)
     options = options_of(engine)
     context = spec.agent.sampling.max_context_tokens
+    adapters = ""
+    if held.adapters:
+        adapters = f"{options.slots} slots of adapters {held.adapters / GIB:.2f} + "
     yield (
         f"  samplers {group.name}: each of an engine's {held.gpus} GPUs ({_sizes(options)}) holds "
-        f"weights {held.weights / GIB:.2f} + cache {max(0.0, held.cache) / GIB:.2f} GiB, "
+        f"weights {held.weights / GIB:.2f} + {adapters}cache {max(0.0, held.cache) / GIB:.2f} GiB, "
         f"{held.fraction:.0%} of {device_gib:g} GiB, + {held.table / GIB:.2f} GiB for the engine's "
         "table of requests"
     )

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rl_contracts.capacity.shape import Shape
-from rl_contracts.capacity.training import GIB
+from rl_contracts.capacity.training import GIB, adapted
 from rl_contracts.spec.engine import Engine
 from rl_contracts.spec.resources import RLJobSpec
+from rl_contracts.spec.training.lora import ENGINES_SLOTS, LoRA
 from rl_contracts.spec.workers import SamplerTemplate
 
 MIB = 1 << 20
@@ -47,6 +48,8 @@ class Options:
     """Most tokens of a request; None: the model's."""
     requests: int | None = None
     """Most requests that run at a time; None: SGLang's choice."""
+    slots: int = ENGINES_SLOTS
+    """Adapters that have room on the GPU, where adapters are trained."""
 
     @property
     def gpus(self) -> int:
@@ -61,8 +64,10 @@ class EngineMemory:
     gpus: int
     fraction: float
     weights: float
+    adapters: float
+    """Room for all slots of adapters (LoRA), which SGLang takes before it makes the cache."""
     cache: float
-    """At most 0: the weights do not fit."""
+    """At most 0: weights and adapters do not fit."""
     token: float
     """Keys and values of one token."""
     table: float
@@ -94,6 +99,7 @@ def options_of(engine: Engine) -> Options:
         cache_bytes=1 if quantized else None,
         context=engine.context_tokens or given.context_length,
         requests=requests,
+        slots=given.max_loras_per_batch,
     )
 
 
@@ -107,6 +113,7 @@ def _given(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kv-cache-dtype", default="auto")
     parser.add_argument("--context-length", type=int)
     parser.add_argument("--max-running-requests", type=int)
+    parser.add_argument("--max-loras-per-batch", type=int, default=ENGINES_SLOTS)
     try:
         given, _ = parser.parse_known_args(list(arguments))
     except argparse.ArgumentError:
@@ -123,7 +130,7 @@ def engine_memory(
 
     Args:
         shape: of the policy.
-        spec: the manifest, for its precision.
+        spec: the manifest, for its precision and its adapters.
         template: of the group's pods.
         size_gib: memory of one GPU.
     """
@@ -134,13 +141,16 @@ def engine_memory(
     weights = (number * shape.parameters - (number - 1) * linear) / (
         options.tensor * options.pipeline
     )
-    cache = fraction * size_gib * GIB - weights
+    section = spec.training.served_adapters
+    adapters = 0.0 if section is None else number * _slots(shape, section, options)
+    cache = fraction * size_gib * GIB - weights - adapters
     token = _numbers(shape, options) * (options.cache_bytes or number)
     context = options.context or shape.max_positions or spec.agent.sampling.max_context_tokens
     return EngineMemory(
         gpus=options.gpus,
         fraction=fraction,
         weights=weights,
+        adapters=adapters,
         cache=cache,
         token=token,
         table=_rows(options, max(0, int(cache // token)), context) * context * TABLE_BYTES,
@@ -152,6 +162,20 @@ def _rows(options: Options, tokens: int, context: int) -> int:
     fewest, most = TABLE_ROWS
     rows = options.requests or max(fewest, min(most, tokens * 512 // context))
     return min(rows, tokens // 2)
+
+
+def _slots(shape: Shape, section: LoRA, options: Options) -> float:
+    """Numbers of all slots of adapters on one GPU.
+
+    Each adapter has a matrix on the side of the hidden states, which each GPU holds whole, and one
+    on the other side, which the GPUs divide (``sglang/srt/lora/mem_pool.py``).
+    """
+    sides = (
+        shape.hidden + (rows + columns - shape.hidden) / options.tensor
+        for rows, columns in adapted(shape, section.targets)
+    )
+    layers = shape.layers / options.pipeline
+    return options.slots * section.rank * layers * sum(sides)
 
 
 def _numbers(shape: Shape, options: Options) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -259,13 +260,14 @@ def trained_parameters(shape: Shape, setup: Setup) -> int:
     linear = (
         setup.adapter_rank
         * shape.layers
-        * sum(
-            rows + columns
-            for name, (rows, columns) in _linear(shape).items()
-            if not setup.targets or name in setup.targets
-        )
+        * sum(rows + columns for rows, columns in adapted(shape, setup.targets))
     )
     return linear + shape.expert_layers * _expert_adapters(shape, setup)
+
+
+def adapted(shape: Shape, targets: Collection[str]) -> list[tuple[int, int]]:
+    """Rows and columns of a layer's matrices that have adapters; empty ``targets``: all seven."""
+    return [size for name, size in _linear(shape).items() if not targets or name in targets]
 
 
 def _expert_adapters(shape: Shape, setup: Setup) -> int:

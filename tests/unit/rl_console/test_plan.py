@@ -162,6 +162,12 @@ def test_what_the_api_server_would_refuse_is_refused(tmp_path: Path) -> None:
         plan_of(tmp_path, twice)
 
 
+def test_slots_of_adapters_are_planned(tmp_path: Path) -> None:
+    text = "\n".join(planned(tmp_path, QWEN, training={"steps": 1, "lora": {"rank": 64}}))
+    assert "8 slots of adapters 2.60 + cache" in text
+    assert "slots of adapters" not in "\n".join(planned(tmp_path, QWEN, training={"steps": 1}))
+
+
 def test_typed_options_of_an_engine_are_planned(tmp_path: Path) -> None:
     engine = {"tensorParallel": 4, "dataParallel": 2, "contextTokens": 16384, "speculation": {}}
     lines = plan_of(tmp_path, [{"name": "main", "template": {"engine": engine}}])

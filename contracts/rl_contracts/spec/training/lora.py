@@ -13,6 +13,8 @@ TARGETS: tuple[str, ...] = get_args(Target)
 """The linear layers of a decoder layer; all of them are served with adapters by the engine."""
 OF_EXPERTS: tuple[Target, ...] = ("gate_proj", "up_proj", "down_proj")
 """The matrices of an expert, and of a dense feed-forward layer."""
+ENGINES_SLOTS = 8
+"""Adapters that SGLang decodes in one batch by default; it holds room for so many on the GPU."""
 Quantization = Literal["Int8", "NF4"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rl_contracts.spec.training.lora import TARGETS, LoRA
+from rl_contracts.spec.training.lora import ENGINES_SLOTS, TARGETS, LoRA
 from rl_operator.render.samplers import arguments as arguments_of
 
 ARGUMENTS = (
@@ -16,8 +16,6 @@ ARGUMENTS = (
 )
 """Arguments that only the operator may set; the agent loads all adapters."""
 
-ENGINES_OWN = 8
-"""Adapters that SGLang decodes in one batch by default."""
 ADAPTERS_OF_ONE = 4
 """Versions of one run with running requests: the newest one, and those with which long requests
 began. Requests of further versions wait."""
@@ -45,7 +43,7 @@ def engine_arguments(sections: Sequence[LoRA], others: Sequence[str]) -> list[st
     if len(sections) > 1:
         arguments += [
             "--max-loras-per-batch",
-            str(max(ENGINES_OWN, ADAPTERS_OF_ONE * len(sections))),
+            str(max(ENGINES_SLOTS, ADAPTERS_OF_ONE * len(sections))),
         ]
     if arguments_of.on_processor(others):
         arguments += ["--lora-backend", "torch_native"]  # the others are kernels for accelerators

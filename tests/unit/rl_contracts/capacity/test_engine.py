@@ -86,6 +86,29 @@ def test_a_quantized_cache_holds_twice_the_tokens() -> None:
     assert quantized.tokens == pytest.approx(2 * plain.tokens, abs=1)
 
 
+@pytest.mark.parametrize(
+    ("lora", "arguments", "numbers"),
+    [
+        ({}, (), 8 * 16 * 28 * (4 * 1024 + 2 * 2048 + 2 * 1024 + 3 * (1024 + 3072))),
+        ({"targets": ["q_proj", "v_proj"]}, (), 8 * 16 * 28 * (2 * 1024 + 2048 + 1024)),
+        ({"rank": 64, "targets": ["o_proj"]}, (), 8 * 64 * 28 * (1024 + 2048)),
+        ({"targets": ["o_proj"]}, ("--tp", "4"), 8 * 16 * 28 * (1024 + 2048 // 4)),
+        ({"targets": ["o_proj"]}, ("--max-loras-per-batch", "2"), 2 * 16 * 28 * (1024 + 2048)),
+    ],
+)
+def test_slots_of_adapters_take_room_from_the_cache(
+    lora: dict[str, Any], arguments: tuple[str, ...], numbers: int
+) -> None:
+    trained = RLJobSpec.model_validate(
+        {**SECTIONS, "training": {**SECTIONS["training"], "lora": lora}}
+    )
+    template = SamplerTemplate.model_validate({"engine": {"args": list(arguments)}})
+    held = engine_memory(shape_of(QWEN3), trained, template, size_gib=80)
+    plain = memory(QWEN3, *arguments)
+    assert (plain.adapters, held.adapters) == (0, 2 * numbers)
+    assert held.cache == plain.cache - held.adapters
+
+
 def test_quantized_weights_take_a_byte_in_layers_alone() -> None:
     plain, quantized = memory(QWEN3), memory(QWEN3, weightPrecision="FP8")
     tables = 151_936 * 1024 + 1024  # tied: embedding, and the last norm
