@@ -127,6 +127,46 @@ CASES = {
         },
         algorithm=GRPO | {"entropyCoefficient": 0.01},
     ),
+    "entropy, adapters, bfloat16, wide vocabulary": Case(
+        model="qwen3",
+        config=SMALL | {"vocab_size": 64_000},
+        training={
+            "precision": "BF16",
+            "lora": {"rank": 8},
+            "gradientCheckpointing": True,
+            "maxTokensPerMicrobatch": 2048,
+        },
+        algorithm=GRPO | {"entropyCoefficient": 0.01},
+    ),
+    "entropy, bfloat16, wide vocabulary": Case(
+        model="qwen3",
+        config=SMALL | {"vocab_size": 64_000, "hidden_size": 128},
+        training={
+            "precision": "BF16",
+            "gradientCheckpointing": True,
+            "maxTokensPerMicrobatch": 2048,
+        },
+        algorithm=GRPO | {"entropyCoefficient": 0.01},
+    ),
+    "full divergence": Case(
+        model="qwen3",
+        config=SMALL | {"vocab_size": 32_000},
+        training={
+            "precision": "FP32",
+            "gradientCheckpointing": True,
+            "maxTokensPerMicrobatch": 2048,
+        },
+        algorithm=GRPO | {"kl": {"coefficient": 0.01, "estimator": "Full"}},
+    ),
+    "adapters of two matrices, bfloat16": Case(
+        model="llama",
+        config=LARGE,
+        training={
+            "precision": "BF16",
+            "lora": {"rank": 64, "targets": ["q_proj", "v_proj"]},
+            "maxTokensPerMicrobatch": 2048,
+        },
+    ),
     "quantized adapters, checkpointing": Case(
         model="llama",
         config=LARGE,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.capacity.vision import VisionShape
 
+QUERIES_KEYS_VALUES = ("q_proj", "k_proj", "v_proj")
 FULL = 4
 """Bytes of a float32 number."""
 
@@ -29,6 +30,8 @@ class Numbers:
     frozen: bool
     """The model's own weights have no gradient: adapters alone are trained."""
     adapter_rank: int = 0
+    targets: tuple[str, ...] = ()
+    """Names of the matrices that have adapters; empty: all."""
     adapted_experts: bool = False
     """Adapters beside each expert's three matrices, too."""
 
@@ -36,6 +39,10 @@ class Numbers:
     def casts(self) -> bool:
         """Autocast makes and keeps a copy of what each matrix is given."""
         return self.compute < self.residual
+
+    def reading(self, *names: str) -> int:
+        """How many of these matrices keep their input: those that are trained or have adapters."""
+        return sum(not self.targets or name in self.targets for name in names)
 
 
 def layer(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:
@@ -105,8 +112,9 @@ def _attention(shape: Shape, numbers: Numbers) -> float:
     groups = 2 * shape.key_value_heads * shape.head_width
     if shape.latent is not None:  # values are as wide as keys there, and each head has its own
         groups = 2 * shape.query_width
-    output = shape.query_width + shape.value_width
-    kept = _inputs(shape, numbers, readers=3)
+    output = shape.query_width + (shape.value_width if numbers.reading("o_proj") else 0)
+    readers = numbers.reading(*QUERIES_KEYS_VALUES)
+    kept = _inputs(shape, numbers, readers=3) if readers else 0.0
     kept += (shape.query_width + groups + output) * numbers.compute + shape.heads * FULL
     if shape.normed_heads:
         normed = shape.query_width + shape.key_value_heads * shape.head_width
@@ -115,13 +123,16 @@ def _attention(shape: Shape, numbers: Numbers) -> float:
         sizes = shape.latent
         ranks = sizes.key_value_rank + (sizes.query_rank or 0)
         kept += ranks * (FULL + 2 * numbers.compute)
-    return kept + 4 * numbers.adapter_rank * numbers.compute
+    adapters = readers + numbers.reading("o_proj")
+    return kept + adapters * numbers.adapter_rank * numbers.compute
 
 
 def _dense(shape: Shape, numbers: Numbers) -> float:
-    # Gate, its activation, up, and their product.
-    kept = 4 * shape.feed_forward * numbers.compute
-    return kept + _inputs(shape, numbers, readers=2) + 3 * numbers.adapter_rank * numbers.compute
+    readers, product = numbers.reading("gate_proj", "up_proj"), numbers.reading("down_proj")
+    # Gate, its activation, up, and their product, which the next matrix reads.
+    kept: float = (3 + product) * shape.feed_forward * numbers.compute
+    kept += _inputs(shape, numbers, readers=2) if readers else 0.0
+    return kept + (readers + product) * numbers.adapter_rank * numbers.compute
 
 
 def _mixture(shape: Shape, numbers: Numbers) -> float:

@@ -78,7 +78,7 @@ def setup_of(
     )
 
 
-def _distributions(algorithm: Algorithm) -> bool:
+def _distributions(algorithm: Algorithm) -> int:
     divergence = algorithm.divergence
     full = divergence is not None and divergence.estimator == "Full"
-    return bool(algorithm.entropy_coefficient) or full
+    return bool(algorithm.entropy_coefficient) + full

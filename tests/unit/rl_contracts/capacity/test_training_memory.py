@@ -91,6 +91,31 @@ def test_adapters_train_few_numbers_beside_weights_of_two_bytes() -> None:
     assert lora.moments == 8 * trained
 
 
+@pytest.mark.parametrize(
+    ("targets", "numbers"),
+    [
+        (("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "o_proj", "down_proj"), 0),
+        (("q_proj", "v_proj"), 1024 + 2048 + 3072 + 5 * 16),
+        (("down_proj",), 2 * 1024 + 2048 + 6 * 16),
+    ],
+)
+def test_matrices_without_adapters_keep_no_input(targets: tuple[str, ...], numbers: int) -> None:
+    """Numbers of two bytes that each layer keeps less of a token than with all seven adapted."""
+    lora = {"adapter_rank": 16, "checkpointing": False}
+    assert of(**lora).activations - of(**lora, targets=targets).activations == (
+        8192 * 28 * 2 * numbers
+    )
+
+
+@pytest.mark.parametrize(("statistics", "each"), [(1, 20), (2, 24)])
+def test_each_trained_statistic_of_a_distribution_adds_to_its_logits(
+    statistics: int, each: int
+) -> None:
+    head = 4 * SMALL.table_parameters
+    held = of(precision="FP32", distributions=statistics, microbatch_tokens=512)
+    assert held.logits == head + each * ((1 << 25) // 3)
+
+
 def test_adapters_of_experts_are_counted_with_their_moments_and_products() -> None:
     mixture = replace(
         SMALL, experts=128, experts_per_token=8, expert_width=768, expert_layers=SMALL.layers
