@@ -100,7 +100,8 @@ class TokenStatistics:
 
     logprobs: Tensor
     entropies: Tensor | None = None
-    """-Σ_v π log π ≥ 0, where it was asked for; with gradient only from ``token_statistics``."""
+    """-Σ_v π log π ≥ 0, where it was asked for; with gradient from ``token_statistics`` alone, and
+    only if it was asked to."""
     divergences: Tensor | None = None
     """Σ_v π (log π - log ref) ≥ 0 over the whole vocabulary, where a reference was given."""
 
@@ -113,6 +114,7 @@ def token_statistics(
     temperature: float,
     chunk_tokens: int,
     reference: tuple[Tensor, Head] | None = None,
+    trains_entropy: bool = True,
     vocabulary: Vocabulary = WHOLE,
 ) -> TokenStatistics:
     """Log-probabilities with the entropy, and the KL to a reference, of their distributions.
@@ -126,6 +128,8 @@ def token_statistics(
         temperature: > 0, of both distributions.
         chunk_tokens: tokens at a time, ≥ 1.
         reference: the reference's states for the same targets, without gradient, and its head.
+        trains_entropy: the entropies have a gradient. Where no backward pass asks for it, what it
+            needs of each chunk would be kept until that pass ends.
         vocabulary: of which both heads give logits.
     """
     others, other_head = reference or (hidden.detach(), None)
@@ -137,7 +141,8 @@ def token_statistics(
     )
     rows = []
     for states, wanted, other in parts:
-        arguments = (states, wanted, head, temperature, other, other_head, vocabulary)
+        compared = other, other_head
+        arguments = (states, wanted, head, temperature, compared, trains_entropy, vocabulary)
         if torch.is_grad_enabled() and len(hidden) > chunk_tokens:
             rows.append(
                 checkpoint(_statistics, *arguments, use_reentrant=False, preserve_rng_state=False)
@@ -157,14 +162,16 @@ def _statistics(
     targets: Tensor,
     head: Head,
     temperature: float,
-    other: Tensor,
-    other_head: Head | None,
+    compared: tuple[Tensor, Head | None],
+    trains_entropy: bool,
     vocabulary: Vocabulary,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    other, other_head = compared
     logs = vocabulary.log_softmax(head(hidden).float() / temperature)
     probabilities = logs.exp()
     chosen = vocabulary.chosen(logs, targets)
-    entropies = -vocabulary.total((probabilities * logs).sum(-1))
+    with torch.set_grad_enabled(trains_entropy and torch.is_grad_enabled()):
+        entropies = -vocabulary.total((probabilities * logs).sum(-1))
     if other_head is None:
         return chosen, entropies, torch.zeros_like(chosen)
     with torch.no_grad():

@@ -78,6 +78,7 @@ class Models:
             temperature=self.temperature,
             states=states,
             reference=None if full is None or known is None else (full, known),
+            trains_entropy=self.algorithm.entropy_coefficient > 0,
         )
 
     @property

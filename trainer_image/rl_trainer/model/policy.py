@@ -187,6 +187,7 @@ class Policy:
         temperature: float,
         states: Tensor | None = None,
         reference: tuple[Policy, Tensor] | None = None,
+        trains_entropy: bool = True,
     ) -> TokenStatistics:
         """Log-probabilities, entropies and, given a reference, divergences over the vocabulary.
 
@@ -195,6 +196,7 @@ class Policy:
             temperature: > 0, of the distributions.
             states: of ``own``, where they are known.
             reference: it and its states of ``own``.
+            trains_entropy: as of ``logprobs.token_statistics``.
         """
         hidden = self.states(packed) if states is None else states
         other = None
@@ -208,6 +210,7 @@ class Policy:
                 temperature=temperature,
                 chunk_tokens=self.chunk_tokens_of_statistics,
                 reference=other,
+                trains_entropy=trains_entropy,
                 vocabulary=self.vocabulary_part,
             )
         return self._all_together(statistics, packed)

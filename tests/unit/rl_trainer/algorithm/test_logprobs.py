@@ -6,8 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.trainer.memory_model import allocated
 from rl_trainer.algorithm import logprobs
-from rl_trainer.algorithm.logprobs import chosen_logprobs, measured_logprobs, token_logprobs
+from rl_trainer.algorithm.logprobs import (
+    chosen_logprobs,
+    measured_logprobs,
+    token_logprobs,
+    token_statistics,
+)
 from rl_trainer.algorithm.vocabulary import Vocabulary
 
 
@@ -33,6 +39,31 @@ def test_chunks_give_the_values_and_gradients_of_the_whole(
     assert torch.allclose(logprobs, whole, atol=1e-6)
     for gradient, other in zip(gradients, expected, strict=True):
         assert torch.allclose(gradient, other, atol=1e-6)
+
+
+def test_an_untrained_entropy_keeps_nothing_of_earlier_chunks() -> None:
+    """Bytes at the peak of a pass over ten chunks, in chunks of logits, beside those of two."""
+
+    def peak(tokens: int) -> float:
+        states, targets = torch.randn(tokens, 4, requires_grad=True), torch.zeros(tokens).long()
+        table = torch.randn(4, 1000)
+
+        def step() -> None:
+            told = token_statistics(
+                states,
+                targets,
+                head=lambda hidden: hidden @ table,
+                temperature=1.0,
+                chunk_tokens=20,
+                reference=(states.detach(), lambda hidden: hidden @ table),
+                trains_entropy=False,
+            )
+            assert told.divergences is not None
+            (told.logprobs + told.divergences).sum().backward()  # type: ignore[no-untyped-call]
+
+        return allocated(step) / (20 * 1000 * 4)
+
+    assert peak(200) == pytest.approx(peak(40), abs=0.5)
 
 
 def test_no_more_than_a_chunk_of_logits_is_ever_held() -> None:
