@@ -8,7 +8,7 @@ from pathlib import Path
 
 TAIL_LINES = 25
 FULL = (errno.ENOSPC, errno.EDQUOT)
-REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+REFUSED = (errno.EACCES, errno.EPERM)
 
 
 class LocalError(Exception):
@@ -50,6 +50,8 @@ def _remedy(error: OSError, folders: tuple[Path, ...]) -> str:
         return f"free some space (`df -h {named}` shows what is left), and run the command again"
     if error.errno in REFUSED:
         return "run the command as a user who may do this, or with sudo"
+    if error.errno == errno.EROFS:
+        return "make this file system writable, and run the command again"
     if isinstance(error, ConnectionError | TimeoutError):
         return "start what does not answer, the local cluster with `up`, and run the command again"
     return "correct this, and run the command again"

@@ -10,7 +10,7 @@ from rl_local.control_plane.probes import (
     answers,
     client_identity,
     containerd_answers,
-    etcd_identity,
+    etcd_answers,
 )
 from rl_local.layout import NODE, POD_RANGE, REGISTRY_PORT, SERVICE_RANGE, Layout
 
@@ -79,7 +79,7 @@ def etcd(layout: Layout, binary: Path) -> Component:
     return Component(
         name="etcd",
         argv=(str(binary), *flags(options)),
-        healthy=lambda: answers("https", 2379, "/health", etcd_identity(pki)),
+        healthy=lambda: etcd_answers(pki),
         files=(certificate,),
         ports=(2379, 2380),
     )

@@ -26,6 +26,15 @@ def etcd_identity(pki: Path) -> ssl.SSLContext:
     return context
 
 
+def etcd_answers(pki: Path) -> bool:
+    """Whether etcd is healthy; not so while the keys of its only client do not exist."""
+    try:
+        identity = etcd_identity(pki)
+    except OSError:
+        return False
+    return answers("https", 2379, "/health", identity)
+
+
 def answers(scheme: str, port: int, path: str, tls: ssl.SSLContext | None = None) -> bool:
     """Whether a loopback port answers 200; without ``tls`` the certificate is not verified."""
     try:

@@ -12,9 +12,11 @@ from pathlib import Path
 from rl_local import progress, versions
 from rl_local.errors import CommandFailedError, LocalError
 from rl_local.layout import Layout, locked
+from rl_local.system import files
 
 APT = Path("/usr/bin/apt-get")
 UNIT_FOLDERS = (Path("/lib/systemd/system"), Path("/usr/lib/systemd/system"))
+ENABLED = Path("/etc/systemd/system")
 POLICY = Path("/usr/sbin/policy-rc.d")
 POLICY_TEXT = "#!/bin/sh\n# Written by rl-operator while it installs packages.\nexit 101\n"
 
@@ -65,16 +67,26 @@ def install(layout: Layout, packages: Sequence[str]) -> None:
     # Two runs of apt-get at once would fail: each takes the locks of dpkg.
     with locked(layout, "apt"):
         wanted = missing(packages)
-        if not wanted:
+        note = layout.cache / "apt-packages"
+        new = sorted({*wanted, *(note.read_text().split() if note.exists() else [])})
+        if not new:
             return
         if os.geteuid() != 0:
-            raise LocalError(f"installing {' '.join(wanted)} needs root; run the command with sudo")
-        progress.say(f"installing Debian packages: {' '.join(wanted)}")
-        log = layout.logs / "apt.log"
-        progress.run(["apt-get", "update"], label="apt-get update", log=log, timeout=600)
-        with _no_services():
-            _apt_install(wanted, log)
-        _disable(units(wanted))
+            raise LocalError(f"installing {' '.join(new)} needs root; run the command with sudo")
+        # Whatever interrupts this: the next run disables the services of these packages.
+        files.write(note, " ".join(new))
+        if wanted:
+            _install(layout, wanted)
+        _disable(units(new))
+        note.unlink()
+
+
+def _install(layout: Layout, wanted: Sequence[str]) -> None:
+    progress.say(f"installing Debian packages: {' '.join(wanted)}")
+    log = layout.logs / "apt.log"
+    progress.run(["apt-get", "update"], label="apt-get update", log=log, timeout=600)
+    with _no_services():
+        _apt_install(wanted, log)
 
 
 def _apt_install(wanted: Sequence[str], log: Path) -> None:
@@ -114,10 +126,13 @@ def units(packages: Sequence[str]) -> list[str]:
 
 
 def _disable(names: Sequence[str]) -> None:
-    """Keep services from starting at boot, where they would take the ports of the cluster."""
-    # Every Debian has this program, also one that runs without systemd.
-    for name in names:
-        progress.output(["deb-systemd-helper", "disable", name])
+    """Keep services from starting at boot, where they would take the ports of the cluster.
+
+    As ``systemctl disable``, which a machine without systemd lacks.
+    """
+    for link in list(ENABLED.glob("*.wants/*")):
+        if link.name in names:
+            link.unlink()
 
 
 @contextlib.contextmanager

@@ -66,23 +66,25 @@ def remember(layout: Layout) -> None:
     if noted.boot_id != records.boot_id():
         new = [str(place) for place in FIXED_PLACES if not place.exists()]
         # What exists already may hold the data of another program that runs now.
-        ours = [] if other_users() else noted.still_ours()
+        ours = [] if other_users(layout) else noted.still_ours()
         note = Note(records.boot_id(), sorted({*ours, *new}))
         files.write(_path(layout), json.dumps(asdict(note)))
 
 
-def other_users() -> list[str]:
-    """The running processes that use the fixed folders; ours must have ended before."""
+def other_users(layout: Layout) -> list[str]:
+    """The running processes that use the fixed folders and are not of this cluster."""
     users = []
     for path in PROC.glob("[0-9]*/comm"):
         pid = int(path.parent.name)
         stat = records.read_stat(pid, PROC)
         try:
             name = path.read_text().strip()
+            arguments = path.with_name("cmdline").read_text(errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        # A process of ours that has just ended may not be reaped yet.
-        if name in USERS and stat is not None and stat.state != "Z":
+        # Ours name the state folder. One that has just ended may not be reaped yet.
+        ended = stat is None or stat.state == "Z"
+        if name in USERS and not ended and f"{layout.state}/" not in arguments:
             users.append(f"{name} (process {pid})")
     return sorted(users)
 
@@ -97,7 +99,7 @@ def remove(layout: Layout) -> None:
         if link.is_symlink() and str(link.readlink()).startswith(f"{layout.state}/"):
             link.unlink()
     left = [place for place in _read(layout).still_ours() if Path(place).exists()]
-    users = other_users() if left else []
+    users = other_users(layout) if left else []
     if users:
         progress.say(
             f"left {', '.join(left)}, because programs that are not of this cluster run and may"

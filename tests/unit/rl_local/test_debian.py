@@ -44,7 +44,6 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     texts = {
         "apt-get": APT_GET.format(calls=tmp_path / "calls", plan=tmp_path / "plan"),
         "dpkg-query": DPKG_QUERY.format(folder=debian.UNIT_FOLDERS[0]),
-        "deb-systemd-helper": f"#!/bin/sh\necho helper $* >> {tmp_path / 'calls'}\n",
     }
     for name, text in texts.items():
         (programs / name).write_text(text)
@@ -52,6 +51,7 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
     monkeypatch.setattr(debian, "APT", programs / "apt-get")
     monkeypatch.setattr(debian, "POLICY", tmp_path / "policy-rc.d")
+    monkeypatch.setattr(debian, "ENABLED", tmp_path / "enabled")
     monkeypatch.setenv("RL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("os.geteuid", lambda: 0)
     return Layout(cache=tmp_path / "cache", state=tmp_path / "state")
@@ -100,13 +100,53 @@ def test_without_root_one_line_names_the_missing_package(
     assert re.search(r"ensurepip is missing\..*apt-get install python3\.\d+-venv", line)
 
 
+def enable(tmp_path: Path) -> list[Path]:
+    """What Debian's scripts do for the services of a package; one is of another package."""
+    links = [
+        tmp_path / "enabled" / folder / name
+        for folder, name in (
+            ("multi-user.target.wants", "containerd.service"),
+            ("sockets.target.wants", "containerd.socket"),
+            ("multi-user.target.wants", "ssh.service"),
+        )
+    ]
+    for link in links:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(debian.UNIT_FOLDERS[0] / link.name)
+    return links
+
+
+def enabled(links: list[Path]) -> list[str]:
+    return [link.name for link in links if link.is_symlink()]
+
+
 def test_services_of_installed_packages_do_not_start_at_boot(
     layout: Layout, tmp_path: Path
 ) -> None:
+    links = enable(tmp_path)
     debian.install(layout, ["containerd", "runc"])
-    _, installed, *disabled = (tmp_path / "calls").read_text().splitlines()
-    assert installed.endswith("containerd runc")
-    assert disabled == ["helper disable containerd.service", "helper disable containerd.socket"]
+    assert enabled(links) == ["ssh.service"]
+
+
+def test_services_of_an_interrupted_installation_are_disabled_by_the_next_run(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = enable(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(debian, "_disable", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            debian.install(layout, ["containerd"])
+    monkeypatch.setattr(debian, "missing", lambda packages: [])
+    debian.install(layout, ["containerd"])
+    assert enabled(links) == ["ssh.service"]
+    links[2].unlink()
+    links = enable(tmp_path)
+    debian.install(layout, ["containerd"])
+    assert len(enabled(links)) == 3, "what the user enables later stays"
+
+
+def interrupted(names: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_services_of_packages_that_were_there_are_left_alone(

@@ -28,10 +28,11 @@ def boot(machine: Path, name: str) -> None:
     (machine / "boot_id").write_text(f"{name}\n")
 
 
-def run(machine: Path, name: str, *, state: str = "S") -> None:
+def run(machine: Path, name: str, *, state: str = "S", arguments: str = "--root /") -> None:
     process = machine / "proc/7"
     process.mkdir(parents=True)
     (process / "comm").write_text(f"{name}\n")
+    (process / "cmdline").write_text(arguments.replace(" ", "\0"))
     (process / "stat").write_text(f"7 ({name}) {state} 1 {'0 ' * 30}\n")
 
 
@@ -112,6 +113,16 @@ def test_a_process_that_has_ended_uses_no_folder(layout: Layout, tmp_path: Path)
     places.remember(layout)
     make(tmp_path, KUBELET, CONTAINERD)
     run(tmp_path, "containerd", state="Z")
+    places.remove(layout)
+    assert there(tmp_path) == set()
+
+
+def test_programs_of_this_cluster_are_no_others(layout: Layout, tmp_path: Path) -> None:
+    make(tmp_path, KUBELET)
+    layout.state.mkdir()
+    (layout.state / "places.json").write_text(json.dumps([str(tmp_path / KUBELET)]))
+    run(tmp_path, "containerd", arguments=f"--config {layout.state}/containerd.toml")
+    places.remember(layout)  # by a release that reads the note of an earlier one
     places.remove(layout)
     assert there(tmp_path) == set()
 
