@@ -103,8 +103,10 @@ class JobReconciler:
             return self._finish(snapshot)
         assert gate is not None
         if step is None:
-            return self._keep_or_stop(snapshot, gate)
-        return self._advance(snapshot, gate, step)
+            wait = self._keep_or_stop(snapshot, gate)
+        else:
+            wait = self._advance(snapshot, gate, step)
+        return SOON_SECONDS if deadlines.stops_next(snapshot) else wait
 
     def _observe(self, key: Key) -> ObservedJob | None:
         """Read a job and decide; None if it is gone or another controller's."""
@@ -189,7 +191,7 @@ class JobReconciler:
         return step
 
     def _apply(self, snapshot: JobSnapshot, gate: Gate, step: AttemptStep) -> Made:
-        if step.inputs.unusable:
+        if step.inputs.unusable or gate.refused:
             return self._children.stop(snapshot, gate)
         return self._children.make(snapshot, gate, step.decision, checked=step.inputs.checked)
 

@@ -90,17 +90,29 @@ class JobChildApplier:
         return children
 
     def stop(self, snapshot: JobSnapshot, gate: Gate) -> Made:
-        """Delete what must not go on of a job whose objects cannot be rendered.
-
-        Its samplers keep their ConfigMaps: an edit or a later release may name others.
-        """
-        job, wanted = snapshot.job, unrenderable_job.wanted(snapshot)
-        if job.spec is not None and snapshot.pools:
-            wanted += desired.sampler_configs(job.meta, job.spec)
+        """Delete what must not go on of a job whose objects cannot be rendered."""
         unwanted = unrenderable_job.unwanted(snapshot)
         if gate.drop is not None and gate.drop not in unwanted:
             unwanted.append(gate.drop)
-        return self._apply(snapshot, wanted, unwanted)
+        made = self._apply(snapshot, unrenderable_job.wanted(snapshot), unwanted)
+        self._keep_read(snapshot)
+        return made
+
+    def _keep_read(self, snapshot: JobSnapshot) -> None:
+        """Make the ConfigMaps that samplers read: an edit or a later release may name others.
+
+        The job's status says already why nothing else is made.
+        """
+        job = snapshot.job
+        if job.spec is None or job.suspended or not snapshot.pools:
+            return
+        try:
+            made = self._apply(snapshot, desired.sampler_configs(job.meta, job.spec), [])
+        except ApiHookError as error:
+            log.warning("not made: %s", error)
+            return
+        if made.stall is not None:
+            log.warning("not made: %s", made.stall.message)
 
     def clear(self, snapshot: JobSnapshot) -> None:
         """Delete what a finished job does not need.

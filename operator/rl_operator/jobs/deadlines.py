@@ -69,6 +69,13 @@ def requeue_after(
     return min(longest, seconds_to_deadline(snapshot, context) + SOON_SECONDS)
 
 
+def stops_next(snapshot: JobSnapshot) -> bool:
+    """Whether a suspension was only just recorded: the next reconcile deletes the trainer."""
+    job = snapshot.job
+    at_work = any(each.state == "Active" and not each.deleting for each in snapshot.trainers)
+    return job.suspended and at_work and not attempt_records.suspends(job.status)
+
+
 def after_end(snapshot: JobSnapshot, wait: float) -> float:
     """Seconds until a finished job is reconciled again, at most ``wait``.
 

@@ -57,6 +57,8 @@ class Gate:
     """The Workload to delete."""
     status: Manifest | None = None
     """The change of the Workload's status to write now."""
+    refused: bool = False
+    """The spec cannot be rendered: the job keeps what it has."""
     mark: Manifest | None = None
     """The change of the Workload itself to write now, before that of its status."""
 
@@ -93,7 +95,7 @@ def unrendered(snapshot: JobSnapshot) -> Gate:
     sizes = admission.sizes(job.spec, None) if job.spec is not None else None
     leaves = job.basics.wants_no_pods and is_at_rest(snapshot, job.status)
     drop = workload.child if workload is not None and leaves else None
-    return Gate(spec=job.spec, hold=hold, sizes=sizes, drop=drop)
+    return Gate(spec=job.spec, hold=hold, sizes=sizes, drop=drop, refused=True)
 
 
 def of_queue(
@@ -122,7 +124,7 @@ def of_queue(
     if workload is None:
         return replace(closed, make=demand if rests else None)
     if hold is None:
-        is_recorded = workload_marks.recorded(workload) is not None
+        is_recorded = workload_marks.recorded(workload) == flavors
         return Gate(
             spec=placement.granted(spec, workload, demand, flavors),
             sizes=admission.sizes(spec, workload),

@@ -94,19 +94,25 @@ class Queueing:
                 return _unknown_class(spec, priority)
             priority = replace(priority, value=value)
         demand = desired.render(snapshot.job.meta, spec, images=self.images, priority=priority)
-        flavors = self._flavors(workload) if workload is not None and workload.admitted else {}
+        admitted = workload is not None and workload.admitted
+        flavors = self._flavors(workload, demand) if workload is not None and admitted else {}
         return gate.of_queue(snapshot, spec, demand, flavors=flavors, now=self.now())
 
     def _priority(self, priority: desired.Priority) -> int | None:
         raw = self.cluster.get(priority.kind, "", priority.name)
         return int(raw["value"]) if raw is not None else None
 
-    def _flavors(self, workload: admission.Workload) -> Mapping[str, Flavor | None]:
-        recorded = workload_marks.recorded(workload) or {}
-        # One that did not exist may exist by now, and its group may be back.
+    def _flavors(
+        self, workload: admission.Workload, demand: Manifest
+    ) -> Mapping[str, Flavor | None]:
+        """Flavors as they are recorded; one that did not exist may exist once its group is back."""
+        known = workload_marks.recorded(workload)
+        if known is None:
+            return {name: self._flavor(name) for name in workload_marks.flavors_of(workload)}
+        needed = workload_marks.flavors_of(workload, of=demand)
         return {
-            name: recorded.get(name) or self._flavor(name)
-            for name in workload_marks.flavors_of(workload)
+            name: self._flavor(name) if flavor is None and name in needed else flavor
+            for name, flavor in known.items()
         }
 
     def _flavor(self, name: str) -> Flavor | None:

@@ -1,4 +1,4 @@
-"""A job that is resumed while its suspension is under way never makes an attempt twice."""
+"""Suspensions under crashes, resumptions and webhooks: the trainer ends, no attempt comes twice."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from rl_operator.apply.requeue import SOON_SECONDS
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key, Kind
+from tests.contract.rl_operator.jobs.silent_webhook import silent_webhook
 from tests.contract.rl_operator.jobs.test_suspend import at_work, suspend
+from tests.contract.rl_operator.jobs.test_webhooks import SUPERVISED
 from tests.contract.rl_operator.reconciling import CrashError
 from tests.contract.rl_operator.world import World
 
@@ -68,3 +71,37 @@ def test_a_resumption_right_after_the_deletion(
         world.reconcile(job)
     assert trainer(world) is None
     assert world.status(job)["attempts"][0]["result"] != "Active" or world.status(job)["operation"]
+
+
+def test_a_trainer_without_samplers_is_deleted_in_the_next_reconcile(world: World) -> None:
+    world.make_secret()
+    world.upload_inputs()
+    job = world.make_job(**SUPERVISED)
+    world.settle(job)
+    suspend(world, job, suspended=True)
+    assert world.operator is not None
+    assert world.operator.jobs.reconcile(job) == SOON_SECONDS
+    world.operator.jobs.reconcile(job)
+    assert world.objects(kinds.PYTORCH_JOB) == []
+
+
+def test_a_job_whose_edit_is_refused_stops_although_no_config_map_can_be_made(world: World) -> None:
+    job = at_work(world)
+    world.settle(job)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "tried"}}
+    create = ("create", "-n", world.namespace, "--dry-run=server", "-f", "-")
+
+    def try_out() -> str:
+        done = world.apiserver.kubectl(*create, stdin=json.dumps(body), check=False)
+        return done.stderr
+
+    volume = {"name": "v", "emptyDir": {}, "configMap": {"name": "two sources"}}
+    scaled = {"autoscaling": {"minReplicas": 2}, "maxConcurrentGroups": 3}
+    template = scaled | {"podTemplate": {"spec": {"volumes": [volume]}}}
+    with silent_webhook(world, kinds.CONFIG_MAP, ["CREATE"], try_out=try_out):
+        world.make_job(samplers=[{"name": "main", "template": template}])
+        world.reconcile(job)
+        assert world.condition(job, "Stalled")["reason"] == "PodRefused"
+        suspend(world, job, suspended=True)
+        world.settle(job)
+        assert world.objects(kinds.PYTORCH_JOB) == []

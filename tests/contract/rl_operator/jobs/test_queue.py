@@ -10,6 +10,7 @@ import pytest
 from rl_contracts.documents.run import Outcome
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
+from rl_operator.validation.dry_run import DryRun
 from tests.contract.rl_operator.jobs.test_suspend import end_pod, refuse, suspend
 from tests.contract.rl_operator.world import World
 from tests.kube import kueue
@@ -249,7 +250,9 @@ def admitted_and_at_work(world: World) -> Key:
     return job
 
 
-def test_an_edit_that_the_api_server_refuses_takes_nothing_from_a_job_at_work(queue: World) -> None:
+def test_an_edit_that_the_api_server_refuses_takes_nothing_from_a_job_at_work(
+    queue: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = admitted_and_at_work(queue)
     before = workload(queue)["metadata"]["uid"]
     misspelt = {"spec": {"containers": [{"name": "agent", "stdinn": True}]}}
@@ -259,6 +262,13 @@ def test_an_edit_that_the_api_server_refuses_takes_nothing_from_a_job_at_work(qu
     assert queue.condition(job, "Stalled")["reason"] == "PodRefused"
     assert len(queue.objects(kinds.PYTORCH_JOB)) == 1
     assert workload(queue)["metadata"]["uid"] == before
+
+    answers = iter([queue.condition(job, "Stalled")])  # the pods are accepted from then on
+    monkeypatch.setattr(DryRun, "refusal", lambda *_, **__: next(answers, None))
+    assert queue.operator is not None
+    queue.operator.jobs.reconcile(job)
+    (pool,) = queue.objects(kinds.SAMPLER_POOL)
+    assert pool["spec"]["admitted"] == 2
 
 
 def test_eviction_is_obeyed_even_if_the_spec_is_invalid(

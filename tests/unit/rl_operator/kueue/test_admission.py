@@ -385,7 +385,10 @@ def test_a_flavor_that_did_not_exist_at_the_admission_is_asked_for_again() -> No
     record = json.loads(recorded[FLAVORS_ANNOTATION])
     absent = record | {"flavors": dict.fromkeys(record["flavors"])}
     raw["metadata"]["annotations"] |= recorded | {FLAVORS_ANNOTATION: json.dumps(absent)}
-    assert nodes_of(gate_of(raw, Flavors())) == {"pool": "spot"}
+    again = gate_of(raw, Flavors())
+    assert nodes_of(again) == {"pool": "spot"}
+    assert again.mark is not None, "it is recorded now"
+    assert json.loads(again.mark["metadata"]["annotations"][FLAVORS_ANNOTATION]) == record
 
 
 @pytest.mark.parametrize("edited", ["", "{", "[]", '{"flavors": {"spot": 1}, "admitted": 1}'])
