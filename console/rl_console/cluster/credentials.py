@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from kubernetes.config.kube_config import (
     ConfigNode,
     FileOrData,
     KubeConfigLoader,
+    _is_expired,
     parse_rfc3339,
 )
 
@@ -24,6 +26,24 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
     _user: Any
     token = ""
     """The last one."""
+    expiry: datetime | None = None
+    """When the token runs out."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self._renewal = threading.Lock()
+        super().__init__(*given, **named)
+
+    def _set_config(self, settings: Any) -> None:
+        super()._set_config(settings)
+        if settings.refresh_api_key_hook:
+            settings.refresh_api_key_hook = self._renew
+
+    def _renew(self, settings: Any) -> None:
+        """Load the credentials again where they have run out; one thread does, others wait."""
+        with self._renewal:
+            if self.expiry and _is_expired(self.expiry):
+                self._load_authentication()
+            self._set_config(settings)
 
     def _load_authentication(self) -> None:
         """Load no credentials for a server that is reached without TLS, as kubectl sends none."""

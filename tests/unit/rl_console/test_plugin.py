@@ -6,6 +6,8 @@ import base64
 import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,32 @@ def script(file: Path, text: str = "", answer: object = ANSWER) -> Path:
     file.write_text(f"#!/bin/sh\n{text}\ncat <<'END'\n{json.dumps(answer)}\nEND\n")
     file.chmod(0o755)
     return file
+
+
+def answering(folder: Path, *statuses: dict[str, Any]) -> Path:
+    """Write a plugin whose runs answer one after another; the last answer is repeated.
+
+    Its file ``runs`` has a line for each run.
+    """
+    for number, status in enumerate(statuses, start=1):
+        (folder / f"answer{number}").write_text(json.dumps({**ANSWER, "status": status}))
+    file, most = folder / "plugin", len(statuses)
+    count = f"cd {folder}; echo >> runs; n=$(wc -l < runs); [ $n -gt {most} ] && n={most}"
+    file.write_text(f"#!/bin/sh\n{count}\ncat answer$n\n")
+    file.chmod(0o755)
+    return file
+
+
+def runs(folder: Path) -> int:
+    """How often a plugin of ``answering`` ran."""
+    return len((folder / "runs").read_text().splitlines())
+
+
+def in_minutes(minutes: float) -> str:
+    return (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
+
+
+PAST = "2026-01-01T00:00:00Z"
 
 
 def using(command: object, **settings: Any) -> dict[str, Any]:
@@ -206,3 +234,14 @@ def test_a_credential_plugin_is_run_again_when_its_token_runs_out(
     plugin = script(tmp_path / "plugin", f"echo x >> {count}", {**ANSWER, "status": status})
     connect(kubeconfig(tmp_path, secure.cluster, using(plugin))).raw_jobs("lab")
     assert count.read_text() == "x\nx\n"
+
+
+def test_a_credential_plugin_runs_once_for_threads_whose_token_has_run_out(tmp_path: Path) -> None:
+    """It may ask the user, or open a browser."""
+    renewed = {"token": "second", "expirationTimestamp": in_minutes(60)}
+    plugin = answering(tmp_path, {"token": "first", "expirationTimestamp": PAST}, renewed)
+    api = connect(kubeconfig(tmp_path, SERVER, using(plugin))).api
+    with ThreadPoolExecutor(4) as pool:
+        tokens = list(pool.map(lambda _: api.token, range(4)))
+    assert tokens == ["second"] * 4
+    assert runs(tmp_path) == 2
