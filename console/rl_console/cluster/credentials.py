@@ -11,7 +11,6 @@ from kubernetes.config.kube_config import (
     ConfigNode,
     FileOrData,
     KubeConfigLoader,
-    _is_expired,
     parse_rfc3339,
 )
 
@@ -41,7 +40,7 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
     def _renew(self, settings: Any) -> None:
         """Load the credentials again where they have run out; one thread does, others wait."""
         with self._renewal:
-            if self.expiry and _is_expired(self.expiry):
+            if self.expiry and self.expiry <= datetime.now(UTC):
                 self._load_authentication()
             self._set_config(settings)
 

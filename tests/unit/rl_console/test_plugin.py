@@ -230,7 +230,7 @@ def test_a_credential_plugin_is_run_again_when_its_token_runs_out(
     tmp_path: Path, secure: Heard
 ) -> None:
     count = tmp_path / "count"
-    status = {"token": "given", "expirationTimestamp": "2026-01-01T00:00:00Z"}
+    status = {"token": "given", "expirationTimestamp": PAST}
     plugin = script(tmp_path / "plugin", f"echo x >> {count}", {**ANSWER, "status": status})
     connect(kubeconfig(tmp_path, secure.cluster, using(plugin))).raw_jobs("lab")
     assert count.read_text() == "x\nx\n"
@@ -245,3 +245,11 @@ def test_a_credential_plugin_runs_once_for_threads_whose_token_has_run_out(tmp_p
         tokens = list(pool.map(lambda _: api.token, range(4)))
     assert tokens == ["second"] * 4
     assert runs(tmp_path) == 2
+
+
+def test_a_credential_plugin_is_not_run_before_its_token_runs_out(tmp_path: Path) -> None:
+    """It may keep its own copy of a token until the end, and would be run for each request."""
+    plugin = answering(tmp_path, {"token": "given", "expirationTimestamp": in_minutes(4)})
+    api = connect(kubeconfig(tmp_path, SERVER, using(plugin))).api
+    assert [api.token, api.token] == ["given"] * 2
+    assert runs(tmp_path) == 1
