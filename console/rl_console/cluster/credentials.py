@@ -11,7 +11,6 @@ from kubernetes.config.kube_config import (
     ConfigNode,
     FileOrData,
     KubeConfigLoader,
-    parse_rfc3339,
 )
 
 from rl_console.cluster.plugin import credential
@@ -65,15 +64,11 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         base = self._get_base_path(self._cluster.path)
         authorities = FileOrData(self._cluster, "certificate-authority", file_base_path=base)
         given = credential(self._user["exec"], self._cluster, authorities=authorities.as_data())
-        if given.get("token"):
-            self.token = f"Bearer {given['token']}"
-        if given.get("clientCertificateData"):
-            self.cert_file, self.key_file = (
-                FileOrData(given, None, data_key_name=key, base64_file_content=False).as_file()
-                for key in ("clientCertificateData", "clientKeyData")
-            )
-        if given.get("expirationTimestamp"):
-            self.expiry = parse_rfc3339(given["expirationTimestamp"])
+        if given.token:
+            self.token = f"Bearer {given.token}"
+        if given.certificate:
+            self.cert_file, self.key_file = map(_file, (given.certificate, given.key))
+        self.expiry = given.expiry
         return True
 
     def _load_user_token(self) -> Any:
@@ -93,3 +88,10 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         self.token = f"Bearer {token}"
         self.expiry = datetime.now(UTC)  # the file is read again: its token may be renewed
         return True
+
+
+def _file(text: str) -> str:
+    """A file with a text; it is removed when the process ends."""
+    held = {"text": text}
+    path: str = FileOrData(held, None, data_key_name="text", base64_file_content=False).as_file()
+    return path

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,25 @@ CLUSTER_KEYS = (
 """What a plugin that wants it is told of a cluster, besides its certificates and settings."""
 SETTINGS = "client.authentication.k8s.io/exec"
 """Name of the cluster's extension that is meant for plugins."""
+PARTS = ("token", "clientCertificateData", "clientKeyData")
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+NEVER = datetime.min.replace(tzinfo=UTC)
+"""Go's time without a value; kubectl takes it for no expiry."""
 
 
-def credential(plugin: ConfigNode, cluster: ConfigNode, *, authorities: str | None) -> Any:
-    """Run a plugin; return the ``status`` of its answer, which has a token or a certificate.
+@dataclass(frozen=True, slots=True, repr=False)
+class Credential:
+    """What a plugin answers, a token or a certificate or both; other texts are empty."""
+
+    token: str
+    certificate: str
+    key: str
+    expiry: datetime | None
+    """None: it does not run out."""
+
+
+def credential(plugin: ConfigNode, cluster: ConfigNode, *, authorities: str | None) -> Credential:
+    """Run a plugin; return its answer.
 
     It runs in the current folder, and writes to standard error. It may ask the user where standard
     input is a terminal.
@@ -63,7 +80,10 @@ def credential(plugin: ConfigNode, cluster: ConfigNode, *, authorities: str | No
         doing=doing,
         hint=plugin.safe_get("installHint") or "",
     )
-    return _status(printed, version, doing=doing)
+    try:
+        return _parsed(printed, version)
+    except ValueError as error:
+        raise NotLoggedInError(doing=doing, cause=str(error), remedy=LOG_IN) from None
 
 
 def _is_interactive(mode: str | None, *, doing: str) -> bool:
@@ -113,34 +133,44 @@ def _printed(
     return ended.stdout
 
 
-def _status(printed: bytes, version: str, *, doing: str) -> Any:
-    """The credential of an answer; messages do not quote it, because it is a secret."""
+def _parsed(printed: bytes, version: str) -> Credential:
+    """The credential of an answer.
+
+    Raises:
+        ValueError: says what is wrong, without a quotation: a credential is a secret.
+    """
+    status = _status(printed, version)
+    texts = [status.get(part) for part in PARTS]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        raise ValueError("the token, certificate or key of its answer is no text")
+    token, certificate, key = (text or "" for text in texts)
+    if bool(certificate) != bool(key) or not (token or certificate):
+        raise ValueError("its answer has neither a token nor a certificate with its key")
+    return Credential(token, certificate, key, _expiry(status.get("expirationTimestamp")))
+
+
+def _status(printed: bytes, version: str) -> Mapping[str, Any]:
     try:
         answer = json.loads(printed)
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
-    status = answer.get("status") if isinstance(answer, dict) else None
-    cause = ""
     if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
-        cause = "its answer is no ExecCredential in JSON"
-    elif answer.get("apiVersion") != version:
-        cause = f"its answer has the apiVersion {answer.get('apiVersion')}, not {version}"
-    elif not isinstance(status, dict) or not _is_enough(status):
-        cause = "its answer has neither a token nor a certificate with its key"
-    elif not _is_time(status.get("expirationTimestamp")):
-        cause = "the expirationTimestamp of its answer is no time"
-    if cause:
-        raise NotLoggedInError(doing=doing, cause=cause, remedy=LOG_IN)
-    return status
+        raise ValueError("its answer is no ExecCredential in JSON")
+    if answer.get("apiVersion") != version:
+        raise ValueError(f"its answer has the apiVersion {answer.get('apiVersion')}, not {version}")
+    status = answer.get("status")
+    return status if isinstance(status, dict) else {}
 
 
-def _is_enough(status: Mapping[str, Any]) -> bool:
-    certificate, key = (bool(status.get(f"client{each}Data")) for each in ("Certificate", "Key"))
-    return certificate == key and (certificate or bool(status.get("token")))
-
-
-def _is_time(given: object) -> bool:
+def _expiry(given: object) -> datetime | None:
+    if given is None:
+        return None
     try:
-        return not given or bool(datetime.fromisoformat(str(given)))
-    except ValueError:
-        return False
+        if isinstance(given, str) and RFC_3339.fullmatch(given):
+            expiry = datetime.fromisoformat(given)
+            return None if expiry == NEVER else expiry
+    except ValueError:  # e.g. a month 13
+        pass
+    raise ValueError(
+        "the expirationTimestamp of its answer is no time of RFC 3339, as 2030-01-31T12:00:00Z is"
+    )

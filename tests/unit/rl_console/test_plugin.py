@@ -182,11 +182,6 @@ FAILS = "Log in again as the plugin says"
             {**ANSWER, "status": {"token": "secret", "clientKeyData": "secret"}},
             "neither a token nor a certificate with its key",
         ),
-        (
-            "",
-            {**ANSWER, "status": {"token": "secret", "expirationTimestamp": "secret"}},
-            "the expirationTimestamp of its answer is no time",
-        ),
     ],
 )
 def test_a_credential_plugin_that_fails_makes_nobody_anonymous(
@@ -196,6 +191,58 @@ def test_a_credential_plugin_that_fails_makes_nobody_anonymous(
     with pytest.raises(NotLoggedInError, match=f"credential plugin {plugin}: .*{says}") as caught:
         token_of(tmp_path, using(plugin))
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ({"token": ["secret"]}, "the token, certificate or key of its answer is no text"),
+        ({"token": 12}, "the token, certificate or key of its answer is no text"),
+        ({"clientCertificateData": ["secret"], "clientKeyData": 5}, "its answer is no text"),
+        *(
+            ({"expirationTimestamp": each}, "the expirationTimestamp of its answer is no time")
+            for each in (
+                "secret",
+                "",
+                "2030-01-01",
+                "2030-01-01T00:00:00",
+                "2030-01-01T00:00Z",
+                "2030-13-01T00:00:00Z",
+                "20300101T000000Z",
+                20300101,
+                ["secret"],
+            )
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_part_of_an_answer_in_another_form_is_a_fault_of_the_plugin(
+    part: dict[str, Any], says: str, renewed: bool, tmp_path: Path
+) -> None:
+    wrong = {"token": "secret", **part}
+    first = {"token": "first", "expirationTimestamp": PAST}
+    plugin = answering(tmp_path, *([first, wrong] if renewed else [wrong]))
+    with pytest.raises(NotLoggedInError, match=f"credential plugin {plugin}: .*{says}") as caught:
+        token_of(tmp_path, using(plugin))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("time", "runs_out"),
+    [
+        ("0001-01-01T00:00:00Z", False),
+        ("0001-01-01T00:00:00+14:00", True),
+        ("9999-12-31T23:59:59-12:00", False),
+        ("2026-01-01T00:00:00.123456789Z", True),
+    ],
+)
+def test_the_first_and_last_times_of_an_expiry_are_read(
+    time: str, runs_out: bool, tmp_path: Path
+) -> None:
+    plugin = answering(tmp_path, {"token": "given", "expirationTimestamp": time})
+    assert token_of(tmp_path, using(plugin)) == "given"
+    assert runs(tmp_path) == 1 + runs_out
 
 
 @pytest.mark.parametrize(
