@@ -5,9 +5,11 @@ The library hides what a plugin asks for unless standard output is a terminal.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,7 +74,7 @@ def credential(plugin: ConfigNode, cluster: ConfigNode, *, authorities: str | No
     if plugin.safe_get("provideClusterInfo"):
         spec["cluster"] = _told(cluster.value, authorities)
     asked = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
-    given = {each["name"]: each["value"] for each in plugin.safe_get("env") or ()}
+    given = {each["name"]: each.get("value") or "" for each in plugin.safe_get("env") or ()}
     printed = _printed(
         [command, *(plugin.safe_get("args") or ())],
         environment={**os.environ, **given, "KUBERNETES_EXEC_INFO": json.dumps(asked)},
@@ -118,7 +120,12 @@ def _printed(
     """What a command writes to standard output."""
     try:
         ended = subprocess.run(
-            command, stdin=stdin, stdout=subprocess.PIPE, env=environment, check=False
+            command,
+            executable=_program(command[0]),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            env=environment,
+            check=False,
         )
     except OSError as error:
         remedy = hint or "Install it, or correct the user's exec.command in the kubeconfig"
@@ -131,6 +138,16 @@ def _printed(
         )
         raise NotLoggedInError(doing=doing, cause=cause, remedy=LOG_IN)
     return ended.stdout
+
+
+def _program(command: str) -> str:
+    """The file of a command; the PATH of this process counts, not that of the plugin."""
+    if "/" in command:
+        return command
+    found = shutil.which(command)
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    return str(Path(found).absolute())
 
 
 def _parsed(printed: bytes, version: str) -> Credential:

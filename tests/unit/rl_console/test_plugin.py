@@ -106,12 +106,26 @@ def test_a_plugin_is_found_beside_the_kubeconfig_that_names_it_and_runs_where_th
     assert (tmp_path / "ran-in").read_text().strip() == str(here)
 
 
-def test_a_plugin_without_a_folder_is_found_in_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("env", [[], [{"name": "PATH", "value": "/nowhere"}]])
+def test_a_plugin_without_a_folder_is_found_in_our_path(
+    env: list[dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(tmp_path / "bin/some-plugin")
+    script(tmp_path / "bin/some-plugin", "PATH=/usr/bin:/bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    assert token_of(tmp_path, using("some-plugin")) == "given"
+    assert token_of(tmp_path, using("some-plugin", env=env)) == "given"
+
+
+def test_a_plugin_is_not_looked_for_in_the_path_of_its_own_variables(tmp_path: Path) -> None:
+    script(tmp_path / "bin/some-plugin")
+    env = [{"name": "PATH", "value": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}]
+    with pytest.raises(NotLoggedInError, match="plugin some-plugin: it cannot be run: No such"):
+        token_of(tmp_path, using("some-plugin", env=env))
+
+
+def test_a_variable_without_a_value_is_empty_for_a_plugin(tmp_path: Path) -> None:
+    plugin = script(tmp_path / "plugin", f'echo "${{OWN-absent}}" > {tmp_path}/own')
+    assert token_of(tmp_path, using(plugin, env=[{"name": "OWN"}])) == "given"
+    assert (tmp_path / "own").read_text() == "\n"
 
 
 @pytest.mark.parametrize(
