@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubernetes.config.kube_config import (
     ConfigNode,
@@ -18,6 +18,16 @@ from rl_console.cluster.plugin import credential
 USER_FILES = ("client-certificate", "client-key")
 
 
+class Held(NamedTuple):
+    """What a user has to show a server."""
+
+    token: str
+    """With its scheme, or empty."""
+    certificate: str | None
+    """A file, as is the key."""
+    key: str | None
+
+
 class Loader(KubeConfigLoader):  # type: ignore[misc]
     """Reads the credentials of a user as kubectl does."""
 
@@ -25,7 +35,12 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
     token = ""
     """The last one."""
     expiry: datetime | None = None
-    """When the token runs out."""
+    """When the credentials run out."""
+    cert_file: str | None = None
+    key_file: str | None = None
+    uses_plugin = False
+    held: Held
+    """The last ones."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self._renewal = threading.Lock()
@@ -33,13 +48,21 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
 
     def _set_config(self, settings: Any) -> None:
         super()._set_config(settings)
-        if settings.refresh_api_key_hook:
-            settings.refresh_api_key_hook = self._renew
+        settings.refresh_api_key_hook = self.renew
+        self.held = Held(self.token, self.cert_file, self.key_file)
 
-    def _renew(self, settings: Any) -> None:
-        """Load the credentials again where they have run out; one thread does, others wait."""
+    def renew(self, settings: Any, *, refused: Held | None = None) -> None:
+        """Load the credentials again where they have run out; one thread does, others wait.
+
+        The library calls it before each request of a user with a token or a plugin.
+
+        Args:
+            settings: of the library, to write them into.
+            refused: load them again also if these are the last ones.
+        """
         with self._renewal:
-            if self.expiry and self.expiry <= datetime.now(UTC):
+            is_out = self.expiry and self.expiry <= datetime.now(UTC)
+            if is_out or refused == self.held:
                 self._load_authentication()
             self._set_config(settings)
 
@@ -64,11 +87,10 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         base = self._get_base_path(self._cluster.path)
         authorities = FileOrData(self._cluster, "certificate-authority", file_base_path=base)
         given = credential(self._user["exec"], self._cluster, authorities=authorities.as_data())
-        if given.token:
-            self.token = f"Bearer {given.token}"
-        if given.certificate:
-            self.cert_file, self.key_file = map(_file, (given.certificate, given.key))
+        self.token = f"Bearer {given.token}" if given.token else ""
+        self.cert_file, self.key_file = map(_file, (given.certificate, given.key))
         self.expiry = given.expiry
+        self.uses_plugin = True
         return True
 
     def _load_user_token(self) -> Any:
@@ -90,8 +112,9 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         return True
 
 
-def _file(text: str) -> str:
-    """A file with a text; it is removed when the process ends."""
+def _file(text: str) -> str | None:
+    """A file with a text, if there is one; it is removed when the process ends."""
     held = {"text": text}
-    path: str = FileOrData(held, None, data_key_name="text", base64_file_content=False).as_file()
+    found = FileOrData(held, None, data_key_name="text", base64_file_content=False)
+    path: str | None = found.as_file()
     return path

@@ -17,10 +17,10 @@ from urllib.parse import quote
 import urllib3
 import yaml
 from kubernetes import client, config
-from kubernetes.client.rest import RESTClientObject
 from kubernetes.config.kube_config import KubeConfigMerger
 
 from rl_console.cluster.credentials import Loader
+from rl_console.cluster.rest import Impersonating, Renewing
 from rl_console.errors import UsageError
 from rl_contracts.addresses import proxy_headers, proxy_of
 from rl_contracts.kubeconfig import current_context
@@ -38,26 +38,6 @@ class Chosen:
     namespace: str
     impersonates: bool
     """The user acts for another one, whom each request names."""
-
-
-class _Impersonating(RESTClientObject):  # type: ignore[misc]
-    """Adds headers to each request: the library's default headers cannot have one name twice."""
-
-    def __init__(self, settings: Any, headers: urllib3.HTTPHeaderDict) -> None:
-        super().__init__(settings)
-        self._headers = headers
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        query_params: Any = None,
-        headers: Mapping[str, str] | None = None,
-        **options: Any,
-    ) -> Any:
-        sent = urllib3.HTTPHeaderDict(headers or {})
-        sent.extend(self._headers)
-        return super().request(method, url, query_params, sent, **options)
 
 
 def without_retries() -> Any:
@@ -175,8 +155,10 @@ def _chosen(files: Sequence[Path], context: str | None) -> Chosen:
     use_proxy(settings, _named(merged.config, "cluster", wanted["cluster"]).get("proxy-url") or "")
     library = client.ApiClient(settings)
     headers = impersonation(user)
-    if headers:
-        library.rest_client = _Impersonating(settings, headers)
+    if loader.uses_plugin:
+        library.rest_client = Renewing(settings, headers, loader)
+    elif headers:
+        library.rest_client = Impersonating(settings, headers)
     return Chosen(
         library=library,
         namespace=wanted.get("namespace") or "default",

@@ -7,6 +7,7 @@ import contextlib
 import http.server
 import json
 import os
+import ssl
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,16 +41,21 @@ AS = {
 
 
 class Heard(http.server.ThreadingHTTPServer):
-    """Keeps paths and headers of requests, and answers each with an empty list."""
+    """Keeps what requests have, and answers each with an empty list, or 401 for some tokens."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.paths, self.headers = list[str](), list[list[tuple[str, str]]]()
+        self.bodies, self.certificates = list[bytes](), list[str]()
         self.authority: Authority | None = None
+        self.refused = set[str]()
 
     def use_tls(self, folder: Path) -> None:
         self.authority = Authority()
-        self.socket = self.authority.context(folder).wrap_socket(
+        context = self.authority.context(folder)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(cadata=self.authority.pem)
+        self.socket = context.wrap_socket(
             self.socket, server_side=True, do_handshake_on_connect=False
         )
 
@@ -76,8 +82,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.paths.append(self.path)
         self.server.headers.append(self.headers.items())
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"] or 0)))
+        if isinstance(self.connection, ssl.SSLSocket):
+            shown = self.connection.getpeercert() or {}
+            self.server.certificates.append(str(shown.get("serialNumber")))
         body = b'{"items": []}'
-        self.send_response(200)
+        is_refused = (self.headers["Authorization"] or "").removeprefix(
+            "Bearer "
+        ) in self.server.refused
+        self.send_response(401 if is_refused else 200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

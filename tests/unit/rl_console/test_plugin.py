@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from rl_console.cluster.api import Api
 from rl_console.errors import NotLoggedInError, UsageError
@@ -314,3 +315,59 @@ def test_a_credential_plugin_is_not_run_before_its_token_runs_out(tmp_path: Path
     api = connect(kubeconfig(tmp_path, SERVER, using(plugin))).api
     assert [api.token, api.token] == ["given"] * 2
     assert runs(tmp_path) == 1
+
+
+def with_certificate(authority: Authority, **status: str) -> dict[str, str]:
+    issued = authority.issue()
+    return {"clientCertificateData": issued.certificate, "clientKeyData": issued.key, **status}
+
+
+@pytest.mark.parametrize("token", [{}, {"token": "given"}])
+def test_a_certificate_that_runs_out_is_renewed(
+    token: dict[str, str], tmp_path: Path, secure: Heard
+) -> None:
+    assert secure.authority
+    first, second, third = (with_certificate(secure.authority, **token) for _ in "123")
+    past = {"expirationTimestamp": PAST}
+    plugin = answering(tmp_path, {**first, **past}, {**second, **past}, third)
+    api = connect(kubeconfig(tmp_path, secure.cluster, using(plugin))).api
+    for _ in range(3):
+        api.request("GET", "/x", doing="asking")
+    given = [
+        f"{x509.load_pem_x509_certificate(each['clientCertificateData'].encode()).serial_number:X}"
+        for each in (second, third, third)
+    ]
+    assert [shown.lstrip("0") for shown in secure.certificates] == given
+    assert runs(tmp_path) == 3
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_request_is_repeated_once_with_a_new_credential_after_a_refusal(
+    method: str, tmp_path: Path, secure: Heard
+) -> None:
+    secure.refused = {"first"}
+    plugin = answering(tmp_path, {"token": "first"}, {"token": "second"})
+    user = {**using(plugin), "as": "ann"}
+    api = connect(kubeconfig(tmp_path, secure.cluster, user)).api
+    body = {"a": 1} if method == "POST" else None
+    for _ in range(2):
+        assert api.request(method, "/x", doing="asking", body=body) == {"items": []}
+    sent = [dict(headers) for headers in secure.headers]
+    tokens = [headers["authorization"] for headers in sent]
+    assert tokens == ["Bearer first", "Bearer second", "Bearer second"]
+    assert [headers["Impersonate-User"] for headers in sent] == ["ann"] * 3
+    assert len(set(secure.bodies)) == 1
+    assert runs(tmp_path) == 2
+
+
+@pytest.mark.parametrize(("second", "sent"), [("first", 1), ("second", 2)])
+def test_a_second_refusal_is_an_error(
+    second: str, sent: int, tmp_path: Path, secure: Heard
+) -> None:
+    plugin = answering(tmp_path, {"token": "first"}, {"token": second})
+    api = connect(kubeconfig(tmp_path, secure.cluster, using(plugin))).api
+    secure.refused = {"first", "second"}
+    with pytest.raises(NotLoggedInError, match="401"):
+        api.request("GET", "/x", doing="asking")
+    assert len(secure.paths) == sent
+    assert runs(tmp_path) == 2
