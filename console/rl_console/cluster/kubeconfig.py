@@ -27,6 +27,8 @@ from rl_contracts.kubeconfig import current_context
 
 LEGAL = "!#$&'*+-.^_`|~"
 """Besides letters and digits, in the name of a header; others are escaped, as kubectl does."""
+HEADER = ("apiVersion", "kind")
+"""What a kubeconfig without content may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +81,18 @@ def is_default_empty() -> bool:
     files = [file.expanduser() for file in default_files()]
     try:
         return not any(
-            yaml.safe_load(file.read_bytes()) if file.is_file() else file.exists() for file in files
+            _has_content(yaml.safe_load(file.read_bytes())) if file.is_file() else file.exists()
+            for file in files
         )
     except (OSError, yaml.YAMLError):
         return False
+
+
+def _has_content(read: Any) -> bool:
+    """Whether a file says anything; tools leave empty lists and no current context behind."""
+    if not isinstance(read, Mapping):
+        return bool(read)
+    return any(value for key, value in read.items() if key not in HEADER)
 
 
 def read(file: Path | None, *, context: str | None) -> Chosen:

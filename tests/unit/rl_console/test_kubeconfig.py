@@ -358,9 +358,21 @@ def test_a_kubeconfig_may_come_through_a_pipe(tmp_path: Path) -> None:
     os.close(read)
 
 
+EMPTY = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users: [], preferences: {}"
+
+
 @pytest.mark.parametrize(
     ("content", "in_pod"),
-    [(None, True), ("", True), ("{}", True), ("# nothing\n", True), ("clusters: [", False)],
+    [
+        (None, True),
+        ("", True),
+        ("{}", True),
+        ("# nothing\n", True),
+        (f"{EMPTY}, current-context: ''}}", True),
+        ("{clusters: null, contexts: null}", True),
+        ("clusters: [", False),
+        (f"{EMPTY}, current-context: gone}}", False),
+    ],
 )
 def test_in_a_pod_a_kubeconfig_without_content_counts_as_none(
     content: str | None, in_pod: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -380,7 +392,7 @@ def test_in_a_pod_a_kubeconfig_without_content_counts_as_none(
     if in_pod:
         assert Api.connect(None, context=None, request_seconds=5).token == "of-the-pod"
     else:
-        with pytest.raises(UsageError, match="it is not YAML"):
+        with pytest.raises(UsageError, match=r"it is not YAML|with name gone"):
             Api.connect(None, context=None, request_seconds=5)
 
 
