@@ -7,15 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kubernetes.config.kube_config import (
-    ConfigNode,
-    FileOrData,
-    KubeConfigLoader,
-)
+from kubernetes.config import ConfigException
+from kubernetes.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader
 
 from rl_console.cluster.plugin import credential
 
 USER_FILES = ("client-certificate", "client-key")
+BEFORE_PLUGIN = ("client-certificate", "client-certificate-data", "password")
+"""Keys of a user that count before a plugin."""
 
 
 class Held(NamedTuple):
@@ -82,7 +81,8 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         self._user = user
 
     def _load_from_exec_plugin(self) -> Any:
-        if not self._user.safe_get("exec"):
+        """Run the plugin of a user who has nothing else to show."""
+        if not self._user.safe_get("exec") or any(map(self._user.safe_get, BEFORE_PLUGIN)):
             return None
         base = self._get_base_path(self._cluster.path)
         authorities = FileOrData(self._cluster, "certificate-authority", file_base_path=base)
@@ -98,15 +98,16 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         if not self._user.safe_get("tokenFile"):
             return super()._load_user_token()
         last = self.token.removeprefix("Bearer ") or self._user.safe_get("token")
+        file = Path(self._get_base_path(self._user.path), self._user["tokenFile"])
         try:
-            read = Path(self._get_base_path(self._user.path), self._user["tokenFile"]).read_text()
+            read = file.read_text()
         except OSError:  # a file that is gone for a moment, while it is replaced
             if not last:
                 raise
             read = ""
         token = read.strip() or last
         if not token:
-            return None
+            raise ConfigException(f"the tokenFile {file} is empty")
         self.token = f"Bearer {token}"
         self.expiry = datetime.now(UTC)  # the file is read again: its token may be renewed
         return True

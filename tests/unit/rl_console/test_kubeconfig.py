@@ -258,6 +258,16 @@ def test_a_user_that_lacks_a_key_is_named_without_its_secrets(tmp_path: Path) ->
     assert "hidden" not in str(caught.value)
 
 
+@pytest.mark.parametrize("content", ["", "\n"])
+@pytest.mark.parametrize("beside", [{}, {"username": "ann", "password": "p"}])
+def test_an_empty_token_file_makes_nobody_anonymous(
+    content: str, beside: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text(content)
+    with pytest.raises(UsageError, match=f"the tokenFile {tmp_path}/token is empty"):
+        connect(kubeconfig(tmp_path, SERVER, {"tokenFile": "token", **beside}))
+
+
 def test_files_of_a_user_are_beside_the_kubeconfig_that_names_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,33 @@ def test_a_certificate_of_a_plugin_is_used(tmp_path: Path) -> None:
     assert [Path(file).read_text() for file in files] == texts
 
 
+@pytest.mark.parametrize("kind", ["files", "data", "password", "token"])
+def test_other_credentials_of_a_user_are_used_and_the_plugin_does_not_run(
+    kind: str, tmp_path: Path, secure: Heard
+) -> None:
+    """As by kubectl."""
+    assert secure.authority
+    issued = secure.authority.issue()
+    issued.write(tmp_path, certificate="own.crt", key="own.key")
+    pair = {"client-certificate": issued.certificate, "client-key": issued.key}
+    beside = {
+        "files": {"client-certificate": "own.crt", "client-key": "own.key"},
+        "data": {f"{key}-data": in_base64(text) for key, text in pair.items()},
+        "password": {"username": "ann", "password": "p"},
+        "token": {"token": "own"},
+    }[kind]
+    user = {**using("/nowhere/plugin"), **beside}
+    connect(kubeconfig(tmp_path, secure.cluster, user)).raw_jobs("lab")
+    shown = {"password": f"Basic {in_base64('ann:p')}", "token": "Bearer own"}
+    headers = dict(secure.values("authorization"))
+    assert headers == ({"authorization": shown[kind]} if kind in shown else {})
+    assert (secure.certificates[-1] != "None") == (kind in ("files", "data"))
+
+
+def in_base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
 FAILS = "Log in again as the plugin says"
 
 
