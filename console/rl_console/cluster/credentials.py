@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import urllib3
 from kubernetes.config import ConfigException
 from kubernetes.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader
 
 from rl_console.cluster.plugin import credential
 
 USER_FILES = ("client-certificate", "client-key")
-BEFORE_PLUGIN = ("client-certificate", "client-certificate-data", "password")
+BEFORE_PLUGIN = ("client-certificate", "client-certificate-data", "username")
 """Keys of a user that count before a plugin."""
 
 
@@ -91,6 +92,15 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
         self.cert_file, self.key_file = map(_file, (given.certificate, given.key))
         self.expiry = given.expiry
         self.uses_plugin = True
+        return True
+
+    def _load_user_pass_token(self) -> Any:
+        """Take a password that is missing for an empty one."""
+        name, password = map(self._user.safe_get, ("username", "password"))
+        if not name:
+            return None
+        login = urllib3.make_headers(basic_auth=f"{name}:{password or ''}")
+        self.token = login["authorization"]
         return True
 
     def _load_user_token(self) -> Any:

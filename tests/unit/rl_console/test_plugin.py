@@ -179,7 +179,7 @@ def test_a_certificate_of_a_plugin_is_used(tmp_path: Path) -> None:
     assert [Path(file).read_text() for file in files] == texts
 
 
-@pytest.mark.parametrize("kind", ["files", "data", "password", "token"])
+@pytest.mark.parametrize("kind", ["files", "data", "password", "name", "token"])
 def test_other_credentials_of_a_user_are_used_and_the_plugin_does_not_run(
     kind: str, tmp_path: Path, secure: Heard
 ) -> None:
@@ -192,14 +192,21 @@ def test_other_credentials_of_a_user_are_used_and_the_plugin_does_not_run(
         "files": {"client-certificate": "own.crt", "client-key": "own.key"},
         "data": {f"{key}-data": in_base64(text) for key, text in pair.items()},
         "password": {"username": "ann", "password": "p"},
+        "name": {"username": "ann"},
         "token": {"token": "own"},
     }[kind]
     user = {**using("/nowhere/plugin"), **beside}
     connect(kubeconfig(tmp_path, secure.cluster, user)).raw_jobs("lab")
-    shown = {"password": f"Basic {in_base64('ann:p')}", "token": "Bearer own"}
+    logins = {"password": f"Basic {in_base64('ann:p')}", "name": f"Basic {in_base64('ann:')}"}
+    shown = {**logins, "token": "Bearer own"}
     headers = dict(secure.values("authorization"))
     assert headers == ({"authorization": shown[kind]} if kind in shown else {})
     assert (secure.certificates[-1] != "None") == (kind in ("files", "data"))
+
+
+def test_a_password_without_a_user_name_does_not_keep_a_plugin_from_running(tmp_path: Path) -> None:
+    plugin = script(tmp_path / "plugin")
+    assert token_of(tmp_path, {**using(plugin), "password": "p"}) == "given"
 
 
 def in_base64(text: str) -> str:
