@@ -52,7 +52,7 @@ class Outbox:
         self._changed = threading.Condition()
         self._waiting: deque[Entry] = deque()
         self._history: Iterator[Entry] = iter(())
-        """Comes before what waits; read by the thread alone."""
+        """Comes before what waits."""
         self._history_left = 0
         self._lost, self._held, self._closing = 0, 0, False
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"tracking-{tracker.name}")
@@ -102,6 +102,8 @@ class Outbox:
         with self._changed:
             self._lost += len(self._waiting) + self._held + self._history_left
             self._waiting.clear()
+            # A tracker that was only slow goes on: there must be nothing left for it to take.
+            self._history = iter(())
             self._held = self._history_left = 0
             if self._lost or not self._thread.done():
                 log.warning("%s: %d entries were lost%s", self.name, self._lost, self._why())
@@ -128,8 +130,8 @@ class Outbox:
 
     def _take(self, *, until: float | None) -> tuple[list[Entry], bool]:
         """What is next, in order, and whether it is the last; waits for either, or for a time."""
-        taken = list(islice(self._history, BATCH))
         with self._changed:
+            taken = list(islice(self._history, BATCH))
             self._history_left -= len(taken)
             while not taken and not self._waiting and not self._closing:
                 left = None if until is None else until - self._clock()
@@ -139,7 +141,7 @@ class Outbox:
             if not taken:
                 taken = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
             self._held = len(taken)
-            return taken, self._closing and not self._waiting and not self._history_left
+            return taken, self._closing and not self._waiting and self._history_left <= 0
 
     def _save(self) -> None:
         self._tracker.save()

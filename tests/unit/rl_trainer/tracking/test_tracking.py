@@ -20,7 +20,7 @@ from rl_contracts.stores.rollouts import RolloutStore
 from rl_trainer.context.figures import Figures
 from rl_trainer.context.job import Progress
 from rl_trainer.tracking.entries import MAX_TEXT, Entry, of_evaluations, of_step
-from rl_trainer.tracking.outbox import CAPACITY, Outbox
+from rl_trainer.tracking.outbox import BATCH, CAPACITY, Outbox
 from rl_trainer.tracking.sample_files import SampleFiles
 from rl_trainer.tracking.tensorboard import TensorBoard
 from rl_trainer.tracking.tracker import TrackerError
@@ -288,6 +288,27 @@ def test_what_is_left_of_a_history_at_the_end_is_lost(monkeypatch: pytest.Monkey
     outbox.go_on(map(entry, range(500)), count=500)
     outbox.close(seconds=60)
     assert outbox.behind == 500
+
+
+class Slow(Failing):
+    """Takes what it is given once it is let."""
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        self.asked.set()
+        assert self.works.wait(HUNG_SECONDS)
+        self.taken += [entry.step for entry in entries]
+
+
+def test_a_slow_tracker_that_is_closed_takes_no_more_of_a_history_and_ends() -> None:
+    tracker = Slow()
+    outbox = Outbox(tracker, upload=lambda _: None)
+    outbox.go_on(map(entry, range(3 * BATCH)), count=3 * BATCH)
+    until(tracker.asked.is_set, what="the tracker has the first batch")
+    outbox.close(seconds=0)
+    assert outbox.behind == 3 * BATCH
+    tracker.works.set()
+    until(lambda: outbox._thread is not None and outbox._thread.done(), what="its thread ended")
+    assert (tracker.taken, tracker.closed) == (list(range(BATCH)), True)
 
 
 class FailsAtTheEnd(Failing):
