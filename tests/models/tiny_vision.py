@@ -164,9 +164,6 @@ class AlbumStore:
     def get(self, sha256: str, /) -> bytes:
         return self.album[sha256]
 
-    def check(self, sha256: str, /) -> None:
-        self.get(sha256)
-
 
 def seeing_sample(album: Album, family: str, *sizes: tuple[int, int], seed: int = 0) -> Sample:
     """A sample whose prompt shows images of these heights and widths in tokens."""

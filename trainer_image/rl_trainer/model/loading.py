@@ -201,9 +201,6 @@ class _NoImages:
     def get(self, sha256: str, /) -> bytes:
         raise AssertionError(f"image {sha256} of a model that is given none")
 
-    def check(self, sha256: str, /) -> None:
-        self.get(sha256)
-
 
 def _attention(name: str, seeing: Vision | None) -> str | dict[str, str]:
     """Attention by part of the model: the vision tower's is that of single images."""

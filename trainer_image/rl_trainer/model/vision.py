@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -48,9 +48,6 @@ class StoredImages(Protocol):
 
     def get(self, sha256: str, /) -> bytes:
         """Read a file; raises RLError where it cannot be read."""
-
-    def check(self, sha256: str, /) -> None:
-        """Ask whether a file is there; raises RLError where it is not."""
 
 
 class Vision:
@@ -90,27 +87,25 @@ class Vision:
         size = self._processor.patch_size
         return 1, image.height // size, image.width // size
 
-    def begin_share(self, images: Iterable[ImageSpan]) -> None:
+    def begin_share(self, wanted: Collection[str]) -> None:
         """Hold no files but those of a share's images; ``fetch`` then fetches the others of it."""
-        wanted = {image.sha256 for image in images}
         self._files = {name: file for name, file in self._files.items() if name in wanted}
         self._held = sum(map(len, self._files.values()))
 
-    def fetch(self, image: ImageSpan) -> None:
-        """Hold the file of an image of the share, also where its patches are kept: they may go.
+    def fetch(self, sha256: str) -> None:
+        """Read the file of an image of the share, also where its patches are kept: they may go.
 
-        With ``STORED_BYTES`` of files only ask whether it is there; a pass will read it.
+        It is held unless there are ``STORED_BYTES`` of files; then a pass will read it again.
 
         Raises:
             RLError: what the store raises.
         """
-        if image.sha256 in self._files:
+        if sha256 in self._files:
             return
-        if self._held >= STORED_BYTES:
-            self._images.check(image.sha256)
-            return
-        file = self._files[image.sha256] = self._images.get(image.sha256)
-        self._held += len(file)
+        file = self._images.get(sha256)
+        if self._held < STORED_BYTES:
+            self._files[sha256] = file
+            self._held += len(file)
 
     def _file(self, image: ImageSpan) -> bytes:
         held = self._files.get(image.sha256)

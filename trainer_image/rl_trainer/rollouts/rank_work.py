@@ -76,14 +76,18 @@ class RankWork:
         vision = self.learner.policy.vision
         if vision is None:
             return {}
-        whole, wrong = with_tokens(self._samples, indices), {}
-        shown = [(whole[at].rollout, image) for at in indices for image in whole[at].images]
-        vision.begin_share(image for _, image in shown)
-        for rollout, image in shown:
+        whole = with_tokens(self._samples, indices)
+        showing: dict[str, set[str]] = {}
+        for at in indices:
+            for image in whole[at].images:
+                showing.setdefault(image.sha256, set()).add(whole[at].rollout)
+        vision.begin_share(showing.keys())
+        wrong: dict[str, str] = {}
+        for sha256, rollouts in showing.items():
             try:
-                vision.fetch(image)
+                vision.fetch(sha256)
             except (IntegrityError, ObjectMissingError) as error:
-                wrong[rollout] = f"an image cannot be read: {error}"
+                wrong |= dict.fromkeys(rollouts, f"an image cannot be read: {error}")
         return wrong
 
     def train(self, *, step: int, batch: str = "") -> Update:

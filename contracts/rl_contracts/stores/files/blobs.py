@@ -52,13 +52,5 @@ class BlobStore:
             raise IntegrityError(f"{self._key(sha256)} is not the file that was stored")
         return file
 
-    def check(self, sha256: str) -> None:
-        """Ask whether a file is there, without reading it.
-
-        Raises:
-            ObjectMissingError, StoreUnavailableError: as the bucket's.
-        """
-        self._objects.stat(self._key(sha256))
-
     def _key(self, sha256: str) -> str:
         return f"{self._prefix}{sha256}{self.suffix}"

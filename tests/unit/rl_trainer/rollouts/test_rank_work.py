@@ -33,18 +33,12 @@ class Store(AlbumStore):
         super().__init__(Album())
         self.errors: dict[str, RLError] = {}
         self.reads: list[str] = []
-        self.checks: list[str] = []
 
     def get(self, sha256: str, /) -> bytes:
         if sha256 in self.errors:
             raise self.errors[sha256]
         self.reads.append(sha256)
         return super().get(sha256)
-
-    def check(self, sha256: str, /) -> None:
-        if sha256 in self.errors:
-            raise self.errors[sha256]
-        self.checks.append(sha256)
 
 
 @pytest.fixture
@@ -114,19 +108,33 @@ def test_a_step_reads_no_image_whose_patches_alone_were_kept(work: RankWork, sto
     work.train(step=2)
 
 
-def test_images_beyond_the_files_that_are_held_are_asked_for_and_drop_none_of_these(
-    work: RankWork, store: Store, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("error", [MISSING, CHANGED], ids=["missing", "changed"])
+def test_images_beyond_the_files_that_are_held_are_read_before_the_step_and_drop_none_of_these(
+    work: RankWork, store: Store, monkeypatch: pytest.MonkeyPatch, error: RLError
 ) -> None:
     monkeypatch.setattr(vision, "STORED_BYTES", 1)
     taken = samples(store)
     held, *others = names(taken)
     assert work.take(taken, purpose="Train", step=1) == {}
-    assert (store.reads, store.checks) == ([held], others)
+    assert store.reads == [held, *others]
     store.errors = {held: DOWN}
     work.train(step=1)
-    store.errors = {others[0]: MISSING}
+    store.errors = {others[0]: error}
     wrong = work.take(taken, purpose="Train", step=2)
-    assert wrong == {"rollout-2": f"an image cannot be read: {MISSING}"}
+    assert wrong == {"rollout-2": f"an image cannot be read: {error}"}
+
+
+def test_an_image_that_many_rollouts_show_is_read_once_and_damages_them_all(
+    work: RankWork, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vision, "STORED_BYTES", 1)
+    _, first, second = samples(store)
+    group = [first, *(replace(second, rollout=f"same-{number}") for number in range(3))]
+    assert work.take(group, purpose="Train", step=1) == {}
+    assert sorted(store.reads) == sorted(set(names(group)))
+    store.errors = {names(group)[-1]: CHANGED}
+    wrong = work.take(group, purpose="Train", step=2)
+    assert wrong == {f"same-{number}": f"an image cannot be read: {CHANGED}" for number in range(3)}
 
 
 @pytest.mark.parametrize(
