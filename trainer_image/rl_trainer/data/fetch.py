@@ -47,8 +47,8 @@ class Places:
     """Commits by name of a training source, for those that a run has begun with."""
     begun: bool = False
     """The run has steps, as ``SourceReader``."""
-    recorded: Mapping[str, str] = field(default_factory=dict)
-    """Digest of the records by name of a training source, for those that a run has begun with."""
+    recorded: Mapping[tuple[Split, str], str] = field(default_factory=dict)
+    """Digest of the records by split and name of a source, for those that a run has begun with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ def _fetch(
     source = wanted.source
     read = partial(_read_source, wanted, places, limits, skip=skip, compares=compares)
     reader, revision, spool = read(keep_long=places.begun and not skip)
-    recorded = places.recorded.get(source.name) if wanted.split == "train" else None
+    recorded = places.recorded.get((wanted.split, source.name))
     if skip and reader.too_long and recorded not in (None, spool.sha256):
         # The run may have begun with an earlier release, which did not skip such records.
         reader, revision, spool = read(keep_long=True)

@@ -14,7 +14,7 @@ from rl_contracts.errors import RefusedError
 from rl_contracts.stores.files.harbor_tests import HarborTests
 from rl_trainer.context.job import Job
 from rl_trainer.data import step_numbers
-from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.dataset import Dataset, Split
 from rl_trainer.data.earlier_run import read_groups
 from rl_trainer.data.fetch import Places, fetch_datasets
 from rl_trainer.data.harbor import HarborIntake
@@ -53,7 +53,7 @@ def read_data(
         harbor=_harbor(job),
         pinned=pinned(run),
         begun=run.step > 0,
-        recorded={} if run.step == 0 else {each.name: each.sha256 for each in _training(run)},
+        recorded=recorded(run),
     )
     datasets = fetch_datasets(section, places, compares=job.spec.compares)
     if section.rollouts is not None:
@@ -87,6 +87,13 @@ def pinned(run: Run) -> dict[str, str]:
     if run.step == 0:
         return {}
     return {dataset.name: dataset.revision for dataset in _training(run)}
+
+
+def recorded(run: Run) -> dict[tuple[Split, str], str]:
+    """Digest of the records by split and name of each source; empty before the first step."""
+    if run.step == 0:
+        return {}
+    return {(dataset.split, dataset.name): dataset.sha256 for dataset in run.datasets}
 
 
 def _training(run: Run) -> Iterator[DatasetSummary]:

@@ -18,16 +18,19 @@ from bson import Int64, ObjectId, json_util
 from bson.json_util import CANONICAL_JSON_OPTIONS, RELAXED_JSON_OPTIONS, JSONOptions
 
 from rl_contracts.documents.datasets import reading
+from rl_contracts.documents.run import DatasetSummary
 from rl_contracts.errors import RefusedError, StoreUnavailableError
 from rl_contracts.spec.data import Data
 from rl_contracts.stores.connect import Stores
-from rl_trainer.data.dataset import Dataset
+from rl_trainer.data.dataset import Dataset, Split
 from rl_trainer.data.fetch import Places, fetch_datasets
 from rl_trainer.data.hub import HubClient
+from rl_trainer.data.run_datasets import recorded
 from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN
 from tests.network.hub import REPO, FakeHub, serving
+from tests.samples.documents import a_run
 
 ROWS = [{"id": f"e{n}", "query": f"{n}", "answer": "7"} for n in range(10)]
 PLAIN = [{"query": f"{n}", "answer": "7"} for n in range(6)]
@@ -84,21 +87,34 @@ def refusal(places: Places, source: dict[str, Any]) -> str:
     return f"{refused.value.refusal.reason}: {refused.value.refusal.message}"
 
 
+@pytest.mark.parametrize("split", ["train", "validation"])
 @pytest.mark.parametrize(
     ("longest", "ids"), [(100, ["e0", "long", "e1"]), (20, ["e0", "e1"])], ids=["read", "skipped"]
 )
 def test_a_run_that_has_begun_reads_long_records_as_it_did_at_its_first_step(
-    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest: int, ids: list[str]
+    places: Places,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    split: Split,
+    longest: int,
+    ids: list[str],
 ) -> None:
     """Earlier releases did not skip them."""
     rows = [ROWS[0], {"id": "long", "query": "x" * 50, "answer": "7"}, ROWS[1]]
     (tmp_path / "a.parquet").write_bytes(parquet(rows))
-    source = {"uri": f"file://{tmp_path}/a.parquet"}
+    (tmp_path / "b.parquet").write_bytes(parquet(ROWS[2:3]))
+    sources = {name: {"uri": f"file://{tmp_path}/{name}.parquet"} for name in ("a", "b")}
+    data: dict[str, Any] = {"onBadRecord": "Skip"}
+    if split == "validation":
+        data["validation"] = [{"name": "s0", **sources["a"]}]
+    train = sources["a" if split == "train" else "b"]
     monkeypatch.setattr(reading, "MAX_TEXT_BYTES", longest)
-    (first,) = fetch(places, source, onBadRecord="Skip")
+    first = fetch(places, train, **data)[-1]
+    summary = DatasetSummary(split=split, name="s0", uri="", records=0, sha256=first.sha256)
+    run = a_run(step=1, datasets=[summary])
     monkeypatch.setattr(reading, "MAX_TEXT_BYTES", 20)
-    begun = replace(places, begun=True, recorded={"s0": first.sha256})
-    (again,) = fetch(begun, source, onBadRecord="Skip")
+    begun = replace(places, begun=True, recorded=recorded(run))
+    again = fetch(begun, train, **data)[-1]
     assert [example.id for example in again.examples] == ids
     assert (again.sha256, again.skipped) == (first.sha256, first.skipped)
 
