@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ class UserCallable:
             UserCodeTimeoutError: the call did not return in time. Hazard: a thread cannot be
                 stopped, so a function that is not async runs on.
             UserCodeError: the call raised any other exception.
-            NoThreadError: it was not called: there was no thread within its time limit.
+            NoThreadError: it was not called: there was no thread, or none within its time limit.
             RLError: the call raised one of these on purpose, such as ToolDownError.
         """
         if is_async(self.call):
@@ -131,7 +131,7 @@ class UserCallable:
         """Wait for a slot and a thread; returns when the function begins.
 
         Raises:
-            NoThreadError: there was a slot, and no thread within the time limit.
+            NoThreadError: there was a slot, and no thread, or none within the time limit.
         """
         await self.threads.slots.acquire()
         slot, running = _Slot(self.threads.slots), Future[Any]()
@@ -143,7 +143,10 @@ class UserCallable:
             # The pool keeps the work for its next free thread, which may have begun it already.
             if running.cancel():
                 slot.release()
-                raise self._failed(error) from error
+                raise NoThreadError(
+                    f"{self.name} was not called, because no thread could be started: "
+                    f"{short_error(error)}; look for a limit of processes of the container `code`"
+                ) from error
         try:
             async with asyncio.timeout(self.seconds):
                 await slot.begun.wait()
@@ -176,10 +179,14 @@ class UserCallable:
             raise self._failed(error) from error
 
     def _called(self, *positional: Any, **named: Any) -> Any:
-        """Call it in a thread. Hazard: a future that is given a StopIteration is never done."""
+        """Call it in a thread.
+
+        Hazard: a future that is given a StopIteration is never done, and one that is given a
+        CancelledError looks as if its waiter had been cancelled.
+        """
         try:
             return self.call(*positional, **named)
-        except StopIteration as error:
+        except (StopIteration, CancelledError, asyncio.CancelledError) as error:
             raise self._failed(error) from error
 
     def _failed(self, error: BaseException) -> UserCodeError:

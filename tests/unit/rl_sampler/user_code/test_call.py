@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -118,11 +119,24 @@ async def test_a_call_that_failed_because_no_thread_could_start_does_not_run_lat
     made: list[str] = []
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", fails)
-        with pytest.raises(UserCodeError, match="can't start new thread"):
+        with pytest.raises(NoThreadError, match="can't start new thread; look for a limit"):
             await a_call(lambda: made.append("first"), threads, seconds=HUNG_SECONDS)()
     await a_call(lambda: made.append("second"), threads, seconds=HUNG_SECONDS)()
     assert made == ["second"]
     assert not threads.slots.locked()
+
+
+@pytest.mark.parametrize(
+    "error", [StopIteration(), concurrent.futures.CancelledError(), asyncio.CancelledError()]
+)
+async def test_an_error_that_a_future_cannot_hold_is_one_of_the_users_code(
+    threads: UserThreads, error: BaseException
+) -> None:
+    def fails() -> None:
+        raise error
+
+    with pytest.raises(UserCodeError, match=f"raised {type(error).__name__}"):
+        await a_call(fails, threads, seconds=HUNG_SECONDS)()
 
 
 async def test_a_call_that_begins_while_the_event_loop_is_blocked_is_not_late(
