@@ -139,6 +139,8 @@ class Turns:
             return policy is not None and policy.version >= request.version
 
         await self._wait(serves, request, until=until)
+        # A change that was not completed has ended with the restart of the engine.
+        self._note(Turn.SAMPLE)
 
     async def _resume(self) -> None:
         self._note(CHANGING)

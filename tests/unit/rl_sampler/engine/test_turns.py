@@ -193,6 +193,24 @@ async def test_only_an_engine_that_was_restarted_gets_a_policy_and_another_turn(
     await agent.session.close()
 
 
+@pytest.mark.parametrize("note", [CHANGING, Turn.TRAIN])
+async def test_another_agent_does_not_restart_an_engine_that_was_restarted_and_serves(
+    note: str, tmp_path: Path
+) -> None:
+    (tmp_path / NOTE).write_text(note)
+    agent = Colocated(tmp_path, refused="take")
+    request = TurnRequest(turn=Turn.SAMPLE, version=3, seconds=0.02)
+    with pytest.raises(TurnError):
+        await agent.turns.take(request)
+    agent.engine_restarts()
+    assert await agent.follow() == ["load"]
+    await agent.turns.take(request)
+    another = Agent(tmp_path)
+    assert not another.health.must_restart
+    for each in (agent, another):
+        await each.session.close()
+
+
 @pytest.mark.parametrize("turn", list(Turn))
 async def test_a_turn_that_does_not_begin_says_what_the_engine_does(
     turn: Turn, tmp_path: Path
