@@ -16,6 +16,8 @@ from rl_sampler.tools.tool import Tool
 SERVER_ERROR = 500
 ARGUMENTS = re.compile(r'"(?:parameters|arguments)"\s*:')
 """What a call in JSON has beside a name."""
+JSON_NAME = re.compile(r'"name"\s*:\s*"([^"]*)"')
+PYTHON_NAME = re.compile(r"([A-Za-z]\w*)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ async def parse_calls(
 
     Where no mark says surely that it calls a tool, a response that calls none of those offered has
     no call: an answer may hold ``[sorted()]``, or be ``{"name": "Alice"}``. Such text is a
-    malformed call where it names an offered tool, or has arguments as a call in JSON.
+    malformed call where it names an offered tool as a call does, or has arguments as a call in
+    JSON.
 
     Args:
         text: decoded, with special tokens.
@@ -136,4 +139,5 @@ def _malformed(said: str, form: Format, tools: Sequence[Tool]) -> bool:
     """Whether a text without a usable call looks like one."""
     if form.surely_calls(said) or ARGUMENTS.search(said):
         return True
-    return any(re.search(rf"(?<!\w){re.escape(tool.name)}(?!\w)", said) for tool in tools)
+    named = (PYTHON_NAME if form.call else JSON_NAME).findall(said)
+    return any(tool.name in named for tool in tools)
