@@ -126,6 +126,6 @@ class Loader(KubeConfigLoader):  # type: ignore[misc]
 def _file(text: str) -> str | None:
     """A file with a text, if there is one; it is removed when the process ends."""
     held = {"text": text}
-    found = FileOrData(held, None, data_key_name="text", base64_file_content=False)
-    path: str | None = found.as_file()
+    file = FileOrData(held, None, data_key_name="text", base64_file_content=False)
+    path: str | None = file.as_file()
     return path

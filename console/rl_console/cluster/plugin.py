@@ -144,10 +144,10 @@ def _program(command: str) -> str:
     """The file of a command; the PATH of this process counts, not that of the plugin."""
     if "/" in command:
         return command
-    found = shutil.which(command)
-    if not found:
+    program = shutil.which(command)
+    if not program:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    return str(Path(found).absolute())
+    return str(Path(program).absolute())
 
 
 def _parsed(printed: bytes, version: str) -> Credential:
