@@ -41,6 +41,7 @@ SMALL: dict[str, Any] = {
 LARGE = SMALL | {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8}
 EXPERTS = SMALL | {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 192}
 GRPO: dict[str, Any] = {"loss": {"kind": "DAPO"}}
+GAE = GRPO | {"estimator": {"kind": "GAE"}, "critic": {}}
 KL = GRPO | {"kl": {"coefficient": 0.01, "estimator": "K3"}}
 
 
@@ -181,7 +182,17 @@ CASES = {
         model="qwen3",
         config=SMALL,
         training={"precision": "FP32", "maxTokensPerMicrobatch": 1024},
-        algorithm=GRPO | {"estimator": {"kind": "GAE"}, "critic": {}},
+        algorithm=GAE,
+    ),
+    "critic beside adapters of two matrices, bfloat16": Case(
+        model="llama",
+        config=LARGE,
+        training={
+            "precision": "BF16",
+            "lora": {"rank": 8, "targets": ["q_proj", "v_proj"]},
+            "maxTokensPerMicrobatch": 2048,
+        },
+        algorithm=GAE,
     ),
 }
 

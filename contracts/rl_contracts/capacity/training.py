@@ -92,6 +92,11 @@ class Setup:
         return -(-self.microbatch_tokens // self.mesh.cp)
 
     @property
+    def without_adapters(self) -> Setup:
+        """The same for a model whose weights are all trained, as a critic's."""
+        return replace(self, adapter_rank=0, targets=(), adapt_experts=False, quantization=None)
+
+    @property
     def numbers(self) -> Numbers:
         """Bytes of numbers in the layers."""
         compute = FULL if self.precision == "FP32" else 2
@@ -171,7 +176,7 @@ def memory(shape: Shape, setup: Setup) -> Memory:
     held = _held(own, setup, reference=reference, critic=critic)
     phases = [_layers_phase(own, setup), _logits_phase(own, setup)]
     if setup.critic:
-        phases.append(_layers_phase(critic, setup))
+        phases.append(_layers_phase(critic, setup.without_adapters))
     passes = max(phases, key=lambda phase: phase.passes)
     return replace(
         held,

@@ -107,6 +107,25 @@ def test_matrices_without_adapters_keep_no_input(targets: tuple[str, ...], numbe
     )
 
 
+@pytest.mark.parametrize(
+    "adapters",
+    [
+        {},
+        {"targets": ("q_proj", "v_proj")},
+        {"targets": ("q_proj", "v_proj"), "quantization": "Int8"},
+    ],
+)
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_the_pass_of_a_critic_beside_adapters_is_that_of_a_critic_without(
+    adapters: dict[str, Any], checkpointing: bool
+) -> None:
+    """Microbatches are so large that the critic's pass is the largest."""
+    setup = {"critic": True, "checkpointing": checkpointing, "microbatch_tokens": 65_536}
+    beside, alone = of(**setup, adapter_rank=16, **adapters), of(**setup)
+    assert beside.casts == alone.casts
+    assert beside.activations == alone.activations
+
+
 @pytest.mark.parametrize(("statistics", "each"), [(1, 20), (2, 24)])
 def test_each_trained_statistic_of_a_distribution_adds_to_its_logits(
     statistics: int, each: int
