@@ -21,6 +21,7 @@ from benchmarks.support.result import Result, is_quick
 from rl_contracts.capacity.of_spec import setup_of
 from rl_contracts.capacity.shape import shape_of
 from rl_contracts.capacity.training import Memory, memory
+from rl_contracts.spec.algorithm.algorithm import TEACHER_FIELD
 from rl_contracts.spec.resources import RLJobSpec
 
 SIDE = "side"
@@ -39,6 +40,7 @@ SMALL: dict[str, Any] = {
     "max_position_embeddings": 4096,
 }
 LARGE = SMALL | {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 8}
+NARROW = SMALL | {"vocab_size": 500, "num_hidden_layers": 2}
 EXPERTS = SMALL | {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 192}
 GRPO: dict[str, Any] = {"loss": {"kind": "DAPO"}}
 GAE = GRPO | {"estimator": {"kind": "GAE"}, "critic": {}}
@@ -55,6 +57,8 @@ class Case:
     algorithm: dict[str, Any] = field(default_factory=lambda: GRPO)
     length: int = 256
     """Tokens of each sequence."""
+    teacher: dict[str, Any] | None = None
+    """Sizes of a teacher of the same family."""
 
 
 SMOKE = Case(
@@ -194,6 +198,17 @@ CASES = {
         },
         algorithm=GAE,
     ),
+    "teacher that is larger, bfloat16, checkpointing": Case(
+        model="qwen3",
+        config=NARROW,
+        training={
+            "precision": "BF16",
+            "gradientCheckpointing": True,
+            "maxTokensPerMicrobatch": 4096,
+        },
+        algorithm={"objective": "Distillation", "teacher": "s3://models/teacher"},
+        teacher=NARROW | {"hidden_size": 1024, "intermediate_size": 4096},
+    ),
 }
 
 
@@ -244,7 +259,10 @@ def spec_of(case: Case) -> RLJobSpec:
 
 def predicted(case: Case) -> Memory:
     """What the model says."""
-    setup = setup_of(spec_of(case), cuda=False)
+    others = {}
+    if case.teacher is not None:
+        others = {TEACHER_FIELD: shape_of({"model_type": case.model, **case.teacher})}
+    setup = setup_of(spec_of(case), cuda=False, others=others)
     return memory(shape_of({"model_type": case.model, **case.config}), setup)
 
 
@@ -264,35 +282,47 @@ def measured(case: Case) -> dict[str, float]:
 
 
 def loaded(case: Case, folder: Path) -> Any:
-    """The trainer's own learner of a random model."""
+    """The trainer's own learner of random models."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
     from rl_contracts import adapters
     from rl_trainer.distributed import rendezvous
     from rl_trainer.distributed.world import ALONE
-    from rl_trainer.model import loading
     from rl_trainer.model.learner import Learner
 
     torch.manual_seed(0)
-    config = AutoConfig.for_model(case.model, **case.config)
+    spec = spec_of(case)
+    policy = random_model(case, case.config, folder / "policy")
+    teacher = None
+    if case.teacher is not None:
+        teacher = random_model(case, case.teacher, folder / "teacher")
+    entry, section = None, spec.training.lora
+    if section is not None:
+        entry = adapters.adapter_entry(folder / "policy", uri=spec.model.uri, section=section)
+    world = rendezvous.with_mesh(ALONE) if spec.training.offload_parameters else ALONE
+    return Learner(policy, spec, teacher=teacher, adapter=entry, world=world)
+
+
+def random_model(case: Case, sizes: dict[str, Any], folder: Path) -> Any:
+    """A model of these sizes as the trainer loads it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from rl_trainer.model import loading
+
+    config = AutoConfig.for_model(case.model, **sizes)
     AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
     spec = spec_of(case)
-    section, offload = spec.training.lora, spec.training.offload_parameters
-    policy = loading.load(
+    section = spec.training.lora
+    return loading.load(
         folder,
         precision=spec.training.precision,
         uri=spec.model.uri,
         recompute=bool(spec.training.gradient_checkpointing),
         offload=spec.training.offload_activations,
-        offload_parameters=offload,
+        offload_parameters=spec.training.offload_parameters,
         quantize=None if section is None else section.quantization,
     )
-    entry = None
-    if section is not None:
-        entry = adapters.adapter_entry(folder, uri=spec.model.uri, section=section)
-    world = rendezvous.with_mesh(ALONE) if offload else ALONE
-    return Learner(policy, spec, adapter=entry, world=world)
 
 
 def batch(case: Case) -> list[Any]:

@@ -86,11 +86,30 @@ def of_vision(
 
 def backward(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:
     """Bytes a token of gradients that live at the same time while a layer runs backward."""
-    width = shape.feed_forward
-    if mixture:
-        width = shape.experts_per_token * (shape.expert_width + shape.hidden) + shape.shared_width
     # Of the product, of both factors, of the layer's output and of its input.
-    return 3 * width * numbers.compute + 2 * shape.hidden * FULL
+    return 3 * _forward_width(shape, mixture) * numbers.compute + 2 * shape.hidden * FULL
+
+
+def forward(shape: Shape, numbers: Numbers, *, mixture: bool) -> float:
+    """Bytes a token that live at the same time while a float32 model's layer runs without gradient.
+
+    Measured alone on a processor: this is 1.00 to 1.20 times what is allocated.
+    """
+    key_value = shape.key_value_heads * shape.head_width
+    if shape.latent is not None:
+        key_value = shape.query_width
+    attention = (4 * shape.query_width + 3 * key_value) * FULL
+    wide = FULL if mixture else numbers.compute  # autocast leaves experts as they are
+    # The embedding, the layer's input, what attention adds to it, its norm; cosines and sines.
+    outer = (4 * shape.hidden + 2 * shape.head_width) * FULL
+    return outer + max(attention, 3 * _forward_width(shape, mixture) * wide)
+
+
+def _forward_width(shape: Shape, mixture: bool) -> int:
+    """Numbers of a token between the matrices of the feed-forward part."""
+    if not mixture:
+        return shape.feed_forward
+    return shape.experts_per_token * (shape.expert_width + shape.hidden) + shape.shared_width
 
 
 def _norms(shape: Shape, numbers: Numbers) -> float:

@@ -8,6 +8,7 @@ from functools import partial
 
 from rl_contracts.capacity import activations, mesh
 from rl_contracts.capacity.activations import FULL, Numbers
+from rl_contracts.capacity.other_models import TeacherPass, teacher_pass
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.spec.parallelism import ONE_PROCESS, MeshSizes
 from rl_contracts.spec.training.training import Precision
@@ -175,6 +176,11 @@ def memory(shape: Shape, setup: Setup) -> Memory:
     )
     held = _held(own, setup, reference=reference, critic=critic)
     phases = [_layers_phase(own, setup), _logits_phase(own, setup)]
+    if setup.reference and setup.reference_shape is not None:
+        tokens, compute = setup.rank_tokens, setup.numbers.compute
+        beside = teacher_pass(reference, compute=compute, tokens=tokens)
+        phases = [_with_states(phase, beside) for phase in phases]
+        phases.append(_teacher_phase(own, setup, beside))
     if setup.critic:
         phases.append(_layers_phase(critic, setup.without_adapters))
     passes = max(phases, key=lambda phase: phase.passes)
@@ -345,6 +351,11 @@ def _casts(shape: Shape, setup: Setup, *, parameters: int) -> float:
     return float(parameters * setup.numbers.compute) if cast else 0.0
 
 
+def _kept_casts(shape: Shape, setup: Setup) -> float:
+    """Copies that the layers' forward pass leaves for the backward pass."""
+    return 0.0 if setup.checkpointing else _casts(shape, setup, parameters=_matrices(shape))
+
+
 def _matrices(shape: Shape) -> int:
     """Parameters that autocast copies: those of linear layers, but not of experts or the head."""
     return shape.parameters - shape.outer_parameters - _experts(shape)
@@ -380,6 +391,21 @@ def _widest(shape: Shape) -> int:
     return max(dense, shape.experts * 2 * shape.hidden * shape.expert_width)
 
 
+def _with_states(phase: Memory, teacher: TeacherPass) -> Memory:
+    return replace(phase, activations=phase.activations + teacher.states)
+
+
+def _teacher_phase(shape: Shape, setup: Setup, teacher: TeacherPass) -> Memory:
+    """The moment at which a teacher runs, between the layers' forward pass and the logits."""
+    return Memory(
+        weights=0.0,
+        gradients=0.0,
+        moments=0.0,
+        casts=_kept_casts(shape, setup) + teacher.casts,
+        activations=_kept(shape, setup) + teacher.running,
+    )
+
+
 def _logits_phase(shape: Shape, setup: Setup) -> Memory:
     """The moment at which logits are there, between the layers' forward and backward pass."""
     each = LOGIT_BYTES
@@ -390,14 +416,11 @@ def _logits_phase(shape: Shape, setup: Setup) -> Memory:
     table = shape.table_parameters
     head = 0 if setup.adapter_rank else table * FULL
     head += table * 2 * setup.numbers.compute if setup.numbers.casts else 0
-    copies = 0.0
-    if not setup.checkpointing:
-        copies = _casts(shape, setup, parameters=_matrices(shape))
     return Memory(
         weights=0.0,
         gradients=0.0,
         moments=0.0,
-        casts=copies,
+        casts=_kept_casts(shape, setup),
         activations=_kept(shape, setup),
         logits=float(each * logits + head),
     )

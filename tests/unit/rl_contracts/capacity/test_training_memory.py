@@ -41,12 +41,34 @@ def test_a_reference_and_a_critic_with_models_of_their_own_have_their_own_sizes(
     large = replace(SMALL, layers=280, tied=False)
     beside = of(reference=True, reference_shape=large)
     assert beside.reference == 4 * large.parameters
-    assert replace(beside, reference=0) == of()
+    assert replace(beside, reference=0, activations=0) == replace(of(), activations=0)
+    states = 4 * SETUP.microbatch_tokens * large.hidden
+    assert beside.activations - of().activations == states
     valued = of(critic=True, critic_shape=large)
     assert valued.critic == 16 * (large.parameters - large.table_parameters)
     assert valued.activations > of(critic=True).activations
     aside = of(reference=True, reference_shape=large, offload_reference=True)
     assert aside.host == beside.reference
+
+
+def test_a_wide_teacher_runs_while_the_policys_activations_are_kept() -> None:
+    wide = replace(SMALL, hidden=5120, heads=40, feed_forward=17_408)
+    matrix = 5120 * 17_408
+    each = 4 * (4 * 5120 + 2 * 128) + 3 * 2 * 17_408
+    few, many = (
+        of(reference=True, reference_shape=wide, microbatch_tokens=tokens)
+        for tokens in (16_384, 32_768)
+    )
+    assert few.casts == many.casts == 2 * matrix
+    kept = 4 * 1024 * (28 + 3)
+    assert many.activations == 32_768 * (each + kept) == 2 * few.activations
+    halved = of(
+        reference=True,
+        reference_shape=wide,
+        microbatch_tokens=32_768,
+        mesh=MeshSizes(cp=2),
+    )
+    assert halved.activations == few.activations
 
 
 def test_checkpointing_saves_most_activations() -> None:
