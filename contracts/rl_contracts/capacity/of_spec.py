@@ -64,7 +64,8 @@ def setup_of(
         critic=algorithm.critic is not None and CRITIC_FIELD not in uncounted,
         critic_shape=others.get(CRITIC_FIELD),
         uncounted=uncounted,
-        distributions=_distributions(algorithm),
+        full_divergence=_full_divergence(algorithm),
+        distributions=bool(algorithm.entropy_coefficient) + _full_divergence(algorithm),
         train_vision=training.vision == "Trained",
         microbatch_tokens=tokens,
         longest_tokens=min(most, tokens),
@@ -78,7 +79,6 @@ def setup_of(
     )
 
 
-def _distributions(algorithm: Algorithm) -> int:
+def _full_divergence(algorithm: Algorithm) -> bool:
     divergence = algorithm.divergence
-    full = divergence is not None and divergence.estimator == "Full"
-    return bool(algorithm.entropy_coefficient) + full
+    return divergence is not None and divergence.estimator == "Full"

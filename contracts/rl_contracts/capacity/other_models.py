@@ -38,3 +38,14 @@ def teacher_pass(teacher: Shape, *, compute: int, tokens: int) -> TeacherPass:
         running=tokens * each,
         states=float(tokens * teacher.hidden * FULL),
     )
+
+
+def gathered(shape: Shape) -> float:
+    """Whole layers of a divided model in float32: what is outside of them, and two at a time."""
+    return float(FULL * (shape.outer_parameters + 2 * shape.layer_parameters))
+
+
+def gathered_critic(shape: Shape) -> float:
+    """The same of a critic, which has no output layer, with its gradients."""
+    head = shape.parameters - shape.body_parameters
+    return 2 * (gathered(shape) - FULL * head)

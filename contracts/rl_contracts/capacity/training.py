@@ -8,7 +8,7 @@ from functools import partial
 
 from rl_contracts.capacity import activations, mesh
 from rl_contracts.capacity.activations import FULL, Numbers
-from rl_contracts.capacity.other_models import TeacherPass, teacher_pass
+from rl_contracts.capacity.other_models import TeacherPass, gathered, gathered_critic, teacher_pass
 from rl_contracts.capacity.shape import Shape
 from rl_contracts.spec.parallelism import ONE_PROCESS, MeshSizes
 from rl_contracts.spec.training.training import Precision
@@ -65,6 +65,8 @@ class Setup:
     """Of a critic that starts from another model than the policy; None: as the policy."""
     uncounted: tuple[str, ...] = ()
     """Fields that name models whose sizes are not known: they are left out of all sums."""
+    full_divergence: bool = False
+    """Whole distributions of policy and reference are compared."""
     distributions: int = 0
     """How many of two statistics of whole distributions are trained: entropies, divergences."""
     microbatch_tokens: int
@@ -86,6 +88,11 @@ class Setup:
     def sharded(self) -> bool:
         """Parameters lie in parts and are gathered layer by layer."""
         return self.mesh.processes > 1 or self.offload_parameters
+
+    @property
+    def reference_in_passes(self) -> bool:
+        """The reference runs within the policy's passes; otherwise before the first of them."""
+        return self.reference and (self.full_divergence or self.reference_shape is not None)
 
     @property
     def rank_tokens(self) -> int:
@@ -175,12 +182,16 @@ def memory(shape: Shape, setup: Setup) -> Memory:
         for each in (shape, setup.reference_shape, setup.critic_shape)
     )
     held = _held(own, setup, reference=reference, critic=critic)
+    if setup.sharded:
+        held = _with_gathered(held, own, setup, reference=reference, critic=critic)
     phases = [_layers_phase(own, setup), _logits_phase(own, setup)]
     if setup.reference and setup.reference_shape is not None:
         tokens, compute = setup.rank_tokens, setup.numbers.compute
         beside = teacher_pass(reference, compute=compute, tokens=tokens)
         phases = [_with_states(phase, beside) for phase in phases]
-        phases.append(_teacher_phase(own, setup, beside))
+        wider = max(0, reference.layer_parameters - own.layer_parameters)
+        layers = 2.0 * FULL * wider if setup.sharded and not setup.offload_reference else 0.0
+        phases.append(_teacher_phase(own, setup, beside, layers=layers))
     if setup.critic:
         phases.append(_layers_phase(critic, setup.without_adapters))
     passes = max(phases, key=lambda phase: phase.passes)
@@ -222,7 +233,7 @@ def _held(shape: Shape, setup: Setup, *, reference: Shape, critic: Shape) -> Mem
     if setup.reference and setup.offload_reference:
         # While it runs, what is outside of its layers and two of these.
         host += beside
-        beside = float(FULL * (reference.outer_parameters + 2 * reference.layer_parameters))
+        beside = gathered(reference)
     if setup.sharded:
         own += _gathered(shape, setup)
     return Memory(
@@ -236,6 +247,21 @@ def _held(shape: Shape, setup: Setup, *, reference: Shape, critic: Shape) -> Mem
         host=host,
         moved=moved,
     )
+
+
+def _with_gathered(
+    held: Memory, shape: Shape, setup: Setup, *, reference: Shape, critic: Shape
+) -> Memory:
+    """What the other models gather beside the policy.
+
+    A reference's tensors outside of its layers stay until the policy's update is made.
+    """
+    beside = valued = 0.0
+    if setup.reference_in_passes and not setup.offload_reference:
+        beside = float(FULL * reference.outer_parameters)
+    if setup.critic:  # it is trained before the policy, whose layers are not gathered then
+        valued = max(0.0, gathered_critic(critic) - _gathered(shape, setup))
+    return replace(held, reference=held.reference + beside, critic=held.critic + valued)
 
 
 def _whole_tower(shape: Shape, setup: Setup) -> int:
@@ -395,13 +421,16 @@ def _with_states(phase: Memory, teacher: TeacherPass) -> Memory:
     return replace(phase, activations=phase.activations + teacher.states)
 
 
-def _teacher_phase(shape: Shape, setup: Setup, teacher: TeacherPass) -> Memory:
-    """The moment at which a teacher runs, between the layers' forward pass and the logits."""
+def _teacher_phase(shape: Shape, setup: Setup, teacher: TeacherPass, *, layers: float) -> Memory:
+    """The moment at which a teacher runs, between the layers' forward pass and the logits.
+
+    ``layers`` are bytes of its gathered layers beyond the policy's, which are not gathered then.
+    """
     return Memory(
         weights=0.0,
         gradients=0.0,
         moments=0.0,
-        casts=_kept_casts(shape, setup) + teacher.casts,
+        casts=_kept_casts(shape, setup) + teacher.casts + layers,
         activations=_kept(shape, setup) + teacher.running,
     )
 

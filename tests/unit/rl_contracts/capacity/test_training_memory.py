@@ -71,6 +71,41 @@ def test_a_wide_teacher_runs_while_the_policys_activations_are_kept() -> None:
     assert halved.activations == few.activations
 
 
+TWO_LAYERS = SMALL.outer_parameters + 2 * SMALL.layer_parameters
+
+
+@pytest.mark.parametrize("divided", [{"mesh": MeshSizes(fsdp=8)}, {"offload_parameters": True}])
+@pytest.mark.parametrize(
+    ("changes", "part", "gathered"),
+    [
+        ({"reference": True}, "reference", 0),
+        ({"reference": True, "full_divergence": True}, "reference", 4 * SMALL.outer_parameters),
+        ({"reference": True, "reference_shape": SMALL}, "reference", 4 * SMALL.outer_parameters),
+        ({"critic": True}, "critic", 0),
+        ({"critic": True, "adapter_rank": 8}, "critic", (8 - 2) * TWO_LAYERS),
+    ],
+)
+def test_a_divided_model_beside_the_policy_gathers_layers_of_its_own(
+    changes: dict[str, Any], part: str, gathered: int, divided: dict[str, Any]
+) -> None:
+    """Of a reference what is outside of its layers, of a critic what exceeds the policy's."""
+    whole, held = getattr(of(**changes), part), getattr(of(**changes, **divided), part)
+    share = 0 if "offload_parameters" in divided else whole / 8
+    assert held == share + gathered
+
+
+def test_a_divided_teacher_gathers_its_wider_layers_in_its_pass() -> None:
+    wide = replace(SMALL, hidden=5120, heads=40, feed_forward=17_408)
+    setup = {"reference": True, "reference_shape": wide, "microbatch_tokens": 16_384}
+    more = 4 * 2 * (wide.layer_parameters - SMALL.layer_parameters)
+    assert of(**setup, mesh=MeshSizes(fsdp=8)).casts - of(**setup).casts == more
+
+
+def test_layers_of_an_offloaded_reference_are_counted_once() -> None:
+    setup = {"reference": True, "full_divergence": True, "offload_reference": True}
+    assert of(**setup).reference == of(**setup, mesh=MeshSizes(fsdp=8)).reference
+
+
 def test_checkpointing_saves_most_activations() -> None:
     assert of(checkpointing=True).activations < of(checkpointing=False).activations / 5
 
