@@ -11,7 +11,7 @@ from rl_operator.jobs.inputs import Inputs
 from rl_operator.kube.conditions import find, is_true
 from rl_operator.kueue.gate import Gate
 from rl_operator.pools.status import LATE, TIMED_OUT
-from rl_operator.state.attempt_records import is_at_rest, is_halting
+from rl_operator.state.attempt_records import is_at_rest, is_halting, suspends
 from rl_operator.state.decisions import AttemptContext, Begin, Decision, Wait
 from rl_operator.state.snapshot import Job, JobSnapshot
 from rl_operator.status.status_input import StatusInput
@@ -55,7 +55,9 @@ class AttemptStep:
 def rests_on_absence(job: Job) -> bool:
     """Whether what is reported or done next requires that something does not exist any more."""
     stops = job.suspended and not is_true(job.status.conditions, "Suspended")
-    return stops or job.finished or job.meta.deleted_at is not None
+    # Resumed: its trainer may have been deleted a moment ago, and only the record tells why.
+    resumes = suspends(job.status) and not job.suspended
+    return stops or resumes or job.finished or job.meta.deleted_at is not None
 
 
 def may_use_cache(decision: Decision, *, queued: bool) -> bool:
