@@ -30,7 +30,7 @@ CLUSTER_KEYS = (
     "proxy-url",
     "disable-compression",
 )
-"""What a plugin that wants it is told of a cluster, besides its certificates and settings."""
+"""Parts of a cluster that a plugin gets if it asks for them, with certificates and settings."""
 SETTINGS = "client.authentication.k8s.io/exec"
 """Name of the cluster's extension that is meant for plugins."""
 PARTS = ("token", "clientCertificateData", "clientKeyData")
@@ -72,7 +72,7 @@ def credential(plugin: ConfigNode, cluster: ConfigNode, *, authorities: str | No
     interactive = _is_interactive(plugin.safe_get("interactiveMode"), doing=doing)
     spec: dict[str, Any] = {"interactive": interactive}
     if plugin.safe_get("provideClusterInfo"):
-        spec["cluster"] = _told(cluster.value, authorities)
+        spec["cluster"] = _described(cluster.value, authorities)
     asked = {"apiVersion": version, "kind": "ExecCredential", "spec": spec}
     given = {each["name"]: each.get("value") or "" for each in plugin.safe_get("env") or ()}
     printed = _printed(
@@ -99,7 +99,7 @@ def _is_interactive(mode: str | None, *, doing: str) -> bool:
     return terminal
 
 
-def _told(cluster: Mapping[str, Any], authorities: str | None) -> dict[str, Any]:
+def _described(cluster: Mapping[str, Any], authorities: str | None) -> dict[str, Any]:
     described = {key: cluster[key] for key in CLUSTER_KEYS if cluster.get(key)}
     if authorities:
         described["certificate-authority-data"] = authorities

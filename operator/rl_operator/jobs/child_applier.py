@@ -95,13 +95,14 @@ class JobChildApplier:
         if gate.drop is not None and gate.drop not in unwanted:
             unwanted.append(gate.drop)
         made = self._apply(snapshot, unrenderable_job.wanted(snapshot), unwanted)
-        self._keep_read(snapshot)
+        self._make_spec_configs(snapshot)
         return made
 
-    def _keep_read(self, snapshot: JobSnapshot) -> None:
-        """Make the ConfigMaps that samplers read: an edit or a later release may name others.
+    def _make_spec_configs(self, snapshot: JobSnapshot) -> None:
+        """Make the ConfigMaps that sampler pods read: pools render pods that name them.
 
-        The job's status says already why nothing else is made.
+        An edit, or a later release, changes their names. The job's status already says why nothing
+        else is made, so that a failure is only logged.
         """
         job = snapshot.job
         if job.spec is None or job.suspended or not snapshot.pools:

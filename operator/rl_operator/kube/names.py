@@ -65,9 +65,9 @@ MOST_CHARACTERS = 63
 """Of a Service's name."""
 SPEC_KEY = "rljob.json"
 SPEC_VOLUME = "spec"
+"""Of trainer and sampler pods: the ConfigMap with the job's spec."""
 NO_GROUP = ""
 """In place of a sampler group, for a pool whose group is not in the spec."""
-"""Of trainer and sampler pods: the ConfigMap with the job's spec."""
 OPERATORS_OWN: dict[str, bool | set[str]] = {
     "suspend": True,
     "stop": True,

@@ -53,8 +53,8 @@ class Queueing:
         """The snapshot with ``held`` or ``evicted`` set, and what the job may have now.
 
         The gate is None for a job that is over or being deleted. ``refused``: whether the API
-        server refuses the pods of its spec, asked only where the spec wants other pods than were
-        admitted: such an edit takes nothing from a job at work.
+        server refuses the pods of its spec. It is asked only where the spec wants other pods than
+        were admitted; a job at work loses nothing by such an edit.
         """
         job = snapshot.job
         if job.meta.deleted_at is not None:
@@ -109,7 +109,7 @@ class Queueing:
         known = workload_marks.recorded(workload)
         if known is None:
             return {name: self._flavor(name) for name in workload_marks.flavors_of(workload)}
-        needed = workload_marks.flavors_of(workload, of=demand)
+        needed = workload_marks.flavors_of(workload, demand=demand)
         return {
             name: self._flavor(name) if flavor is None and name in needed else flavor
             for name, flavor in known.items()

@@ -51,9 +51,11 @@ class GivenUp:
     """Digest of what its job asked for then; empty: not known, as of a release without it."""
 
 
-def flavors_of(workload: Workload, *, of: Raw | None = None) -> list[str]:
-    """Names of the flavors of an admission; ``of``: only those of this Workload's pod sets."""
-    sets = workload.assignments if of is None else [each["name"] for each in of["spec"]["podSets"]]
+def flavors_of(workload: Workload, *, demand: Raw | None = None) -> list[str]:
+    """Names of the flavors of an admission, or only of those pod sets that ``demand`` has."""
+    sets = set(workload.assignments)
+    if demand is not None:
+        sets &= {pod_set["name"] for pod_set in demand["spec"]["podSets"]}
     assigned = (each for name, each in workload.assignments.items() if name in sets)
     return sorted({name for each in assigned for name in each.flavors})
 

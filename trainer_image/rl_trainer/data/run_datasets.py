@@ -5,7 +5,6 @@ The run's document keeps a summary of each source, so that a later attempt reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,7 +85,7 @@ def pinned(run: Run) -> dict[str, str]:
     """Commit by name of each training source; a run that has steps must keep reading it."""
     if run.step == 0:
         return {}
-    return {dataset.name: dataset.revision for dataset in _training(run)}
+    return {dataset.name: dataset.revision for dataset in run.datasets if dataset.split == "train"}
 
 
 def recorded(run: Run) -> dict[tuple[Split, str], str]:
@@ -94,10 +93,6 @@ def recorded(run: Run) -> dict[tuple[Split, str], str]:
     if run.step == 0:
         return {}
     return {(dataset.split, dataset.name): dataset.sha256 for dataset in run.datasets}
-
-
-def _training(run: Run) -> Iterator[DatasetSummary]:
-    return (dataset for dataset in run.datasets if dataset.split == "train")
 
 
 def _summary(dataset: Dataset) -> DatasetSummary:

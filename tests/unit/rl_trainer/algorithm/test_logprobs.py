@@ -49,7 +49,7 @@ def test_an_untrained_entropy_keeps_nothing_of_earlier_chunks() -> None:
         table = torch.randn(4, 1000)
 
         def step() -> None:
-            told = token_statistics(
+            statistics = token_statistics(
                 states,
                 targets,
                 head=lambda hidden: hidden @ table,
@@ -58,8 +58,8 @@ def test_an_untrained_entropy_keeps_nothing_of_earlier_chunks() -> None:
                 reference=(states.detach(), lambda hidden: hidden @ table),
                 trains_entropy=False,
             )
-            assert told.divergences is not None
-            (told.logprobs + told.divergences).sum().backward()  # type: ignore[no-untyped-call]
+            assert statistics.divergences is not None
+            (statistics.logprobs + statistics.divergences).sum().backward()  # type: ignore[no-untyped-call]
 
         return allocated(step) / (20 * 1000 * 4)
 
