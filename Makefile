@@ -96,7 +96,7 @@ cluster: venv images ## The whole product on the local cluster
 test: unit contract cluster ## All tiers
 
 SOAK := $(if $(SHARD),--shard $(SHARD)) $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES))
-CLUSTERLESS := properties stores policies trainer meshes turns sampler operator console store-server
+CLUSTERLESS := properties contract stores policies trainer meshes turns sampler operator console store-server
 
 BROWSERLESS := properties stores policies trainer meshes turns operator store-server
 

@@ -1,6 +1,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.examples import DEFAULT, EXPLORED_DEFAULT
@@ -28,3 +29,12 @@ settings.load_profile("tiers")
 def pytest_configure() -> None:
     # A run that is told to end takes its servers along, as with Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave tests of the soak out, unless they are asked for by a marker or by their own names."""
+    if config.option.markexpr or any("::" in argument for argument in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("soak")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if not item.get_closest_marker("soak")]

@@ -277,6 +277,13 @@ def other_stores(environ: Mapping[str, str]) -> dict[str, str]:
 @pytest.fixture
 def store_settings(store_server: StoreServer, minio_server: MinioServer) -> Iterator[StoreSettings]:
     """A fresh database and prefix, on the embedded servers or on those of OTHER_STORES."""
+    with fresh_settings(store_server, minio_server) as settings:
+        yield settings
+
+
+@contextmanager
+def fresh_settings(store_server: StoreServer, minio_server: MinioServer) -> Iterator[StoreSettings]:
+    """Of a database and a prefix that are removed from servers that stay."""
     others = other_stores(os.environ)
     settings = StoreSettings.from_mapping(
         settings_of(store_server, minio_server).to_mapping() | others
@@ -292,7 +299,14 @@ def store_settings(store_server: StoreServer, minio_server: MinioServer) -> Iter
 @pytest.fixture
 def stores(store_settings: StoreSettings) -> Iterator[Stores]:
     """Connected stores on a fresh database, with indexes and the bucket made."""
-    connected = Stores.connect(store_settings, patience_seconds=20)
+    with connected_stores(store_settings) as connected:
+        yield connected
+
+
+@contextmanager
+def connected_stores(settings: StoreSettings) -> Iterator[Stores]:
+    """With indexes and the bucket made."""
+    connected = Stores.connect(settings, patience_seconds=20)
     connected.tasks.unchanged_seconds = 0.0  # no test waits for half a minute
     connected.mongo.ensure_indexes()
     connected.objects.make_bucket()

@@ -34,10 +34,20 @@ class Shard:
     """Folders of tests below ``tests``."""
     cluster: bool = False
     """Whether it needs the local cluster and its images."""
+    marked: bool = False
+    """Whether only the tests with the mark ``soak`` run, since a test tier has the others."""
+
+    @property
+    def choice(self) -> tuple[str, ...]:
+        """Which of its tests: options of pytest."""
+        return ("-m", "soak") if self.marked else ()
 
 
 SHARDS = {
     "properties": Shard("every property, with 20 times as many examples", ("unit",)),
+    "contract": Shard(
+        "tests on real servers that are too long for each change", ("contract",), marked=True
+    ),
     "stores": Shard("tasks and batches under planted faults and kills", ("chaos/rl_contracts",)),
     "policies": Shard("broadcast of many policies", ("chaos/policy_broadcast",)),
     "trainer": Shard("kills and outages in every phase of a trainer", ("chaos/rl_trainer",)),
@@ -95,6 +105,7 @@ class Budget:
         """Remember what is to be stopped."""
         self.session = session
 
+    @pytest.hookimpl(trylast=True)  # after those that do not belong to the shard are left out
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Shuffle the files; tests of a file stay in order, since they share fixtures."""
         files = list(dict.fromkeys(item.path for item in items))
@@ -128,6 +139,7 @@ def run(shard: Shard, *, seed: int, deadline: float | None) -> bool:
             *(str(TESTS / path) for path in shard.paths),
             "-v",
             "--durations=0",
+            *shard.choice,
             "--hypothesis-profile=explore",
             f"--hypothesis-seed={seed}",
         ],

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests import conftest
 from tests.soak import OVER, SHARDS, TESTS, Budget, listing, main
 
 
@@ -24,7 +25,46 @@ def test_every_folder_of_long_tests_is_in_one_shard() -> None:
         f"chaos/{path.name}" for path in (TESTS / "chaos").iterdir() if any(path.glob("test_*.py"))
     }
     listed = [path for shard in SHARDS.values() for path in shard.paths]
-    assert sorted(listed) == sorted(folders | {"unit"})
+    assert sorted(listed) == sorted(folders | {"unit", "contract"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expression", "left_out"),
+    [
+        (["tests/contract"], "", ["long"]),
+        (["tests/contract"], "soak", []),  # pytest itself chooses by the mark
+        (["tests/contract/test_a.py::long"], "", []),
+    ],
+    ids=["a tier", "the soak", "by name"],
+)
+def test_tests_of_the_soak_are_left_out_elsewhere_unless_named(
+    arguments: list[str], expression: str, left_out: list[str]
+) -> None:
+    both = [
+        SimpleNamespace(name=name, get_closest_marker=lambda mark, name=name: name == "long")
+        for name in ("short", "long")
+    ]
+    gone: list[Any] = []
+    hook = SimpleNamespace(pytest_deselected=lambda items: gone.extend(items))
+    options = SimpleNamespace(markexpr=expression)
+    config: Any = SimpleNamespace(option=options, args=arguments, hook=hook)
+    collected: list[Any] = list(both)
+    conftest.pytest_collection_modifyitems(config, collected)
+    assert [item.name for item in gone] == left_out
+    assert [item for item in both if item not in gone] == collected
+
+
+def test_the_shard_of_a_tier_has_the_marked_tests_alone() -> None:
+    file = "tests/contract/rl_sampler/tools/test_sandbox.py"
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", file, *SHARDS["contract"].choice],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=TESTS.parent,
+    ).stdout
+    assert "processor_time[before4]" in collected
+    assert "processor_time[]" not in collected
 
 
 def test_seed_orders_files_and_keeps_the_order_within_a_file() -> None:

@@ -66,6 +66,7 @@ class Outage:
         self._pool.shutdown()
 
 
+@pytest.mark.soak
 def test_a_publication_survives_a_restart(
     minio: MinioServer, settings: StoreSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +100,7 @@ def test_a_download_survives_a_restart_and_repeats_no_part(
     assert sum(received) == line.manifest(1).full_bytes
 
 
+@pytest.mark.soak
 def test_a_long_outage_costs_only_the_missing_parts(
     minio: MinioServer, settings: StoreSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +141,7 @@ def test_an_interrupted_range_resumes_at_the_next_byte(
     assert come == data[1000:-1000]
 
 
+@pytest.mark.soak
 def test_an_upload_unknown_to_the_bucket_restarts(
     minio: MinioServer, settings: StoreSettings
 ) -> None:

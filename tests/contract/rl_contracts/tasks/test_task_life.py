@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from rl_contracts.stores.clients.settings import StoreSettings
@@ -18,6 +19,7 @@ SHORT = settings(
 )
 
 
+@pytest.mark.soak
 def test_no_interleaving_loses_or_doubles_a_task(
     stores: Stores, store_settings: StoreSettings
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from rl_operator.kube.names import FINALIZER
 from tests.contract.rl_operator.api.test_chart import render
 from tests.contract.rl_operator.world import World
+from tests.examples import first
 from tests.samples.manifests import documents
 
 RELEASES_NAMESPACE = "default"
@@ -59,7 +60,7 @@ def refusal(world: World) -> str:
     return render(world, more=[OTHERS]).stderr
 
 
-@pytest.mark.parametrize("watches_all", [False, True])
+@pytest.mark.parametrize("watches_all", first(1, [False, True]))
 def test_a_namespace_leaves_after_its_jobs_no_longer_need_the_operator(
     world: World, watches_all: bool
 ) -> None:

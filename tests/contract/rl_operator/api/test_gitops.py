@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from rl_operator.kube import kinds
@@ -116,6 +117,7 @@ class Repository:
         return stored
 
 
+@pytest.mark.soak
 def test_a_client_side_apply_of_an_example_shows_no_drift(world: World, tmp_path: Path) -> None:
     """Every third one, beginning with the second. The soak applies them all."""
     world.make_secret()

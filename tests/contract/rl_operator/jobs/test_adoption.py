@@ -82,6 +82,7 @@ def test_run_is_adopted_only_after_its_first_job_is_deleted(world: World, run: s
     assert variables["RL_RUN"] == run
 
 
+@pytest.mark.soak
 def test_second_adopter_waits_until_the_first_is_deleted(world: World, run: str) -> None:
     delete_job(world, "first")
     second, third = (world.make_job(name, runId=run) for name in ("second", "third"))
@@ -134,6 +135,7 @@ def test_concurrent_claim_of_a_run_is_a_conflict(
     assert ours.take("run-x", kinds.RLJOB, metas[0]) == ""
 
 
+@pytest.mark.soak
 def test_adoption_waits_for_pods_of_the_former_job(world: World, run: str) -> None:
     (deployment,) = world.objects(kinds.DEPLOYMENT)
     world.start_pod("first-main-x-1", of=deployment)
@@ -185,6 +187,7 @@ def reconciled_finalizers(world: World, job: Key) -> list[str]:
     return finalizers(world, job)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("restored", [False, True], ids=["after a stop", "with our finalizer"])
 def test_deleting_a_refused_adopter_that_has_the_finalizer_keeps_the_run_s_data(
     world: World, run: str, *, restored: bool

@@ -52,6 +52,7 @@ def begun(world: World, job: Key, attempt: int) -> dict[str, Any]:
     return pytorch_job
 
 
+@pytest.mark.soak
 def test_samplers_beyond_the_minimum_may_bypass_the_queue(queue: World) -> None:
     job = queue.make_job(scheduling=QUEUED | {"samplerQuota": "MinReplicas"})
     queue.settle(job)
@@ -144,6 +145,7 @@ def test_job_waits_for_its_queue_is_evicted_and_resumes(queue: World) -> None:
     assert {"Admitted", "Evicted", "Completed"} <= reasons
 
 
+@pytest.mark.soak
 def test_a_suspended_job_leaves_its_queue(queue: World) -> None:
     job = queue.make_job(scheduling=QUEUED)
     queue.settle(job)
@@ -271,6 +273,7 @@ def test_an_edit_that_the_api_server_refuses_takes_nothing_from_a_job_at_work(
     assert pool["spec"]["admitted"] == 2
 
 
+@pytest.mark.soak
 def test_eviction_is_obeyed_even_if_the_spec_is_invalid(
     queue: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +304,7 @@ def test_eviction_is_obeyed_even_if_the_spec_is_invalid(
     assert queue.status(job)["failures"] == 0
 
 
+@pytest.mark.soak
 def test_deleted_job_keeps_its_quota_until_its_pods_terminate(queue: World) -> None:
     job = admitted_and_at_work(queue)
     queue.apiserver.kubectl("-n", job.namespace, "delete", "rljob", job.name, "--wait=false")

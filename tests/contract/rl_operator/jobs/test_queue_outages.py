@@ -57,6 +57,7 @@ def test_a_job_keeps_its_place_in_the_queue_while_a_store_is_away(queue: World, 
     assert workload(queue)["metadata"]["uid"] == first
 
 
+@pytest.mark.soak
 def test_a_job_at_work_is_reported_while_kueues_webhook_does_not_answer(queue: World) -> None:
     """An earlier release has not recorded the flavors of its admission."""
     job = admitted_and_at_work(queue)
@@ -75,6 +76,7 @@ def test_a_job_at_work_is_reported_while_kueues_webhook_does_not_answer(queue: W
     assert FLAVORS_ANNOTATION in workload(queue)["metadata"]["annotations"]
 
 
+@pytest.mark.soak
 def test_a_finished_job_expires_while_kueues_webhook_does_not_answer(queue: World) -> None:
     job = admitted_and_at_work(queue)
     outcome = Outcome(kind="Succeeded", reason="Trained", message="All steps.")

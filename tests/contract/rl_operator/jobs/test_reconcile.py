@@ -97,6 +97,7 @@ def test_settled_job_gets_no_writes_even_from_a_new_operator(world: World, job: 
     assert world.writes.count == before
 
 
+@pytest.mark.soak
 def test_failed_attempt_is_retried_until_the_backoff_limit(world: World, job: Key) -> None:
     world.make_job(lifecycle={"backoffLimit": 1, "restartBackoffSeconds": 60})
     run = start_samplers(world, job)
@@ -122,6 +123,7 @@ def test_failed_attempt_is_retried_until_the_backoff_limit(world: World, job: Ke
     assert names_of(world, kinds.SAMPLER_POOL) == []
 
 
+@pytest.mark.soak
 def test_outcome_written_after_the_last_poll_counts(world: World, job: Key) -> None:
     run = start_samplers(world, job)
     start_trainer(world, job)
@@ -138,6 +140,7 @@ def test_outcome_written_after_the_last_poll_counts(world: World, job: Key) -> N
     assert (status["phase"], status.get("failures", 0)) == ("Succeeded", 0)
 
 
+@pytest.mark.soak
 def test_stale_cached_read_does_not_end_an_attempt(world: World, job: Key) -> None:
     """A cached read that no watch has invalidated must not end an attempt."""
     run = start_samplers(world, job)
@@ -363,6 +366,7 @@ def test_reconcile_at_rest_costs_few_requests(
     assert all(request.startswith("GET") for request in asked)
 
 
+@pytest.mark.soak
 def test_what_samplers_read_that_stay_after_their_job_is_made_again(world: World, job: Key) -> None:
     """A later release renders their pods with another name of it."""
     world.make_job(lifecycle={"cleanupPolicy": "None"})

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
 from rl_operator.kube.settings import JobRules
@@ -113,6 +115,7 @@ def cannot_change_pods(world: World) -> bool:
     return "frozen" in done.stderr
 
 
+@pytest.mark.soak
 def test_a_job_whose_service_account_is_no_longer_allowed_can_be_suspended(world: World) -> None:
     job = running(world)
     with without_the_account(world):
@@ -149,6 +152,7 @@ def test_a_job_whose_new_pods_are_refused_can_be_suspended_and_stopped(world: Wo
         comes_to(world, job, "Stopped")
 
 
+@pytest.mark.soak
 def test_a_pool_that_cannot_be_emptied_says_why(world: World) -> None:
     job = running(world)
     with only_updates(world, NEVER):

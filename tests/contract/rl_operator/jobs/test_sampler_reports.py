@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rl_contracts.errors import Refusal
 from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key
@@ -42,6 +44,7 @@ def test_refused_user_code_stalls_the_job_before_its_trainer_starts(world: World
     assert world.condition(job, "Stalled") == {}
 
 
+@pytest.mark.soak
 def test_samplers_of_the_spec_before_an_edit_neither_judge_it_nor_count_for_the_start(
     world: World,
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_suspended_job_and_one_that_never_began_can_be_stopped(world: World) -
     assert "before its first attempt" in world.condition(job, "Failed")["message"]
 
 
+@pytest.mark.soak
 def test_a_stopped_job_tells_the_step_that_its_trainer_reached_while_it_ended(
     world: World,
 ) -> None:
@@ -154,6 +155,7 @@ def test_job_is_suspended_and_resumed(world: World) -> None:
     assert {"Suspended", "Resumed"} <= reasons
 
 
+@pytest.mark.soak
 def test_a_trainer_that_a_paused_operator_creates_late_is_deleted(world: World) -> None:
     """It was paused after its last check of its Lease and before its request arrived.
 
@@ -271,6 +273,7 @@ def test_edits_of_trainer_and_lifecycle_reach_the_next_attempt_and_no_earlier_on
     assert after["spec"]["template"] == deployment["spec"]["template"], "sampler pods were replaced"
 
 
+@pytest.mark.soak
 def test_a_job_resumed_while_its_trainer_stops_goes_on_as_the_next_attempt(world: World) -> None:
     job = at_work(world)
     began_with = read_by(world, 1)
@@ -316,6 +319,7 @@ def make_unreadable(_world: World, _job: Key, monkeypatch: pytest.MonkeyPatch) -
     return "InvalidSpec"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("spoil", [refuse, make_unreadable])
 def test_job_with_an_unsupported_spec_can_be_suspended(
     world: World,

@@ -68,6 +68,7 @@ def test_pods_of_programs_follow_their_pool(world: World) -> None:
     assert not exists(world, kinds.NETWORK_POLICY)
 
 
+@pytest.mark.soak
 def test_pods_of_single_episodes_are_removed_after_theirs(world: World) -> None:
     """The API server's admission policy lets the operator delete them."""
     world.make_secret()
@@ -95,6 +96,7 @@ def test_pods_of_single_episodes_are_removed_after_theirs(world: World) -> None:
     assert not exists(world, kinds.SERVICE, episodes)
 
 
+@pytest.mark.soak
 def test_copies_of_an_environment_are_counted_by_sampler_and_replace_pods_of_programs(
     world: World,
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_cluster_without_its_kinds_is_refused_before_a_pod_starts(world: World
     assert not world.objects(kinds.DEPLOYMENT)
 
 
+@pytest.mark.soak
 def test_a_claim_goes_with_its_episode_and_another_takes_its_place(
     with_sandboxes: ApiServer, world: World
 ) -> None:
@@ -131,6 +132,7 @@ def test_claims_follow_their_pool_and_leave_with_the_option(
     assert (places(world), spare(world)) == (first, SPARE)
 
 
+@pytest.mark.soak
 def test_the_operator_may_render_no_template_with_more_rights(
     with_sandboxes: ApiServer, world: World
 ) -> None:
@@ -145,6 +147,7 @@ def test_the_operator_may_render_no_template_with_more_rights(
         world.operators.try_out(kinds.SANDBOX_TEMPLATE, other)
 
 
+@pytest.mark.soak
 def test_its_kinds_refuse_a_misspelt_field(with_sandboxes: ApiServer, world: World) -> None:
     """What the others store was validated."""
     spec = {"warmPoolRef": {"name": "a"}, "lifecycle": {"shutdownPolicy": "Never"}}

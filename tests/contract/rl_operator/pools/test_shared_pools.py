@@ -289,6 +289,7 @@ def test_invalid_pool_references_are_refused_by_the_api_server(world: World) -> 
     assert "poolRef excludes template" in refusal("RLJob", {**spec["spec"], "samplers": [group]})
 
 
+@pytest.mark.soak
 def test_operator_crash_after_every_write_leads_to_the_same_state(world: World) -> None:
     """The pool changes hands although each process of the operator dies after one write."""
     make_inputs(world)
@@ -329,6 +330,7 @@ def agents(world: World) -> list[str]:
     ]
 
 
+@pytest.mark.soak
 def test_two_adapter_runs_share_a_pool_at_once(world: World) -> None:
     make_inputs(world)
     make_pool(world, maxRuns=2)
@@ -380,6 +382,7 @@ def test_two_adapter_runs_share_a_pool_at_once(world: World) -> None:
     assert pool(world)["status"]["beside"] == []
 
 
+@pytest.mark.soak
 def test_the_policy_of_a_pool_goes_when_one_run_at_a_time_has_it(world: World) -> None:
     make_inputs(world)
     make_pool(world, maxRuns=2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from rl_operator.kube import kinds, names
 from rl_operator.kube.kinds import Key
 from tests.contract.rl_operator.pools.test_pools import running
@@ -63,6 +65,7 @@ def test_those_of_a_shared_pool_s_new_template_exist_at_once(world: World) -> No
     assert read_by_pods(world).isdisjoint(before)
 
 
+@pytest.mark.soak
 def test_a_refused_edit_of_one_run_leaves_the_samplers_of_another_theirs(world: World) -> None:
     make_inputs(world)
     make_pool(world, maxRuns=2)

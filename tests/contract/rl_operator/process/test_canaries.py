@@ -193,6 +193,7 @@ def test_no_secret_of_a_job_whose_stores_refuse_it_is_shown(
     assert_hidden(visible(world, operator, caplog), canaries)
 
 
+@pytest.mark.soak
 def test_no_secret_in_texts_of_pods_and_samplers_is_shown(
     world: World, start: Starter, canaries: Canaries, caplog: pytest.LogCaptureFixture
 ) -> None:

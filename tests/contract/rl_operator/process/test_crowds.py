@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
 from rl_operator.kube import kinds
 from tests.contract.rl_operator.processes import Starter, begins
 from tests.contract.rl_operator.world import World, a_namespace
@@ -51,6 +53,7 @@ def outlasts(world: World, start: Starter, *, jobs: int, idle: int) -> None:
     assert pages * 4096 < MEMORY_LIMIT
 
 
+@pytest.mark.soak
 def test_a_few_large_jobs_and_idle_connections_leave_the_operator_ready(
     world: World, start: Starter
 ) -> None:

@@ -199,6 +199,7 @@ def test_registrations_beyond_the_limit_are_not_read(
     assert [len(known[run].stored_samplers) for run in ("a", "z")] == [3, 4]
 
 
+@pytest.mark.soak
 def test_job_of_another_tenant_starts_while_eight_jobs_have_dripping_stores(
     world: World, start: Starter
 ) -> None:

@@ -18,6 +18,7 @@ from rl_operator.kube import kinds
 from rl_operator.kube.kinds import Key, Kind
 from tests.contract.rl_operator.processes import Process, Starter, behind, bring_up, holder
 from tests.contract.rl_operator.world import World
+from tests.examples import first
 from tests.kube.api_front import ApiFront, fronting
 from tests.kube.apiserver import ApiServer
 from tests.waiting import until
@@ -67,6 +68,7 @@ def conditions_of(world: World, job: Key) -> list[tuple[str, str, str, str]]:
     )
 
 
+@pytest.mark.soak
 def test_a_job_reaches_the_same_state_after_its_watch_has_expired(
     world: World, front: ApiFront
 ) -> None:
@@ -173,7 +175,7 @@ MISSED = {
 }
 
 
-@pytest.mark.parametrize("missed", MISSED.values(), ids=MISSED.keys())
+@pytest.mark.parametrize("missed", first(2, MISSED.values()), ids=MISSED.keys())
 def test_change_missed_by_an_expired_watch_is_seen_in_the_next_list(
     world: World, front: ApiFront, missed: Missed
 ) -> None:

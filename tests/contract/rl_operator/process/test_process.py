@@ -54,6 +54,7 @@ def test_job_starts_with_only_the_rights_of_the_chart(world: World, start: Start
     assert operator.complaints() == []
 
 
+@pytest.mark.soak
 def test_kopf_writes_nothing(world: World, start: Starter) -> None:
     start("quiet")
     job = world.make_job()  # stalls: there is no Secret
@@ -67,6 +68,7 @@ def test_kopf_writes_nothing(world: World, start: Starter) -> None:
     assert managers == {"kubectl-client-side-apply", "rl-operator-status"}
 
 
+@pytest.mark.soak
 def test_stopped_process_posts_its_queued_events(world: World, start: Starter) -> None:
     operator = start("eventful")
     job = world.make_job()
@@ -166,6 +168,7 @@ def test_a_running_job_at_rest_is_reconciled_without_reads(world: World, confine
     assert operator.complaints() == []
 
 
+@pytest.mark.soak
 def test_a_silent_watch_ends_the_process(world: World, start: Starter) -> None:
     operator = start("silent", "--watch-silence-seconds", "1", wait=False)
     until(operator.ended, what="the process to end")

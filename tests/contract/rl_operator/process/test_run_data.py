@@ -74,6 +74,7 @@ def test_without_a_known_token_nothing_is_answered(viewing: Viewing) -> None:
     assert post(viewing.endpoint, f"Basic {viewing.mine}", body, header="Authorization")[0] == 401
 
 
+@pytest.mark.soak
 def test_a_permission_that_is_taken_away_ends(viewing: Viewing) -> None:
     assert viewing.ask(viewing.mine, QUERIES["summary"])[0] == 200
     world = viewing.world

@@ -58,6 +58,7 @@ def stall(world: World, job: Key) -> dict[str, Any]:
     return next((condition for condition in conditions if condition["type"] == "Stalled"), {})
 
 
+@pytest.mark.soak
 def test_the_trainer_s_kind_may_be_installed_later(
     world: World, without_trainer_kind: ApiServer, start: Starter
 ) -> None:

@@ -150,6 +150,7 @@ def test_the_page_runs_from_the_first_cell_to_the_last(
     assert world.apiserver.get("-n", world.namespace, "rljob", "sums")["spec"]["stop"] is True
 
 
+@pytest.mark.soak
 def test_every_step_of_a_run_longer_than_an_answer_is_there(
     viewer: Viewing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +163,7 @@ def test_every_step_of_a_run_longer_than_an_answer_is_there(
     assert [row.step for row in job.metrics(["loss"], last=2)] == [1, 2]
 
 
+@pytest.mark.soak
 def test_a_search_that_takes_too_long_says_where_to_go_on(
     viewer: Viewing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

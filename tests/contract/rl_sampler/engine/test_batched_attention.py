@@ -103,6 +103,7 @@ class Judge:
         return self._judged[tokens]
 
 
+@pytest.mark.soak
 def test_batched_backend_equals_sglang_and_leaves_special_layers_to_it() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from rl_sampler import TERMINATED
 from tests.contract.rl_sampler.engine_server import EngineServer
 from tests.processes import children_of
@@ -35,6 +37,7 @@ def stop(outer: subprocess.Popen[bytes]) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.soak
 def test_an_engine_that_loads_ends_at_once(tmp_path: Path, tiny_model: Path) -> None:
     server = EngineServer(port=free_port(), model=tiny_model, folder=tmp_path, before=FIRST)
     server.start()

@@ -25,6 +25,7 @@ ANY_AGE = {"offPolicy": {"maxStaleness": 64}}
 ATTEMPTS = 10
 
 
+@pytest.mark.soak
 def test_retract_mode_recomputes_running_requests(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, engine_server: EngineServer
 ) -> None:

@@ -131,6 +131,7 @@ def test_runs_that_share_an_engine_use_their_own_adapters_only(
     assert lora_engine.weight_version() == "base"
 
 
+@pytest.mark.soak
 def test_agent_restart_leaves_the_other_runs_adapters_alone(
     sharing: tuple[Sharing, Sharing], lora_engine: EngineServer, tiny_model: Path
 ) -> None:

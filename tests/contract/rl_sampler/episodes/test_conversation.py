@@ -63,6 +63,7 @@ def test_scenario_turns_are_shown_in_order(
         assert shown(rollout, tiny_model) == "1+1=and thenthanks"
 
 
+@pytest.mark.soak
 def test_conversation_waits_through_a_simulated_users_outage(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, server: JudgeServer
 ) -> None:

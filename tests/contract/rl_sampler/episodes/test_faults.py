@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 import numpy as np
+import pytest
 
 from rl_contracts.documents.rollout import VersionSpan
 from rl_contracts.documents.task import Cause, Queue, TaskState
@@ -106,6 +107,7 @@ def test_work_of_a_dead_agent_is_continued_by_another(
     assert {stores.tasks.get([orphan.id])[orphan.id].attempt for orphan in orphans} == {2}
 
 
+@pytest.mark.soak
 def test_stale_groups_are_ended_and_sampled_again(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
@@ -190,6 +192,7 @@ def test_minimum_of_members_completes_a_group_after_its_deadline(
     assert len(stores.rollouts.get(done.rollouts)) == len(done.rollouts)
 
 
+@pytest.mark.soak
 def test_claim_that_was_handed_back_elsewhere_does_not_count(
     trainer: ScriptedTrainer, make_pod: MakePod, stores: Stores
 ) -> None:
@@ -206,6 +209,7 @@ def test_claim_that_was_handed_back_elsewhere_does_not_count(
     assert len(trainer.chosen(tasks)) == 8
 
 
+@pytest.mark.soak
 def test_restarted_agent_hands_back_its_own_claims(
     trainer: ScriptedTrainer, make_pod: MakePod
 ) -> None:

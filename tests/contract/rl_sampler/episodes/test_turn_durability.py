@@ -10,6 +10,7 @@ import pytest
 from rl_contracts.documents.rollout import Rollout
 from tests.contract.rl_sampler.episodes.killed import DONE_TURNS, GROUP, PlayKilled
 from tests.contract.rl_sampler.tools.tool_servers import HttpServer
+from tests.examples import first
 
 TURNS = 5
 
@@ -28,7 +29,7 @@ def remembered(rollouts: list[Rollout]) -> list[str]:
     return sorted(max(results, key=len).split())
 
 
-@pytest.mark.parametrize("durability", ["Turns", "None"])
+@pytest.mark.parametrize("durability", first(1, ["Turns", "None"]))
 def test_the_next_holder_goes_on_with_the_turn_in_which_the_sampler_died(
     durability: str, play_killed: PlayKilled, memory: HttpServer
 ) -> None:

@@ -16,6 +16,7 @@ from tests.contract.rl_sampler.gateway.program_jobs import (
 from tests.contract.rl_sampler.pods import MakePod
 from tests.contract.rl_sampler.rescoring import CLOSE
 from tests.contract.rl_sampler.scripted_trainer import ScriptedTrainer
+from tests.examples import first
 from tests.waiting import until
 
 TALKER = [sys.executable, str(PROGRAMS / "talker.py")]
@@ -48,7 +49,7 @@ def test_program_talks_streams_branches_and_posts_its_reward(
     assert failed.turns[-1].error is not None
 
 
-@pytest.mark.parametrize("what", ["prompt", "log"])
+@pytest.mark.parametrize("what", first(1, ["prompt", "log"]))
 def test_what_is_too_long_costs_its_member_and_not_the_group(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, what: str
 ) -> None:
@@ -60,6 +61,7 @@ def test_what_is_too_long_costs_its_member_and_not_the_group(
     assert [rollout.attempt for rollout in trainer.chosen(tasks)] == [1, 2, 1]
 
 
+@pytest.mark.soak
 def test_pod_of_programs_that_is_killed_costs_an_attempt_and_no_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +85,7 @@ def test_pod_of_programs_that_is_killed_costs_an_attempt_and_no_reward(
         assert (rollout.error.kind, rollout.reward) == ("infrastructure", 0.0)
 
 
+@pytest.mark.soak
 def test_pod_of_an_episode_that_is_killed_costs_an_attempt_and_no_reward(
     trainer: ScriptedTrainer, make_pod: MakePod, tiny_model: Path, tmp_path: Path
 ) -> None:

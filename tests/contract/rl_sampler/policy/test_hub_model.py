@@ -69,6 +69,7 @@ def make_stage(
     return make
 
 
+@pytest.mark.soak
 def test_pods_that_start_together_ask_the_hub_once(make_stage: MakeStage, hub: FakeHub) -> None:
     pods = [make_stage(f"pod-{n}") for n in range(2)]
     logs = [pod.folder / "stage.log" for pod in pods]

@@ -155,6 +155,7 @@ def test_a_promoted_version_is_a_model_for_jobs_and_stays_the_same(
     assert (code, "holds another model" in log) == (2, True)
 
 
+@pytest.mark.soak
 def test_an_adapter_is_promoted_as_the_model_that_it_is_merged_into(
     store_settings: StoreSettings, stores: Stores, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def test_math_answers_are_compared_by_value(
     assert checker.same(reference, answer, seconds=SECONDS) is same
 
 
+@pytest.mark.soak
 def test_math_answer_that_takes_too_long_is_wrong_and_the_next_is_scored(
     checker: MathChecker,
 ) -> None:

@@ -123,6 +123,7 @@ async def test_unusable_browse_replies_raise_no_completion(
         await tools.call(SUM)
 
 
+@pytest.mark.soak
 async def test_browse_model_outage_is_waited_for(reading: Reading, server: JudgeServer) -> None:
     tools = await reading.tools(server.endpoint("echo"))
     outages = reading.failovers.outages

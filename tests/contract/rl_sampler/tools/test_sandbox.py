@@ -23,6 +23,7 @@ from tests.contract.rl_sampler.tools.escapes import (
     TRY_WRITING,
 )
 from tests.contract.rl_sampler.tools.sandboxes import serving
+from tests.examples import first
 from tests.processes import children_of
 from tests.waiting import HUNG_SECONDS, until
 
@@ -151,16 +152,19 @@ def test_program_that_exceeds_a_limit_or_raises_has_failed(path: Path, code: str
 
 @pytest.mark.parametrize(
     "before",
-    [
-        "",
-        "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n",
-        "import os\nos.closerange(0, 64)\n",
-        *(
-            "import resource\ntry:\n    resource.setrlimit(resource.RLIMIT_CPU, "
-            f"({seconds}, {seconds}))\nexcept ValueError:\n    pass\n"
-            for seconds in (0, 99)
-        ),
-    ],
+    first(
+        2,
+        [
+            "",
+            "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n",
+            "import os\nos.closerange(0, 64)\n",
+            *(
+                "import resource\ntry:\n    resource.setrlimit(resource.RLIMIT_CPU, "
+                f"({seconds}, {seconds}))\nexcept ValueError:\n    pass\n"
+                for seconds in (0, 99)
+            ),
+        ],
+    ),
 )
 def test_endless_program_ends_with_its_processor_time(path: Path, before: str) -> None:
     assert run(path, before + "while True:\n    pass", seconds=1).ending == "processor"

@@ -105,6 +105,7 @@ async def test_a_session_that_ended_in_an_episode_is_not_replaced(
         await later.close()
 
 
+@pytest.mark.soak
 async def test_no_more_sessions_are_open_than_declared(
     tmp_path: Path, http_server: HttpServer
 ) -> None:

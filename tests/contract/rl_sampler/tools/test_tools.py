@@ -152,6 +152,7 @@ async def test_restarted_server_is_connected_again(make_toolbox: MakeToolbox) ->
         server.stop()
 
 
+@pytest.mark.soak
 async def test_command_server_is_started_again_after_a_crash(make_toolbox: MakeToolbox) -> None:
     toolbox = make_toolbox(over_stdio())
     assert await outcome(toolbox, wanted("add", a=1, b=2), wanted("divide", a=1, b=0)) == [

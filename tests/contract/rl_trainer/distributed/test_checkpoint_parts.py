@@ -85,6 +85,7 @@ def same(tensors: dict[str, Tensor], other: dict[str, Tensor]) -> None:
         assert torch.equal(tensors[name], tensor), name
 
 
+@pytest.mark.soak
 def test_every_rank_writes_a_share_and_any_mesh_reads_the_whole(
     stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def check_close(tensors: dict[str, Tensor], wanted: dict[str, Tensor], what: str
     assert float((first - other).norm() / other.norm()) < 0.01, what
 
 
+@pytest.mark.soak
 def test_updates_that_overflow_are_skipped_on_all_ranks(tmp_path: Path) -> None:
     tiny, scratch = save_tiny(tmp_path / "tiny", intermediate_size=49), tmp_path / "scratch"
     scratch.mkdir()

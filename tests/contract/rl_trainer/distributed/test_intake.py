@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import torch
 
 from rl_contracts.audit import batch as audits
@@ -55,6 +56,7 @@ def check_audit(world: World) -> None:
         assert audit.verdict == "match", (step, audit.problem)
 
 
+@pytest.mark.soak
 def test_damage_is_found_by_the_rank_that_reads_it_and_the_step_is_made_of_others(
     make_world: MakeWorld, tmp_path: Path
 ) -> None:
@@ -100,6 +102,7 @@ def test_damage_in_every_group_ends_the_attempt_with_its_reason(make_world: Make
     assert world.stores.batches.of_run(RUN) == [], "no batch with damage was written"
 
 
+@pytest.mark.soak
 def test_a_rank_that_dies_between_read_and_commit_loses_nothing(make_world: MakeWorld) -> None:
     world = make_world(steps=3, checkpoint={"everySteps": 100})
     with sampling(TestSampler(world.stores, RUN)):

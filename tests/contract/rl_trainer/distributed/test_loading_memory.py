@@ -8,10 +8,13 @@ import pytest
 
 from benchmarks.trainer import loading_memory
 from rl_contracts.spec.parallelism import MeshSizes
+from tests.examples import first
 
 
 @pytest.mark.parametrize(
-    ("mesh", "part"), [(None, 1.0), (MeshSizes(fsdp=2, tp=2), 0.25)], ids=["alone", "four"]
+    ("mesh", "part"),
+    first(1, [(None, 1.0), (MeshSizes(fsdp=2, tp=2), 0.25)]),
+    ids=["alone", "four"],
 )
 def test_a_process_needs_memory_for_its_part_of_a_model(
     mesh: MeshSizes | None, part: float, tmp_path: Path

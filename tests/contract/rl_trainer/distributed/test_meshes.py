@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from rl_contracts.spec.parallelism import MeshSizes
@@ -25,6 +26,7 @@ def test_two_processes_that_compute_each_layer_together_train_as_one(tmp_path: P
         assert parity.gap(seen[feature], alone[feature]).largest < parity.TOLERANCE
 
 
+@pytest.mark.soak
 def test_two_processes_train_and_publish_adapters_of_experts_as_one(tmp_path: Path) -> None:
     folder = parity.save_model("mixture", tmp_path / "model", num_hidden_layers=2)
     scratch = tmp_path / "scratch"

@@ -24,6 +24,7 @@ from tests.contract.rl_trainer.distributed import ranks
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_at
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN
+from tests.examples import first
 from tests.models import states
 from tests.models.tiny_model import save_tiny
 
@@ -95,7 +96,7 @@ def check_published(plain: Policy, aside: Policy, world: World, name: str) -> No
         ranks.check_same(first, other, f"{name}, published")
 
 
-@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("size", first(1, [1, 2]))
 def test_offloaded_parameters_change_no_number(size: int, tiny: Path, tmp_path: Path) -> None:
     ranks.together(train, size=size, folder=tiny, scratch=tmp_path)
 
@@ -120,6 +121,7 @@ def _as_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("_as_with_a_gpu")
 def test_a_killed_attempt_goes_on_bit_for_bit(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch

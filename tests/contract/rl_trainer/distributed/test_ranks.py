@@ -200,6 +200,7 @@ def announced(world: World, folder: Path) -> dict[str, list[tuple[set[str], set[
 PURPOSES: tuple[Purpose, ...] = ("Assess", "Train", "Score")
 
 
+@pytest.mark.soak
 def test_a_rank_knows_what_it_will_read_before_it_computes(tiny: Path, tmp_path: Path) -> None:
     """Else damage would be found in the middle of a computation."""
     for seen in ranks.together(announced, size=2, folder=tiny, scratch=tmp_path):

@@ -43,6 +43,7 @@ def few_experts(world: World, folder: Path) -> dict[str, Tensor]:
     return exported(ranks.learner(folder, world, training={"precision": "FP32"}), world)
 
 
+@pytest.mark.soak
 def test_ranks_that_hold_no_expert_load_as_the_others(tmp_path: Path) -> None:
     folder = parity.save_model("mixture", tmp_path / "model", num_experts=2, num_experts_per_tok=1)
     (tmp_path / "scratch").mkdir()
@@ -148,6 +149,7 @@ def two(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.soak
 def test_each_model_is_filled_from_its_own_files(two: Path, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     mesh = MeshSizes(fsdp=2, tp=2)

@@ -98,6 +98,7 @@ def published(world: World, *, trainer: int) -> bool:
     )
 
 
+@pytest.mark.soak
 def test_a_single_process_resumes_a_run_of_two(make_world: MakeWorld) -> None:
     world = make_world(
         steps=STEPS,
@@ -162,6 +163,7 @@ def test_a_rank_that_dies_while_it_publishes_leaves_nothing_visible(make_world: 
     assert not any(key.endswith("manifest.json") for key in torn)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("full", "where"),
     [((0, BASE), ""), ((1, BASE), RANK_1), ((1, CRITIC), RANK_1)],

@@ -90,6 +90,7 @@ def check_crashes(seed: int, make_world: MakeWorld, monkeypatch: pytest.MonkeyPa
     world.check_lineage()
 
 
+@pytest.mark.soak
 def test_a_killed_process_is_replaced_and_replays(make_world: MakeWorld) -> None:
     world = make_world(steps=12, checkpoint={"everySteps": 5})
     sampler = TestSampler(world.stores, RUN, rest_at=8)
@@ -137,6 +138,7 @@ def test_sigterm_stops_at_a_safe_point_and_the_next_attempt_resumes(make_world: 
     world.check_lineage()
 
 
+@pytest.mark.soak
 def test_sigterm_checkpoints_replayed_steps(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ def test_sigterm_checkpoints_replayed_steps(
     world.check_lineage()
 
 
+@pytest.mark.soak
 def test_a_suspended_run_goes_on_to_a_raised_number_of_steps(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_suspended_run_goes_on_to_a_raised_number_of_steps(
     world.check_lineage()
 
 
+@pytest.mark.soak
 def test_a_batch_beyond_sixteen_mebibytes_is_trained_and_replayed(
     stores: Stores,
     store_settings: StoreSettings,
@@ -226,6 +230,7 @@ def test_a_batch_beyond_sixteen_mebibytes_is_trained_and_replayed(
         assert "baselines" in stored["overflow"]
 
 
+@pytest.mark.soak
 def test_a_trainer_that_was_replaced_stops_and_changes_nothing(make_world: MakeWorld) -> None:
     world = make_world(steps=8)
     sampler = TestSampler(world.stores, RUN, rest_at=2)
@@ -255,6 +260,7 @@ def unchanged(before: Run, after: Run) -> bool:
     return all(getattr(before, field) == getattr(after, field) for field in fields)
 
 
+@pytest.mark.soak
 def test_a_run_survives_restarts_of_both_stores(
     tmp_path: Path, store_server: StoreServer, minio_server: MinioServer
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+import pytest
+
 from rl_contracts.documents.rollout import Rollout
 from rl_contracts.documents.task import Cause, Queue, TaskState
 from rl_contracts.stores.rollouts import RolloutStore
@@ -37,6 +39,7 @@ class Damaging(RolloutStore):
             self._objects.put(stored_object.key, content)
 
 
+@pytest.mark.soak
 def test_a_damaged_rollout_drops_only_its_group(make_world: MakeWorld) -> None:
     world = make_world(steps=STEPS)
     store = Damaging(world.stores.rollouts)

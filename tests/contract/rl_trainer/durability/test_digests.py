@@ -82,6 +82,7 @@ def test_a_run_whose_model_was_replaced_before_its_first_step_is_refused_once_it
     assert (world.outcome.reason, world.outcome.field) == ("ModelChanged", "spec.model.uri")
 
 
+@pytest.mark.soak
 def test_a_replay_with_changed_data_is_refused(interrupted: World) -> None:
     stores, before = interrupted.stores, interrupted.run
     (batch, *_) = stores.batches.lineage(before.head_batch)

@@ -21,6 +21,7 @@ def trainers() -> Iterator[Trainers]:
         yield started
 
 
+@pytest.mark.soak
 def test_a_fenced_out_trainer_changes_nothing(make_world: MakeWorld, trainers: Trainers) -> None:
     point = Point(COMMIT, "after", nth=2)
     assert fencing.both_take_turns(make_world(**TRAINING), trainers, point)

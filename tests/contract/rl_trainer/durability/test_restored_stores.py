@@ -103,6 +103,7 @@ def test_an_older_document_store_goes_on_from_its_time_under_new_numbers(
     ), "a version of the lost time was published again"
 
 
+@pytest.mark.soak
 def test_a_run_older_than_its_bucket_names_the_missing_checkpoint(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_run_older_than_its_bucket_names_the_missing_checkpoint(
     goes_on(world, kept=False)
 
 
+@pytest.mark.soak
 def test_a_bucket_older_than_its_run_goes_on_from_an_older_checkpoint(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_bucket_older_than_its_run_goes_on_from_an_older_checkpoint(
     assert "up to step 5 are trained again, and none of these steps is lost" in notice.message
 
 
+@pytest.mark.soak
 def test_a_checkpoint_of_the_lost_time_is_not_taken_for_an_older_one(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +157,7 @@ def test_a_checkpoint_of_the_lost_time_is_not_taken_for_an_older_one(
     assert "goes on from the checkpoint of step 4" not in notices[-1].message
 
 
+@pytest.mark.soak
 def test_stores_of_one_earlier_time_go_on_from_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import Crashed, crashing_after
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.examples import first
 
 STEPS = 8
 KEPT = {
@@ -41,6 +42,7 @@ def world(make_world: MakeWorld) -> World:
     return made
 
 
+@pytest.mark.soak
 def test_a_run_that_deletes_and_crashes_is_whole(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +80,9 @@ def test_a_run_that_deletes_and_crashes_is_whole(
     assert {kept_policy.prefix for kept_policy in kept_policies} <= folders(world, "policies")
 
 
-@pytest.mark.parametrize("named", [False, True], ids=["before-it-is-durable", "once-it-is-durable"])
+@pytest.mark.parametrize(
+    "named", first(1, [False, True]), ids=["before-it-is-durable", "once-it-is-durable"]
+)
 def test_a_trainer_that_dies_in_its_last_checkpoint_leaves_nothing_in_the_bucket(
     world: World, monkeypatch: pytest.MonkeyPatch, named: bool
 ) -> None:
@@ -112,6 +116,7 @@ def folders(world: World, kind: str) -> set[str]:
     return {f"{root}{key.removeprefix(root).split('/')[0]}/" for key in keys}
 
 
+@pytest.mark.soak
 def test_a_task_that_was_trained_and_deleted_is_not_trained_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_every_second_model_is_written_with_its_settings(
     )
 
 
+@pytest.mark.soak
 def test_what_a_replaced_trainer_began_to_export_is_deleted(make_world: MakeWorld) -> None:
     """It went on writing beside its successor, which did not wait for it, and then it ended."""
     world = make_world(steps=4, checkpoint=CHECKPOINT)
@@ -128,6 +129,7 @@ def test_an_export_of_a_time_that_a_backup_took_back_is_replaced(
     assert list(exported(world)) == [f"00000001/{world.run.epoch}"]
 
 
+@pytest.mark.soak
 def test_exports_are_complete_after_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

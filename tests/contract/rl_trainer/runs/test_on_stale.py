@@ -40,6 +40,7 @@ def metrics_of(world: World) -> list[StepMetrics]:
     return [StepMetrics.model_validate_json(line) for line in lines]
 
 
+@pytest.mark.soak
 def test_withheld_members_are_never_trained_also_over_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, stores: Stores
 ) -> None:

@@ -117,6 +117,7 @@ def test_a_resumed_evaluation_measures_only_missing_sources(
     assert json.loads(world.newest(reports.REPORT))["policyVersions"] == 1
 
 
+@pytest.mark.soak
 def test_a_trainer_that_dies_before_it_retires_the_prompts_of_recorded_results_measures_them_once(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_trainer_that_dies_before_it_retires_the_prompts_of_recorded_results_m
     assert world.stores.tasks.total(RUN, queue=Queue.EVALUATION) == 0
 
 
+@pytest.mark.soak
 def test_an_evaluation_whose_policy_was_lost_with_the_bucket_publishes_it_again(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,6 +298,7 @@ def test_sampling_uses_a_single_policy(make_world: MakeWorld) -> None:
     assert world.stores.tasks.total(RUN, queue=Queue.TRAIN) == 0
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("recorded", "windows_asked"), [(False, [1, 2, 2, 3]), (True, [1, 2, 3])])
 def test_a_resumed_sampling_repeats_only_an_uncounted_window(
     make_world: MakeWorld,

@@ -143,6 +143,7 @@ def asked(world: World, rollout: str, *, step: int) -> RolloutAnswer:
     return answer
 
 
+@pytest.mark.soak
 def test_each_of_two_ranks_stores_values_and_exports_its_part(
     make_world: MakeWorld,
 ) -> None:

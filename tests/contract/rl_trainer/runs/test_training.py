@@ -20,6 +20,7 @@ from tests.contract.rl_trainer.conftest import MakeWorld
 from tests.contract.rl_trainer.durability.crash import train_over_crashes
 from tests.contract.rl_trainer.sampling import TestSampler, sampling
 from tests.contract.rl_trainer.world import RUN, World
+from tests.examples import first
 from tests.waiting import HUNG_SECONDS, until
 
 STEPS = 24
@@ -139,6 +140,7 @@ def test_stale_groups_are_dropped_and_replaced(make_world: MakeWorld) -> None:
     assert world.run.totals.max_staleness_seen <= 2
 
 
+@pytest.mark.soak
 def test_a_rollout_is_trained_as_often_as_declared_and_over_crashes(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +224,7 @@ GAE = {
 
 
 @pytest.mark.parametrize(
-    "algorithm", [REWARD_KL, MAX_ENT, GAE], ids=["KL in the reward", "MaxEnt", "GAE"]
+    "algorithm", first(1, [GAE, REWARD_KL, MAX_ENT]), ids=["GAE", "KL in the reward", "MaxEnt"]
 )
 def test_controller_critic_and_reference_are_restored_and_replayed(
     make_world: MakeWorld, algorithm: dict[str, Any]
@@ -256,6 +258,7 @@ def test_controller_critic_and_reference_are_restored_and_replayed(
     assert len(set(coefficients)) == 6 - warmup
 
 
+@pytest.mark.soak
 def test_moving_baselines_go_on_where_a_killed_trainer_left_them(make_world: MakeWorld) -> None:
     """Step 4 is in no checkpoint: its baselines come from the batch that is trained again."""
     world = make_world(steps=6, checkpoint={"everySteps": 3})
