@@ -122,9 +122,12 @@ def test_list_names_every_shard(capsys: pytest.CaptureFixture[str]) -> None:
 def test_shard_without_time_left_runs_one_test_and_names_the_others(
     tmp_path: Path, body: str, passed: bool
 ) -> None:
-    (tmp_path / "test_a.py").write_text(
-        f"def test_first():\n    {body}\ndef test_second():\n    pass\n"
-    )
+    for folder in ("one", "two"):  # each with a conftest of its own, as the tests have them
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "conftest.py").touch()
+        (tmp_path / folder / f"test_{folder}.py").write_text(
+            f"def test_first():\n    {body}\ndef test_second():\n    {body}\n"
+        )
     program = (
         "import sys, tests.conftest; from tests.soak import Shard, run; "
         "sys.exit(not run(Shard('x', (sys.argv[1],)), seed=1, deadline=0.001))"
@@ -137,5 +140,5 @@ def test_shard_without_time_left_runs_one_test_and_names_the_others(
         cwd=TESTS.parent,
     )
     assert (done.returncode == 0) == passed, done.stdout + done.stderr
-    assert "1 tests did not run" in done.stdout
-    assert "test_a.py::test_second" in done.stdout.partition("did not run")[2]
+    assert "3 tests did not run" in done.stdout
+    assert done.stdout.partition("did not run")[2].count("::test_second") == 2
