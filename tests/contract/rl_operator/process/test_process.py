@@ -78,6 +78,7 @@ def test_stopped_process_posts_its_queued_events(world: World, start: Starter) -
     assert reasons == [world.condition(job, "Stalled")["reason"]]
 
 
+@pytest.mark.soak
 def test_stopped_leader_releases_its_lease_at_once(world: World, start: Starter) -> None:
     first = start("stopped")
     until(lambda: holder(world) == "stopped", what="the first to lead")

@@ -91,6 +91,7 @@ def sharing(
     return runs[0], runs[1]
 
 
+@pytest.mark.soak
 def test_runs_that_share_an_engine_use_their_own_adapters_only(
     sharing: tuple[Sharing, Sharing], lora_engine: EngineServer, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -109,6 +109,7 @@ def publish(settings: dict[str, str], world: World, folder: Path) -> dict[str, l
     return published
 
 
+@pytest.mark.soak
 def test_all_ranks_publish_what_a_single_rank_does(
     folder: Path, stores: Stores, store_settings: StoreSettings, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def frozen_in_bfloat16(world: World, folder: Path) -> tuple[dict[str, Tensor], f
     return exported(learner, world), learner.update(ranks.samples(seed=1), step=1).loss
 
 
+@pytest.mark.soak
 def test_a_frozen_model_is_proven_in_float32_and_trained_in_bfloat16(tmp_path: Path) -> None:
     folder = parity.save_model("untied", tmp_path / "model")
     (tmp_path / "scratch").mkdir()

@@ -65,6 +65,7 @@ def test_withheld_members_are_never_trained_also_over_crashes(
     ]
 
 
+@pytest.mark.soak
 def test_a_slow_sampler_loses_no_group_where_steps_wait_for_it(
     make_world: MakeWorld, stores: Stores
 ) -> None:

@@ -178,6 +178,7 @@ def as_evaluation(world: World, **resume: str) -> None:
     world.write_mounts()
 
 
+@pytest.mark.soak
 def test_another_runs_checkpoint_is_evaluated_whatever_trained_it(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +328,7 @@ def test_a_resumed_sampling_repeats_only_an_uncounted_window(
     check_windows(world)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("restored", ["the model", "another model"])
 def test_answers_of_a_lost_policy_count_if_the_same_weights_are_published_again(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, restored: str
