@@ -235,8 +235,7 @@ class Member:
         self.user.skip(self.heard)
         self.continues, self.replayed_turns = saved.id, len(self.turns)
         # Its oldest token decides how old it is, whoever samples the others.
-        self.policy.claim.note_sampling(saved.oldest_step, member=self.number)
-        self.policy.claim.keep_tokens(member=self.number)
+        self.policy.claim.keep_tokens(saved.oldest_step, member=self.number)
 
     def finish_turn(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Note that the last turn is over, and what was shown behind it."""

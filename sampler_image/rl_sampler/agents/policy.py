@@ -152,14 +152,13 @@ class Policy:
                 resumed = serving.wait_until(lambda: not serving.updating, seconds=GENERATE_SECONDS)
                 await self.claim.run(resumed)
             policy, key, commits = self._served(), serving.cache_key, serving.commits
-            self.claim.note_sampling(policy.step, member=self.member)
             keyed = replace(request, cache_key=key)
-            answer = await self._attempt(keyed, label_of(policy), progress)
+            with self.claim.sampling(policy.step, member=self.member):
+                answer = await self._attempt(keyed, label_of(policy), progress)
             updated = serving.updating or serving.commits != commits
             if not is_invalidated(answer, label=label_of(policy), keyed=bool(key), updated=updated):
-                self.claim.keep_tokens(member=self.member)
+                self.claim.keep_tokens(policy.step, member=self.member)
                 return answer
-            self.claim.discard_tokens(member=self.member)
             self.counters.requests_repeated += 1
             again = True
 

@@ -121,7 +121,7 @@ class EpisodeRunner:
                 )
             finally:  # a late save would be of members that are over
                 await turns.saves.close()
-            claim.begun.clear()
+            claim.end_sampling()
             # Good members are kept even if others failed: the next attempt adopts them.
             await self._persist(claim, sampled)
             members |= {rollout.member: rollout for rollout in sampled if rollout.error is None}
@@ -238,7 +238,7 @@ class EpisodeRunner:
         oldest = self.rollout_runner.oldest_step()
         members = adopted(stored, task=task, oldest_step=oldest, withhold=withhold)
         if withhold:  # whether the claim is of use depends on them, too
-            claim.begun |= {number: rollout.oldest_step for number, rollout in members.items()}
+            claim.kept |= {number: rollout.oldest_step for number, rollout in members.items()}
         self.counters.members_adopted += len(members)
         return members
 

@@ -282,8 +282,7 @@ class Session:
         if response is not None:
             # Its oldest token decides how old it is, whoever samples the others.
             oldest = min(span.step for span in response.spans)
-            self.policy.claim.note_sampling(oldest, member=self.policy.member)
-            self.policy.claim.keep_tokens(member=self.policy.member)
+            self.policy.claim.keep_tokens(oldest, member=self.policy.member)
         return response
 
     async def _sampled_choice(

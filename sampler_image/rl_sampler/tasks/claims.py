@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -48,15 +49,15 @@ class Claim:
     """Monotonic time of the claim."""
     counted_by_slots: bool = False
     """A request was queued for it: from then on the engine's slots count its sequences."""
-    begun: dict[int, int] = field(default_factory=dict)
-    """By member: step of the policy that samples or sampled its oldest tokens. Members whose first
+    kept: dict[int, int] = field(default_factory=dict)
+    """By member: step of the policy that sampled the oldest of its kept tokens. Members whose first
     responses come from one call count as the first of them."""
+    _sampling: dict[int, list[int]] = field(default_factory=dict)
+    """By member: step of the policy of each request that is being sampled."""
     ended: str = ""
     """Why its work was ended on purpose; empty while it was not."""
     cause: Cause = Cause.FAILED
     """Class of that reason."""
-    _with_tokens: set[int] = field(default_factory=set)
-    """Members for which sampled tokens were kept."""
     completing: bool = False
     """Its completion is being written: a renewal that fails now does not mean a lost lease."""
     too_long: set[int] = field(default_factory=set)
@@ -66,22 +67,36 @@ class Claim:
     _work: set[asyncio.Task[Any]] = field(default_factory=set)
 
     @property
+    def begun(self) -> dict[int, int]:
+        """By member: step of the policy that samples or sampled its oldest tokens."""
+        steps = {member: [step] for member, step in self.kept.items()}
+        for member, sampling in self._sampling.items():
+            steps.setdefault(member, []).extend(sampling)
+        return {member: min(each) for member, each in steps.items() if each}
+
+    @property
     def sampling_step(self) -> int | None:
         """Step of the policy that sampled its oldest tokens; None while it has none to train."""
         return min(self.begun.values(), default=None)
 
-    def note_sampling(self, step: int, *, member: int) -> None:
-        """Record that tokens are sampled now; the step of a member's first call counts."""
-        self.begun.setdefault(member, step)
+    @contextmanager
+    def sampling(self, step: int, *, member: int) -> Iterator[None]:
+        """Count the tokens of a request until the block ends, and then no more unless kept."""
+        steps = self._sampling.setdefault(member, [])
+        steps.append(step)
+        try:
+            yield
+        finally:
+            steps.remove(step)
 
-    def keep_tokens(self, *, member: int) -> None:
-        """Record that the last sampled tokens of a member are kept."""
-        self._with_tokens.add(member)
+    def keep_tokens(self, step: int, *, member: int) -> None:
+        """Record that a member's tokens, sampled by the policy of this step, are kept."""
+        self.kept[member] = min(step, self.kept.get(member, step))
 
-    def discard_tokens(self, *, member: int) -> None:
-        """Record that the last sampled tokens of a member were discarded."""
-        if member not in self._with_tokens:
-            self.begun.pop(member, None)
+    def end_sampling(self) -> None:
+        """Record that all members have ended: no tokens can become too old any more."""
+        self.kept.clear()
+        self._sampling.clear()
 
     def stale_step(self, *, oldest_step: int, withhold: bool) -> int | None:
         """The step of tokens that make the claim's work useless; None while it is of use.

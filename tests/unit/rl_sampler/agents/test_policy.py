@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ from rl_contracts.documents.run import PolicyPointer
 from rl_contracts.spec.agent.agents import Sampling
 from rl_sampler.agents.policy import Policy, is_invalidated
 from rl_sampler.engine.counters import Counters
+from rl_sampler.engine.errors import EngineUnavailableError
 from rl_sampler.engine.protocol import GenerateRequest, Generation, ServerInfo
 from rl_sampler.engine.serving import Serving
 from rl_sampler.engine.slots import Slots
@@ -95,12 +97,61 @@ async def test_invalidated_answer_is_discarded_and_sampled_again(
     assert claim.sampling_step == 6, "its oldest tokens are of the second answer"
 
 
+class HeldEngine:
+    """Answers each request when it is told how."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[asyncio.Future[list[Generation]]] = asyncio.Queue()
+
+    async def generate(self, request: GenerateRequest) -> list[Generation]:
+        answer: asyncio.Future[list[Generation]] = asyncio.get_running_loop().create_future()
+        self.asked.put_nowait(answer)
+        return await answer
+
+
+DROPPED, FAILED, KEPT = "dropped", "failed", "kept"
+
+
+@pytest.mark.parametrize(
+    ("ends", "steps"),
+    [
+        ([(0, DROPPED)], [None]),
+        ([(0, FAILED)], [None]),
+        ([(0, DROPPED), (1, KEPT)], [6, 6]),
+        ([(1, DROPPED), (0, DROPPED)], [5, None]),
+        ([(1, KEPT), (0, DROPPED)], [5, 6]),
+        ([(0, KEPT), (1, DROPPED)], [5, 5]),
+    ],
+)
+async def test_a_request_without_an_answer_does_not_make_its_member_older(
+    ends: list[tuple[int, str]], steps: list[int | None]
+) -> None:
+    engine, claim = HeldEngine(), Claim(a_task(), renewed=0.0)
+    serving = Serving(engine=ENGINE)
+    policy = a_policy(claim, serving=serving, engine=engine, counters=Counters())
+    requests, answers = [], []
+    for number in range(len(ends)):
+        serving.policy = pointer(number + 1, 5 + number)
+        requests.append(asyncio.create_task(policy.sample([1, 2])))
+        answers.append(await engine.asked.get())
+    seen = []
+    for number, end in ends:
+        if end == DROPPED:
+            requests[number].cancel()
+        elif end == FAILED:
+            answers[number].set_exception(EngineUnavailableError("it died"))
+        else:
+            answers[number].set_result([a_generation(version=str(number + 1))])
+        await asyncio.wait([requests[number]])
+        seen.append(claim.sampling_step)
+    assert seen == steps
+
+
 def test_earlier_tokens_keep_a_claims_sampling_step() -> None:
     claim = Claim(a_task(), renewed=0.0)
-    claim.note_sampling(5, member=0)
-    claim.keep_tokens(member=0)
-    claim.note_sampling(6, member=0)
-    claim.discard_tokens(member=0)
+    claim.keep_tokens(5, member=0)
+    with claim.sampling(6, member=0):
+        assert claim.sampling_step == 5
     assert claim.sampling_step == 5
 
 

@@ -110,8 +110,8 @@ async def test_cancelling_work_does_not_end_its_claim() -> None:
 
 def test_oldest_tokens_decide_when_a_claim_is_stale() -> None:
     claim = Claim(task=a_task(), renewed=0.0)
-    claim.note_sampling(3, member=0)
-    claim.note_sampling(5, member=1)
+    claim.keep_tokens(3, member=0)
+    claim.keep_tokens(5, member=1)
     assert claim.sampling_step == 3
 
 
@@ -131,10 +131,10 @@ def test_a_claim_ends_when_it_can_be_of_no_more_use(
 ) -> None:
     claim = Claim(task=a_task(group_size=3, baseline=True), renewed=0.0)
     for member, step in begun.items():
-        claim.note_sampling(step, member=member)
+        claim.keep_tokens(step, member=member)
     assert claim.stale_step(oldest_step=5, withhold=False) == drop
     assert claim.stale_step(oldest_step=5, withhold=True) == withhold
-    evaluation = Claim(task=a_task(queue=EVALUATION), renewed=0.0, begun=dict(begun))
+    evaluation = Claim(task=a_task(queue=EVALUATION), renewed=0.0, kept=dict(begun))
     assert evaluation.stale_step(oldest_step=5, withhold=False) is None
 
 
