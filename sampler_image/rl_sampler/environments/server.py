@@ -37,6 +37,8 @@ NO_ACCESS = (401, 403)
 SERVER_ERROR = 500
 OK = 200
 MAX_SCHEMA_BYTES = 1 << 20
+Place = Callable[[Session, Callable[[], Awaitable[Seen]]], Awaitable[Seen]]
+"""Opens a session where there is room, and asks there."""
 
 
 class EnvironmentServer:
@@ -69,6 +71,9 @@ class EnvironmentServer:
         self._servers, self._http, self._headers_folder = servers, http, headers
         self._longest, self._counters = longest, counters
         self._tools: list[Tool] | None = None
+        self._listing = asyncio.Lock()
+        self._outages = self._listed_after = 0
+        """Failures of /health: all, and those before the tools were listed."""
 
     def session(self) -> Session:
         """A session that is not open yet."""
@@ -86,10 +91,18 @@ class EnvironmentServer:
         if session.slot is None:
             await self.slots.acquire()
             session.slot = self.slots
+        return await self._when_room(session, lambda: _reset(session, arguments))
+
+    async def _when_room(self, session: Session, ask: Callable[[], Awaitable[Seen]]) -> Seen:
+        """Ask as ``_placed``, and wait while no server has room.
+
+        Raises:
+            EnvironmentDownError: as ``_placed``, or none has had room for ``BUSY_SECONDS``.
+        """
         until, backoff = time.monotonic() + BUSY_SECONDS, FIRST_BACKOFF_SECONDS
         while True:
             try:
-                return await self._placed(session, lambda: _reset(session, arguments))
+                return await self._placed(session, ask)
             except EnvironmentBusyError as error:
                 if time.monotonic() + backoff > until:
                     remedy = (
@@ -138,8 +151,10 @@ class EnvironmentServer:
     async def open(self) -> Tools:
         """Check that the server answers, and list its tools where actions are tool calls.
 
+        It waits for room to list them; after an outage it goes on with the known tools until then.
+
         Raises:
-            EnvironmentDownError: it does not answer.
+            EnvironmentDownError: it does not answer, or has had no room for ``BUSY_SECONDS``.
         """
         await self._check()
         listed: list[Tool] = []
@@ -167,28 +182,33 @@ class EnvironmentServer:
             if status >= SERVER_ERROR:
                 raise _down(url, f"answers {status} to /health")
         except EnvironmentDownError:
-            self._tools = None  # another release may come back
+            self._outages += 1
             raise
 
     async def _listed(self) -> list[Tool]:
-        if self._tools is None:
-            tools = await self._own_tools()
-            self.has_tools = bool(tools)
-            self._tools = tools or [await self._tool_of_actions()]
-        return self._tools
+        async with self._listing:  # one session lists for all groups that wait
+            if self._tools is None:
+                self._tools = await self._list(self._when_room)
+            elif self._listed_after != self._outages:  # another release may have come back
+                with contextlib.suppress(EnvironmentBusyError):
+                    self._tools = await self._list(self._placed)
+            return self._tools
 
-    async def _own_tools(self) -> list[Tool]:
+    async def _list(self, place: Place) -> list[Tool]:
+        outages = self._outages
+        tools = await self._own_tools(place)
+        listed = tools or [await self._tool_of_actions()]
+        self.has_tools, self._listed_after = bool(tools), outages
+        return listed
+
+    async def _own_tools(self, place: Place) -> list[Tool]:
         """The tools that the environment lists; empty where it has none."""
         async with self.session() as session:
             try:
                 listing = {"type": "list_tools"}
-                observation = (
-                    await self._placed(session, lambda: session.step(listing))
-                ).observation
+                observation = (await place(session, lambda: session.step(listing))).observation
             except ActionRefusedError:
                 return []
-            except EnvironmentBusyError as error:
-                raise _down(session.url, f"has no room for a session: {error}") from error
         tools = tools_in(observation)
         if not tools:
             raise _down(session.url, "answers list_tools, and lists no tool")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from rl_contracts.spec.agent.environment import Environment
 from rl_sampler.completions.guard import open_outside
 from rl_sampler.engine.counters import Counters
+from rl_sampler.environments import server as server_module
 from rl_sampler.environments.copies import at_url
 from rl_sampler.environments.protocol import EnvironmentDownError
 from rl_sampler.environments.server import MAX_SCHEMA_BYTES, EnvironmentServer
@@ -55,6 +57,45 @@ async def test_a_server_that_came_back_lists_its_tools_again() -> None:
         server.health = 200
         assert [tool.name for tool in (await asked.open()).listed] == ["guess"]
         assert asked.has_tools
+
+
+async def test_groups_wait_for_room_to_list_the_tools_and_one_lists_them_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "FIRST_BACKOFF_SECONDS", 0.001)
+    server = SmallServer(tools=True, refusals=3)
+    async with serving(server) as url, open_outside() as http:
+        asked = server_at(url, http, action="Tool")
+        opened = await asyncio.gather(*(asked.open() for _ in range(3)))
+    assert [[tool.name for tool in tools.listed] for tools in opened] == [["guess"]] * 3
+    assert (server.refused, server.opened) == (3, 1)
+
+
+async def test_a_server_that_never_has_room_to_list_its_tools_is_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "BUSY_SECONDS", 0.01)
+    async with serving(SmallServer(room=0)) as url, open_outside() as http:
+        with pytest.raises(EnvironmentDownError, match="no room for a session for"):
+            await server_at(url, http, action="Tool").open()
+
+
+async def test_a_server_without_room_after_an_outage_keeps_its_tools_until_it_lists_them() -> None:
+    server = SmallServer()
+    async with serving(server) as url, open_outside() as http:
+        asked = server_at(url, http, action="Tool")
+        await asked.open()
+        server.health = 500
+        with pytest.raises(EnvironmentDownError):
+            await asked.open()
+        server.health, server.tools = 200, True
+        for room, name, refused in ((0, "act", 1), (0, "act", 2), (None, "guess", 2)):
+            server.room = room
+            assert [tool.name for tool in (await asked.open()).listed] == [name]
+            assert server.refused == refused
+        opened = server.opened
+        await asked.open()
+        assert server.opened == opened, "they are listed once"
 
 
 async def test_a_schema_that_comes_in_parts_is_read_to_its_end_within_its_bound() -> None:
