@@ -12,7 +12,7 @@ from rl_contracts import env
 from rl_contracts.env import EnvironmentVariableError
 from rl_contracts.errors import RLError
 from rl_sampler.engine.assignment import Assignment
-from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES, Outcome, Program
+from rl_sampler.sandbox.wire import MAX_OUTPUT_BYTES, MAX_REQUEST_BYTES, Outcome, Program
 
 START_SECONDS = 60.0
 """How long to wait for the sandbox's container to start or restart."""
@@ -57,8 +57,8 @@ class Sandbox:
             stdin: the program's standard input.
 
         Raises:
-            SandboxDownError: the server does not listen or ended, or the program was killed from
-                outside.
+            SandboxDownError: the server does not listen or ended, the program was killed from
+                outside, or the request is too long.
         """
         program = Program(
             code=code,
@@ -67,10 +67,16 @@ class Sandbox:
             seconds=self._seconds,
             megabytes=self._megabytes,
         )
+        request = program.model_dump_json().encode() + b"\n"
+        if len(request) > MAX_REQUEST_BYTES:
+            raise SandboxDownError(
+                f"the program with its tests and its input has {len(request)} bytes as JSON, and "
+                f"the sandbox takes {MAX_REQUEST_BYTES}: shorten them"
+            )
         reader, writer = await self._connected()
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                writer.write(program.model_dump_json().encode() + b"\n")
+                writer.write(request)
                 await writer.drain()
                 line = await reader.readline()
             outcome = Outcome.model_validate_json(line)

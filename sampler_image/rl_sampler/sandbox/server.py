@@ -116,10 +116,9 @@ class Server:
         A connection without an answer is an infrastructure error.
         """
         connection.settimeout(REQUEST_SECONDS)
-        with connection.makefile("rb") as request:
-            line = request.readline(MAX_REQUEST_BYTES)
         try:
-            program = Program.model_validate_json(line)
+            with connection.makefile("rb") as request:  # not kept: the program's memory holds it
+                program = Program.model_validate_json(request.readline(MAX_REQUEST_BYTES))
         except ValidationError as error:
             logger.warning("a request has %d malformed fields and was dropped", error.error_count())
             return

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MAX_REQUEST_BYTES = 8 << 20
+MAX_REQUEST_BYTES = 32 << 20
+"""Twice the text of the longest record, which may be a program's tests or its input."""
 MAX_OUTPUT_BYTES = 64 << 10
 """Of standard output, and of standard error; the rest is discarded."""
 Ending = Literal["ended", "failed", "processor", "wall", "lost"]

@@ -26,6 +26,9 @@ CASES = json.dumps([{"input": "1 2\n", "output": "3"}, {"input": "20 22", "outpu
 SEVEN_ID = ord("7") - ord("!")
 """Of the byte: the alphabet of byte tokenizers begins there."""
 SUM = "print(sum(map(int, input().split())))"
+COUNT = "import sys\nprint(len(sys.stdin.read().split()))"
+LONG = 3_000_000
+"""Lines of input; with their ends they have 9 MB in the sandbox's JSON."""
 PYTHON = {"reward": {"scorers": [{"kind": "Code"}], "answerSchema": "Raw"}}
 
 
@@ -52,6 +55,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         (SUM + "\nimport warnings\nwarnings.warn('beside')", CASES, 1),
         ("input()\nprint(3)", CASES, 0),
         (SUM + "\nraise ValueError", CASES, 0),
+        (COUNT, json.dumps([{"input": "1\n" * LONG, "output": str(LONG)}]), 1),
+        (ADD, f"{ASSERTS}\n{'#' * 3 * LONG}", 1),
     ],
 )
 def test_code_scorer_gives_1_only_where_all_tests_pass(
