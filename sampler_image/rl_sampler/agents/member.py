@@ -118,6 +118,8 @@ class Member:
     continues: str = ""
     """The stored rollout whose turns were replayed."""
     replayed_turns: int = 0
+    replayed_tokens: int = 0
+    """Of the policy, in these turns."""
     on_turn: Callable[[Member], None] | None = None
     """Called with each finished turn; None: nothing is kept for another attempt."""
     forfeited: str = ""
@@ -234,6 +236,7 @@ class Member:
             self._keep(turn, messages, end=end)
         self.user.skip(self.heard)
         self.continues, self.replayed_turns = saved.id, len(self.turns)
+        self.replayed_tokens = self.trace.mask.count(1)
         # Its oldest token decides how old it is, whoever samples the others.
         self.policy.claim.keep_tokens(saved.oldest_step, member=self.number)
 

@@ -167,7 +167,8 @@ class RolloutRunner:
         ago = time.monotonic() - member.policy.claim.taken
         with self.traces.rollout(name, ago=ago, **_about(task, number)) as facts:
             ending = await self._play(member, group, opening, turns)
-            self.counters.tokens_generated += member.trace.mask.count(1)
+            generated = member.trace.mask.count(1) - member.replayed_tokens
+            self.counters.tokens_generated += generated
             self.counters.turns_replayed += member.replayed_turns
             rollout = self._reject_if_unusable(_rollout(member, ending, task=task), task)
             facts |= _outcome(rollout)

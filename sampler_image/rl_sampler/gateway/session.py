@@ -71,6 +71,8 @@ class Session:
     tree: Tree = field(default_factory=Tree)
     past: Past = field(default_factory=Past)
     """Responses of an earlier attempt."""
+    replayed_tokens: int = 0
+    """Tokens of those responses that are in the tree."""
     on_response: Callable[[], None] | None = None
     """Called when a response that was sampled now is in the tree: one that is given again has been
     saved with others behind it, which a save without them would hide."""
@@ -250,6 +252,7 @@ class Session:
 
         if (stored := self._stored(placed)) is not None:
             choice = await self._choice(placed, stored, stop=None)
+            self.replayed_tokens += len(stored.tokens)
             if emit is not None and (rest := growing[0].finish(choice.text)):
                 await emit(0, rest)
             return _reply(placed, [choice])

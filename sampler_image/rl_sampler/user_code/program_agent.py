@@ -228,6 +228,7 @@ def _take_over(member: Member, session: Session, played: Played) -> None:
     """Put the session's tokens and the program's end into the member."""
     member.trace = Trace()
     member.turns = session.tree.write(member.trace)
+    member.replayed_tokens = session.replayed_tokens
     if session.past.given:
         member.continues, member.replayed_turns = session.past.continues, session.past.given
     member.reported = session.reward

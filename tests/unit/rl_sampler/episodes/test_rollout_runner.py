@@ -109,6 +109,17 @@ async def test_turns_outlive_an_engine_that_ends_in_the_middle_of_a_response(
     assert (failed.tokens, failed.turns) == (saved.tokens, saved.turns)
 
 
+async def test_replayed_tokens_are_not_counted_as_generated() -> None:
+    member, saved = await one_turn()
+    spec, counters = spec_of("Turns"), Counters()
+    runner = RolloutRunner(
+        spec=spec, act=tool_loop, scorers=Scorers(), serving=Serving(), counters=counters
+    )
+    turns = KeptTurns(saves=cast(TurnSaves, None), saved={0: saved})
+    await runner.run_together(group_without_engine(member, spec), [0], turns=turns)
+    assert (counters.turns_replayed, counters.tokens_generated) == (1, 0), "the engine was down"
+
+
 class FailingScorers(Scorers):
     """Whose scorer fails."""
 

@@ -72,6 +72,7 @@ async def test_a_program_that_repeats_itself_costs_the_responses_that_were_not_s
         assert written(made) == written(whole)
         assert made.member.trace.logprobs == pytest.approx(whole.member.trace.logprobs)
         assert (made.member.continues, made.member.replayed_turns) == (save.id, number)
+        assert made.member.replayed_tokens == save.num_generated
         assert made.member.reported == 0.5
         assert made.policy.claim.begun == {0: save.oldest_step}
 
