@@ -101,6 +101,8 @@ class Passthrough:
             return refusal(error.status, str(error))
         except EngineError as error:
             return refusal(503, str(error))
+        except RecursionError:
+            return refusal(400, "the body is nested too deep")
 
     async def _versions(self) -> list[str]:
         """Labels of the versions that the engine holds, with the served version."""
@@ -135,6 +137,7 @@ class Passthrough:
     async def _forward(
         self, request: web.Request, body: dict[str, Any], *, label: str
     ) -> web.StreamResponse:
+        response: web.StreamResponse | None = None
         try:
             async with self._engine.post_completion(request.path, body) as answer:
                 response = web.StreamResponse(
@@ -146,8 +149,11 @@ class Passthrough:
                     await response.write(part)
                 await response.write_eof()
                 return response
-        except (aiohttp.ClientConnectorError, TimeoutError) as error:
-            raise RefusedRequestError(503, f"the engine does not answer: {error}") from error
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            if response is not None:  # a second answer would become a part of the first
+                raise
+            cause = str(error) or type(error).__name__
+            raise RefusedRequestError(503, f"the engine does not answer: {cause}") from error
 
 
 def _body(data: bytes) -> dict[str, Any]:
