@@ -56,6 +56,17 @@ class Placed:
     place: Place
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A response that is not in the tree yet."""
+
+    response: SampledResponse
+    text: str
+    """All of it, decoded."""
+    choice: Choice
+    """As the program reads it."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Session:
     """What a program may ask, and what became of it."""
@@ -251,7 +262,8 @@ class Session:
                 await emit(number, part)
 
         if (stored := self._stored(placed)) is not None:
-            choice = await self._choice(placed, stored, stop=None)
+            answered = await self._answered(placed, stored, stop=None)
+            choice = self._add(placed, answered)
             self.replayed_tokens += len(stored.tokens)
             if emit is not None and (rest := growing[0].finish(choice.text)):
                 await emit(0, rest)
@@ -265,15 +277,15 @@ class Session:
             progress=progress if streamed else None,
             known=placed.place.routed,
         )
-        choices = []
-        for number, generation in enumerate(sampled.generations):
-            sent = growing[number]
+        for sent, generation in zip(growing, sampled.generations, strict=True):
             if sent.sent and sent.length != len(generation.output_ids):
                 raise TornStreamError("a request was repeated after a part of it was streamed")
-            choice = await self._sampled_choice(placed, generation, sampled)
+        answers = [await self._sampled(placed, each) for each in sampled.generations]
+        # At once: of a program that leaves while the calls of one are parsed, none is data.
+        choices = [self._add_sampled(placed, each, sampled) for each in answers]
+        for number, choice in enumerate(choices):
             if emit is not None and (rest := growing[number].finish(choice.text)):
                 await emit(number, rest)
-            choices.append(choice)
         return _reply(placed, choices)
 
     def _stored(self, placed: Placed) -> SampledResponse | None:
@@ -288,35 +300,18 @@ class Session:
             self.policy.claim.keep_tokens(oldest, member=self.policy.member)
         return response
 
-    async def _sampled_choice(
-        self, placed: Placed, generation: Generation, sampled: Sampled
-    ) -> Choice:
+    async def _sampled(self, placed: Placed, generation: Generation) -> Answered:
         place = placed.place
         routed = (place.routed, len(place.context)) if self.policy.routed else None
         response = sampled_response(generation, known=self.policy.serving.known, routed=routed)
         matched = generation.meta_info.finish_reason.matched
         stop = matched if isinstance(matched, str) and placed.asked.stops else None
-        choice = await self._choice(
-            placed,
-            response,
-            stop=stop,
-            queue_seconds=sampled.queue_seconds,
-            generate_seconds=sampled.generate_seconds,
-        )
-        if self.on_response is not None:
-            self.on_response()
-        return choice
+        return await self._answered(placed, response, stop=stop)
 
-    async def _choice(
-        self,
-        placed: Placed,
-        response: SampledResponse,
-        *,
-        stop: str | None,
-        queue_seconds: float = 0.0,
-        generate_seconds: float = 0.0,
-    ) -> Choice:
-        """Put a response into the tree; returns it as the program reads it."""
+    async def _answered(
+        self, placed: Placed, response: SampledResponse, *, stop: str | None
+    ) -> Answered:
+        """Read the calls of a response."""
         asked, chat = placed.asked, placed.chat
         whole = chat.decode(response.tokens)
         cut = response.reason is StopReason.LENGTH
@@ -337,16 +332,38 @@ class Session:
             logprobs=response.logprobs,
             pieces=[chat.decode([token]) for token in response.tokens] if asked.logprobs else (),
         )
+        return Answered(response=response, text=whole, choice=choice)
+
+    def _add_sampled(self, placed: Placed, answered: Answered, sampled: Sampled) -> Choice:
+        choice = self._add(
+            placed,
+            answered,
+            queue_seconds=sampled.queue_seconds,
+            generate_seconds=sampled.generate_seconds,
+        )
+        if self.on_response is not None:
+            self.on_response()
+        return choice
+
+    def _add(
+        self,
+        placed: Placed,
+        answered: Answered,
+        *,
+        queue_seconds: float = 0.0,
+        generate_seconds: float = 0.0,
+    ) -> Choice:
+        """Put a response into the tree; returns it as the program reads it."""
         self.tree.add(
             placed.place,
-            choice.message,
-            response,
-            text=whole,
+            answered.choice.message,
+            answered.response,
+            text=answered.text,
             queue_seconds=queue_seconds,
             generate_seconds=generate_seconds,
         )
-        self.conversation = asked.messages
-        return choice
+        self.conversation = placed.asked.messages
+        return answered.choice
 
 
 def _reply(placed: Placed, choices: list[Choice]) -> Reply:

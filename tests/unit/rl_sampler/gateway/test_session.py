@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from rl_sampler.agents.chat import Chats
 from rl_sampler.engine.errors import EngineUnavailableError
+from rl_sampler.engine.protocol import ParsedCalls
 from rl_sampler.gateway import openai_chat
 from rl_sampler.gateway.asked import Asked, RefusedRequestError, Reply
 from rl_sampler.gateway.server import ProgramLeftError
@@ -16,7 +18,7 @@ from rl_sampler.gateway.session import MOST_AT_ONCE, Session
 from rl_sampler.gateway.sessions import Sessions
 from rl_sampler.gateway.visible import GrowingText, settled
 from tests.unit.rl_sampler.agents.chat_models import real_prompts
-from tests.unit.rl_sampler.agents.scripted import call
+from tests.unit.rl_sampler.agents.scripted import ScriptedEngine, call
 from tests.unit.rl_sampler.gateway.scripted_sessions import a_session
 from tests.unit.rl_sampler.gateway.test_tree import TOOLS, user
 
@@ -148,6 +150,29 @@ async def test_conversation_is_that_of_the_last_response_although_its_program_le
         await session.answer(session.place(last), left)
     (*_, (*_, node)) = session.tree.sequences()
     assert (node.text, session.conversation) == ("2", last.messages)
+
+
+async def test_of_several_choices_none_is_data_where_the_program_left_before_all_were_read() -> (
+    None
+):
+    class SlowEngine(ScriptedEngine):
+        """Does not come to the calls with 2."""
+
+        async def parse_calls(self, text: str, **options: Any) -> ParsedCalls:
+            if "2" in text:
+                asked.set()
+                await asyncio.Event().wait()
+            return await super().parse_calls(text, **options)
+
+    asked = asyncio.Event()
+    session, _ = a_session([call(x=1), call(x=2), call(x=1), call(x=3)], engine=SlowEngine())
+    request = asyncio.create_task(streamed(session, tools=TOOLS, n=2))
+    await asked.wait()
+    request.cancel()
+    await asyncio.wait([request])
+    assert len(session.tree) == 0
+    await streamed(session, tools=TOOLS, n=2)
+    assert len(session.tree) == 2
 
 
 async def test_outage_ends_the_session() -> None:
