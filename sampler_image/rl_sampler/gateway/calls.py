@@ -14,8 +14,9 @@ CALL_ID_BYTES = 5
 
 
 def marks_of(asked: Asked, form: ToolCallFormat) -> tuple[str, ...]:
-    """Texts that end the visible text of a response: the begin of a call, and stop texts."""
-    calls = FORMATS[form].marks if _has_calls(asked) else ()
+    """Texts that end what may be sent of a response: begins of calls, and stop texts."""
+    expected = FORMATS[form]
+    calls = (*expected.marks, *expected.held) if _has_calls(asked) else ()
     return (*calls, *asked.stops)
 
 

@@ -16,6 +16,7 @@ from rl_sampler.tools.tool import Tool
 SERVER_ERROR = 500
 ARGUMENTS = re.compile(r'"(?:parameters|arguments)"\s*:')
 """What a call in JSON has beside a name."""
+NAME = '"name"'
 JSON_NAME = re.compile(r'"name"\s*:\s*"([^"]*)"')
 PYTHON_NAME = re.compile(r"([A-Za-z]\w*)\(")
 
@@ -27,11 +28,12 @@ class Format:
     parser: str
     """The engine's name of the parser."""
     marks: tuple[str, ...]
-    """Texts of calls: a response with one of them but no call has a malformed call."""
-    unsure: tuple[str, ...] = ()
-    """Those of the marks that stand in other text, too, such as an answer in JSON."""
+    """Texts of calls alone: a response with one of them but no call has a malformed call."""
     call: str = ""
-    """A pattern of the begin of a call, where there are no marks; other text matches it, too."""
+    """A pattern of the begin of a call without a mark; other text, such as an answer in JSON,
+    matches it, too."""
+    held: tuple[str, ...] = ()
+    """Texts with which such a call may begin: a stream waits there for the response's end."""
     for_parser: Callable[[str], str] = str
     """What the parser is given for a response."""
     channels: bool = False
@@ -40,11 +42,19 @@ class Format:
     @property
     def begins(self) -> re.Pattern[str]:
         """Where a call may begin."""
-        return re.compile(self.call or "|".join(map(re.escape, self.marks)))
+        return re.compile("|".join(filter(None, [*map(re.escape, self.marks), self.call])))
 
     def surely_calls(self, text: str) -> bool:
-        """Whether a text has a mark that stands in calls alone."""
-        return any(mark in text for mark in self.marks if mark not in self.unsure)
+        """Whether a text has a mark."""
+        return any(mark in text for mark in self.marks)
+
+    def first(self, text: str) -> int | None:
+        """Where the calls of a text begin: at its first mark, else where they may."""
+        marks = [at for mark in self.marks if (at := text.find(mark)) >= 0]
+        if marks:
+            return min(marks)
+        begin = self.begins.search(text)
+        return None if begin is None else begin.start()
 
     def visible(self, text: str) -> str:
         """What a response says to the one who asked."""
@@ -55,7 +65,7 @@ FORMATS: dict[ToolCallFormat, Format] = {
     "Hermes": Format("hermes", ("<tool_call>",)),
     "Qwen": Format("qwen25", ("<tool_call>",)),
     "QwenCoder": Format("qwen3_coder", ("<tool_call>", "<function=")),
-    "Llama": Format("llama3", ("<|python_tag|>", '{"name"'), unsure=('{"name"',)),
+    "Llama": Format("llama3", ("<|python_tag|>",), call=r'\A\s*\{|\{"name"', held=("{",)),
     "Mistral": Format("mistral", ("[TOOL_CALLS]",)),
     "GLM": Format("glm45", ("<tool_call>",)),
     "Pythonic": Format("pythonic", (), call=r"\[[A-Za-z]\w*\("),
@@ -92,8 +102,8 @@ async def parse_calls(
 
     Where no mark says surely that it calls a tool, a response that calls none of those offered has
     no call: an answer may hold ``[sorted()]``, or be ``{"name": "Alice"}``. Such text is a
-    malformed call where it names an offered tool as a call does, or has arguments as a call in
-    JSON.
+    malformed call where it names an offered tool as a call does, or has a name and arguments as a
+    call in JSON.
 
     Args:
         text: decoded, with special tokens.
@@ -109,7 +119,7 @@ async def parse_calls(
     said = text
     if not expected.channels:
         said = behind_thoughts(text, begins=expected.begins, opened=opened)
-    mark = expected.begins.search(said) if expected.marks else None
+    mark = expected.first(said) if expected.marks else None
     if expected.marks and mark is None:
         return Parsed(calls=[], text=text)
     try:
@@ -131,13 +141,13 @@ async def parse_calls(
         malformed = mark is not None and _malformed(said, expected, tools)
         return Parsed(calls=[], malformed=malformed, text=text)
     thoughts = text.removesuffix(said)
-    before = (parsed.normal_text or "") if mark is None else said[: mark.start()]
+    before = (parsed.normal_text or "") if mark is None else said[:mark]
     return Parsed(calls=calls, text=thoughts + before)
 
 
 def _malformed(said: str, form: Format, tools: Sequence[Tool]) -> bool:
     """Whether a text without a usable call looks like one."""
-    if form.surely_calls(said) or ARGUMENTS.search(said):
+    if form.surely_calls(said) or (NAME in said and ARGUMENTS.search(said)):
         return True
-    named = (PYTHON_NAME if form.call else JSON_NAME).findall(said)
+    named = (JSON_NAME if form.marks else PYTHON_NAME).findall(said)
     return any(tool.name in named for tool in tools)

@@ -54,14 +54,14 @@ def behind_thoughts(response: str, *, begins: re.Pattern[str], opened: bool = Fa
         return final
     start, thinking = 0, opened
     for tag in _tags(response):
-        if not thinking and begins.search(response, start, tag.start()):
+        if not thinking and begins.search(response[start : tag.start()]):
             break
         thinking = not tag[1]
         start = start if thinking else tag.end()
     if thinking:
         return ""
     # Some parsers look for a call at the first character.
-    return response[start:].lstrip() if start else response
+    return response[start:].lstrip()
 
 
 def visible(

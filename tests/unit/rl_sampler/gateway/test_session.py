@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -21,6 +22,18 @@ from tests.unit.rl_sampler.agents.chat_models import real_prompts
 from tests.unit.rl_sampler.agents.scripted import ScriptedEngine, call
 from tests.unit.rl_sampler.gateway.scripted_sessions import a_session
 from tests.unit.rl_sampler.gateway.test_tree import TOOLS, user
+
+
+class LlamaEngine:
+    """Reads a call as SGLang's parser of Llama does."""
+
+    async def parse_calls(
+        self, text: str, *, tools: list[dict[str, Any]], parser: str
+    ) -> ParsedCalls:
+        assert text.startswith("{"), "the parser reads a call only at the first character"
+        call = json.loads(text)
+        parameters = json.dumps(call["parameters"])
+        return ParsedCalls.model_validate({"calls": [{**call, "parameters": parameters}]})
 
 
 async def streamed(session: Session, **fields: Any) -> tuple[Reply, list[str]]:
@@ -64,6 +77,23 @@ async def test_stream_comes_in_parts_that_make_the_text() -> None:
     reply, parts = await streamed(session)
     assert "".join(parts) == reply.choices[0].text == "Grüße an dich."
     assert len(parts) > 10
+
+
+@pytest.mark.parametrize("before", ["", "\n", "<think>a</think>\n"])
+async def test_stream_shows_no_part_of_a_call_in_plain_json(before: str) -> None:
+    line = before + '{"type": "function", "name": "calc", "parameters": {"x": 1}}'
+    session, policy = a_session([line], model="llama3_1", form="Llama")
+    policy.engine = cast(ScriptedEngine, LlamaEngine())
+    reply, parts = await streamed(session, tools=TOOLS)
+    assert "".join(parts) == reply.choices[0].text == before
+    assert [call.name for call in reply.choices[0].calls] == ["calc"]
+
+
+async def test_stream_of_an_answer_in_json_comes_at_its_end() -> None:
+    session, _ = a_session(['So: {"a": 1}'], model="llama3_1", form="Llama")
+    reply, parts = await streamed(session, tools=TOOLS)
+    assert "".join(parts) == reply.choices[0].text == 'So: {"a": 1}'
+    assert parts[-1] == '{"a": 1}'
 
 
 async def test_stream_shows_no_part_of_a_call() -> None:

@@ -22,6 +22,8 @@ class Parser:
     async def parse_calls(
         self, text: str, *, tools: list[dict[str, Any]], parser: str
     ) -> ParsedCalls:
+        if parser == "llama3" and not text.startswith("{") and "<|python_tag|>" not in text:
+            return ParsedCalls(normal_text=text, calls=[])
         calls = [{"name": name, "parameters": "{}"} for name in self.names if name in text]
         return ParsedCalls.model_validate({"normal_text": "", "calls": calls})
 
@@ -46,6 +48,22 @@ class Parser:
         ("Llama", '{"name": "calc"}', [], [], True),
         ("Llama", '{"name": "cook", "parameters": {}}', ["cook"], [], True),
         ("Llama", '{"name": "cook", "arguments" : {}}', ["cook"], [], True),
+        (
+            "Llama",
+            '{"type": "function", "name": "calc", "parameters": {}}',
+            ["calc"],
+            ["calc"],
+            False,
+        ),
+        ("Llama", '{ "name": "calc", "parameters": {}}', ["calc"], ["calc"], False),
+        ("Llama", '\n{\n  "name": "calc",\n  "parameters": {}\n}', ["calc"], ["calc"], False),
+        ("Llama", '<think>a</think>\n{ "name": "calc"}', ["calc"], ["calc"], False),
+        ("Llama", '{ "name": "calc", "text": "<think>"}', ["calc"], ["calc"], False),
+        ("Llama", '{ "name": "calc", "parameters": {', [], [], True),
+        ("Llama", '{"type": "function", "name": "cook", "parameters": {}}', ["cook"], [], True),
+        ("Llama", '{"title": "a", "arguments": ["b"]}', [], [], False),
+        ("Llama", '{ "name": "Alice", "age": 30}', ["Alice"], [], False),
+        ("Llama", "{\\frac{1}{2}} calc", [], [], False),
         ("Llama", '<|python_tag|>{"name"', [], [], True),
         ("Hermes", '<tool_call>{"name": "cook"', [], [], True),
         ("Llama", '<|python_tag|>{"name": "cook"}', ["cook"], ["cook"], False),
@@ -59,3 +77,18 @@ async def test_text_that_nothing_marks_as_a_call_is_none_of_a_tool_that_is_not_o
     parsed = await parse_calls(text, tools=[TOOL], form=form, engine=engine)
     assert ([call.tool for call in parsed.calls], parsed.malformed) == (calls, malformed)
     assert calls or parsed.text == text
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        ('<think>a</think>\n{ "name": "calc"}', "<think>a</think>\n"),
+        ('\n{ "name": "calc"}', "\n"),
+        ('I call. <|python_tag|>{"name": "calc"}', "I call. "),
+        ('{"a": 1} <|python_tag|>{"name": "calc"}', '{"a": 1} '),
+    ],
+)
+async def test_what_is_said_before_a_call_of_llama_is_text(text: str, before: str) -> None:
+    engine = cast(Engine, Parser("calc"))
+    parsed = await parse_calls(text, tools=[TOOL], form="Llama", engine=engine)
+    assert parsed.text == before
