@@ -33,7 +33,7 @@ def grows(asked: Asked, form: ToolCallFormat) -> bool:
 async def calls_in(
     text: str, asked: Asked, *, form: ToolCallFormat, policy: Policy, opened: bool
 ) -> tuple[str, tuple[Call, ...]]:
-    """What a response says beside its tool calls, and the calls; one that cannot be read is text.
+    """What a response says beside its tool calls, and the calls; all is text if one is unreadable.
 
     Args:
         text: of the response.

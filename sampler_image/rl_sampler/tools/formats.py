@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineRefusedError
-from rl_sampler.tools import harmony
+from rl_sampler.tools import harmony, unread
 from rl_sampler.tools.thoughts import behind_thoughts
 from rl_sampler.tools.tool import Tool
+from rl_sampler.tools.unread import JSON_NAME, HasUnread
 
 SERVER_ERROR = 500
 ARGUMENTS = re.compile(r'"(?:parameters|arguments)"\s*:')
 """What a call in JSON has beside a name."""
 NAME = '"name"'
-JSON_NAME = re.compile(r'"name"\s*:\s*"([^"]*)"')
 PYTHON_NAME = re.compile(r"([A-Za-z]\w*)\(")
 
 
@@ -34,6 +34,8 @@ class Format:
     matches it, too."""
     held: tuple[str, ...] = ()
     """Texts with which such a call may begin: a stream waits there for the response's end."""
+    has_unread: HasUnread = unread.nothing
+    """Whether a response with calls has others that the parser left out."""
     for_parser: Callable[[str], str] = str
     """What the parser is given for a response."""
     channels: bool = False
@@ -62,13 +64,19 @@ class Format:
 
 
 FORMATS: dict[ToolCallFormat, Format] = {
-    "Hermes": Format("hermes", ("<tool_call>",)),
-    "Qwen": Format("qwen25", ("<tool_call>",)),
-    "QwenCoder": Format("qwen3_coder", ("<tool_call>", "<function=")),
-    "Llama": Format("llama3", ("<|python_tag|>",), call=r'\A\s*\{|\{"name"', held=("{",)),
-    "Mistral": Format("mistral", ("[TOOL_CALLS]",)),
-    "GLM": Format("glm45", ("<tool_call>",)),
-    "Pythonic": Format("pythonic", (), call=r"\[[A-Za-z]\w*\("),
+    "Hermes": Format("hermes", ("<tool_call>",), has_unread=unread.in_tags),
+    "Qwen": Format("qwen25", ("<tool_call>",), has_unread=unread.in_tags),
+    "QwenCoder": Format("qwen3_coder", ("<tool_call>", "<function="), has_unread=unread.in_blocks),
+    "Llama": Format(
+        "llama3",
+        ("<|python_tag|>",),
+        call=r'\A\s*\{|\{"name"',
+        held=("{",),
+        has_unread=unread.in_json,
+    ),
+    "Mistral": Format("mistral", ("[TOOL_CALLS]",), has_unread=unread.in_rest),
+    "GLM": Format("glm45", ("<tool_call>",), has_unread=unread.in_blocks),
+    "Pythonic": Format("pythonic", (), call=unread.LIST.pattern, has_unread=unread.in_lists),
     "Harmony": Format("gpt-oss", (harmony.TO_TOOL,), for_parser=harmony.for_parser, channels=True),
 }
 """By the manifest's ``agent.toolCallFormat``."""
@@ -90,7 +98,7 @@ class Parsed:
     calls: list[WantedCall]
     """Also of tools that the policy was not offered."""
     malformed: bool = False
-    """The response has a call that cannot be parsed."""
+    """The response has a call that cannot be parsed, and so none of its calls is made."""
     text: str = ""
     """What is said before the calls, with the thoughts; all of the response without calls."""
 
@@ -140,6 +148,8 @@ async def parse_calls(
     if not calls or not (offered or expected.surely_calls(said)):
         malformed = mark is not None and _malformed(said, expected, tools)
         return Parsed(calls=[], malformed=malformed, text=text)
+    if expected.has_unread(said[mark or 0 :], parsed, [tool.name for tool in tools]):
+        return Parsed(calls=[], malformed=True, text=text)
     thoughts = text.removesuffix(said)
     before = (parsed.normal_text or "") if mark is None else said[:mark]
     return Parsed(calls=calls, text=thoughts + before)

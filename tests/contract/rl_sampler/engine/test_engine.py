@@ -166,12 +166,14 @@ CALCULATOR = Tool(
 HERMES = '<tool_call>\n{"name": "calc", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
 COOK = HERMES.replace("calc", "cook")
 """A call of a tool that is not offered."""
+BROKEN = HERMES.replace("}}", "}")
+LLAMA = '{"name": "calc", "parameters": {"a": 1, "b": 2}}'
 CALLS: dict[ToolCallFormat, str] = {
     "Hermes": f"I add. {HERMES}",
     "Qwen": HERMES,
     "QwenCoder": "<tool_call>\n<function=calc>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n2\n"
     "</parameter>\n</function>\n</tool_call>",
-    "Llama": '<|python_tag|>{"name": "calc", "parameters": {"a": 1, "b": 2}}',
+    "Llama": f"<|python_tag|>{LLAMA}",
     "Mistral": '[TOOL_CALLS] [{"name": "calc", "arguments": {"a": 1, "b": 2}}]',
     "GLM": "<tool_call>calc\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n"
     "<arg_key>b</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
@@ -207,6 +209,21 @@ async def test_engine_parses_every_format_of_tool_calls(
         ("Hermes", f"{HERMES}\n{COOK}", ["calc", "cook"], False),
         ("Hermes", '<tool_call>{"arguments": {}}</tool_call>', [], True),
         ("Qwen", f"{HERMES}\n{COOK}", ["calc", "cook"], False),
+        ("Qwen", f"{HERMES}\n{BROKEN}", [], True),
+        ("Qwen", f"{BROKEN}\n{HERMES}", [], True),
+        ("Qwen", HERMES.replace("2", '"<tool_call>\\\\n</tool_call>"'), ["calc"], False),
+        ("QwenCoder", CALLS["QwenCoder"] + CALLS["QwenCoder"][:-20], [], True),
+        ("QwenCoder", CALLS["QwenCoder"].replace("2", "<tool_call>"), ["calc"], False),
+        ("GLM", CALLS["GLM"] + CALLS["GLM"][:-20], [], True),
+        ("GLM", CALLS["GLM"].replace("2", "<tool_call>"), ["calc"], False),
+        ("Llama", f"{LLAMA}; {LLAMA[:-1]}", [], True),
+        ("Llama", f"{LLAMA[:-1]}; {LLAMA}", [], True),
+        ("Llama", f"{LLAMA}; {LLAMA}", ["calc", "calc"], False),
+        ("Llama", LLAMA.replace("2", '{"name": "calc"}'), ["calc"], False),
+        ("Mistral", '[TOOL_CALLS]calc[ARGS]{"a": 1}[TOOL_CALLS]calc[ARGS]{"a": ', [], True),
+        ("Mistral", CALLS["Mistral"].replace("2", '"[TOOL_CALLS]"'), ["calc"], False),
+        ("Pythonic", "[calc(a=1, b=2), calc(a=x)]", [], True),
+        ("Pythonic", '[calc(a=1, b="[calc(a=(1))], calc(")]', ["calc"], False),
         ("GLM", CALLS["GLM"] + CALLS["GLM"].replace("calc", "cook"), ["calc", "cook"], False),
         ("Pythonic", "[calc(a=1, b=2), cook(a=1)]", ["calc", "cook"], False),
         ("Pythonic", '[calc(a=1, b="<think>")]', ["calc"], False),

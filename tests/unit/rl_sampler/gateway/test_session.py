@@ -89,6 +89,27 @@ async def test_stream_shows_no_part_of_a_call_in_plain_json(before: str) -> None
     assert [call.name for call in reply.choices[0].calls] == ["calc"]
 
 
+class QwenEngine:
+    """Leaves out calls that it cannot read, as SGLang's parser of Qwen does."""
+
+    async def parse_calls(
+        self, text: str, *, tools: list[dict[str, Any]], parser: str
+    ) -> ParsedCalls:
+        assert parser == "qwen25"
+        return ParsedCalls.model_validate({"calls": [{"name": "calc", "parameters": "{}"}]})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_response_with_a_call_that_cannot_be_read_is_text(stream: bool) -> None:
+    line = "I add. " + call(x=1) + call(x=2).replace("}", "", 1)
+    session, policy = a_session([line], form="Qwen")
+    policy.engine = cast(ScriptedEngine, QwenEngine())
+    reply, parts = await streamed(session, tools=TOOLS, stream=stream)
+    (choice,) = reply.choices
+    assert "".join(parts) == choice.text == line
+    assert (choice.calls, choice.finish) == ((), "stop")
+
+
 async def test_stream_of_an_answer_in_json_comes_at_its_end() -> None:
     session, _ = a_session(['So: {"a": 1}'], model="llama3_1", form="Llama")
     reply, parts = await streamed(session, tools=TOOLS)

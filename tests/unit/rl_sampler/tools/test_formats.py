@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
@@ -9,7 +12,7 @@ import pytest
 from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.protocol import ParsedCalls
-from rl_sampler.tools.formats import parse_calls
+from rl_sampler.tools.formats import FORMATS, parse_calls
 from tests.unit.rl_sampler.agents.scripted import TOOL
 
 
@@ -92,3 +95,111 @@ async def test_what_is_said_before_a_call_of_llama_is_text(text: str, before: st
     engine = cast(Engine, Parser("calc"))
     parsed = await parse_calls(text, tools=[TOOL], form="Llama", engine=engine)
     assert parsed.text == before
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What SGLang's parser answers, with arguments as JSON."""
+
+    calls: Sequence[tuple[str | None, str]]
+    normal_text: str = ""
+
+    async def parse_calls(
+        self, text: str, *, tools: list[dict[str, Any]], parser: str
+    ) -> ParsedCalls:
+        calls = [{"name": name, "parameters": written} for name, written in self.calls]
+        return ParsedCalls.model_validate({"normal_text": self.normal_text, "calls": calls})
+
+
+READ = ("calc", '{"a": 1}')
+TAGGED = '<tool_call>\n{"name": "calc", "arguments": {"a": 1}}\n</tool_call>'
+XML = "<tool_call>\n<function=calc>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"
+GLM = "<tool_call>calc\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"
+JSON = '{"name": "calc", "parameters": {"a": 1}}'
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "answer"),
+    [
+        ("Hermes", TAGGED + TAGGED.replace('"name": "calc", ', ""), Answer([READ, (None, "{}")])),
+        ("Qwen", TAGGED + TAGGED.replace("}}", "}"), Answer([READ])),
+        ("Qwen", TAGGED.replace("}}", "}") + TAGGED, Answer([READ])),
+        ("Qwen", TAGGED.replace("\n", "") + TAGGED, Answer([READ])),
+        ("Qwen", TAGGED + "<tool_call>\n", Answer([READ])),
+        ("QwenCoder", XML + XML[:-20], Answer([READ])),
+        ("QwenCoder", XML.removeprefix("<tool_call>") + XML, Answer([READ])),
+        ("GLM", GLM + GLM[:-20], Answer([READ])),
+        ("Llama", f"{JSON}; {JSON[:-1]}", Answer([READ], JSON[:-1])),
+        ("Llama", f"{JSON[:-1]}; {JSON}", Answer([READ])),
+        ("Llama", f"<|python_tag|>{JSON}; {JSON[:-1]}", Answer([READ], JSON[:-1])),
+        (
+            "Mistral",
+            '[TOOL_CALLS]calc[ARGS]{"a": 1}[TOOL_CALLS]calc[ARGS]{"a": ',
+            Answer([READ], '[TOOL_CALLS]calc[ARGS]{"a":'),
+        ),
+        ("Mistral", f"[TOOL_CALLS] [{JSON}, {{}}]", Answer([READ, (None, "{}")])),
+        ("Pythonic", "[calc(a=1), calc(a=x)]", Answer([READ])),
+        ("Pythonic", "[cook(a=x), calc(a=1)]", Answer([READ])),
+    ],
+)
+async def test_no_call_is_made_where_the_parser_left_one_out(
+    form: ToolCallFormat, text: str, answer: Answer
+) -> None:
+    parsed = await parse_calls(text, tools=[TOOL], form=form, engine=cast(Engine, answer))
+    assert (parsed.calls, parsed.malformed, parsed.text) == ([], True, text)
+
+
+IN_TEXT = json.dumps({"q": f"{TAGGED} {JSON} <tool_call> [calc(a=1), calc("})
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "answer"),
+    [
+        (
+            "Qwen",
+            f'{TAGGED}<tool_call>\n{{"name": "calc", "arguments": {IN_TEXT}}}\n</tool_call>',
+            Answer([READ, ("calc", IN_TEXT)]),
+        ),
+        ("Qwen", f"I use <tool_call> now. {TAGGED}", Answer([READ])),
+        ("Qwen", f"<tool_call>\n[{JSON}, {JSON}]\n</tool_call>", Answer([READ, READ])),
+        ("QwenCoder", XML.replace("1", "<tool_call> <function=x>"), Answer([READ])),
+        ("QwenCoder", XML.removesuffix("</tool_call>"), Answer([READ])),
+        ("GLM", GLM.replace("1", "<tool_call>\n"), Answer([READ])),
+        (
+            "Llama",
+            f'{{"name": "calc", "parameters": {IN_TEXT}}}; {JSON}',
+            Answer([("calc", IN_TEXT), READ]),
+        ),
+        (
+            "Llama",
+            '{"name": "calc", "parameters": {"a": {"name": "calc"}}}',
+            Answer([("calc", '{"a": {"name": "calc"}}')]),
+        ),
+        ("Llama", JSON + '\n{"user": {"name": "Bob"}}', Answer([READ, (None, "{}")])),
+        ("Llama", f"As {JSON}: <|python_tag|>{JSON}", Answer([READ], f"As {JSON}: ")),
+        (
+            "Mistral",
+            f'[TOOL_CALLS] [{JSON}, {{"name": "calc", "arguments": {{"q": "[TOOL_CALLS]"}}}}]',
+            Answer([READ, ("calc", '{"q": "[TOOL_CALLS]"}')]),
+        ),
+        ("Pythonic", '[calc(q="[calc(a=(1))], calc("), calc(a=[(1)])]', Answer([READ, READ])),
+        ("Pythonic", "[calc(q='it\\'s [calc('), calc()]", Answer([READ, READ])),
+        ("Pythonic", "I sort [sorted(x), len(y)]. [calc(a=1)]", Answer([READ])),
+    ],
+)
+async def test_what_looks_like_a_call_beside_those_that_were_read_is_none(
+    form: ToolCallFormat, text: str, answer: Answer
+) -> None:
+    parsed = await parse_calls(text, tools=[TOOL], form=form, engine=cast(Engine, answer))
+    assert not parsed.malformed
+    assert len(parsed.calls) == sum(name is not None for name, _ in answer.calls)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "piece", ["[calc(", '"\\"', "'\\'", "a", "<tool_call>", '"name": "calc"', "<function=", "[a(b"]
+)
+async def test_long_responses_are_read_in_linear_time(form: ToolCallFormat, piece: str) -> None:
+    text = "{[calc(" + piece * 50_000
+    engine = cast(Engine, Answer([READ]))
+    await parse_calls(text, tools=[TOOL], form=form, engine=engine)
