@@ -258,6 +258,10 @@ class SmallServer:
             error = {"error_type": "execution_error", "message": "\ud800" + "n" * 500}
             tool = {"tool_name": "guess", "result": None, "error": error, "metadata": {}}
             await _say(socket, "observation", good | {"observation": tool})
+        elif fault == "slow":
+            error = {"error_type": "timeout", "message": "Tool 'guess' timed out"}
+            tool = {"tool_name": "guess", "result": None, "error": error, "metadata": {}}
+            await _say(socket, "observation", good | {"observation": tool})
         else:
             assert fault == "twice"
             await _say(socket, "observation", good)

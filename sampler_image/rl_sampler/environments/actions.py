@@ -14,8 +14,9 @@ from rl_sampler.tools.tool import Tool
 FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
 ACT = "act"
 """The tool that stands for the actions of an environment without tools of its own."""
-DOWN = ("transport_error", "timeout")
-"""Errors of a tool's call in the environment that are not the policy's."""
+DOWN = "transport_error"
+"""The error of a tool's call by which the environment itself is down. A tool's time-out is none:
+what the policy asks for may take too long, while the environment answers."""
 
 
 class NotAnActionError(ValueError):
@@ -123,7 +124,7 @@ def tool_error(observation: Any) -> str:
     if not isinstance(error, Mapping):
         return ""
     message = storable(str(error.get("message", "it failed")))
-    if error.get("error_type") in DOWN:
+    if error.get("error_type") == DOWN:
         raise EnvironmentDownError(f"the environment's tool failed: {message[:300]}")
     return message
 

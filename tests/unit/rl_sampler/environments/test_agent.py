@@ -190,6 +190,17 @@ async def test_a_call_of_a_tool_that_is_not_there_is_the_policys_mistake_and_no_
     assert server.actions == []
 
 
+async def test_a_call_that_takes_too_long_is_a_failed_call_and_no_outage() -> None:
+    server = SmallServer(tools=True, faults_at={1: ["slow"]})
+    script = [call(tool="guess", number=8), call(tool="guess", number=SEED)]
+    played = await play(script, server, action="Tool")
+    assert played.error is None
+    (slow,) = played.member.turns[0].calls
+    assert (slow.outcome, slow.result) == ("failed", "Tool 'guess' timed out")
+    assert "Tool 'guess' timed out" in played.policy.contexts[1]
+    assert played.member.turns[1].reward == FULL
+
+
 async def test_calls_behind_the_one_that_ends_the_episode_are_not_made() -> None:
     server = SmallServer(tools=True)
     both = f"{call(tool='guess', number=4)}\n{call(tool='guess', number=5)}"

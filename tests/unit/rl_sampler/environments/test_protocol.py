@@ -115,6 +115,8 @@ def test_an_observation_is_shown_as_text(observation: Any, field: str | None, te
 def test_a_tools_failure_is_the_policys_to_see_but_not_a_broken_connection() -> None:
     observation = {"tool_name": "t", "error": {"error_type": "invalid_args", "message": "no"}}
     assert actions.tool_error(observation) == "no"
+    observation["error"] = {"error_type": "timeout", "message": "timed out after 30.0 seconds"}
+    assert actions.tool_error(observation) == "timed out after 30.0 seconds"
     assert actions.tool_error({"tool_name": "t", "error": None}) == ""
     observation["error"] = {"error_type": "transport_error", "message": "gone"}
     with pytest.raises(EnvironmentDownError, match="gone"):
