@@ -32,8 +32,10 @@ async def show(member: Member, reply: Sequence[Mapping[str, Any]]) -> bool:
     tokens = member.between(reply)
     left = member.room - len(tokens) - member.agent.sampling.max_tokens_per_turn
     if context.overflow == "DiscardTools" and left < 0:
-        whole: list[Segment] = [*member.history, ShownSegment(reply)]
-        return member.begin(member.prompt, without_results(whole, keep=context.kept))
+        whole: list[Segment] = [*member.history, ShownSegment(list(reply))]
+        left_over = without_results(whole, keep=context.kept)
+        if left_over != whole:
+            return member.begin(member.prompt, left_over)
     if context.overflow == "DiscardAll" and left < context.summary:
         return await _restart_with_notes(member, reply, limit=context.summary)
     return member.show(reply, tokens)

@@ -129,15 +129,10 @@ async def test_react_blames_an_action_that_is_no_tool() -> None:
     assert "not offered" in error.message
 
 
-@pytest.mark.parametrize("context", [{}, {"overflow": "DiscardTools"}])
-async def test_a_turn_that_a_stop_text_ended_is_closed_before_the_next(
-    context: dict[str, str],
-) -> None:
-    options = {"room": 400, "per_turn": 300, "context": context} if context else {}
+async def test_a_turn_that_a_stop_text_ended_is_closed_before_the_next() -> None:
     script = [ACT + "\nObservation:", DONE]
-    played = await react(script, stops=["Observation:"], **options)
+    played = await react(script, stops=["Observation:"])
     assert [turn.error for turn in played.member.turns] == [None, None]
-    assert len(played.member.trace.sequence_starts) == len(context)
     assert (
         "Observation:<end_of_turn>\n<start_of_turn>user\nObservation: 41"
         in played.policy.contexts[1]

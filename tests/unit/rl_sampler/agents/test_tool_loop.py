@@ -192,6 +192,51 @@ async def test_discard_tools_replaces_old_results_and_keeps_responses() -> None:
     check_trace(played)
 
 
+async def test_discard_tools_closes_turns_that_a_stop_text_ended() -> None:
+    played = await play(
+        [call(a=1), call(a=2), ANSWER],
+        answers=LONG,
+        room=700,
+        per_turn=100,
+        stops=["</tool_call>"],
+        context={"overflow": "DiscardTools"},
+    )
+    assert len(played.member.trace.sequence_starts) == 1
+    closed = "</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>"
+    assert played.policy.contexts[-1].count(closed) == 2
+    check_trace(played)
+
+
+async def test_discard_tools_goes_on_with_the_sequence_where_it_discards_nothing() -> None:
+    broken = [f"<tool_call>{number}" for number in range(4)]
+    played = await play(
+        [call(a=1), *broken, ANSWER],
+        answers={'{"a": 1}': "41"},
+        room=1600,
+        per_turn=1500,
+        context={"overflow": "DiscardTools"},
+    )
+    assert played.reason is StopReason.STOP
+    assert len(played.member.turns) == 6
+    assert not played.member.trace.sequence_starts
+    assert not any(DISCARDED in context for context in played.policy.contexts)
+    check_trace(played)
+
+
+async def test_discard_tools_begins_a_sequence_once_for_each_result_that_it_discards() -> None:
+    script = [call(a=1), call(a=2), *(f"<tool_call>{number}" for number in range(3)), ANSWER]
+    played = await play(
+        script,
+        answers={'{"a": 1}': "41", '{"a": 2}': "42"},
+        room=1600,
+        per_turn=1500,
+        context={"overflow": "DiscardTools"},
+    )
+    assert len(played.member.trace.sequence_starts) == 1
+    assert DISCARDED in played.policy.contexts[-1]
+    check_trace(played)
+
+
 @pytest.mark.parametrize(("tokens", "room", "notes"), [(200, 650, True), (0, 450, False)])
 async def test_discard_all_keeps_only_the_policys_notes(
     tokens: int, room: int, notes: bool
