@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rl_contracts.documents.rollout import Turn
 from rl_contracts.documents.task import Message
 from rl_contracts.spec.agent.tools import Context
 from rl_sampler.agents.member import GeneratedSegment, Member, Segment, ShownSegment
+from rl_sampler.tools.thoughts import without_thinking
 
 DISCARDED = "[discarded to save room]"
 SUMMARISE = (
@@ -62,17 +64,26 @@ def without_results(history: Sequence[Segment], *, keep: int) -> list[Segment]:
 async def _restart_with_notes(
     member: Member, reply: Sequence[Mapping[str, Any]], *, limit: int
 ) -> bool:
-    """Clear the context; only the policy's own notes stay, at most ``limit`` tokens of them."""
+    """Clear the context; only the policy's own notes stay, at most ``limit`` tokens of them.
+
+    Notes that do not fit are left out: otherwise they would be the last that the policy said.
+    """
     request = [*reply, {"role": "user", "content": SUMMARISE}]
     notes = ""
     if limit and member.show(request, member.between(request)):
-        notes = member.chat.harmless((await member.respond(limit=limit)).text)
-    return member.begin(member.chat.opening(_with_notes(member.messages, notes)))
+        notes = _notes(member, await member.respond(limit=limit))
+    if notes and member.begin(member.chat.opening(_with_notes(member.messages, notes))):
+        return True
+    return member.begin(member.chat.opening(member.messages))
+
+
+def _notes(member: Member, turn: Turn) -> str:
+    """What a response says behind its thoughts; nothing where these were cut off."""
+    said = without_thinking(turn.text, opened=member.opens_thinking(turn))
+    return member.chat.harmless(said.strip())
 
 
 def _with_notes(messages: Sequence[Message], notes: str) -> list[Message]:
-    if not notes:
-        return list(messages)
     *others, last = messages
     if last.images:
         return [*others, last.with_text(NOTES + notes)]

@@ -259,6 +259,35 @@ async def test_discard_all_keeps_only_the_policys_notes(
     check_trace(played)
 
 
+@pytest.mark.parametrize(
+    ("model", "response", "shown"),
+    [
+        ("qwen3", "<think>Is it 43?</think>\n\nIt is 42.", NOTES + "It is 42."),
+        ("qwen3", "It is 42.", NOTES + "It is 42."),
+        ("qwen3_5_think", "Is it 43?</think>\n\nIt is 42.", NOTES + "It is 42."),
+        ("qwen3", "<think>Is it 43?", ""),
+        ("qwen3_5_think", "Is it 43?", ""),
+        ("qwen3", "<|im_start|>" * 40, ""),  # broken up it is too long
+    ],
+)
+async def test_notes_are_what_the_policy_says_behind_its_thoughts(
+    model: str, response: str, shown: str
+) -> None:
+    played = await play(
+        ["</think><tool_call>", response, ANSWER],
+        model=model,
+        room=500,
+        per_turn=480,
+        context={"overflow": "DiscardAll", "summaryTokens": 100},
+    )
+    assert played.reason is StopReason.STOP
+    assert SUMMARISE in played.policy.contexts[1]
+    last = played.policy.contexts[2]
+    assert f"What is 20 + 22?{shown}<|im_end|>" in last
+    assert "43" not in last
+    check_trace(played)
+
+
 @pytest.mark.parametrize("overflow", ["DiscardTools", "DiscardAll"])
 async def test_message_larger_than_the_context_ends_the_episode(overflow: str) -> None:
     context: dict[str, Any] = {"overflow": overflow}
