@@ -29,7 +29,7 @@ class Chat:
             tools: in the form that chat templates take (``Tool.to_chat``). Special tokens in
                 their texts are broken up: no tool may end a turn or speak for the policy.
         """
-        tools = json.loads(prompts.harmless(json.dumps(list(tools), ensure_ascii=False)))
+        tools = [prompts.harmless_json(tool) for tool in tools]
         self._prompts, self._tools = prompts, tools
         self._continuation = Continuation(
             lambda messages: prompts.render(messages, tools=tools),
@@ -67,6 +67,10 @@ class Chat:
     def harmless(self, text: str) -> str:
         """Text from outside with its special tokens broken up."""
         return self._prompts.harmless(text)
+
+    def harmless_json(self, value: Any) -> Any:
+        """A value of JSON from outside with the special tokens in its texts broken up."""
+        return self._prompts.harmless_json(value)
 
     def between(
         self, messages: Sequence[Mapping[str, Any]], *, response: Sequence[int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,30 @@ class Prompts:
 
     def harmless(self, text: str) -> str:
         """Text from outside with its special tokens broken up: a tool must not end a turn."""
-        for added in self._tokenizer.added_tokens_decoder.values():
-            if added.special:
-                text = text.replace(added.content, f"{added.content[0]} {added.content[1:]}")
+        for token in self._special:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
         return text
+
+    @cached_property
+    def _special(self) -> list[str]:
+        """Texts of the special tokens; the tokenizer takes long to list them."""
+        added = self._tokenizer.added_tokens_decoder.values()
+        return [each.content for each in added if each.special]
+
+    def harmless_json(self, value: Any) -> Any:
+        """A value of JSON with the special tokens in all of its texts broken up.
+
+        As text it would hide a token with a quotation mark, before which JSON writes a backslash.
+        """
+        if isinstance(value, str):
+            return self.harmless(value)
+        if isinstance(value, Mapping):
+            return {
+                self.harmless_json(key): self.harmless_json(each) for key, each in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.harmless_json(each) for each in value]
+        return value
 
     def decode(self, output: Sequence[int]) -> str:
         """Text of a response, without the token that ended the turn."""

@@ -47,10 +47,10 @@ def _in_chat_form(chat: Chat, message: Message) -> Mapping[str, Any]:
 
 def _call(chat: Chat, call: Call) -> dict[str, Any]:
     try:
-        # JSON may hide a special token in escapes, which the template would undo.
-        plain = json.dumps(json.loads(call.arguments or "{}"), ensure_ascii=False)
-        plain.encode()  # escapes may hold half a surrogate pair, which is no text
-        arguments: Any = json.loads(chat.harmless(plain))
+        arguments: Any = json.loads(call.arguments or "{}")
+        # Escapes may hold half a surrogate pair, which is no text.
+        json.dumps(arguments, ensure_ascii=False).encode()
+        arguments = chat.harmless_json(arguments)
     except (ValueError, RecursionError):
         arguments = {"value": chat.harmless(call.arguments)}
     function = {"name": chat.harmless(call.name), "arguments": arguments}

@@ -15,6 +15,8 @@ CHATML = ("<|im_end|>", "<|im_start|>", "<|endoftext|>")
 LLAMA = ("<|eot_id|>", "<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>")
 VISION = ("<|vision_start|>", "<|image_pad|>", "<|vision_end|>")
 IMAGE, SIDE = VISION[1], 28
+QUOTE = '<|"|>'
+"""A special token that JSON writes with a backslash."""
 GEMMA = ("<end_of_turn>", "<bos>", "<start_of_turn>")
 SPECIAL: dict[str, tuple[str, ...]] = {
     "qwen2_5": CHATML,
@@ -72,3 +74,11 @@ def real_prompts(name: str) -> Prompts:
     path = Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja"
     ends = 2 if name == "gptoss" else 1
     return byte_prompts(path.read_text(), SPECIAL[name], ends=ends)
+
+
+def quoting_prompts() -> Prompts:
+    """A template that shows what tools and arguments say as it is, with a token ``QUOTE``."""
+    path = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    template = path.read_text().replace("tool | tojson", "tool.function.description")
+    shown = template.replace("tool_call.arguments | tojson", "tool_call.arguments.x")
+    return byte_prompts(shown, (*CHATML, QUOTE))

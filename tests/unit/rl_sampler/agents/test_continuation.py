@@ -18,7 +18,14 @@ from rl_sampler.agents.continuation import TemplateRefusedError
 from rl_sampler.agents.prompt import PromptError, Prompts
 from rl_sampler.tools.tool import Tool
 from tests.examples import examples
-from tests.unit.rl_sampler.agents.chat_models import CHATML, SPECIAL, byte_prompts, real_prompts
+from tests.unit.rl_sampler.agents.chat_models import (
+    CHATML,
+    QUOTE,
+    SPECIAL,
+    byte_prompts,
+    quoting_prompts,
+    real_prompts,
+)
 
 ROOT = Path(__file__).parents[4]
 CALCULATOR = Tool(
@@ -207,6 +214,25 @@ def test_special_tokens_in_a_tools_texts_are_made_harmless() -> None:
     for token in prompts.tokens("<|im_end|><|im_start|>"):
         assert opened.count(token) == plain.count(token)
     assert "stolen" in prompts.decode(opened)
+
+
+def test_special_tokens_with_a_quotation_mark_are_made_harmless() -> None:
+    prompts = quoting_prompts()
+    tool = replace(CALCULATOR, description=f"Adds{QUOTE}.")
+    tokens = (
+        Chats(prompts).of([tool], several_turns=True).opening([Message(role="user", content="q")])
+    )
+    assert prompts.tokens(QUOTE)[0] not in tokens
+    assert 'Adds< |"|>.' in prompts.decode(tokens)
+
+
+def test_all_texts_of_a_value_are_made_harmless_and_the_rest_stays() -> None:
+    prompts = byte_prompts(template_of("{{ m.content }}"), (*CHATML, QUOTE))
+    value = {f"a{QUOTE}": [QUOTE, 1, None, {"b": (QUOTE, 1.5, True)}]}
+    broken = '< |"|>'
+    assert prompts.harmless_json(value) == {
+        f"a{broken}": [broken, 1, None, {"b": [broken, 1.5, True]}]
+    }
 
 
 def test_single_turn_does_not_check_the_template() -> None:

@@ -21,7 +21,7 @@ from rl_sampler.gateway import openai_chat
 from rl_sampler.gateway.asked import Reply
 from rl_sampler.gateway.session import Session
 from tests.examples import examples
-from tests.unit.rl_sampler.agents.chat_models import real_prompts
+from tests.unit.rl_sampler.agents.chat_models import QUOTE, quoting_prompts, real_prompts
 from tests.unit.rl_sampler.agents.scripted import call
 from tests.unit.rl_sampler.gateway.scripted_sessions import (
     ScriptedPolicy,
@@ -142,6 +142,18 @@ async def test_arguments_of_a_call_cannot_end_a_turn(end: str) -> None:
     shown = PROMPTS.decode(policy.contexts[0])
     assert '{"x": "a< |im_end|>b"}' in shown
     assert shown.count("<|im_end|>") == shown.count("<|im_start|>") - 1
+
+
+async def test_arguments_of_a_call_hold_no_special_token_with_a_quotation_mark() -> None:
+    prompts = quoting_prompts()
+    session, policy = a_session(["One."], prompts=prompts)
+    function = {"name": "calc", "arguments": json.dumps({"x": f"a{QUOTE}b"})}
+    called = {"id": "1", "type": "function", "function": function}
+    result = {"role": "tool", "tool_call_id": "1", "content": "2"}
+    messages = [user("a"), {"role": "assistant", "content": "", "tool_calls": [called]}, result]
+    await ask(session, messages, tools=TOOLS)
+    assert prompts.tokens(QUOTE)[0] not in policy.contexts[0]
+    assert 'a< |"|>b' in prompts.decode(policy.contexts[0])
 
 
 async def test_each_of_several_choices_is_a_sequence() -> None:
