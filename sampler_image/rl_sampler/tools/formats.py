@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from rl_contracts.spec.agent.tools import ToolCallFormat
 from rl_sampler.engine.client import Engine
 from rl_sampler.engine.errors import EngineRefusedError
+from rl_sampler.engine.protocol import ParsedCalls
 from rl_sampler.tools import harmony, unread
 from rl_sampler.tools.thoughts import behind_thoughts
 from rl_sampler.tools.tool import Tool
-from rl_sampler.tools.unread import JSON_NAME, HasUnread
+from rl_sampler.tools.unread import HasUnread
 
 SERVER_ERROR = 500
 ARGUMENTS = re.compile(r'"(?:parameters|arguments)"\s*:')
 """What a call in JSON has beside a name."""
 NAME = '"name"'
-PYTHON_NAME = re.compile(r"([A-Za-z]\w*)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Format:
     held: tuple[str, ...] = ()
     """Texts with which such a call may begin: a stream waits there for the response's end."""
     has_unread: HasUnread = unread.nothing
-    """Whether a response with calls has others that the parser left out."""
+    """Whether a response has calls that the parser left out."""
     for_parser: Callable[[str], str] = str
     """What the parser is given for a response."""
     channels: bool = False
@@ -146,8 +146,7 @@ async def parse_calls(
     ]
     offered = any(call.tool == tool.name for call in calls for tool in tools)
     if not calls or not (offered or expected.surely_calls(said)):
-        malformed = mark is not None and _malformed(said, expected, tools)
-        return Parsed(calls=[], malformed=malformed, text=text)
+        return Parsed(calls=[], malformed=_malformed(said, expected, tools), text=text)
     if expected.has_unread(said[mark or 0 :], parsed, [tool.name for tool in tools]):
         return Parsed(calls=[], malformed=True, text=text)
     thoughts = text.removesuffix(said)
@@ -157,7 +156,6 @@ async def parse_calls(
 
 def _malformed(said: str, form: Format, tools: Sequence[Tool]) -> bool:
     """Whether a text without a usable call looks like one."""
-    if form.surely_calls(said) or (NAME in said and ARGUMENTS.search(said)):
+    if form.surely_calls(said) or (form.marks and NAME in said and ARGUMENTS.search(said)):
         return True
-    named = (JSON_NAME if form.marks else PYTHON_NAME).findall(said)
-    return any(tool.name in named for tool in tools)
+    return form.has_unread(said, ParsedCalls(calls=[]), [tool.name for tool in tools])

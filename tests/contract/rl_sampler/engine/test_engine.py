@@ -229,6 +229,8 @@ async def test_engine_parses_every_format_of_tool_calls(
         ("Pythonic", '[calc(a=1, b="<think>")]', ["calc"], False),
         ("Pythonic", "Sort it with [sorted()].", [], False),
         ("Pythonic", "rows = [dict(a=1), dict(a=2)]", [], False),
+        ("Pythonic", "[calc(a=1+1, b=2)]", [], True),
+        ("Pythonic", "I use calc(1).", [], False),
         ("Llama", '{"name": "Alice", "age": 30}', [], False),
         ("Llama", '<|python_tag|>{"name": "cook", "parameters": {}}', ["cook"], False),
         ("Llama", '{"name": "calc", "arguments": {"a": 1, "b": 2}}', ["calc"], False),
