@@ -26,15 +26,19 @@ class Tools:
 
     def kubectl_command(self, *arguments: str) -> list[str]:
         """A kubectl command line for the cluster."""
-        chosen = ["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else []
-        chosen += ["--context", self.context] if self.context else []
-        return [self.kubectl, *chosen, *arguments]
+        return [self.kubectl, *cluster_options(self.kubeconfig, self.context), *arguments]
 
     def helm_command(self, *arguments: str) -> list[str]:
         """A helm command line for the cluster."""
         chosen = ["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else []
         chosen += ["--kube-context", self.context] if self.context else []
         return [self.helm, *chosen, *arguments]
+
+
+def cluster_options(kubeconfig: Path | None, context: str | None) -> list[str]:
+    """Options of kubectl that choose a cluster; empty: kubectl's default is meant."""
+    chosen = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
+    return [*chosen, *(["--context", context] if context else [])]
 
 
 def run(

@@ -37,6 +37,7 @@ def choose(
     pods: Sequence[PodView],
     *,
     job: str,
+    options: str,
     part: str,
     pod: str = "",
     attempt: int | None = None,
@@ -47,6 +48,7 @@ def choose(
     Args:
         pods: of the job.
         job: its name.
+        options: of a command in a message, as ``Cluster.options`` gives them.
         part: one of PARTS.
         pod: only this pod; empty: all.
         attempt: of the trainer; None: the newest that has pods.
@@ -75,8 +77,8 @@ def choose(
     if not sources:
         raise NotFoundError(
             doing=f"looking for pods of {job} with a container of {part}",
-            remedy=f"`kubectl rl top {job}` shows its pods; those of a finished job are gone but "
-            "for the last trainer's",
+            remedy=f"`kubectl rl top {job} {options}` shows its pods; those of a finished job are "
+            "gone but for the last trainer's",
         )
     return sources
 

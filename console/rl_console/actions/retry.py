@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -37,20 +38,25 @@ EXCEEDED_QUOTA = "exceeded quota"  # its reason is Forbidden, as where the user 
 RETAIN = '{"spec":{"lifecycle":{"dataPolicy":"Retain"}}}'
 
 
-def replacement(raw: Mapping[str, Any]) -> dict[str, Any]:
+def replacement(cluster: Cluster, raw: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a job that continues the run of a failed one.
+
+    Args:
+        cluster: where the job is, for messages.
+        raw: the job as it was read.
 
     Raises:
         RequestRefusedError: the job has not failed, or its data would be deleted with it.
     """
     job = JobObject.parse(raw)
     doing = f"retrying RLJob {job.namespace}/{job.name}"
+    meant = f"{job.name} {cluster.options(job.namespace)}"
     if not is_true(job.status, "Failed"):
         raise RequestRefusedError(
             doing=doing,
             cause=f"it is {job.status.phase}, and only a job with the condition Failed has ended "
             "for good",
-            remedy=f"`kubectl rl status {job.name}` says what it waits for",
+            remedy=f"`kubectl rl status {meant}` says what it waits for",
         )
     spec = dict(raw["spec"])
     if (spec.get("lifecycle") or {}).get("dataPolicy") == "Delete":
@@ -58,7 +64,7 @@ def replacement(raw: Mapping[str, Any]) -> dict[str, Any]:
             doing=doing,
             cause="spec.lifecycle.dataPolicy is Delete, and the run would be deleted with the job",
             remedy="Set it to Retain first: "
-            f"kubectl patch rljob {job.name} --type=merge -p '{RETAIN}'",
+            f"`kubectl patch rljob {meant} --type=merge -p '{RETAIN}'`",
         )
     metadata = {key: raw["metadata"][key] for key in KEPT_METADATA if key in raw["metadata"]}
     annotations = metadata.get("annotations") or {}
@@ -128,14 +134,15 @@ def replace_job(
     """
     metadata = raw["metadata"]
     doing = f"retrying RLJob {metadata['namespace']}/{metadata['name']}"
-    later = f"Once the old job is gone, run `kubectl create -f {saved}` to continue its run"
+    again = _creation(cluster, metadata["namespace"], saved)
+    later = f"Once the old job is gone, {again}"
     _delete(cluster, metadata, saved)
     try:
         _await_gone(cluster, metadata, sleep, later=later)
         _create(cluster, manifest, saved, doing=doing)
     except _MadeAgainError as error:
         raise RequestRefusedError(
-            doing=doing, cause=MADE_AGAIN, remedy=_commit(manifest)
+            doing=doing, cause=MADE_AGAIN, remedy=_commit(cluster, manifest)
         ) from error
     except ClusterUnavailableError as error:
         raise ClusterUnavailableError(
@@ -160,7 +167,7 @@ def _create(cluster: Cluster, manifest: Mapping[str, Any], saved: Path, *, doing
     except ConsoleError as error:
         if isinstance(error, RequestRefusedError) and error.reason == ALREADY_EXISTS:
             raise _MadeAgainError(MADE_AGAIN) from error
-        remedy = f"The old job is deleted. Run `kubectl create -f {saved}` to continue its run"
+        remedy = f"The old job is deleted: {_creation(cluster, metadata['namespace'], saved)}"
         raise _with_remedy(error, doing=doing, remedy=remedy) from error
 
 
@@ -176,22 +183,29 @@ class _MadeAgainError(ConsoleError):
     """There is another job of the deleted one's name."""
 
 
-def _commit(manifest: Mapping[str, Any]) -> str:
-    run, name = manifest["spec"]["runId"], manifest["metadata"]["name"]
+def _creation(cluster: Cluster, namespace: str, saved: Path) -> str:
+    file = shlex.quote(str(saved))
+    return f"run `kubectl create -f {file} {cluster.options(namespace)}` to continue its run"
+
+
+def _commit(cluster: Cluster, manifest: Mapping[str, Any]) -> str:
+    run, metadata = manifest["spec"]["runId"], manifest["metadata"]
+    meant = f"{metadata['name']} {cluster.options(metadata['namespace'])}"
     return (
         f"It has begun a new run. Commit `runId: {run}` below `spec` of its manifest, which cannot "
-        f"change in a job, then run `kubectl delete rljob {name}`: the job that is made next "
-        "continues the run"
+        f"change in a job, then run `kubectl delete rljob {meant}`: the job that is made "
+        "next continues the run"
     )
 
 
 def _delete(cluster: Cluster, metadata: Mapping[str, Any], saved: Path) -> None:
     namespace, name = metadata["namespace"], metadata["name"]
     doing = f"deleting RLJob {namespace}/{name}"
+    meant = f"{name} {cluster.options(namespace)}"
     unknown = (
-        f"It is not known whether the job was deleted: if `kubectl rl status {name}` still shows "
-        f"it, remove {saved} and run `kubectl rl retry {name}` again; else run "
-        f"`kubectl create -f {saved}` to continue its run"
+        f"It is not known whether the job was deleted: if `kubectl rl status {meant}` still shows "
+        f"it, remove {saved} and run `kubectl rl retry {meant}` again; else "
+        f"{_creation(cluster, namespace, saved)}"
     )
     try:
         cluster.api.request(

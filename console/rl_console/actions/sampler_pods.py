@@ -15,7 +15,6 @@ from rl_console.errors import (
     TimeOverError,
     UsageError,
 )
-from rl_console.pods import PodView
 from rl_contracts.spec.resources import GROUP
 
 POLL_SECONDS = 5.0
@@ -112,7 +111,7 @@ def drain_pods(
     if bool(pods) == bool(node):
         raise UsageError("name either pods or a node", remedy="Use --pod or --node")
     cluster.raw_job(namespace, job)
-    chosen = _chosen(cluster.pods_of(namespace, job), job, pods, node)
+    chosen = _chosen(cluster, namespace, job, pods, node)
     deadline = monotonic() + timeout
     for pod in chosen:
         while not (outcome := _eviction(cluster, namespace, pod)):
@@ -125,21 +124,25 @@ def drain_pods(
         yield f"pod/{pod} {outcome}"
 
 
-def _chosen(pods: Sequence[PodView], job: str, names: Sequence[str], node: str) -> list[str]:
+def _chosen(
+    cluster: Cluster, namespace: str, job: str, names: Sequence[str], node: str
+) -> list[str]:
+    pods = cluster.pods_of(namespace, job)
+    top = f"kubectl rl top {job} {cluster.options(namespace)}"
     samplers = {pod.name: pod for pod in pods if pod.role == "sampler"}
     if node:
         there = [name for name, pod in samplers.items() if pod.node == node]
         if not there:
             raise NotFoundError(
                 doing=f"looking for sampler pods of {job} on node {node}",
-                remedy=f"`kubectl rl top {job} -o wide` shows where they are",
+                remedy=f"`{top} -o wide` shows where they are",
             )
         return there
     for name in names:
         if name not in samplers:
             raise UsageError(
                 f"{name} is no sampler pod of {job}",
-                remedy=f"`kubectl rl top {job}` shows them; evicting a trainer would be a failure",
+                remedy=f"`{top}` shows them; evicting a trainer would be a failure",
             )
     return list(names)
 

@@ -84,11 +84,11 @@ def _set(
     An API server whose CRD is older drops a field that it does not know, without an error.
     """
     raw = cluster.raw_job(namespace, job)
-    refuse_ended(JobObject.parse(raw), doing=doing)
+    refuse_ended(cluster, JobObject.parse(raw), doing=doing)
     if raw["spec"].get(field, False) is value:
         return
     if raw["spec"].get("stop"):
-        remedy = f"Once it has ended, `kubectl rl retry {job}` continues its run"
+        remedy = f"Once it has ended, {_retry(cluster, namespace, job)}"
         raise RequestRefusedError(doing=doing, cause="it is being stopped for good", remedy=remedy)
     changed = cluster.api.request(
         "PATCH",
@@ -103,14 +103,18 @@ def _set(
         raise RequestRefusedError(doing=doing, cause=cause, remedy=remedy)
 
 
-def refuse_ended(job: JobObject, *, doing: str) -> None:
+def refuse_ended(cluster: Cluster, job: JobObject, *, doing: str) -> None:
     """Raise RequestRefusedError for a job that is over."""
     if is_true(job.status, "Complete"):
         raise RequestRefusedError(doing=doing, cause="it is complete")
     if is_true(job.status, "Failed"):
-        remedy = f"`kubectl rl retry {job.name}` continues its run"
+        remedy = _retry(cluster, job.namespace, job.name)
         was = "it was stopped" if job.status.phase == "Stopped" else "it has failed"
         raise RequestRefusedError(doing=doing, cause=was, remedy=remedy)
+
+
+def _retry(cluster: Cluster, namespace: str, job: str) -> str:
+    return f"`kubectl rl retry {job} {cluster.options(namespace)}` continues its run"
 
 
 def _await(
@@ -137,26 +141,29 @@ def _await(
         except ClusterUnavailableError as error:
             outage = f". At the end {error}"
         else:
-            if _is_over(current, reached, doing=doing):
+            if _is_over(cluster, current, reached, doing=doing):
                 return current
             state = f"is {current.status.phase}"
         left = deadline - time.monotonic()
         if left <= 0:
             raise TimeOverError(
                 f"{job} {state} after {seconds:.0f} s{outage}",
-                remedy=f"It goes on; `kubectl rl status {job}` says what it waits for",
+                remedy=f"It goes on; `kubectl rl status {job} {cluster.options(namespace)}` says "
+                "what it waits for",
             )
         pause(min(POLL_SECONDS, left))
 
 
-def _is_over(job: JobObject, reached: Callable[[JobObject], bool], *, doing: str) -> bool:
+def _is_over(
+    cluster: Cluster, job: JobObject, reached: Callable[[JobObject], bool], *, doing: str
+) -> bool:
     """Whether a job is as wanted; raises RequestRefusedError where it never will be."""
     ended = has_ended(job.status)
     seen = job.status.observed_generation >= job.generation
     if (ended or seen) and reached(job):
         return True
     if ended:
-        refuse_ended(job, doing=doing)
+        refuse_ended(cluster, job, doing=doing)
     return False
 
 

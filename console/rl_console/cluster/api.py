@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from kubernetes import client, config
 from rl_console.cluster import kubeconfig as kubeconfig_file
 from rl_console.cluster.failures import cause_of, refusal, was_sent
 from rl_console.errors import ClusterUnavailableError, UsageError
+from rl_console.tools import cluster_options
 
 T = TypeVar("T")
 REQUEST_SECONDS = 20.0
@@ -40,6 +41,7 @@ class Api:
         namespace: str = "default",
         request_seconds: float = REQUEST_SECONDS,
         impersonates: bool = False,
+        options: Sequence[str] = (),
     ) -> None:
         self.library = library
         self.namespace = namespace
@@ -47,6 +49,8 @@ class Api:
         self.limit = request_seconds, request_seconds
         """Seconds to connect, and between two parts of an answer. The library ignores a float."""
         self._impersonates = impersonates
+        self.options = tuple(options)
+        """Of kubectl, that choose this server; empty: kubectl's default."""
 
     @classmethod
     def connect(
@@ -69,6 +73,7 @@ class Api:
             namespace=chosen.namespace,
             request_seconds=request_seconds,
             impersonates=chosen.impersonates,
+            options=cluster_options(kubeconfig, context),
         )
 
     @classmethod

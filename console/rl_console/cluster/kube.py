@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ class Cluster:
         """The same cluster for the end of a wait; a request may take LEAST_SECONDS in any case."""
         return Cluster(self.api.within(max(seconds, LEAST_SECONDS)))
 
+    def options(self, namespace: str) -> str:
+        """Options of a command in a message, so that it works on the same namespace and cluster."""
+        return shlex.join(["-n", namespace, *self.api.options])
+
     def job(self, namespace: str, name: str) -> JobObject:
         """Read an RLJob; raises NotFoundError when it does not exist."""
         return JobObject.parse(self.raw_job(namespace, name))
@@ -106,7 +111,10 @@ class Cluster:
         except NotFoundError as error:
             if error.remedy:
                 raise
-            remedy = "`kubectl rl list` shows the jobs of the namespace; -n chooses another one"
+            remedy = (
+                f"`kubectl rl list {self.options(namespace)}` shows the jobs of the namespace; -n "
+                "chooses another one"
+            )
             raise NotFoundError(doing=doing, remedy=remedy) from error
         return raw
 

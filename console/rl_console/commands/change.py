@@ -50,7 +50,7 @@ def stop(
 
     cluster = invocation.cluster()
     namespace = cluster.default_namespace
-    refuse_ended(cluster.job(namespace, job), doing=f"stopping RLJob {namespace}/{job}")
+    refuse_ended(cluster, cluster.job(namespace, job), doing=f"stopping RLJob {namespace}/{job}")
     if not yes:
         typer.confirm(f"End the run of RLJob {namespace}/{job} for good?", abort=True, err=True)
     print(stop_job(cluster, namespace, job, wait=wait))
@@ -80,7 +80,7 @@ def retry(
     cluster = invocation.cluster()
     namespace = cluster.default_namespace
     raw = cluster.raw_job(namespace, job)
-    manifest = replacement(raw)
+    manifest = replacement(cluster, raw)
     require_creatable(cluster, manifest)
     if not yes:
         typer.confirm(

@@ -47,7 +47,15 @@ def logs(
     namespace = cluster.default_namespace
     cluster.raw_job(namespace, job)
     pods = cluster.pods_of(namespace, job)
-    sources = choose(pods, job=job, part=part, pod=pod, attempt=attempt, replica=replica)
+    sources = choose(
+        pods,
+        job=job,
+        options=cluster.options(namespace),
+        part=part,
+        pod=pod,
+        attempt=attempt,
+        replica=replica,
+    )
     options = LogOptions(
         follow=follow,
         tail=None if tail < 0 else tail,

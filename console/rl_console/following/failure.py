@@ -13,14 +13,14 @@ LOG_LINES = 25
 STOPPED = "Stopped"
 """The phase of a job that a person ended; its condition is Failed, too."""
 REMEDIES = {
-    "Deadline": "Run `kubectl describe rljob {name}`; if the job is still making progress, allow "
+    "Deadline": "Run `kubectl describe rljob {job}`; if the job is still making progress, allow "
     "more time.",
     "Deleted": "Apply the manifest again.",
     "Unreachable": "Check that the cluster is running.",
     "Stalled": "Fix what the message names; the job then continues by itself.",
     "Failed": "Fix the cause that the message and the log name, then run "
-    "`kubectl rl retry {name}`: a new job continues the run.",
-    STOPPED: "Nothing is broken: spec.stop ended the run. `kubectl rl retry {name}` continues it "
+    "`kubectl rl retry {job}`: a new job continues the run.",
+    STOPPED: "Nothing is broken: spec.stop ended the run. `kubectl rl retry {job}` continues it "
     "as a new job.",
 }
 
@@ -35,8 +35,13 @@ class LogWanted:
     """Show the log of the previous run: the container has restarted since it failed."""
 
 
-def describe(ending: Ending, *, name: str) -> tuple[str, str]:
-    """The failed condition and its remedy, each as a text of one or more sentences."""
+def describe(ending: Ending, *, job: str) -> tuple[str, str]:
+    """The failed condition and its remedy, each as a text of one or more sentences.
+
+    Args:
+        ending: how following ended.
+        job: name of the job and options, as a command in the remedy has them.
+    """
     parts, kind = [], str(ending.kind)
     if ending.condition is not None:
         condition = ending.condition
@@ -49,7 +54,7 @@ def describe(ending: Ending, *, name: str) -> tuple[str, str]:
         status = ending.snapshot.job.status
         kind = STOPPED if kind == "Failed" and status.phase == STOPPED else kind
         parts.extend(_last_failure(status))
-    return " ".join(parts), REMEDIES[kind].format(name=name)
+    return " ".join(parts), REMEDIES[kind].format(job=job)
 
 
 def _last_failure(status: RLJobStatus) -> list[str]:

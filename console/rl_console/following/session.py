@@ -53,7 +53,7 @@ class Session:
 
         Condition and remedy do not depend on pods; the log is left out where they cannot be read.
         """
-        condition, remedy = describe(ending, name=self.job)
+        condition, remedy = describe(ending, job=self._meant)
         if ending.error is not None:  # the next request would wait for the API server once more
             return StageFailedError(condition, remedy=remedy)
         cluster = self.cluster.within(ending.left)
@@ -97,8 +97,13 @@ class Session:
         raise TimeOverError(
             f"{self.job} has not ended after {duration(ending.seconds)}: {status.phase}, "
             f"step {status.progress.step}/{status.progress.steps}, {why(status)}{outage}",
-            remedy=f"The job goes on; `kubectl rl follow {self.job}` shows it again",
+            remedy=f"The job goes on; `kubectl rl follow {self._meant}` shows it again",
         )
+
+    @property
+    def _meant(self) -> str:
+        """The job in a command of a message."""
+        return f"{self.job} {self.cluster.options(self.namespace)}"
 
 
 def _operators(cluster: Cluster) -> list[PodView]:

@@ -124,20 +124,23 @@ def _chosen(cluster: Cluster, namespace: str, job: str, pod: str) -> PodView:
     phase = cluster.job(namespace, job).status.phase
     samplers = [each for each in cluster.pods_of(namespace, job) if job in each.chat_ports]
     doing = f"looking for a sampler of {namespace}/{job} that is ready"
+    meant = f"{job} {cluster.options(namespace)}"
     if pod:
         named = [each for each in samplers if each.name == pod]
         if not named:
             raise UsageError(
-                f"{pod} is no sampler pod of {job}", remedy=f"`kubectl rl top {job}` shows them"
+                f"{pod} is no sampler pod of {job}", remedy=f"`kubectl rl top {meant}` shows them"
             )
         samplers = named
     ready = [each for each in samplers if each.ready]
     if ready:
         return ready[0]
     if samplers:
-        remedy = f"{len(samplers)} start or serve no policy yet: `kubectl rl status {job}` says why"
+        remedy = (
+            f"{len(samplers)} start or serve no policy yet: `kubectl rl status {meant}` says why"
+        )
         raise NotFoundError(doing=doing, remedy=remedy)
-    raise NotFoundError(doing=doing, remedy=_remedy(job, phase))
+    raise NotFoundError(doing=doing, remedy=_remedy(meant, phase))
 
 
 def _remedy(job: str, phase: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rl_console.actions import retry, suspension
+from rl_console.actions import suspension
 from rl_console.cluster.kube import Cluster as KubeCluster
-from rl_console.errors import RequestRefusedError
 from rl_console.pods import PodView
 from tests.contract.rl_console.conftest import Run
 from tests.contract.rl_console.world import NAMESPACE, World, condition, pod, put_status
@@ -150,7 +150,7 @@ def test_a_job_that_is_made_again_names_what_to_commit(
     assert done.code == 6
     assert "applies manifests from Git, made the job again at once. It has begun" in done.err
     assert "Commit `runId: run-7` below `spec` of its manifest" in done.err
-    assert f"`kubectl delete rljob {job}`" in done.err
+    assert f"`kubectl delete rljob {job} -n {NAMESPACE} --kubeconfig {world.admin}`" in done.err
 
 
 @pytest.mark.parametrize(("allowed", "forbidden"), [("create", "delete"), ("delete", "create")])
@@ -184,12 +184,19 @@ def test_a_retry_asks_first(
     assert get(world, "rljob", job)["metadata"]["uid"] == before
 
 
-def test_data_that_would_be_deleted_refuse_a_retry(world: World, job: str) -> None:
-    raw = get(world, "rljob", job)
-    raw["status"] = {"conditions": [condition("Failed", "True", "x")], "phase": "Failed"}
-    raw["spec"]["lifecycle"]["dataPolicy"] = "Delete"
-    with pytest.raises(RequestRefusedError, match="Set it to Retain first"):
-        retry.replacement(raw)
+def test_data_that_would_be_deleted_refuse_a_retry_and_the_remedy_works(
+    world: World, run: Run, job: str
+) -> None:
+    change = json.dumps({"spec": {"lifecycle": {"dataPolicy": "Delete"}}})
+    world.apiserver.kubectl("-n", NAMESPACE, "patch", "rljob", job, "--type=merge", "-p", change)
+    failed(world, job)
+    done = run("retry", job, "--yes", kubeconfig=world.admin)
+    assert done.code == 6
+    remedy = done.err.partition("Set it to Retain first: `kubectl ")[2].partition("`")[0]
+    chosen = f"{job} -n {NAMESPACE} --kubeconfig {world.admin} "
+    assert remedy.startswith(f"patch rljob {chosen}")
+    world.apiserver.kubectl(*shlex.split(remedy))
+    assert get(world, "rljob", job)["spec"]["lifecycle"]["dataPolicy"] == "Retain"
 
 
 def test_a_pool_is_scaled_through_its_subresource(world: World, run: Run) -> None:

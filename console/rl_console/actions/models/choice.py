@@ -46,7 +46,7 @@ class Choice:
             raise NotFoundError(
                 doing=f"looking for a model of {namespace}/{name}",
                 remedy="The job has published no version yet: "
-                f"`kubectl rl status {name}` says how far it is",
+                f"`kubectl rl status {name} {cluster.options(namespace)}` says how far it is",
             )
         return cls(job=job, spec=raw["spec"], version=newest)
 

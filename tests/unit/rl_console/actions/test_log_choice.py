@@ -38,7 +38,9 @@ PODS = [
 def test_the_containers_that_are_meant_are_chosen(
     options: dict[str, Any], chosen: list[str]
 ) -> None:
-    assert [source.label for source in choose(PODS, job="sums", **options)] == chosen
+    assert [
+        source.label for source in choose(PODS, job="sums", options="-n lab", **options)
+    ] == chosen
 
 
 @pytest.mark.parametrize(
@@ -52,4 +54,4 @@ def test_the_containers_that_are_meant_are_chosen(
 )
 def test_what_is_not_there_is_refused(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        choose(PODS, job="sums", **options)
+        choose(PODS, job="sums", options="-n lab", **options)

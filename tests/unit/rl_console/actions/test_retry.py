@@ -27,7 +27,7 @@ from tests.unit.rl_console.queries.test_cluster_source import Answer, Server
 
 METADATA = {"name": "sums", "namespace": "lab", "uid": "u"}
 MANIFEST = {"metadata": {"name": "sums", "namespace": "lab"}, "spec": {"runId": "run-1"}}
-LATER = r"Once the old job is gone, run `kubectl create -f again\.yaml` to continue its run"
+LATER = r"Once the old job is gone, run `kubectl create -f again\.yaml -n lab` to continue its run"
 DONE, GOING = Answer(200, {}), Answer(200, {"metadata": METADATA})
 GONE = Answer(404, {"details": {"name": "sums"}})
 DOWN = Answer(503, {"message": "etcd has no leader"})
@@ -86,8 +86,9 @@ def test_a_refusal_while_the_job_goes_says_how_to_go_on(
 
 
 UNKNOWN = (
-    r"t is not known whether the job was deleted: if `kubectl rl status sums` still shows it, "
-    r"remove again\.yaml and run `kubectl rl retry sums` again; else run `kubectl create -f again"
+    r"t is not known whether the job was deleted: if `kubectl rl status sums -n lab` still shows "
+    r"it, remove again\.yaml and run `kubectl rl retry sums -n lab` again; else run "
+    r"`kubectl create -f again"
 )
 
 
@@ -137,7 +138,7 @@ def test_a_job_that_somebody_else_deleted_is_created() -> None:
 def test_a_creation_that_is_refused_keeps_its_exit_code_and_names_the_manifest(
     answer: Answer, code: int
 ) -> None:
-    says = r"The old job is deleted\. Run `kubectl create -f again\.yaml` to continue its run"
+    says = r"The old job is deleted: run `kubectl create -f again\.yaml -n lab` to continue its run"
     with pytest.raises(ConsoleError, match=says) as raised:
         replace(Server(DONE, GONE, answer))
     assert raised.value.exit_code == code
@@ -173,7 +174,7 @@ def test_a_job_that_cannot_be_created_is_not_to_be_deleted(
     ("reason", "says"),
     [
         ("AlreadyExists", r"applies manifests from Git, .* Commit `runId: run-1`"),
-        ("Forbidden", r"a queue already exists\. The old job is deleted\. Run `kubectl create"),
+        ("Forbidden", r"a queue already exists\. The old job is deleted: run `kubectl create"),
     ],
 )
 def test_a_job_that_exists_again_is_told_from_other_refusals(reason: str, says: str) -> None:

@@ -55,8 +55,8 @@ def wait(*, suspended: bool, final: str, phase: str, before: str) -> str:
 @pytest.mark.parametrize(
     ("final", "phase", "cause"),
     [
-        ("Failed", "Failed", "it has failed. `kubectl rl retry sums`"),
-        ("Failed", "Stopped", "it was stopped. `kubectl rl retry sums`"),
+        ("Failed", "Failed", "it has failed. `kubectl rl retry sums -n lab`"),
+        ("Failed", "Stopped", "it was stopped. `kubectl rl retry sums -n lab`"),
     ],
 )
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_an_api_server_that_is_down_for_a_moment_is_asked_again(
 
 
 DOWN = Answer(503, {"message": "etcd has no leader"})
-GOES_ON = r"etcd has no leader\. Try again\. It goes on; `kubectl rl status sums`"
+GOES_ON = r"etcd has no leader\. Try again\. It goes on; `kubectl rl status sums -n lab`"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ GOES_ON = r"etcd has no leader\. Try again\. It goes on; `kubectl rl status sums
         ([a_job(suspend=True), DOWN], rf"sums is Pending after 1 s\. At the end .*{GOES_ON}"),
         (
             [a_job(suspend=True)],
-            r"sums is Pending after 1 s\. It goes on; `kubectl rl status sums`",
+            r"sums is Pending after 1 s\. It goes on; `kubectl rl status sums -n lab`",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_a_failure_names_condition_remedy_and_last_attempt() -> None:
     failed_snapshot = snapshot(condition("Failed", reason="BackoffLimitExceeded"), lastFailure=last)
     failed_condition = failed_snapshot.job.status.conditions[0]
     ending = Ending(kind="Failed", snapshot=failed_snapshot, seconds=5, condition=failed_condition)
-    text, remedy = describe(ending, name="sums")
+    text, remedy = describe(ending, job="sums -n lab")
     assert text.startswith("Failed=True, BackoffLimitExceeded: Failed it is.")
     assert "2 (ExitedWithError, exit code 1): Boom." in text
     assert remedy.startswith("Fix the cause")
@@ -68,8 +68,8 @@ def test_the_remedy_of_a_job_that_ended_keeps_its_training(phase: str, beginning
     ended = snapshot(condition("Failed", reason=phase), phase=phase)
     why = ended.job.status.conditions[0]
     _, remedy = describe(
-        Ending(kind="Failed", snapshot=ended, seconds=5, condition=why), name="sums"
+        Ending(kind="Failed", snapshot=ended, seconds=5, condition=why), job="sums -n lab"
     )
     assert remedy.startswith(beginning)
-    assert "`kubectl rl retry sums`" in remedy
+    assert "`kubectl rl retry sums -n lab`" in remedy
     assert "delete" not in remedy

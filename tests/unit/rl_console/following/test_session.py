@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 from rich.console import Console
 
@@ -26,7 +24,8 @@ OUTAGE = ClusterUnavailableError(doing="reading RLJob lab/sums", cause="refused"
 
 
 def session() -> Session:
-    return Session(cluster=cast("Cluster", None), console=Console(), namespace="lab", job="sums")
+    cluster = Cluster(Api(Server().library, options=("--context", "prod")))
+    return Session(cluster=cluster, console=Console(), namespace="lab", job="sums")
 
 
 def test_a_time_limit_over_a_job_at_work_is_no_failure() -> None:
@@ -37,7 +36,7 @@ def test_a_time_limit_over_a_job_at_work_is_no_failure() -> None:
         session().finish(ending)
     assert str(raised.value) == (
         "sums has not ended after 1 m 30 s: Running, step 3/10, waiting for rollouts. "
-        "The job goes on; `kubectl rl follow sums` shows it again"
+        "The job goes on; `kubectl rl follow sums -n lab --context prod` shows it again"
     )
     assert raised.value.exit_code == TIME_OVER
 
