@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from rl_local import versions
 from tests.servers import binary, free_port
 from tests.unit.charts.test_monitoring import DASHBOARDS
 from tests.unit.charts.test_values import CHART
@@ -21,12 +22,29 @@ from tests.unit.charts.test_values import CHART
 META = "__meta_kubernetes_"
 
 
+def write_rules(folder: Path) -> Path:
+    """The file of the rules that the chart makes for a release in the namespace rl-system."""
+    options = (
+        "--namespace=rl-system",
+        f"--kube-version={versions.KUBERNETES}",
+        "--show-only=templates/monitoring.yaml",
+        "--set=image.registry=unused",
+        "--set=prometheusRule.enabled=true",
+    )
+    command = [binary("helm"), "template", "rl", str(CHART), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    file = folder / "rules.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(done.stdout)["spec"]))
+    return file
+
+
 @contextmanager
 def running_prometheus(folder: Path, scrapes: list[dict[str, Any]]) -> Iterator[str]:
     """URL of a Prometheus that scrapes every second, and evaluates the chart's alerts."""
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(CHART / "alerts.yaml")],
+        "rule_files": [str(write_rules(folder))],
         "scrape_configs": scrapes,
     }
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))

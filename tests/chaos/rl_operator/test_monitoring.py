@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.kube.prometheus import panels, query, rules, running_prometheus
+from tests.kube.prometheus import panels, query, rules, running_prometheus, write_rules
 from tests.servers import binary
 from tests.unit.charts.test_monitoring import ALERTS
-from tests.unit.charts.test_values import CHART, VALUES
+from tests.unit.charts.test_values import VALUES
 from tests.unit.docs.test_pages import described_metrics
 from tests.waiting import until
 
@@ -25,12 +25,12 @@ POD = f'{JOB},rl_operator_io_pool="math-main",pod="math-main-x-1"'
 FIRES: dict[str, tuple[str, str, str]] = {
     # alert: (series, values by the minute that raise it, values that do not)
     "RLJobStalled": (
-        'rl_operator_job_phase{rljob_namespace="team",rljob="math",phase="Stalled"}',
+        'rl_operator_job_phase{namespace="rl-system",rljob_namespace="team",rljob="math",phase="Stalled"}',
         "1x90",
         "1x5 _x85",
     ),
     "RLJobFailed": (
-        'rl_operator_job_phase{rljob_namespace="team",rljob="math",phase="Failed"}',
+        'rl_operator_job_phase{namespace="rl-system",rljob_namespace="team",rljob="math",phase="Failed"}',
         "1x90",
         "_x90",
     ),
@@ -106,16 +106,53 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_promtool_accepts_the_rules() -> None:
-    done = promtool("check", "rules", "--lint-fatal", CHART / "alerts.yaml")
+@pytest.fixture(scope="module")
+def rule_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The rules of a release in the namespace rl-system."""
+    return write_rules(tmp_path_factory.mktemp("rules"))
+
+
+def test_promtool_accepts_the_rules(rule_file: Path) -> None:
+    done = promtool("check", "rules", "--lint-fatal", rule_file)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+OF_OTHERS = {
+    "RLOperatorDown": [
+        ('rl_operator_leader{namespace="rl-system"}', "0x90"),
+        ('rl_operator_leader{namespace="other"}', "1x90"),
+    ],
+    "RLJobFailed": [
+        ('rl_operator_job_phase{namespace="other",rljob_namespace="t",phase="Failed"}', "1x90")
+    ],
+}
+"""Series of two releases: the first alert fires in spite of the other one, the second does not."""
+
+
+@pytest.mark.parametrize(("alert", "fires"), [("RLOperatorDown", True), ("RLJobFailed", False)])
+def test_a_release_judges_its_own_operator(
+    alert: str, fires: bool, rule_file: Path, tmp_path: Path
+) -> None:
+    judge(alert, rule_file, tmp_path, [(OF_OTHERS[alert], fires)])
+
+
 @pytest.mark.parametrize("alert", [rule["alert"] for rule in ALERTS])
-def test_each_alert_fires_when_it_must_and_only_then(alert: str, tmp_path: Path) -> None:
+def test_each_alert_fires_when_it_must_and_only_then(
+    alert: str, rule_file: Path, tmp_path: Path
+) -> None:
     raised, quiet = cases(alert)
+    judge(alert, rule_file, tmp_path, [(raised, True), (quiet, False)])
+
+
+def judge(
+    alert: str,
+    rule_file: Path,
+    folder: Path,
+    situations: Sequence[tuple[Sequence[tuple[str, str]], bool]],
+) -> None:
+    """Let promtool compare whether an alert fires in each situation with whether it should."""
     tests = {
-        "rule_files": [str(CHART / "alerts.yaml")],
+        "rule_files": [str(rule_file)],
         "evaluation_interval": "1m",
         "tests": [
             {
@@ -129,10 +166,10 @@ def test_each_alert_fires_when_it_must_and_only_then(alert: str, tmp_path: Path)
                     }
                 ],
             }
-            for series, fires in ((raised, True), (quiet, False))
+            for series, fires in situations
         ],
     }
-    path = tmp_path / "alerts_test.yaml"
+    path = folder / "alerts_test.yaml"
     path.write_text(yaml.safe_dump(tests))
     done = promtool("test", "rules", path)
     assert done.returncode == 0, done.stdout + done.stderr
