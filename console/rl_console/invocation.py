@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from rl_console.names import require_name
 from rl_console.output import Output
 from rl_console.tools import Tools
 
@@ -71,7 +72,7 @@ class Invocation:
             request_seconds=self.request_seconds,
         )
         if self.namespace:
-            cluster.default_namespace = self.namespace
+            cluster.default_namespace = require_name("namespace", self.namespace)
         return cluster
 
     def changed(

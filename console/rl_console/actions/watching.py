@@ -26,7 +26,7 @@ def watch_jobs(
     cluster: Cluster,
     namespace: str,
     *,
-    job: str,
+    job: str | None,
     interval: float,
     seconds: float | None,
     output: Output,
@@ -41,7 +41,7 @@ def watch_jobs(
     Args:
         cluster: to read from.
         namespace: of the jobs; empty: all.
-        job: only this job; empty: all of the namespace.
+        job: only this job; None: all of the namespace.
         interval: seconds between two reads.
         seconds: until the end; None: never.
         output: a table, or one JSON object a line.
@@ -58,7 +58,7 @@ def watch_jobs(
     while True:
         asked = cluster.within(ends - monotonic())
         try:
-            jobs = [asked.raw_job(namespace, job)] if job else asked.raw_jobs(namespace)
+            jobs = [asked.raw_job(namespace, job)] if job is not None else asked.raw_jobs(namespace)
             answered = monotonic()
             changes = changes or _Changes(output)
             changes.show(job_listing(jobs, namespace=namespace))

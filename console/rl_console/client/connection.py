@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rl_console.cluster.api import REQUEST_SECONDS
 from rl_console.cluster.kube import Cluster
+from rl_console.names import require_name
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import OPERATOR_NAMESPACE, Tools
 
@@ -49,12 +50,12 @@ def connect(
         request_seconds: to connect, and between two parts of an answer.
 
     Raises:
-        UsageError: the kubeconfig or the context does not exist.
+        UsageError: the kubeconfig or the context does not exist, or the namespace cannot exist.
     """
     file = Path(kubeconfig) if kubeconfig else None
     cluster = Cluster.connect(file, context=context, request_seconds=request_seconds)
     tools = Tools(kubeconfig=file, context=context)
     if namespace:
-        cluster.default_namespace = namespace
+        cluster.default_namespace = require_name("namespace", namespace)
     source = ClusterSource(cluster, tools, operator_namespace=operator_namespace)
     return Connection(cluster=cluster, source=source, tools=tools)

@@ -14,6 +14,7 @@ from kubernetes import client
 from rl_console.cluster.api import REQUEST_SECONDS, Api
 from rl_console.errors import NotFoundError, RequestRefusedError
 from rl_console.jobs import JobObject, PoolObject, Workload
+from rl_console.names import require_job, require_name
 from rl_console.pods import PodView, pod_view
 from rl_contracts.spec.resources import GROUP, VERSION
 
@@ -32,7 +33,13 @@ def path(plural: str, namespace: str = "", name: str = "", part: str = "") -> st
         namespace: empty: all.
         name: of one object.
         part: a subresource, e.g. ``scale``.
+
+    Raises:
+        UsageError: a name is none of Kubernetes.
     """
+    for kind, given in (("namespace", namespace), ("RLJob or SamplerPool", name)):
+        if given:
+            require_name(kind, given)
     place = f"/namespaces/{quote(namespace)}" if namespace else ""
     parts = "".join(f"/{quote(each, safe='')}" for each in (name, part) if each)
     return f"/apis/{GROUP}/{VERSION}{place}/{plural}{parts}"
@@ -102,7 +109,13 @@ class Cluster:
                 yield {"apiVersion": f"{GROUP}/{VERSION}", "kind": "RLJob", **item}
 
     def raw_job(self, namespace: str, name: str) -> dict[str, Any]:
-        """An RLJob as the API server has it; raises NotFoundError when it does not exist."""
+        """An RLJob as the API server has it.
+
+        Raises:
+            NotFoundError: it does not exist.
+            UsageError: the name of the job or of the namespace is empty, or none of Kubernetes.
+        """
+        require_job(namespace, name)
         doing = f"reading RLJob {namespace}/{name}"
         try:
             raw: dict[str, Any] = self.api.request(

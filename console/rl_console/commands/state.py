@@ -34,7 +34,7 @@ def status(invocation: Invocation, job: str) -> None:
 
 def watch(
     invocation: Invocation,
-    job: Annotated[str, typer.Argument(help="Only this job.")] = "",
+    job: Annotated[str | None, typer.Argument(help="Only this job.")] = None,
     *,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Watch the jobs of every namespace.")
@@ -50,7 +50,7 @@ def watch(
     from rl_console.actions.watching import watch_jobs
 
     cluster = invocation.cluster()
-    namespace = "" if all_namespaces else cluster.default_namespace
+    namespace = "" if all_namespaces and job is None else cluster.default_namespace
     watch_jobs(
         cluster,
         namespace,

@@ -11,7 +11,7 @@ from rl_console.invocation import Invocation, add
 
 def top(
     invocation: Invocation,
-    job: Annotated[str, typer.Argument(help="Show the pods of this job.")] = "",
+    job: Annotated[str | None, typer.Argument(help="Show the pods of this job.")] = None,
     *,
     all_namespaces: Annotated[
         bool, typer.Option("--all-namespaces", "-A", help="Show the jobs of every namespace.")
@@ -26,7 +26,7 @@ def top(
 
     cluster = invocation.cluster()
     namespace = cluster.default_namespace
-    if job:
+    if job is not None:
         cluster.raw_job(namespace, job)
         show(of_pods(cluster, namespace, job), invocation.output)
         return

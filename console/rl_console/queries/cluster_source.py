@@ -27,6 +27,7 @@ from rl_console.errors import (
     NotFoundError,
     RequestRefusedError,
 )
+from rl_console.names import require_job
 from rl_console.tools import OPERATOR_NAMESPACE, Tools
 from rl_contracts.errors import RLError
 from rl_contracts.queries.answering import Answering
@@ -117,6 +118,7 @@ class ClusterSource:
 
     def ask(self, namespace: str, job: str, query: Message, *, patient: bool = True) -> Answer:
         """The answer to a query, from the operator or directly."""
+        require_job(namespace, job)
         token = self._cluster.api.token
         if not token:
             return self._ask_stores(namespace, job, query)

@@ -83,6 +83,28 @@ def test_a_wrong_command_line_is_one_line_with_the_remedy(
     assert capsys.readouterr().err == message
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["follow", ""], "the name of the RLJob is empty"),
+        (["stop", "", "--yes"], "the name of the RLJob is empty"),
+        (["watch", ""], "the name of the RLJob is empty"),
+        (["top", ""], "the name of the RLJob is empty"),
+        (["trajectories", ""], "the name of the RLJob is empty"),
+        (["retry", "rljob/sums"], "the RLJob cannot have the name 'rljob/sums'"),
+        (["list", "-n", ".."], "the namespace cannot have the name '..'"),
+        (["status", "sums", "-n", "a/b"], "the namespace cannot have the name 'a/b'"),
+    ],
+)
+def test_a_name_that_no_object_can_have_is_refused_before_a_request(
+    arguments: Sequence[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty one would mean all jobs, e.g. where a variable of the shell is not set."""
+    file = kubeconfig(tmp_path, {"server": "http://127.0.0.1:9"}, {"token": "t"})
+    assert app.run(["--kubeconfig", str(file), *arguments]) == USAGE
+    assert capsys.readouterr().err.startswith(f"error: {says}. ")
+
+
 def failing(error: Exception) -> type[Invocation]:
     class Failing(Invocation):
         def cluster(self) -> None:  # type: ignore[override]

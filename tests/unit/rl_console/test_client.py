@@ -118,6 +118,18 @@ def test_a_job_without_a_spec_cannot_be_submitted() -> None:
         RLJob("sums").submit()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [RLJob.status, RLJob.wait, RLJob.stop, RLJob.metrics],
+    ids=["status", "wait", "stop", "metrics"],
+)
+def test_an_empty_name_is_refused_before_a_request(asked: Callable[[RLJob], Any]) -> None:
+    cluster = Cluster(Api(Server(Answer(200, {"items": []})).library))
+    connection = Connection(cluster=cluster, source=ClusterSource(cluster, Tools()))
+    with pytest.raises(UsageError, match="the name of the RLJob is empty"):
+        asked(RLJob("", connection=connection))
+
+
 def test_trajectories_are_left_out_of_a_step_that_is_named() -> None:
     with pytest.raises(
         UsageError, match=r"skip=3 leaves out trajectories of step last\. Name last"

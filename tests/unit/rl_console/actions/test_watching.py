@@ -43,7 +43,7 @@ def watch(cluster: FakeCluster, *, seconds: float | None, output: Output = Outpu
     watch_jobs(
         cast("Cluster", cluster),
         "lab",
-        job="",
+        job=None,
         interval=1.0,
         seconds=seconds,
         output=output,
