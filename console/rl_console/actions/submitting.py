@@ -78,17 +78,22 @@ def _require_ours(documents: Sequence[Document]) -> None:
 
 
 def create(
-    cluster: Cluster, documents: Sequence[Document], *, dry_run: bool = False
+    cluster: Cluster,
+    documents: Sequence[Document],
+    *,
+    namespace: str = "",
+    dry_run: bool = False,
 ) -> Iterator[str]:
     """Create the objects; yields a line for each.
 
     Args:
         cluster: where to create them.
         documents: RLJobs and SamplerPools.
+        namespace: that the user names; empty: the manifests', else the cluster's default one.
         dry_run: ask the API server, and create nothing.
 
     Raises:
-        UsageError: another kind is among them.
+        UsageError: another kind is among them, or one is of another namespace than is named.
         RequestRefusedError: the API server refuses one; those before it exist.
     """
     for document in documents:
@@ -97,8 +102,20 @@ def create(
                 f"{document.file}: {document.name} is no RLJob or SamplerPool",
                 remedy="Create other objects with `kubectl apply -f`",
             )
+        if namespace:
+            _require_namespace(document, namespace)
     for document in documents:
         yield _create(cluster, document, dry_run=dry_run)
+
+
+def _require_namespace(document: Document, namespace: str) -> None:
+    """Raise UsageError where a manifest names another namespace, as kubectl refuses it."""
+    own = document.manifest["metadata"].get("namespace") or namespace
+    if own != namespace:
+        raise UsageError(
+            f"{document.file}: {document.name} is of namespace {own}, and -n is {namespace}",
+            remedy="Change metadata.namespace, or leave out -n",
+        )
 
 
 def _create(cluster: Cluster, document: Document, *, dry_run: bool) -> str:

@@ -82,7 +82,8 @@ def validate(
         print(line)
     if server:
         ours = [document for document in documents if document.ours]
-        for line in create(invocation.cluster(), ours, dry_run=True):
+        cluster, namespace = invocation.cluster(), invocation.namespace
+        for line in create(cluster, ours, namespace=namespace, dry_run=True):
             print(line)
 
 
@@ -100,7 +101,8 @@ def submit(
 
     documents = read_all(files)
     require_valid(documents)
-    for line in create(invocation.cluster(), documents, dry_run=dry_run):
+    cluster, namespace = invocation.cluster(), invocation.namespace
+    for line in create(cluster, documents, namespace=namespace, dry_run=dry_run):
         print(line)
 
 
