@@ -12,6 +12,13 @@ from rl_contracts.spec.pool_status import SamplerPoolStatus
 from rl_contracts.spec.status import RLJobStatus
 
 Status = TypeVar("Status", RLJobStatus, SamplerPoolStatus)
+STORES_SECRET = "rl-operator-stores"
+"""Of the stores of jobs that name none."""
+
+
+def stores_secret(spec: Mapping[str, Any]) -> str:
+    """Name of the Secret of a job's stores."""
+    return str((spec.get("storage") or {}).get("secretName") or STORES_SECRET)
 
 
 def parse_status(model: type[Status], written: Mapping[str, Any] | None) -> Status:

@@ -12,12 +12,12 @@ from pydantic import SecretStr
 from rl_console.cluster.kube import Cluster
 from rl_console.cluster.portforward import port_forward
 from rl_console.errors import RequestRefusedError
+from rl_console.jobs import STORES_SECRET
 from rl_console.tools import Tools
 from rl_contracts.stores.clients.settings import StoreSettings
 from rl_contracts.stores.connect import Stores
 from rl_contracts.stores.objects import Objects
 
-STORES_SECRET = "rl-operator-stores"
 PATIENCE_SECONDS = 30.0
 
 

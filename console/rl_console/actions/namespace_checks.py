@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rl_console.actions.finding import UNKNOWN, Finding, fault, good, warning
 from rl_console.cluster.kube import Cluster
 from rl_console.errors import NotFoundError
-from rl_console.jobs import JobObject
+from rl_console.jobs import STORES_SECRET, JobObject, stores_secret
 from rl_console.view import condition
 from rl_contracts.errors import RefusedError
 from rl_contracts.reader import IN_CLEAR
@@ -16,7 +16,6 @@ from rl_contracts.spec.status import Condition
 from rl_contracts.stores.clients.settings import StoreSettings
 
 READER = f"{GROUP}/component=reader"
-STORES_SECRET = "rl-operator-stores"
 STORES_PAGE = "docs/concepts/stores.md"
 STORE_CONDITIONS = {"StateStoreReachable": "state store", "StorageReachable": "bucket"}
 RIGHTS = {
@@ -46,20 +45,27 @@ def existence(cluster: Cluster, namespace: str) -> Iterator[Finding]:
 
 
 def secret(cluster: Cluster, namespace: str) -> Iterator[Finding]:
-    """The Secret of the stores is complete; its values are not shown."""
+    """The Secrets of the stores that jobs use are complete; their values are not shown."""
+    used = {stores_secret(raw.get("spec") or {}) for raw in cluster.each_raw_job(namespace)}
+    for name in sorted(used or {STORES_SECRET}):
+        yield _secret(cluster, namespace, name)
+
+
+def _secret(cluster: Cluster, namespace: str, name: str) -> Finding:
     try:
-        StoreSettings.from_mapping(cluster.secret(namespace, STORES_SECRET))
+        StoreSettings.from_mapping(cluster.secret(namespace, name))
     except NotFoundError:
-        remedy = (
-            "Create it; or, with the chart's stores.embedded.enabled, add the namespace to "
-            f"stores.namespaces: {STORES_PAGE}"
+        embedded = (
+            "; or, with the chart's stores.embedded.enabled, add the namespace to stores.namespaces"
+            if name == STORES_SECRET
+            else ", or correct spec.storage.secretName of the jobs that name it"
         )
-        yield fault("secret", f"{namespace} has no Secret {STORES_SECRET}", remedy)
+        remedy = f"Create it{embedded}: {STORES_PAGE}"
+        return fault("secret", f"{namespace} has no Secret {name}", remedy)
     except RefusedError as error:
         remedy = f"{STORES_PAGE} lists the keys"
-        yield fault("secret", error.refusal.message, remedy)
-    else:
-        yield good("secret", f"{STORES_SECRET} has the keys")
+        return fault("secret", f"{name}: {error.refusal.message}", remedy)
+    return good("secret", f"{name} has the keys")
 
 
 def reader(cluster: Cluster, namespace: str) -> Iterator[Finding]:

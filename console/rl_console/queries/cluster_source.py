@@ -27,6 +27,7 @@ from rl_console.errors import (
     NotFoundError,
     RequestRefusedError,
 )
+from rl_console.jobs import stores_secret
 from rl_console.names import require_job
 from rl_console.tools import OPERATOR_NAMESPACE, Tools
 from rl_contracts.errors import RLError
@@ -168,12 +169,11 @@ class ClusterSource:
     def _ask_stores(self, namespace: str, job: str, query: Message) -> Answer:
         raw = self._cluster.raw_job(namespace, job)
         spec = raw.get("spec") or {}
-        secret = (spec.get("storage") or {}).get("secretName") or store_access.STORES_SECRET
         model = spec.get("model") or {}
         run = (raw.get("status") or {}).get("runId") or raw["metadata"]["uid"]
         try:
             return self._answering.answer(
-                self._stores(namespace, secret),
+                self._stores(namespace, stores_secret(spec)),
                 QUERY.validate_python(query.model_dump()),
                 run=run,
                 namespace=namespace,

@@ -9,7 +9,7 @@ from typing import Any
 
 from rl_console.cluster.kube import Cluster
 from rl_console.errors import NotFoundError, UsageError
-from rl_console.jobs import JobObject
+from rl_console.jobs import JobObject, stores_secret
 from rl_contracts.spec.resources import API_VERSION, GROUP
 from rl_contracts.spec.status import ImagesStatus
 
@@ -68,8 +68,7 @@ class Choice:
     @property
     def secret(self) -> str:
         """Name of the Secret of stores."""
-        storage = self.spec.get("storage") or {}
-        return str(storage.get("secretName") or "rl-operator-stores")
+        return stores_secret(self.spec)
 
     @property
     def spec_text(self) -> str:
