@@ -6,6 +6,7 @@ attempt that resumes a run starts with the sums of the steps before it.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -146,8 +147,14 @@ class Figures(Collector):
     One thread updates it, others read ``page`` at any time: it is replaced as a whole.
     """
 
-    def __init__(self) -> None:
-        """Start without a step: the page is empty."""
+    def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
+        """Start without a step: the page is empty.
+
+        Args:
+            clock: seconds since 1970.
+        """
+        self._clock = clock
+        self._began: float | None = None
         self._last: StepMetrics | None = None
         self._tokens, self._rollouts = 0, 0
         self._dropped: Counter[str] = Counter()
@@ -158,7 +165,8 @@ class Figures(Collector):
         """Prometheus' text format."""
 
     def go_on(self, steps: Iterable[StepMetrics], results: Iterable[EvaluationResult]) -> None:
-        """Start from the steps and evaluations of earlier attempts."""
+        """Begin to train, after the steps and evaluations of earlier attempts."""
+        self._began = self._clock()
         for step in steps:
             self._add(step)
         self.evaluated(results)
@@ -185,7 +193,12 @@ class Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every metric that has a series."""
-        for metric in (*self._of_step(), *self._of_lineage(), *self._of_evaluations()):
+        began = _one(
+            "attempt_start_timestamp_seconds",
+            "When the attempt began to train, by the trainer's clock.",
+            self._began,
+        )
+        for metric in (began, *self._of_step(), *self._of_lineage(), *self._of_evaluations()):
             if metric.samples:
                 yield metric
 

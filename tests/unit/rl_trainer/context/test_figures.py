@@ -48,8 +48,18 @@ def an_evaluation(**changes: object) -> EvaluationResult:
     return EvaluationResult.model_validate(values | changes)
 
 
+def test_the_start_of_training_is_there_before_the_first_step() -> None:
+    """A run that trains nothing has none: an alert asks how long no step was made."""
+    figures = Figures(clock=lambda: 1e9)
+    figures.evaluated([an_evaluation()])
+    name = ("rl_trainer_attempt_start_timestamp_seconds", ())
+    assert name not in read(figures.page)
+    figures.go_on([], [])
+    assert read(figures.page)[name] == 1e9
+
+
 def test_the_page_holds_the_last_step_and_lineage_sums() -> None:
-    figures = Figures()
+    figures = Figures(clock=lambda: 1e9)
     assert figures.page == b""
     before = a_step(
         1,
@@ -92,6 +102,7 @@ def test_the_page_holds_the_last_step_and_lineage_sums() -> None:
     assert (plain["step"], plain["reward_mean"], plain["kl_nats"]) == (2, 0.25, 0.5)
     assert (plain["clipped_tokens_ratio"], plain["learning_rate"]) == (0.125, 1e-6)
     assert plain["step_timestamp_seconds"] == 1e9 + 0.5
+    assert plain["attempt_start_timestamp_seconds"] == 1e9
     assert (plain["tokens_trained_total"], plain["rollouts_trained_total"]) == (15, 4)
     assert not {"value_loss", "mfu_ratio"} & set(plain), "what is not known is not shown"
 
