@@ -174,7 +174,7 @@ class RLJob(RunQueries):
 
         Raises:
             TimeOverError: it has not ended in time. It goes on.
-            NotFoundError: it was deleted.
+            NotFoundError: it does not exist, or was deleted.
             ClusterUnavailableError: the API server does not answer for two minutes.
             StageFailedError: it failed or stalled; with remedy and last lines of log.
         """

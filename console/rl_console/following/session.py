@@ -77,19 +77,19 @@ class Session:
 
         Raises:
             TimeOverError: it has not ended in time, which is no failure.
-            NotFoundError: it was deleted.
+            NotFoundError: it was deleted, or never was there.
             ClusterUnavailableError: the API server does not answer.
             StageFailedError: it failed or is stalled.
         """
         if ending.succeeded:
             return
+        if ending.error is not None and (ending.snapshot is None or ending.kind == "Unreachable"):
+            raise ending.error
         if ending.kind == "Deleted":
             raise NotFoundError(
                 doing=f"following RLJob {self.namespace}/{self.job}",
                 remedy="It was deleted; to run it again, create it from its manifest",
             )
-        if ending.kind == "Unreachable" and ending.error is not None:
-            raise ending.error
         if ending.kind != "Deadline" or ending.snapshot is None:
             raise self.explain(ending)
         status = ending.snapshot.job.status

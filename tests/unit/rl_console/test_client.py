@@ -17,7 +17,7 @@ from rl_console.client import Connection, Metrics, RLJob, RLJobSpec, UsageError,
 from rl_console.client.metrics import chosen
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
-from rl_console.errors import ClusterUnavailableError, TimeOverError
+from rl_console.errors import ClusterUnavailableError, NotFoundError, TimeOverError
 from rl_console.jobs import JobObject
 from rl_console.manifests.files import read
 from rl_console.queries.cluster_source import ClusterSource
@@ -128,6 +128,14 @@ def test_an_empty_name_is_refused_before_a_request(asked: Callable[[RLJob], Any]
     connection = Connection(cluster=cluster, source=ClusterSource(cluster, Tools()))
     with pytest.raises(UsageError, match="the name of the RLJob is empty"):
         asked(RLJob("", connection=connection))
+
+
+def test_a_job_that_never_existed_was_not_deleted() -> None:
+    cluster = Cluster(Api(Server(Answer(404, {"details": {"name": "sums"}})).library))
+    connection = Connection(cluster=cluster, source=ClusterSource(cluster, Tools()))
+    with pytest.raises(NotFoundError, match=r"reading RLJob lab/sums\. `kubectl rl list") as raised:
+        RLJob("sums", namespace="lab", connection=connection).wait()
+    assert "deleted" not in str(raised.value)
 
 
 def test_trajectories_are_left_out_of_a_step_that_is_named() -> None:
