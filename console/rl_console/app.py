@@ -23,6 +23,7 @@ from rl_console.invocation import (
     Kubeconfig,
     Namespace,
     RequestTimeout,
+    require_finite,
 )
 from rl_console.plain_text import plain_line
 from rl_console.tools import Tools
@@ -60,6 +61,7 @@ def connect(
     helm: Annotated[str, typer.Option(envvar="HELM", help="helm program to run.")] = "helm",
 ) -> None:
     """Write, run and watch RL post-training jobs on Kubernetes."""
+    require_finite({"request_timeout": request_timeout})
     base = Invocation(tools=Tools(kubectl=kubectl, helm=helm))
     context.obj = base.changed(
         kubeconfig=kubeconfig,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from rl_console.errors import UsageError
 from rl_console.names import require_name
 from rl_console.output import Output
 from rl_console.tools import Tools
@@ -100,6 +102,15 @@ class Invocation:
         )
 
 
+def require_finite(options: Mapping[str, Any]) -> None:
+    """Raise UsageError for nan and inf: a wait of so many seconds would not end."""
+    for name, value in options.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(
+                f"--{name.replace('_', '-')} is {value}", remedy="Give a number, e.g. 60"
+            )
+
+
 def add(
     app: typer.Typer,
     function: Command,
@@ -123,6 +134,7 @@ def add(
     shared = {**(OF_CLUSTER if cluster else {}), **(OF_OUTPUT if output else {})}
 
     def command(context: typer.Context, **options: Any) -> None:
+        require_finite(options)
         chosen = {option: options.pop(option) for option in shared}
         base: Invocation = context.obj
         function(base.changed(**chosen), **options)

@@ -105,6 +105,23 @@ def test_a_name_that_no_object_can_have_is_refused_before_a_request(
     assert capsys.readouterr().err.startswith(f"error: {says}. ")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["follow", "sums", "--timeout", "nan"], "--timeout is nan"),
+        (["follow", "sums", "--patience", "inf"], "--patience is inf"),
+        (["suspend", "sums", "--wait", "nan"], "--wait is nan"),
+        (["list", "--request-timeout", "inf"], "--request-timeout is inf"),
+        (["--request-timeout", "inf", "list"], "--request-timeout is inf"),
+    ],
+)
+def test_a_time_that_would_not_end_is_refused(
+    arguments: Sequence[str], option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.run(arguments) == USAGE
+    assert capsys.readouterr().err == f"error: {option}. Give a number, e.g. 60\n"
+
+
 def failing(error: Exception) -> type[Invocation]:
     class Failing(Invocation):
         def cluster(self) -> None:  # type: ignore[override]
