@@ -78,6 +78,7 @@ class RequestRefusedError(ConsoleError):
 
     def __init__(self, *, doing: str, cause: str, remedy: str = "", reason: str = "") -> None:
         super().__init__(f"refused while {doing}: {cause}", remedy=remedy)
+        self.cause = cause
         self.reason = reason
         """The API server's word for the cause, e.g. ``AlreadyExists``."""
 

@@ -37,6 +37,8 @@ from rl_contracts.queries.kinds import QUERY, Message
 from rl_contracts.stores.connect import Stores
 
 SERVICE = "rl-operator:data"
+PROXY = "services/proxy"
+"""The resource of the right that the way to the operator takes."""
 TOKEN_HEADER = "X-RL-Token"
 STARTING_SECONDS = 30.0
 """A reader takes some seconds to start."""
@@ -159,6 +161,15 @@ class ClusterSource:
                 raise
             # Asked again, stores that hang would end the reader.
             raise RequestRefusedError(doing=doing, cause=error.cause) from error
+        except NotAllowedError as error:
+            if PROXY not in error.cause:  # the operator's own answer is about the job
+                raise
+            remedy = (
+                f"If the operator is in another namespace than {self._operator}, name it with "
+                "--operator-namespace; else ask its administrator to add a group of yours to "
+                "runData.viewers of its chart"
+            )
+            raise NotAllowedError(doing=doing, cause=error.cause, remedy=remedy) from error
         except NotFoundError as error:
             if error.remedy:
                 raise

@@ -8,7 +8,12 @@ from kubernetes import client
 
 from rl_console.cluster.api import Api
 from rl_console.cluster.kube import Cluster
-from rl_console.errors import ClusterUnavailableError, NotFoundError, RequestRefusedError
+from rl_console.errors import (
+    ClusterUnavailableError,
+    NotAllowedError,
+    NotFoundError,
+    RequestRefusedError,
+)
 from rl_console.queries import cluster_source
 from rl_console.queries.cluster_source import ClusterSource
 from rl_console.tools import Tools
@@ -135,3 +140,20 @@ def test_the_newest_events_are_kept_wherever_they_are_listed() -> None:
 def test_a_viewer_without_the_right_sees_no_events() -> None:
     server = Server(Answer(403, {"message": "events is forbidden"}))
     assert ClusterSource(Cluster(Api(server.library)), Tools()).events("lab", "sums") == []
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        (
+            'User "ann" cannot create resource "services/proxy" in the namespace "rl-system"',
+            r"another namespace than rl-system, .* --operator-namespace; .* runData\.viewers",
+        ),
+        ("ann may not get RLJob lab/sums", r"Ask for this right in the namespace, .* with -n"),
+    ],
+)
+def test_a_refusal_names_the_namespace_in_which_the_right_is_missing(
+    said: str, remedy: str
+) -> None:
+    with pytest.raises(NotAllowedError, match=rf"{said}\. .*{remedy}"):
+        ask(Server(Answer(403, {"message": said})))
