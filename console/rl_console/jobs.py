@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,9 +32,21 @@ def parse_status(model: type[Status], written: Mapping[str, Any] | None) -> Stat
     try:
         return model.model_validate(kept, extra="ignore")
     except ValidationError as error:
-        unread = {each["loc"][0] for each in error.errors(include_url=False) if each["loc"]}
-        known = {key: value for key, value in kept.items() if key not in unread}
-        return model.model_validate(known, extra="ignore")
+        unread = [each["loc"] for each in error.errors(include_url=False) if each["loc"]]
+        return model.model_validate(_without(kept, unread), extra="ignore")
+
+
+def _without(written: Mapping[str, Any], unread: Sequence[tuple[int | str, ...]]) -> dict[str, Any]:
+    """A status without what is unread: of a list, e.g. conditions, single items."""
+    items = {place[:2] for place in unread if len(place) > 1 and isinstance(place[1], int)}
+    fields = {place[0] for place in unread if place[:2] not in items}
+    return {
+        key: [item for index, item in enumerate(value) if (key, index) not in items]
+        if isinstance(value, list)
+        else value
+        for key, value in written.items()
+        if key not in fields
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,3 +42,11 @@ def test_the_status_of_a_newer_operator_is_read_as_far_as_it_is_known() -> None:
     status = parse_status(RLJobStatus, written)
     assert (status.phase, status.attempt, status.progress.step) == ("Pending", 3, 5)
     assert parse_status(RLJobStatus, None).attempt == 0
+
+
+def test_a_condition_that_cannot_be_read_hides_no_other() -> None:
+    unread = {"type": "Odd", "status": "True", "reason": "x", "lastTransitionTime": "t"}
+    failed = {**unread, "type": "Failed", "observedGeneration": 1}
+    status = parse_status(RLJobStatus, {"conditions": [unread, failed], "attempts": "several"})
+    assert [each.type for each in status.conditions] == ["Failed"]
+    assert status.attempts == []
