@@ -12,6 +12,8 @@ NO_TOKEN = "a user or a token belongs in a Secret"
 A_VARIABLE = "write letters, digits and '_', not beginning with a digit"
 AN_OBJECT = "write lower-case letters, digits, '-' and '.', as in the name of an object"
 A_RUN = "write the status.runId of a job"
+A_BUCKET = "A bucket's name has 3 to 63 lower-case letters, digits, '-' and '.'"
+BUCKET = FOLDER.partition("/.+")[0]
 HINTS = {
     rf"^({FOLDER}|{REPOSITORY})$": "write hf://org/name or s3://bucket/folder",
     r"^((s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]|file://)/([^?#]+\.(jsonl?|parquet)|[^?#]+/)"
@@ -59,4 +61,6 @@ def hint(pattern: str, value: str) -> str:
     advice = HINTS.get(pattern, f"write what matches {pattern}")
     if HUB_SCHEME in pattern and fits(pattern, f"{HUB_SCHEME}{value}"):
         return f"{advice}. If it is on the hub, write {HUB_SCHEME}{value}"
+    if BUCKET in pattern and re.match("s3://[^/]", value) and not re.match(f"{BUCKET}(/|$)", value):
+        return f"{advice}. {A_BUCKET}"
     return advice

@@ -46,6 +46,21 @@ DATA = (
             "hf://Qwen/Qwen2.5-0.5B-Instruct",
         ),
         ({"model": {"uri": "/models/qwen"}}, "write hf://org/name or s3://bucket/folder"),
+        (
+            {"model": {"uri": f"s3://{'b' * 64}/x"}},
+            "write hf://org/name or s3://bucket/folder. A bucket's name has 3 to 63 lower-case "
+            "letters, digits, '-' and '.'",
+        ),
+        (
+            {"model": {"uri": "s3://b/x"}},
+            "write hf://org/name or s3://bucket/folder. A bucket's name has 3 to 63 lower-case "
+            "letters, digits, '-' and '.'",
+        ),
+        ({"model": {"uri": "s3://bucket"}}, "write hf://org/name or s3://bucket/folder"),
+        (
+            train("s3://Bucket/data.jsonl"),
+            f"{DATA}. A bucket's name has 3 to 63 lower-case letters, digits, '-' and '.'",
+        ),
         (train("s3://bucket/data.csv"), DATA),
         (train("openai/gsm8k"), f"{DATA}. If it is on the hub, write hf://openai/gsm8k"),
         (
